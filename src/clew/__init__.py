@@ -1,0 +1,1 @@
+"""clew: large-margin learning of structured outputs from partial annotations."""

@@ -1,0 +1,48 @@
+"""Everything clew raises on purpose, under one root."""
+
+from __future__ import annotations
+
+
+class ClewError(Exception):
+    """Root of all errors that clew raises on purpose."""
+
+
+class InputError(ClewError, ValueError):
+    """An argument, array or file is not what it must be; the message says which and what would be right."""
+
+
+class InfeasibleAnnotation(InputError):
+    """No output satisfies the annotation. `example` is its index, `parts` are the parts in conflict."""
+
+    def __init__(self, message: str, example: int | None = None, parts: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.example = example
+        self.parts = parts
+
+
+class MissingCapability(InputError):
+    """A loss needs a search that the model does not offer; the message names both and the way out."""
+
+
+class NotConverged(ClewError):
+    """A limit was reached before the certified gap; raised only by `Result.require()`."""
+
+
+class StoreError(ClewError):
+    """A file is damaged, of another kind, or of a newer version than this clew can read."""
+
+
+class SolverError(ClewError):
+    """A numerical solver gave up; the message carries its own status."""
+
+
+class ClewWarning(UserWarning):
+    """Root of clew's warnings."""
+
+
+class NotConvergedWarning(ClewWarning):
+    """A fit stopped at a limit or by Ctrl-C; the best iterate and its gap were kept."""
+
+
+class InexactArgmaxWarning(ClewWarning):
+    """An argmax returned an output that scores less than one it returned before: it is no argmax."""

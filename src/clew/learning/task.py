@@ -1,0 +1,117 @@
+"""Task, Space, Argmax: all that learning knows of a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.intp]
+Mask: TypeAlias = NDArray[np.bool_]
+Matrix: TypeAlias = Any
+"""A dense (n, d) array or a scipy.sparse.csr_array of that shape."""
+
+
+class Space(Enum):
+    """The three sets of outputs that a loss can search (Fig. 1 of the paper)."""
+
+    ALL = "Y"
+    """Every output."""
+    COMPATIBLE = "Y*"
+    """The outputs that agree with the annotation."""
+    INCOMPATIBLE = "Y°"
+    """The outputs that do not."""
+
+    def contains(self, other: Space) -> bool:
+        """Whether `other` is a subset of this space for every annotation."""
+        return self is Space.ALL or self is other
+
+
+@dataclass(frozen=True, slots=True)
+class Argmax:
+    """The maximisers that a Task found, one row for each example that was asked for."""
+
+    features: Matrix
+    """(n, d) φ(x_n, ŷ_n), dense or CSR; rows that were not found are zero."""
+    loss: Array
+    """(n,) Δ(y*_n, ŷ_n)."""
+    found: Mask
+    """(n,) False where the space is empty, which only Y° can be."""
+
+    def values(self, w: Array, loss_weight: float) -> Array:
+        """(n,) <w, φ> + loss_weight · Δ; minus infinity where nothing was found."""
+        return np.where(self.found, np.asarray(self.features @ w) + loss_weight * self.loss, -np.inf)
+
+
+@runtime_checkable
+class Task(Protocol):
+    """N partially annotated examples that share one weight vector."""
+
+    n_examples: int
+    n_features: int
+    spaces: frozenset[Space]
+    """The spaces that `argmax` can search."""
+    loss_zero_iff_compatible: bool
+    """Whether Δ ≥ 0, and Δ = 0 exactly on Y*: the condition of the identities in `losses.simplify`."""
+    keys: Sequence[bytes] | None
+    """A fingerprint of each example and its annotation; bounds carry over to another fit where it is unchanged."""
+
+    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """For each example, the output in `space` that maximises <w, φ(x, y)> + loss_weight · Δ(y*, y)."""
+        ...
+
+    def annotated_part(self) -> Task | None:
+        """The same examples with only the features of parts that the annotation determines, or None.
+
+        On it, all of Y* has the same features, so that every loss with reward space Y* is convex: its minimiser is
+        a start for the non-convex problem.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Some examples of a task, as a task."""
+
+    task: Task
+    examples: Indices
+
+    @property
+    def n_examples(self) -> int:
+        """How many examples were chosen."""
+        return len(self.examples)
+
+    @property
+    def n_features(self) -> int:
+        """Length of the weight vector."""
+        return self.task.n_features
+
+    @property
+    def spaces(self) -> frozenset[Space]:
+        """The spaces that the whole task can search."""
+        return self.task.spaces
+
+    @property
+    def loss_zero_iff_compatible(self) -> bool:
+        """As for the whole task."""
+        return self.task.loss_zero_iff_compatible
+
+    @property
+    def keys(self) -> Sequence[bytes] | None:
+        """The fingerprints of the chosen examples."""
+        keys = self.task.keys
+        return None if keys is None else [keys[i] for i in self.examples]
+
+    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """Ask the whole task about the chosen examples."""
+        return self.task.argmax(w, space, loss_weight, self.examples if examples is None else self.examples[examples])
+
+    def annotated_part(self) -> Task | None:
+        """The chosen examples of the whole task's annotated part."""
+        part = self.task.annotated_part()
+        return None if part is None else Subset(part, self.examples)

@@ -1,0 +1,187 @@
+"""What a structured model must offer, what it may offer, and the Task that clew makes from it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+
+from clew.errors import InfeasibleAnnotation, InputError
+from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
+from clew.models.fingerprint import fingerprint
+from clew.parallel import map_examples
+
+ALL_SPACES = frozenset(Space)
+
+
+@runtime_checkable
+class StructuredModel(Protocol):
+    """All that clew asks of a user's own model; docs/own-model.md has a complete example."""
+
+    n_features: int
+
+    def joint_features(self, x: Any, y: Any) -> Array:
+        """(d,) φ(x, y)."""
+        ...
+
+    def loss(self, annotation: Any, y: Any) -> float:
+        """Δ(y*, y) ≥ 0: how far y is from what was annotated."""
+        ...
+
+    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+        """The output in `space` that maximises <w, φ(x, y)> + loss_weight · Δ(y*, y); None where there is none.
+
+        For a prediction, `annotation` is None, `space` is ALL and `loss_weight` is 0.
+        """
+        ...
+
+
+class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """Base of clew's own models: parameters in `__init__`, and what they learn of the data by `prepare`.
+
+    A subclass offers the three methods of `StructuredModel`, `prepare`, and what follows; `task` and `predict` are
+    there to be replaced by something that works on all examples at once.
+    """
+
+    spaces: frozenset[Space] = ALL_SPACES
+    loss_zero_iff_compatible: bool = True
+    domain_names: tuple[str, ...] = ()
+    """The attributes that `prepare` sets (numbers, strings and lists of them): saved with a fitted model."""
+
+    n_features: int
+
+    def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+        """A copy that knows the data's labels and dimensions; refuses data that cannot be learned from."""
+        raise NotImplementedError
+
+    def restored(self, domain: dict[str, Any]) -> Self:
+        """A copy with the attributes that an earlier `prepare` had set."""
+        model = copy.copy(self)
+        for name in self.domain_names:
+            setattr(model, name, domain[name])
+        return model
+
+    @property
+    def domain(self) -> dict[str, Any]:
+        """What `prepare` learned of the data."""
+        return {name: getattr(self, name) for name in self.domain_names}
+
+    def joint_features(self, x: Any, y: Any) -> Array:
+        """(d,) φ(x, y)."""
+        raise NotImplementedError
+
+    def loss(self, annotation: Any, y: Any) -> float:
+        """Δ(y*, y), zero exactly where y agrees with the annotation."""
+        raise NotImplementedError
+
+    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+        """The best output in `space`, or None where the space is empty."""
+        raise NotImplementedError
+
+    def outputs(self, x: Any) -> Iterator[Any]:
+        """Every output for x: for small problems, for CLPL-SL (Eq. 3) and for checking."""
+        raise NotImplementedError
+
+    def n_parts(self, annotation: Any) -> int:
+        """How many parts of the output are annotated."""
+        raise NotImplementedError
+
+    def hide(self, annotation: Any, parts: Mask) -> Any:
+        """The annotation without the marked ones of its `n_parts` parts."""
+        raise NotImplementedError
+
+    def mistakes(self, annotation: Any, y: Any) -> int:
+        """How many of the annotated parts y gets wrong."""
+        raise NotImplementedError
+
+    def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> Task:
+        """The learning problem on these examples."""
+        return ExampleTask(self, X, Y, n_jobs)
+
+    def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
+        """The best output for each input."""
+        return [self.argmax(x, w, None, Space.ALL, 0.0) for x in X]
+
+
+class ExampleTask:
+    """The Task of a model that answers one example at a time; `n_jobs` threads share the examples."""
+
+    def __init__(self, model: StructuredModel, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> None:
+        self.model, self.X, self.Y, self.n_jobs = model, X, Y, n_jobs
+        self.n_examples = len(X)
+        self.n_features = int(model.n_features)
+        self.spaces: frozenset[Space] = frozenset(getattr(model, "spaces", ALL_SPACES))
+        self.loss_zero_iff_compatible: bool = bool(getattr(model, "loss_zero_iff_compatible", False))
+        self.keys: Sequence[bytes] | None = [fingerprint(*identity(model), x, y) for x, y in zip(X, Y, strict=True)]
+
+    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """Ask the model about each example."""
+        indices = np.arange(self.n_examples) if examples is None else np.asarray(examples)
+        rows = map_examples(lambda n: self._one(int(n), w, space, loss_weight), indices, self.n_jobs)
+        features = sp.csr_array(np.array([row[0] for row in rows]).reshape(len(rows), self.n_features))
+        loss = np.array([row[1] for row in rows], dtype=float)
+        return Argmax(features, loss, ~np.isneginf(loss) if space is Space.INCOMPATIBLE else np.full(len(rows), True))
+
+    def _one(self, n: int, w: Array, space: Space, loss_weight: float) -> tuple[Array, float]:
+        """φ and Δ of one maximiser, checked; Δ = −∞ marks an empty Y°."""
+        x, annotation = self.X[n], self.Y[n]
+        y = self.model.argmax(x, w, annotation, space, loss_weight)
+        if y is None:
+            if space is Space.INCOMPATIBLE:
+                return np.zeros(self.n_features), -np.inf
+            raise InfeasibleAnnotation(f"example {n}: no output in {space.value}; its annotation is {annotation!r}", n)
+        features = np.asarray(self.model.joint_features(x, y), dtype=float)
+        if features.shape != (self.n_features,):
+            raise InputError(
+                f"example {n}: joint_features gave shape {features.shape}, the model's n_features asks for "
+                f"({self.n_features},)"
+            )
+        if not np.isfinite(features).all():
+            raise InputError(f"example {n}: joint_features gave NaN or infinity")
+        loss = float(self.model.loss(annotation, y))
+        if not loss >= 0:
+            raise InputError(f"example {n}: the task loss must be ≥ 0, the model gave {loss}")
+        if self.loss_zero_iff_compatible and space is not Space.ALL and (loss > 0) == (space is Space.COMPATIBLE):
+            raise InputError(
+                f"example {n}: the model says loss_zero_iff_compatible, but an output of {space.value} has loss {loss}"
+            )
+        return features, loss
+
+    def annotated_part(self) -> Task | None:
+        """None: which features belong to the annotation is not known of a general model."""
+        return None
+
+
+def identity(model: Any) -> tuple[Any, ...]:
+    """What makes a model's features its own, for the fingerprints of its examples."""
+    params = model.get_params(deep=False) if hasattr(model, "get_params") else {}
+    return type(model).__qualname__, int(model.n_features), params, getattr(model, "domain", {})
+
+
+def check_lengths(X: Sequence[Any], Y: Sequence[Any]) -> None:
+    """As many annotations as inputs, and at least one."""
+    if len(X) != len(Y):
+        raise InputError(f"X has {len(X)} examples and Y has {len(Y)}; they must have the same length")
+    if len(X) == 0:
+        raise InputError("there are no examples: X is empty")
+
+
+def check_weights(w: Any, n_features: int) -> Array:
+    """W as a finite float vector of the right length."""
+    weights = np.asarray(w, dtype=float)
+    if weights.shape != (n_features,):
+        raise InputError(f"w has shape {weights.shape}; this model has {n_features} features, so ({n_features},) is right")
+    if not np.isfinite(weights).all():
+        raise InputError("w has NaN or infinite entries")
+    return weights
+
+
+def check_finite(array: Array, what: str) -> None:
+    """Refuse NaN and infinity, naming the first place."""
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise InputError(f"{what} has {array[where]} at index {where}; features must be finite")
