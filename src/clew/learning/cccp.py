@@ -1,0 +1,316 @@
+"""Algorithm 1: CCCP with bounds recycling and adaptive precision.
+
+min_w J(w) = λΩ(w) + (1/N) Σ_n [C_n(w) − R_n(w)], see losses.py. CCCP iteration t replaces −R by its linear upper bound
+at w_t (Eq. 8), which makes the problem convex, and solves it with linear lower bounds under C until the gap is ε_t.
+The paper's method, Yu & Joachims' procedure, BMRM and clew's default are this code with other arguments: `PRESETS`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from clew.errors import InexactArgmaxWarning, InputError, NotConvergedWarning
+from clew.learning.bounds import Bundle, make_groups
+from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
+from clew.learning.master import SOLVERS, Regulariser, Solver, check_regulariser, regularisation, update
+from clew.learning.result import Record, Result, Status
+from clew.learning.task import Array, Task
+
+log = logging.getLogger("clew")
+Callback = Callable[[Record], None]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Every switch of Algorithm 1."""
+
+    groups: int | str = "auto"
+    """Groups of bounds: 1 is the paper's, the number of examples the tightest, "auto" as many as `memory` allows."""
+    recycle: bool = True
+    """Keep bounds from one CCCP iteration to the next."""
+    adaptive: bool = True
+    """Start at precision `epsilon` and multiply by `rho` at each CCCP iteration; otherwise at `tol` at once."""
+    epsilon: float = 1.0
+    rho: float = 0.5
+    tol: float = 1e-3
+    """ε_min: the certified gap of the last convexified problem."""
+    eta: float = 1e-3
+    """Stop when a CCCP iteration at full precision lowers J by no more."""
+    max_passes: float = 5000
+    time_limit: float | None = None
+    """In seconds."""
+    memory: int = 512 * 2**20
+    """Bytes that the bounds may take."""
+    patience: int = 30
+    """Model updates that a bound may be inactive before it is dropped."""
+    solver: Solver = "auto"
+    """Of the L2 model update: "interior-point", "ascent" or "auto"."""
+    identities: bool = True
+    """Spare the search in Y° where `losses.simplify` proves it needless."""
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "tol", "eta", "max_passes", "memory"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive, not {getattr(self, name)}")
+        if not 0 < self.rho < 1:
+            raise InputError(f"rho must lie between 0 and 1, not {self.rho}")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise InputError(f"time_limit must be positive or None, not {self.time_limit}")
+        if self.solver not in SOLVERS:
+            raise InputError(f"solver must be one of {', '.join(SOLVERS)}, not {self.solver!r}")
+
+
+FOR_EVER = 10**9
+
+PRESETS: dict[str, Algorithm] = {
+    "clew": Algorithm(),
+    "paper": Algorithm(groups=1, patience=FOR_EVER),
+    "yu-joachims": Algorithm(groups=1, recycle=False, adaptive=False, patience=FOR_EVER),
+    "recycling-only": Algorithm(groups=1, adaptive=False, patience=FOR_EVER),
+    "adaptive-only": Algorithm(groups=1, recycle=False, patience=FOR_EVER),
+    "bmrm": Algorithm(groups=1, adaptive=False, patience=FOR_EVER),
+}
+"""The lesion study of section 5.4, and clew's default. BMRM is Yu & Joachims' procedure on a convex problem."""
+
+
+def learn(
+    task: Task,
+    loss: Loss,
+    lam: float,
+    *,
+    regulariser: Regulariser = "l2",
+    algorithm: Algorithm | None = None,
+    start: Array | None = None,
+    warm_start: Result | None = None,
+    callback: Callback | None = None,
+) -> Result:
+    """Minimise J from `start` (zero if None); bounds of `warm_start` are re-used where they still hold."""
+    algorithm = algorithm or Algorithm()
+    if not (np.isfinite(lam) and lam > 0):
+        raise InputError(f"λ must be a positive number, not {lam}")
+    if task.n_examples == 0:
+        raise InputError("there are no examples to learn from")
+    check_regulariser(regulariser)
+    if algorithm.identities:
+        loss = simplify(loss, task)
+    require_spaces(loss, task)
+    w = _start(task, start, warm_start)
+    return _Run(task, loss, lam, regulariser, algorithm, callback).fit(w, warm_start)
+
+
+def _start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
+    """The first w, checked."""
+    if start is None:
+        start = np.zeros(task.n_features) if warm_start is None else warm_start.w
+    w = np.array(start, dtype=float)
+    if w.shape != (task.n_features,) or not np.isfinite(w).all():
+        raise InputError(f"the start must be {task.n_features} finite weights; got shape {w.shape}")
+    return w
+
+
+class _Limit(Exception):  # noqa: N818  # not an error: a limit that ends the loops
+    def __init__(self, status: Status) -> None:
+        self.status = status
+
+
+@dataclass(frozen=True)
+class _Convex:
+    """Σ_n C_n(w) at some w, and the bounds that are tight there."""
+
+    total: float
+    linear: Linear
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Where the algorithm stands: w_t with J and the linear upper bound on −R there."""
+
+    w: Array
+    convex: _Convex
+    objective: float
+    v: Array
+    """−Σ_n φ(x_n, ỹ_n): N times Eq. 10 with its sign."""
+    constant: float
+    """−Σ_n of the reward's offsets, so that <v, w> + constant ≥ −Σ R_n(w) for every w."""
+
+
+class _Run:
+    """One call of `learn`. Sums over examples inside, means in what it reports."""
+
+    def __init__(
+        self, task: Task, loss: Loss, lam: float, regulariser: Regulariser, algorithm: Algorithm, callback: Callback | None
+    ) -> None:
+        self.task, self.loss, self.lam, self.regulariser = task, loss, lam, regulariser
+        self.algorithm, self.callback = algorithm, callback
+        self.n = task.n_examples
+        self.passes = self.reward_passes = 0.0
+        self.oracle = self.master = 0.0
+        self.began = time.perf_counter()
+        self.residual = self.inexactness = 0.0
+        self.iteration = 0
+        self.history: list[Record] = []
+        self.bundle: Bundle
+        self.best: tuple[Array, _Convex]
+        self.lower_bound, self.gap = -np.inf, np.inf
+
+    def fit(self, w: Array, warm_start: Result | None) -> Result:
+        """Algorithm 1; whatever ends it, the best iterate is returned."""
+        linear = self._penalty(w)
+        self.bundle = self._first_bundle(linear, warm_start)
+        self.best = w, self._add(linear, w)
+        try:
+            point = self._outer(self._point(*self.best))
+            status = Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
+        except _Limit as limit:
+            point, status = self._point(*self.best), limit.status
+        except KeyboardInterrupt:
+            point, status = self._point(*self.best), Status.INTERRUPTED
+        self._tell(status)
+        return Result(
+            w=point.w, objective=point.objective, lower_bound=self.lower_bound, gap=self.gap, status=status,
+            lam=self.lam, regulariser=self.regulariser, loss=self.loss, passes=self.passes,
+            reward_passes=self.reward_passes, bounds=self.bundle.added, iterations=self.iteration,
+            seconds={"oracle": self.oracle, "master": self.master, "total": time.perf_counter() - self.began},
+            residual=self.residual, inexactness=self.inexactness, n_examples=self.n, history=tuple(self.history),
+            bundle=self.bundle,
+        )  # fmt: skip
+
+    def _outer(self, point: _Point) -> _Point:
+        """The CCCP iterations: lines 3 to 15."""
+        options = self.algorithm
+        precision = options.epsilon if options.adaptive else options.tol
+        while True:
+            self.iteration += 1
+            precision = max(precision * options.rho, options.tol) if options.adaptive else options.tol
+            if not options.recycle and self.iteration > 1:
+                self.bundle.clear()
+                self._add(point.convex.linear, point.w)
+            self._inner(point, precision)
+            w, convex = self.best
+            if w is point.w:  # nothing better within the precision: same v, so no new inference for R
+                decrease = 0.0
+                precision = min(precision, max(self.gap, options.tol))
+            else:
+                following = self._point(w, convex)
+                decrease = point.objective - following.objective
+                point = following
+            if precision <= options.tol and decrease <= options.eta:
+                return point
+
+    def _inner(self, point: _Point, precision: float) -> None:
+        """Minimise J̃_t to the given precision: lines 6 to 12. `best` is w_{t+1} then."""
+        upper, lower = point.objective, -np.inf
+        while True:
+            aim = 0.25 * max(precision, upper - lower) if np.isfinite(lower) else precision
+            w, value = self._model_update(point, aim)
+            stalled = value <= lower and self.residual > 0.5 * (upper - lower)
+            lower = max(lower, value)
+            self.lower_bound, self.gap = lower, upper - lower
+            self._record(upper, lower, precision)
+            if upper - lower <= precision:
+                return
+            if stalled:
+                log.warning("the model update's own gap is %.3g: no more precision is to be had", self.residual)
+                return
+            self._check_limits()
+            convex = self._add(self._penalty(w), w)
+            value = (self._regularised(w) + convex.total + float(point.v @ w) + point.constant) / self.n
+            if value < upper:
+                self.best, upper = (w, convex), value
+                self.gap = upper - lower
+            if upper - lower <= precision:
+                self._record(upper, lower, precision)
+                return
+
+    def _model_update(self, point: _Point, tol: float) -> tuple[Array, float]:
+        """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples."""
+        began = time.perf_counter()
+        radius = max(point.objective, 0.0) / self.lam
+        solved = update(
+            self.bundle, point.v, self.lam * self.n, self.regulariser, radius, tol * self.n, self.algorithm.solver
+        )
+        self.bundle.prune(self.algorithm.patience, self.algorithm.memory)
+        self.master += time.perf_counter() - began
+        self.residual = solved.residual / self.n
+        return solved.w, (solved.lower_bound + point.constant) / self.n
+
+    def _point(self, w: Array, convex: _Convex) -> _Point:
+        """J and the linear upper bound on −R at w: line 4."""
+        began = time.perf_counter()
+        reward = reward_part(self.task, self.loss, w)
+        self.oracle += time.perf_counter() - began
+        self.reward_passes += self.loss.reward is not None
+        v = -np.asarray(reward.features.sum(axis=0)).ravel()
+        objective = (self._regularised(w) + convex.total - float(reward.values.sum())) / self.n
+        return _Point(w, convex, objective, v, -float(reward.offsets.sum()))
+
+    def _penalty(self, w: Array) -> Linear:
+        """C_n and its subgradients at w: line 7."""
+        began = time.perf_counter()
+        linear = penalty_part(self.task, self.loss, w)
+        self.oracle += time.perf_counter() - began
+        self.passes += 1
+        if self.loss.needs_clipping:
+            self.reward_passes += 1
+        return linear
+
+    def _add(self, linear: Linear, w: Array) -> _Convex:
+        """Add bounds (line 8) and return Σ C_n(w); an argmax below a bound that it gave itself is noticed here."""
+        began = time.perf_counter()
+        found = self.bundle.sum_by_group(linear.values)
+        known = self.bundle.values(w)
+        short = float(np.max(known - found, initial=0.0))
+        if short > 1e-7 * (1.0 + float(np.abs(found).max())):
+            self.inexactness = max(self.inexactness, short)
+        self.bundle.add(linear, w)
+        self.master += time.perf_counter() - began
+        return _Convex(float(np.maximum(found, known).sum()), linear)
+
+    def _first_bundle(self, convex: Linear, warm_start: Result | None) -> Bundle:
+        """An empty bundle, or the bounds of an earlier fit that still hold."""
+        groups = make_groups(self.n, self.algorithm.groups, convex.features, self.algorithm.memory)
+        old = None if warm_start is None else warm_start.bundle
+        if old is None or warm_start is None or warm_start.loss != self.loss or old.n_features != self.task.n_features:
+            return Bundle(self.task.n_features, groups, self.task.keys)
+        return old.carried_to(groups, self.task.keys)
+
+    def _regularised(self, w: Array) -> float:
+        return self.lam * self.n * regularisation(w, self.regulariser)
+
+    def _record(self, upper: float, lower: float, precision: float) -> None:
+        seconds = time.perf_counter() - self.began
+        record = Record(self.iteration, self.passes, self.bundle.added, upper, lower, precision, seconds)
+        self.history.append(record)
+        log.debug("%s", record)
+        if self.callback is not None:
+            self.callback(record)
+
+    def _check_limits(self) -> None:
+        if self.passes >= self.algorithm.max_passes:
+            raise _Limit(Status.PASS_LIMIT)
+        limit = self.algorithm.time_limit
+        if limit is not None and time.perf_counter() - self.began > limit:
+            raise _Limit(Status.TIME_LIMIT)
+
+    def _tell(self, status: Status) -> None:
+        """Not converged is said, never hidden; nor is an argmax that is none."""
+        if status is not Status.CONVERGED:
+            warnings.warn(
+                f"the fit ended by {status.value} with a gap of {self.gap:.3g} (asked: {self.algorithm.tol:.3g}); "
+                "the best weights so far were kept",
+                NotConvergedWarning,
+                stacklevel=4,
+            )
+        if self.inexactness > 0:
+            warnings.warn(
+                f"the argmax is not exact: it fell short of an output that it had returned before by "
+                f"{self.inexactness:.3g}. The gap is not a certificate",
+                InexactArgmaxWarning,
+                stacklevel=4,
+            )

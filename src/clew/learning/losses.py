@@ -1,0 +1,162 @@
+"""A loss is a penalty space, a reward space and what is added to each: section 3 of the paper, Eq. 6.
+
+    L(w) = | P(w) − R(w) |₊,   P = max over the penalty space of [f + penalty_weight · Δ + margin],
+                               R = max over the reward space of [f + reward_weight · Δ].
+
+The exact difference-of-convex form is |P − R|₊ = C − R with C = max(P, R). C does not depend on the CCCP iteration,
+so linear bounds under it stay valid for ever; leaving out the examples with P < R, as the paper does, would break that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from clew.errors import InputError, MissingCapability
+from clew.learning.task import Array, Indices, Matrix, Space, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One loss of the family in Eq. 6; build your own from the same parts."""
+
+    name: str
+    penalty: Space
+    reward: Space | None
+    """None for a loss that is convex as it is, such as CLPL: then R = 0."""
+    penalty_weight: float = 1.0
+    reward_weight: float = 0.0
+    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.penalty_weight >= max(0.0, self.reward_weight) or not self.margin >= 0:
+            raise InputError(
+                f"loss {self.name!r}: penalty_weight must be ≥ 0 and ≥ reward_weight, and margin ≥ 0; got "
+                f"{self.penalty_weight}, {self.reward_weight} and {self.margin}"
+            )
+
+    @property
+    def needs_clipping(self) -> bool:
+        """Whether P < R can happen, so that |·|₊ does something (footnote 2 of the paper)."""
+        return self.reward is not None and not self.penalty.contains(self.reward)
+
+    @property
+    def spaces(self) -> frozenset[Space]:
+        """The spaces that must be searched."""
+        return frozenset({self.penalty} if self.reward is None else {self.penalty, self.reward})
+
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss("hinge", Space.ALL, Space.COMPATIBLE),
+        Loss("ramp", Space.ALL, Space.ALL),
+        Loss("max", Space.INCOMPATIBLE, Space.ALL),
+        Loss("bridge", Space.INCOMPATIBLE, Space.COMPATIBLE),
+        Loss("ramp-delta", Space.ALL, Space.ALL, reward_weight=-1.0),
+        Loss("max-delta", Space.INCOMPATIBLE, Space.ALL, reward_weight=-1.0),
+        Loss("pair", Space.INCOMPATIBLE, Space.COMPATIBLE, penalty_weight=0.0, margin=1.0),
+    )
+}
+"""Tables 2 and 3 of the paper, and the loss of section 3.2 before Δ is added."""
+
+CONVEX = Loss("convex", Space.ALL, None)
+"""A task whose penalty is the whole loss: see clpl.py."""
+
+
+def get_loss(loss: str | Loss) -> Loss:
+    """A loss by its name, or the loss itself."""
+    if isinstance(loss, Loss):
+        return loss
+    if loss not in LOSSES:
+        raise InputError(f"unknown loss {loss!r}; the losses are {', '.join(LOSSES)}, or a clew.Loss of your own")
+    return LOSSES[loss]
+
+
+def simplify(loss: Loss, task: Task) -> Loss:
+    """The same loss without a search in Y°, where the identities allow it.
+
+    If Δ ≥ 0, and Δ = 0 exactly on Y*, then max(max_{Y°}[f+Δ], max_{Y*} f) = max_Y [f+Δ]. Hence bridge = hinge,
+    max = ramp and max−Δ = ramp−Δ, for every w.
+    """
+    rewards_annotation = loss.reward is not None and loss.reward.contains(Space.COMPATIBLE)
+    if (
+        loss.penalty is Space.INCOMPATIBLE
+        and rewards_annotation
+        and loss.margin == 0
+        and loss.penalty_weight > 0
+        and task.loss_zero_iff_compatible
+    ):
+        return replace(loss, penalty=Space.ALL)
+    return loss
+
+
+def require_spaces(loss: Loss, task: Task) -> None:
+    """Refuse a loss that needs a search which the task does not offer."""
+    missing = loss.spaces - task.spaces
+    if missing:
+        names = ", ".join(space.value for space in missing)
+        raise MissingCapability(
+            f"the loss {loss.name!r} searches {names}, which the model's argmax does not offer. Offer it (and list it "
+            "in the model's `spaces`), or take loss='hinge', or set the model's `loss_zero_iff_compatible = True` if "
+            "its task loss is zero exactly on the outputs that agree with the annotation"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """One linear function <features_n, w> + offset_n for each example: a bound that is tight where it was computed."""
+
+    features: Matrix
+    offsets: Array
+    values: Array
+    """(n,) the value at the w where it was computed."""
+
+
+def penalty_part(task: Task, loss: Loss, w: Array, examples: Indices | None = None) -> Linear:
+    """C_n at w with a subgradient: max(P_n, R_n), or P_n alone where it is never the smaller one."""
+    found = task.argmax(w, loss.penalty, loss.penalty_weight, examples)
+    values = found.values(w, loss.penalty_weight) + loss.margin
+    offsets = loss.penalty_weight * found.loss + loss.margin
+    if not loss.needs_clipping:
+        return _checked(Linear(found.features, offsets, values))
+    reward = reward_part(task, loss, w, examples)
+    keep = values >= reward.values
+    features = _choose(keep, found.features, reward.features)
+    return _checked(
+        Linear(features, np.where(keep, offsets, reward.offsets), np.where(keep, values, reward.values))
+    )
+
+
+def reward_part(task: Task, loss: Loss, w: Array, examples: Indices | None = None) -> Linear:
+    """R_n at w with a subgradient (Eq. 10; its sign is minus in v)."""
+    if loss.reward is None:
+        n = task.n_examples if examples is None else len(examples)
+        return Linear(sp.csr_array((n, task.n_features)), np.zeros(n), np.zeros(n))
+    found = task.argmax(w, loss.reward, loss.reward_weight, examples)
+    return _checked(Linear(found.features, loss.reward_weight * found.loss, found.values(w, loss.reward_weight)))
+
+
+def loss_values(task: Task, loss: Loss, w: Array, examples: Indices | None = None) -> Array:
+    """(n,) L_n(w), by its definition."""
+    return penalty_part(task, loss, w, examples).values - reward_part(task, loss, w, examples).values
+
+
+def _choose(keep: Array, yes: Matrix, no: Matrix) -> Matrix:
+    """Rows of `yes` where keep, else rows of `no`."""
+    if sp.issparse(yes) or sp.issparse(no):
+        pick = sp.diags_array(keep.astype(float))
+        drop = sp.diags_array((~keep).astype(float))
+        return sp.csr_array(pick @ sp.csr_array(yes) + drop @ sp.csr_array(no))
+    return np.where(keep[:, None], yes, no)
+
+
+def _checked(linear: Linear) -> Linear:
+    """Refuse what no bound can be made of: it would poison every later model."""
+    bad = ~np.isfinite(linear.values)
+    if bad.any():
+        n = int(np.flatnonzero(bad)[0])
+        raise InputError(f"the argmax gave a score of {linear.values[n]} for example {n}; features and Δ must be finite")
+    return linear

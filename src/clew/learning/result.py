@@ -1,0 +1,114 @@
+"""What a fit returns: the weights, what certifies them, and how it came to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from clew.errors import NotConverged
+from clew.learning.bounds import Bundle
+from clew.learning.losses import Loss
+from clew.learning.task import Array
+
+
+class Status(Enum):
+    """How a fit ended."""
+
+    CONVERGED = "converged"
+    PASS_LIMIT = "pass limit"
+    TIME_LIMIT = "time limit"
+    INTERRUPTED = "interrupted"
+    STALLED = "stalled"
+    """The model update cannot be solved more precisely in floating point: the gap that was reached is the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of a fit's history: written after each model update."""
+
+    iteration: int
+    passes: float
+    bounds: int
+    objective: float
+    """Of the convexified problem J̃_t, at the best w of this CCCP iteration."""
+    lower_bound: float
+    precision: float
+    """ε_t, that this CCCP iteration asks for."""
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """Objective minus lower bound."""
+        return self.objective - self.lower_bound
+
+
+@dataclass(frozen=True)
+class Result:
+    """A fitted weight vector with its certificate."""
+
+    w: Array
+    objective: float
+    """J(w), Eq. 7."""
+    lower_bound: float
+    """Of the last convexified problem J̃ (Eq. 9); a bound on J itself where the problem is convex."""
+    gap: float
+    """Certified: J̃(w) − lower_bound."""
+    status: Status
+    lam: float
+    regulariser: str
+    loss: Loss
+    """As it was optimised, that is after `losses.simplify`."""
+    passes: float
+    """Augmented inferences for C, in units of the number of examples."""
+    reward_passes: float
+    """Inferences for R, in the same units."""
+    bounds: int
+    """Linear bounds that were added in this fit."""
+    iterations: int
+    """CCCP iterations."""
+    seconds: dict[str, float]
+    """oracle, master, total."""
+    residual: float
+    """Of the last model update: its own primal minus dual value."""
+    inexactness: float
+    """How far an argmax fell short of an output that it had found before; 0 for a true argmax."""
+    n_examples: int
+    history: tuple[Record, ...] = field(repr=False, default=())
+    bundle: Bundle | None = field(repr=False, default=None, compare=False)
+    """The bounds, to be recycled by `warm_start`."""
+
+    @property
+    def converged(self) -> bool:
+        """Whether the asked-for gap was certified."""
+        return self.status is Status.CONVERGED
+
+    def is_optimal(self, eps: float) -> bool:
+        """Whether the certified gap of the convexified problem is at most eps, with a true argmax."""
+        return self.gap <= eps and self.inexactness == 0.0
+
+    def require(self) -> Result:
+        """This result, or NotConverged if the fit ended at a limit."""
+        if not self.converged:
+            raise NotConverged(f"the fit ended by {self.status.value} with a gap of {self.gap:.3g} at λ = {self.lam:.3g}")
+        return self
+
+    def column(self, name: str) -> Array:
+        """One quantity of the history as an array, for instance "gap" or "bounds"."""
+        return np.array([getattr(record, name) for record in self.history], dtype=float)
+
+    def __str__(self) -> str:
+        s = self.seconds
+        return (
+            f"{self.status.value}: objective {self.objective:.6g}, gap {self.gap:.2g}, λ = {self.lam:.3g}, "
+            f"{self.iterations} CCCP iterations, {self.passes:.4g} + {self.reward_passes:.4g} passes, "
+            f"{self.bounds} bounds, {s['total']:.2f} s (argmax {s['oracle']:.2f}, model update {s['master']:.2f})"
+        )
+
+    def plot(self) -> Any:
+        """A matplotlib figure: objective and lower bound, gap and precision, and bounds, against passes."""
+        from clew.learning.plotting import plot_result
+
+        return plot_result(self)
