@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
 from typing import Any, TypeVar
 
-from clew.errors import InputError
+import numpy as np
+import scipy.sparse as sp
+
+from clew.errors import InfeasibleAnnotation, InputError
+from clew.learning.task import Argmax, Array, Indices, Space, Task
 
 T = TypeVar("T")
 
@@ -24,7 +31,129 @@ def resolve_jobs(n_jobs: int | None) -> int:
 def map_examples(function: Callable[[Any], T], items: Iterable[Any], n_jobs: int = 1) -> list[T]:
     """`function` of every item, in order; in threads where `n_jobs` asks for more than one."""
     jobs = resolve_jobs(n_jobs)
-    if jobs == 1:
+    if jobs == 1 or getattr(_thread, "is_ours", False):  # a call within a call would wait for its own thread
         return [function(item) for item in items]
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(function, items))
+    return list(_pool(jobs, os.getpid()).map(function, items))
+
+
+_thread = threading.local()
+
+
+@cache
+def _pool(jobs: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001  # threads do not survive a fork
+    """Threads that are kept: making them at each call takes as long as answering a small example."""
+    return ThreadPoolExecutor(jobs, "clew", initializer=lambda: setattr(_thread, "is_ours", True))
+
+
+def spread(
+    client: Any,
+    make_task: Callable[[Sequence[Any], Sequence[Any]], Task],
+    X: Sequence[Any],
+    Y: Sequence[Any],
+    shards: int | None = None,
+) -> SpreadTask:
+    """The examples as one Task on a Dask cluster: every worker keeps `make_task` of a run of examples.
+
+    `client` is a `distributed.Client`; `make_task` must be picklable, e.g. `model.task`. A shard stays on its worker
+    between calls, so that solvers stay warm. There is a shard for each worker unless `shards` says otherwise.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError("spreading over a cluster needs Dask: pip install 'clew[dask]'") from error
+    if not isinstance(client, Client):
+        raise InputError(f"client is a {type(client).__name__}; a distributed.Client is right")
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    if not workers:
+        raise InputError("the Dask cluster has no workers")
+    if len(X) != len(Y) or not len(X):
+        raise InputError(f"X has {len(X)} examples and Y has {len(Y)}; as many are right, and at least one")
+    n = min(len(workers) if shards is None else shards, len(X))
+    if n < 1:
+        raise InputError(f"shards is {shards}; at least 1 is right")
+    limits = np.linspace(0, len(X), n + 1).astype(int)
+    futures = []
+    for k, (first, last) in enumerate(pairwise(limits)):
+        where = workers[k % len(workers)]
+        shard = client.submit(Shard, make_task, X[first:last], Y[first:last], actor=True, pure=False, workers=[where])
+        futures.append(shard)
+    actors = [_shifted(future.result, int(first)) for future, first in zip(futures, limits[:-1], strict=True)]
+    return SpreadTask(actors, limits)
+
+
+class Shard:
+    """A run of examples on one worker, and their annotated part once it was asked for."""
+
+    def __init__(self, make_task: Callable[[Any, Any], Task], X: Any, Y: Any) -> None:
+        self.task = make_task(X, Y)
+        self.part: Task | None = None
+
+    def about(self, part: bool) -> tuple[int, frozenset[Space], bool, Sequence[bytes] | None]:
+        """What the whole task must know of this one."""
+        task = self.part if part else self.task
+        keys = None if task is None else task.keys
+        return self.task.n_features, self.task.spaces, self.task.loss_zero_iff_compatible, keys
+
+    def argmax(self, part: bool, w: Array, space: Space, loss_weight: float, examples: Indices) -> Argmax:
+        """The answers for some examples of the shard, or of its annotated part."""
+        if not part:
+            return self.task.argmax(w, space, loss_weight, examples)
+        if self.part is not None:
+            return self.part.argmax(w, space, loss_weight, examples)
+        # nothing is determined here, though it is in another shard: no features, only Δ
+        answer = self.task.argmax(np.zeros_like(w), space, loss_weight, examples)
+        return Argmax(sp.csr_array((len(examples), self.task.n_features)), answer.loss, answer.found)
+
+    def make_part(self) -> bool:
+        """Whether anything is determined here."""
+        self.part = self.part or self.task.annotated_part()
+        return self.part is not None
+
+
+class SpreadTask:
+    """Shards on a cluster as one Task; rows come back in the order of the examples."""
+
+    def __init__(self, actors: Sequence[Any], limits: Indices, part: bool = False) -> None:
+        self.actors, self.limits, self.part = actors, limits, part
+        about = [answer.result() for answer in [actor.about(part) for actor in actors]]
+        self.n_examples = int(limits[-1])
+        self.n_features: int = about[0][0]
+        self.spaces = frozenset.intersection(*(shard[1] for shard in about))
+        self.loss_zero_iff_compatible = all(shard[2] for shard in about)
+        keys = [shard[3] for shard in about]
+        self.keys: Sequence[bytes] | None = None if None in keys else [key for shard in keys for key in shard]
+
+    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """Ask all shards at once."""
+        indices = np.arange(self.n_examples) if examples is None else np.asarray(examples, dtype=np.intp)
+        shard_of = np.searchsorted(self.limits, indices, side="right") - 1
+        asked = []
+        for k in np.unique(shard_of):
+            local = indices[shard_of == k] - self.limits[k]
+            asked.append((int(self.limits[k]), self.actors[k].argmax(self.part, w, space, loss_weight, local)))
+        answers = [_shifted(answer.result, first) for first, answer in asked]
+        if not answers:
+            return Argmax(sp.csr_array((0, self.n_features)), np.zeros(0), np.zeros(0, dtype=bool))
+        order = np.argsort(np.argsort(shard_of, kind="stable"), kind="stable")
+        features: Any = sp.vstack([sp.csr_array(answer.features) for answer in answers], format="csr")
+        loss = np.concatenate([answer.loss for answer in answers])
+        found = np.concatenate([answer.found for answer in answers])
+        return Argmax(features[order], loss[order], found[order])
+
+    def annotated_part(self) -> Task | None:
+        """The annotated parts of the shards, where they are; None where no shard has one."""
+        if self.part:
+            return self
+        made = [answer.result() for answer in [actor.make_part() for actor in self.actors]]
+        return SpreadTask(self.actors, self.limits, part=True) if any(made) else None
+
+
+def _shifted(call: Callable[[], Any], first: int) -> Any:
+    """The result of a call on the shard that begins at example `first`, which its errors are made to say."""
+    try:
+        return call()
+    except InfeasibleAnnotation as error:
+        example = None if error.example is None else first + error.example
+        raise InfeasibleAnnotation(f"shard from example {first} on: {error}", example, error.parts) from error
+    except InputError as error:
+        raise InputError(f"shard from example {first} on: {error}") from error

@@ -1,1 +1,21 @@
 """Structured outputs: features, task loss, and the argmax in Y, Y* and Y°."""
+
+from clew.models.assignment import Assignment
+from clew.models.base import Model, StructuredModel
+from clew.models.chain import Chain
+from clew.models.graph import Graph
+from clew.models.multiclass import Multiclass
+from clew.models.program import BinaryProgram, Program
+from clew.models.tree import Tree
+
+__all__ = [
+    "Assignment",
+    "BinaryProgram",
+    "Chain",
+    "Graph",
+    "Model",
+    "Multiclass",
+    "Program",
+    "StructuredModel",
+    "Tree",
+]

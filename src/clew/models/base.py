@@ -174,7 +174,9 @@ def check_weights(w: Any, n_features: int) -> Array:
     """W as a finite float vector of the right length."""
     weights = np.asarray(w, dtype=float)
     if weights.shape != (n_features,):
-        raise InputError(f"w has shape {weights.shape}; this model has {n_features} features, so ({n_features},) is right")
+        raise InputError(
+            f"w has shape {weights.shape}; this model has {n_features} features, so ({n_features},) is right"
+        )
     if not np.isfinite(weights).all():
         raise InputError("w has NaN or infinite entries")
     return weights
@@ -185,3 +187,8 @@ def check_finite(array: Array, what: str) -> None:
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise InputError(f"{what} has {array[where]} at index {where}; features must be finite")
+
+
+def take(values: Any, indices: Sequence[int]) -> Any:
+    """Some elements of a list, array or sparse matrix."""
+    return values[indices] if hasattr(values, "shape") else [values[i] for i in indices]

@@ -1,0 +1,245 @@
+"""Assignments: each row gets a column of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linear_sum_assignment
+
+from clew.errors import InfeasibleAnnotation, InputError
+from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
+from clew.models.base import ALL_SPACES, Model, check_finite, check_lengths, check_weights, identity
+from clew.models.fingerprint import fingerprint
+from clew.models.labels import is_candidates, is_minus_one, is_missing, name_place, plain
+from clew.models.linear import minimal_conflict
+from clew.parallel import map_examples
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """An input with its annotation."""
+
+    x: Array
+    """(n, m, F) pair features."""
+    allowed: Mask
+    """(n, m) the columns that the annotation allows."""
+    annotated: Mask
+    """(n,) the rows that are annotated."""
+    counted: Mask
+    """(n,) the rows whose features count."""
+    divisor: float
+
+    def best(self, w: Array, space: Space, loss_weight: float) -> Indices | None:
+        """(n,) the columns that maximise Σᵢ <w, x[i, yᵢ]> + loss_weight · Δ in the space; None where it is empty."""
+        wrong = ~self.allowed
+        scores = (self.x @ w) * self.counted[:, None] + (loss_weight / self.divisor) * wrong
+        if space is Space.ALL:
+            return assign(scores)
+        if space is Space.COMPATIBLE:
+            return assign(np.where(self.allowed, scores, -np.inf))
+        y = assign(scores)
+        if y is not None and self.mistakes(y):
+            return y  # the best of all outputs, and in Y°
+        deviating = []
+        for row in np.flatnonzero(wrong.any(axis=1)):
+            must = scores.copy()
+            must[row, self.allowed[row]] = -np.inf
+            deviating.append(assign(must))
+        rows = np.arange(len(scores))
+        return max((d for d in deviating if d is not None), key=lambda d: scores[rows, d].sum(), default=None)
+
+    def mistakes(self, y: Indices) -> int:
+        """How many rows have a column that is not allowed."""
+        return int((~self.allowed[np.arange(len(y)), y]).sum())
+
+    def joint_features(self, y: Indices) -> Array:
+        """(F,) φ = Σᵢ x[i, yᵢ] over the rows that count."""
+        return np.asarray((self.x[np.arange(len(y)), y] * self.counted[:, None]).sum(axis=0))
+
+    def conflict(self, example: int | None) -> InfeasibleAnnotation:
+        """The error for an empty Y*, with a minimal set of rows that cannot all have an allowed column."""
+
+        def possible(rows: Sequence[int]) -> bool:
+            return assign(np.where(self.allowed[list(rows)], 0.0, -np.inf)) is not None
+
+        rows = minimal_conflict(np.flatnonzero(self.annotated).tolist(), possible)
+        columns = np.flatnonzero(self.allowed[rows].any(axis=0)).tolist()
+        message = f"rows {rows} have only the columns {columns} to share, and each needs one of its own"
+        return InfeasibleAnnotation(f"{name_place(example)}: {message}", example, tuple(rows))
+
+
+class Assignment(Model):
+    """x is an (n, m, F) array of pair features with n ≤ m; y gives each row a column of its own, as n integers.
+
+    φ(x, y) = Σᵢ x[i, yᵢ]; Δ counts the annotated rows with a column that is no candidate, divided by the number of
+    annotated rows if `normalize`. An annotation has for each row a column, a set of candidate columns, or None or −1
+    where it is unknown; None as a whole annotates nothing.
+    """
+
+    domain_names: tuple[str, ...] = ("n_features",)
+
+    def __init__(self, normalize: bool = True) -> None:
+        self.normalize = normalize
+
+    def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+        """A copy that knows how many features a pair has."""
+        check_lengths(X, Y)
+        model: Self = type(self)(**self.get_params())
+        model.n_features = check_pairs(X[0], None, 0).shape[2]
+        model.task(X, Y)  # for its checks of every example
+        return model
+
+    def pairs(self, x: Any, annotation: Any, example: int | None = None) -> Pairs:
+        """The input and its annotation, checked; `example` is for error messages."""
+        x = check_pairs(x, self.n_features, example)
+        n, m, _ = x.shape
+        rows = candidates(annotation, n, example)
+        allowed = np.ones((n, m), dtype=bool)
+        for row, columns in enumerate(rows):
+            if columns is not None:
+                if max(columns) >= m:
+                    place = name_place(example, row)
+                    raise InputError(f"{place}: column {max(columns)} is annotated; there are columns 0 to {m - 1}")
+                allowed[row] = np.isin(np.arange(m), columns)
+        annotated = np.array([columns is not None for columns in rows], dtype=bool)
+        divisor = float(max(annotated.sum(), 1)) if self.normalize else 1.0
+        return Pairs(x, allowed, annotated, np.ones(n, dtype=bool), divisor)
+
+    def joint_features(self, x: Any, y: Any) -> Array:
+        """(F,) φ(x, y) = Σᵢ x[i, yᵢ]."""
+        return self.pairs(x, None).joint_features(np.asarray(y, dtype=np.intp))
+
+    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Indices | None:
+        """The best assignment in `space`, or None where the space is empty."""
+        return self.pairs(x, annotation).best(check_weights(w, self.n_features), space, loss_weight)
+
+    def loss(self, annotation: Any, y: Any) -> float:
+        """Δ(y*, y): `mistakes`, as a fraction of the annotated rows with `normalize`."""
+        return self.mistakes(annotation, y) / (max(self.n_parts(annotation), 1) if self.normalize else 1)
+
+    def mistakes(self, annotation: Any, y: Any) -> int:
+        """How many annotated rows have a column in y that is no candidate."""
+        rows = candidates(annotation, len(y))
+        return sum(columns is not None and column not in columns for columns, column in zip(rows, y, strict=True))
+
+    def n_parts(self, annotation: Any) -> int:
+        """How many rows are annotated."""
+        return sum(columns is not None for columns in candidates(annotation, None))
+
+    def hide(self, annotation: Any, parts: Mask) -> Any:
+        """The annotation without the marked rows, counted among the annotated ones."""
+        rows = candidates(annotation, None)
+        annotated = [row for row, columns in enumerate(rows) if columns is not None]
+        if len(parts) != len(annotated):
+            raise InputError(f"the mask has {len(parts)} entries for {len(annotated)} annotated rows")
+        hidden = {row for row, marked in zip(annotated, parts, strict=True) if marked}
+        return (
+            None if annotation is None else [None if i in hidden else columns for i, columns in enumerate(annotation)]
+        )
+
+    def outputs(self, x: Any) -> Iterator[Indices]:
+        """All m! / (m − n)! assignments."""
+        n, m, _ = check_pairs(x).shape
+        for columns in permutations(range(m), n):
+            yield np.array(columns, dtype=np.intp)
+
+    def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> AssignmentTask:
+        """The learning problem on these examples."""
+        check_lengths(X, Y)
+        examples = [self.pairs(x, y, n) for n, (x, y) in enumerate(zip(X, Y, strict=True))]
+        keys = [fingerprint(*identity(self), e.x, e.allowed, e.annotated) for e in examples]
+        return AssignmentTask(examples, keys, self.n_features, n_jobs)
+
+    def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
+        """The best assignment for each input."""
+        w = check_weights(w, self.n_features)
+        return map_examples(lambda n: self.pairs(X[n], None, n).best(w, Space.ALL, 0.0), range(len(X)), n_jobs)
+
+
+class AssignmentTask:
+    """Assignments with partial annotations, as a Task."""
+
+    spaces = ALL_SPACES
+    loss_zero_iff_compatible = True
+
+    def __init__(self, examples: Sequence[Pairs], keys: Sequence[bytes], n_features: int, n_jobs: int = 1) -> None:
+        self.examples, self.n_jobs = examples, n_jobs
+        self.keys: Sequence[bytes] | None = keys
+        self.n_examples, self.n_features = len(examples), n_features
+
+    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """Solve one assignment for each example; in Y° one for each annotated row where the best of all is in Y*."""
+        w = check_weights(w, self.n_features)
+        indices = range(self.n_examples) if examples is None else [int(n) for n in examples]
+        best = map_examples(lambda n: self.examples[n].best(w, space, loss_weight), indices, self.n_jobs)
+        features, loss = np.zeros((len(best), self.n_features)), np.zeros(len(best))
+        for i, (n, y) in enumerate(zip(indices, best, strict=True)):
+            if y is not None:
+                features[i] = self.examples[n].joint_features(y)
+                loss[i] = self.examples[n].mistakes(y) / self.examples[n].divisor
+            elif space is not Space.INCOMPATIBLE:
+                raise self.examples[n].conflict(n)
+        return Argmax(sp.csr_array(features), loss, np.array([y is not None for y in best], dtype=bool))
+
+    def annotated_part(self) -> Task | None:
+        """The same examples, where only rows with a single candidate have features."""
+        single = [example.allowed.sum(axis=1) == 1 for example in self.examples]
+        if not any((rows & example.annotated).any() for rows, example in zip(single, self.examples, strict=True)):
+            return None
+        parts = [
+            replace(example, counted=rows & example.annotated)
+            for rows, example in zip(single, self.examples, strict=True)
+        ]
+        keys = [fingerprint("annotated part", key) for key in self.keys or ()]
+        return AssignmentTask(parts, keys, self.n_features, self.n_jobs)
+
+
+def assign(scores: Array) -> Indices | None:
+    """(n,) a column for each row, with the largest sum of scores; −inf forbids. None where that is impossible."""
+    try:
+        return np.asarray(linear_sum_assignment(scores, maximize=True)[1], dtype=np.intp)
+    except ValueError:  # scipy has no other word for an infeasible matrix; NaN was refused before
+        return None
+
+
+def check_pairs(x: Any, n_features: int | None = None, example: int | None = None) -> Array:
+    """X as a finite (n, m, F) array with n ≤ m."""
+    where = name_place(example, unnamed="x")
+    pairs = np.asarray(x, dtype=float) + 0.0  # a copy of our own, without −0 that would have another fingerprint
+    if pairs.ndim != 3:
+        raise InputError(f"{where} has shape {pairs.shape}; (rows, columns, features) is right")
+    n, m, width = pairs.shape
+    if n > m:
+        raise InputError(f"{where} has {n} rows and {m} columns; each row needs a column of its own")
+    if n_features is not None and width != n_features:
+        raise InputError(f"{where} has {width} features a pair; {n_features} are right")
+    check_finite(pairs, where)
+    return pairs
+
+
+def candidates(annotation: Any, n_rows: int | None, example: int | None = None) -> list[list[int] | None]:
+    """For each row its candidate columns, or None where it is not annotated."""
+    if annotation is None:
+        return [None] * (n_rows or 0)
+    if n_rows is not None and len(annotation) != n_rows:
+        raise InputError(f"{name_place(example)}: {len(annotation)} rows are annotated; x has {n_rows}")
+    rows: list[list[int] | None] = []
+    for row, given in enumerate(annotation):
+        value = plain(given)
+        if is_missing(value) or is_minus_one(value):
+            rows.append(None)
+            continue
+        columns = [plain(column) for column in value] if is_candidates(value) else [value]
+        if not columns:
+            message = f"{name_place(example, row)}: the candidate set is empty; None marks an unknown column"
+            raise InfeasibleAnnotation(message, example, (row,))
+        for column in columns:
+            if not isinstance(column, int | float) or column % 1 != 0 or column < 0:
+                raise InputError(f"{name_place(example, row)}: {column!r} is annotated; a column's index is right")
+        rows.append([int(column) for column in columns])
+    return rows

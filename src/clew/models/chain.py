@@ -1,0 +1,44 @@
+"""Sequences: a label for each position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.models.forest import ForestModel
+
+
+class Chain(ForestModel):
+    """x is (T, F) features, dense or sparse; y is a sequence of T labels.
+
+    <w, φ(x, y)> = Σ_t [U(y_t)·x_t + b(y_t)] + Σ_t A(y_t, y_{t+1}) + begin(y_1) + end(y_T)
+
+    w has the blocks U (S, F), b (S) if `bias`, A (S, S) [from, to], and begin (S) and end (S) if `boundary`, in this
+    order. Δ counts the wrong annotated positions, or is their share among the annotated ones if `normalize`.
+    Annotations: see `clew.models.labels.LabelSpace`.
+    """
+
+    def __init__(
+        self,
+        n_states: int | None = None,
+        classes: Iterable[Any] | None = None,
+        bias: bool = True,
+        boundary: bool = True,
+        normalize: bool = False,
+    ) -> None:
+        self.n_states = n_states
+        self.classes = classes
+        self.bias = bias
+        self.boundary = boundary
+        self.normalize = normalize
+
+    def node_features(self, x: Any, example: int | None = None) -> Any:  # noqa: ARG002
+        """(T, F) x itself."""
+        return x
+
+    def node_parents(self, x: Any, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:  # noqa: ARG002
+        """The position before."""
+        return np.arange(-1, n_nodes - 1)

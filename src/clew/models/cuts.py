@@ -1,0 +1,57 @@
+"""Inequalities that cut a fractional answer off, and hold for every 0/1 output whatever the costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from clew.learning.task import Array, Mask
+
+TIGHT = 1e-7
+
+
+def half_cuts(A: Any, row_lower: Array, row_upper: Array, y: Array, fractional: Mask) -> tuple[Any, Array]:
+    """CSR rows C and right-hand sides c with C z ≤ c for all outputs z, and C y = c + ½ for the LP's answer y.
+
+    They are {0, ½} Chvátal–Gomory cuts (Caprara & Fischetti 1996): add rows a z ≤ b that y meets with equality so that
+    all coefficients of fractional variables become even and the right-hand side odd; halve; round down. Which rows to
+    add is a linear system modulo 2. Variables at 1 are counted from the other side, by 1 − z.
+    """
+    sums = A @ y
+    of_fractional = A[:, np.flatnonzero(fractional)]
+    at_upper = np.abs(sums - row_upper) < TIGHT
+    tight = at_upper | (np.abs(sums - row_lower) < TIGHT)
+    rows = np.flatnonzero(tight & (np.diff(of_fractional.indptr) > 0))
+    sign = np.where(at_upper[rows], 1.0, -1.0)
+    a: Any = sp.csr_array(sp.diags_array(sign) @ A[rows])
+    b = np.where(at_upper[rows], row_upper[rows], -row_lower[rows])
+    whole = np.asarray(abs(a - a.rint()).sum(axis=1)).ravel() + np.abs(b - np.rint(b)) < 1e-9
+    a, b = a[whole], np.rint(b[whole])
+    one = (np.rint(y) == 1) & ~fractional
+    odd_sides = (b - a @ one.astype(float)) % 2 == 1
+    chosen = _even_combinations(a[:, np.flatnonzero(fractional)].toarray() % 2 == 1, odd_sides)
+    total = sp.csr_array(chosen.astype(float)) @ a
+    odd_at_one = np.asarray(total.toarray() % 2 == 1) & one
+    cuts = sp.csr_array(np.floor((total.toarray() + odd_at_one) / 2))
+    return cuts, np.floor((chosen @ b + odd_at_one.sum(axis=1)) / 2)
+
+
+def _even_combinations(odd: Mask, odd_sides: Mask) -> Mask:
+    """(k, n_rows) sets of rows whose sum is even in every column and odd in `odd_sides`, by elimination modulo 2."""
+    odd, sides = odd.copy(), odd_sides.copy()
+    combination = np.eye(len(odd), dtype=bool)
+    left = np.ones(len(odd), dtype=bool)  # rows that are no pivot
+    for column in range(odd.shape[1]):
+        candidates = np.flatnonzero(left & odd[:, column])
+        if not len(candidates):
+            continue
+        # the row that mixes fewest others keeps the cuts sparse
+        pivot = candidates[np.argmin(combination[candidates].sum(axis=1))]
+        others = candidates[candidates != pivot]
+        odd[others] ^= odd[pivot]
+        sides[others] ^= sides[pivot]
+        combination[others] ^= combination[pivot]
+        left[pivot] = False
+    return combination[left & sides]

@@ -1,0 +1,204 @@
+"""Models on forests, and their Task that answers for all examples in one pass of compiled code."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from clew.errors import InputError
+from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
+from clew.models import max_product
+from clew.models.base import ALL_SPACES, check_lengths, check_weights, identity
+from clew.models.fingerprint import fingerprint
+from clew.models.inputs import stack
+from clew.models.nodes import NodeModel, stack_allowed
+from clew.parallel import map_examples, resolve_jobs
+
+
+class ForestModel(NodeModel):
+    """Base of Chain and Tree: w has unary (S, F), bias (S), transition (S, S) [parent, child], begin (S), end (S)."""
+
+    boundary: bool = False
+
+    def node_parents(self, x: Any, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:
+        """(T,) the parent of each node, -1 for a root."""
+        raise NotImplementedError
+
+    def n_edge_features(self, n_states: int) -> int:
+        """S² transitions, and begin and end."""
+        return n_states * (n_states + 2 * bool(self.boundary))
+
+    def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> Task:
+        """All examples as one compiled Task."""
+        task = ForestTask(self, X, Y, n_jobs)
+        task.keys = task.fingerprints()
+        return task
+
+    def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
+        """The best labeling for each input, max_y <w, φ(x, y)>."""
+        if len(X) == 0:
+            return []
+        task = ForestTask(self, X, [None] * len(X), n_jobs)
+        labels = self.labels.decode(task.best_states(w, Space.ALL, 0.0)[0])
+        return np.split(labels, task.offsets[1:-1])
+
+    def joint_features(self, x: Any, y: Any) -> Array:
+        """(d,) φ(x, y): Σ_t [x_t in the block of y_t] + counts of labels, transitions and ends."""
+        task = ForestTask(self, [x], [None])
+        states = self.labels.encode(y, int(task.offsets[-1]))
+        return np.asarray(task.rows_of(states, np.ones(1, dtype=bool), np.arange(1)).features.toarray()[0])
+
+    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+        """The best labeling in `space`; None where Y° is empty."""
+        states, found = ForestTask(self, [x], [annotation]).best_states(w, space, loss_weight)
+        return self.labels.decode(states) if found[0] else None
+
+
+class ForestTask:
+    """Partially annotated forests. Only nodes in `counted` have features, and edges between two of them."""
+
+    spaces = ALL_SPACES
+    loss_zero_iff_compatible = True
+    keys: Sequence[bytes] | None = None
+
+    def __init__(self, model: ForestModel, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> None:
+        check_lengths(X, Y)
+        self.model, self.n_jobs = model, resolve_jobs(n_jobs)
+        self.n_examples, self.n_features = len(X), int(model.n_features)
+        self.inputs, self.offsets = stack([model.node_features(x, i) for i, x in enumerate(X)], model.n_inputs_)
+        self.allowed: Mask = stack_allowed(model.labels, Y, self.offsets)
+        self.counted: Mask = np.ones(len(self.allowed), dtype=bool)
+        self.parent, self.order = self._stack_parents(X)
+        annotated = np.add.reduceat(~self.allowed.all(axis=1), self.offsets[:-1], dtype=np.int64)
+        self.scale: Array = np.maximum(annotated, 1).astype(float) if model.normalize else np.ones(self.n_examples)
+        S, F = self.allowed.shape[1], self.inputs.n_inputs
+        transition = S * (F + bool(model.bias))
+        begin = transition + S * S
+        self.blocks = np.array(
+            [S * F if model.bias else -1, transition, *((begin, begin + S) if model.boundary else (-1, -1))], np.int64
+        )
+
+    def _stack_parents(self, X: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The parents as indices of stacked nodes, and an order of the nodes with parents first."""
+        lengths = np.diff(self.offsets)
+        parents = [self.model.node_parents(x, int(n), i) for i, (x, n) in enumerate(zip(X, lengths, strict=True))]
+        local = np.concatenate(parents)
+        parent = np.where(local < 0, -1, local + np.repeat(self.offsets[:-1], lengths))
+        order = np.empty_like(parent)
+        looping = max_product.topological_order(parent, order)
+        if looping >= 0:
+            example = int(np.searchsorted(self.offsets, looping, side="right")) - 1
+            raise InputError(f"example {example}: node {looping - self.offsets[example]} is its own ancestor")
+        return parent, order
+
+    def fingerprints(self) -> list[bytes]:
+        """A fingerprint of each example: what its features and its annotation are, however they were given."""
+        common = fingerprint(*identity(self.model))
+        keys = []
+        for i in range(self.n_examples):
+            nodes = slice(self.offsets[i], self.offsets[i + 1])
+            parent = np.maximum(self.parent[nodes] - self.offsets[i], -1)
+            content = self.inputs.content(int(nodes.start), int(nodes.stop))
+            keys.append(fingerprint(common, *content, parent, self.allowed[nodes], self.counted[nodes]))
+        return keys
+
+    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """The best labelings in `space`; n_jobs threads share the examples."""
+        chosen = self._chosen(examples)
+
+        def answer(some: Indices) -> Argmax:
+            return self.rows_of(*self.best_states(w, space, loss_weight, some), some)
+
+        jobs = min(self.n_jobs, len(chosen))
+        if jobs <= 1:
+            return answer(chosen)
+        answers = map_examples(answer, np.array_split(chosen, jobs), jobs)
+        features = sp.vstack([part.features for part in answers], format="csr")
+        loss, found = (np.concatenate([getattr(part, name) for part in answers]) for name in ("loss", "found"))
+        return Argmax(features, loss, found)
+
+    def _chosen(self, examples: Indices | None) -> Indices:
+        """The examples that are asked for, as indices from 0 on; the compiled code checks no bounds."""
+        every = np.arange(self.n_examples)
+        return every if examples is None else every[np.asarray(examples)]
+
+    def _nodes(self, chosen: Indices) -> Indices:
+        """The stacked nodes of these examples, one example after the other."""
+        lengths = np.diff(self.offsets)[chosen]
+        before = np.cumsum(lengths) - lengths
+        nodes: Indices = np.arange(lengths.sum()) + np.repeat(self.offsets[chosen] - before, lengths)
+        return nodes
+
+    def best_states(
+        self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None
+    ) -> tuple[Indices, Mask]:
+        """The states of all nodes of these examples, and the examples for which `space` is not empty."""
+        w, chosen = check_weights(w, self.n_features), self._chosen(examples)
+        S = self.allowed.shape[1]
+        none = np.zeros(S)
+        bias, begin, end = (w[b : b + S] if b >= 0 else none for b in self.blocks[[0, 2, 3]])
+        transition = w[self.blocks[1] : self.blocks[1] + S * S].reshape(S, S)
+        penalty = np.full(self.n_examples, -np.inf) if space is Space.COMPATIBLE else loss_weight / self.scale
+        scores = self.inputs.scores(w[: S * self.inputs.n_inputs].reshape(S, -1), self._nodes(chosen))
+        max_product.complete_scores(scores, chosen, self.offsets, self.allowed, self.counted, penalty, bias, begin, end)
+        states = np.empty(len(scores), dtype=np.intp)
+        found = max_product.maximise(
+            scores,
+            chosen,
+            self.offsets,
+            self.order,
+            self.parent,
+            self.allowed,
+            self.counted,
+            np.ascontiguousarray(transition.T),
+            space is Space.INCOMPATIBLE,
+            states,
+        )
+        return states, found
+
+    def rows_of(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
+        """φ and Δ of given labelings of the chosen examples."""
+        nodes, inputs = self._nodes(chosen), self.inputs
+        capacity = int(np.diff(inputs.begins)[nodes].sum()) + 2 * len(nodes) + 2 * len(chosen)
+        index_type = np.int32 if max(capacity, self.n_features) < 2**31 else np.int64
+        values: Any = np.empty(capacity)
+        indices: Any = np.empty(capacity, dtype=index_type)
+        indptr, mistakes = np.zeros(len(chosen) + 1, dtype=index_type), np.zeros(len(chosen))
+        max_product.collect_features(
+            inputs.data,
+            inputs.begins,
+            inputs.columns,
+            inputs.column_begins,
+            inputs.n_inputs,
+            states,
+            chosen,
+            self.offsets,
+            self.parent,
+            self.allowed,
+            self.counted,
+            self.blocks,
+            self.n_features,
+            found,
+            values,
+            indices,
+            indptr,
+            mistakes,
+        )
+        n = indptr[-1]
+        features = sp.csr_array((values[:n], indices[:n], indptr), shape=(len(chosen), self.n_features))
+        return Argmax(features, mistakes / self.scale[chosen], found)
+
+    def annotated_part(self) -> Task | None:
+        """The same forests, where nodes with more than one state allowed, and their edges, have no features."""
+        determined = self.allowed.sum(axis=1) == 1
+        if not determined.any():
+            return None
+        part = copy.copy(self)
+        part.counted = determined
+        part.keys = part.fingerprints()
+        return part

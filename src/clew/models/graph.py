@@ -1,0 +1,202 @@
+"""Labels for the nodes of any graph, exact by HiGHS on the local polytope."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from clew.errors import InputError
+from clew.learning.task import Array, Indices
+from clew.models.base import check_lengths
+from clew.models.highs import Binary
+from clew.models.inputs import as_matrix
+from clew.models.labels import name_place
+from clew.models.linear import Annotated, LinearModel
+from clew.models.nodes import NodeModel
+
+
+class Graph(NodeModel, LinearModel):
+    """x is (features (n, F), edges (m, 2)) or (features, edges, edge features (m, E)); y is a sequence of n labels.
+
+    <w, φ(x, y)> = Σᵢ [U(yᵢ)·xᵢ + b(yᵢ)] + Σ over edges (i, j) of Σₖ gₖ(i, j) Aₖ(yᵢ, yⱼ)
+
+    w has the blocks U (S, F), b (S) if `bias`, and A (E, S, S), in this order; without edge features E = 1 and g = 1.
+    With `symmetric`, Aₖ(s, t) = Aₖ(t, s) and only its S(S+1)/2 entries with s ≤ t are there, row by row. Δ counts the
+    wrong annotated nodes, or is their share among the annotated ones if `normalize`. Annotations: see
+    `clew.models.labels.LabelSpace`. An edge costs S² variables: for chains and trees, `Chain` and `Tree` are faster.
+    """
+
+    domain_names: tuple[str, ...] = ("classes_", "n_inputs_", "n_edge_inputs_")
+    n_edge_inputs_: int
+
+    def __init__(
+        self,
+        n_states: int | None = None,
+        classes: Iterable[Any] | None = None,
+        bias: bool = True,
+        symmetric: bool = False,
+        normalize: bool = False,
+    ) -> None:
+        self.n_states = n_states
+        self.classes = classes
+        self.bias = bias
+        self.symmetric = symmetric
+        self.normalize = normalize
+
+    def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+        """A copy that knows the classes and the numbers of features; refuses data that are not of its kind."""
+        check_lengths(X, Y)
+        model = copy.copy(self)
+        model.n_edge_inputs_ = self.edges(X[0], 0)[1].shape[1]
+        return super(Graph, model).prepare(X, Y)
+
+    def node_features(self, x: Any, example: int | None = None) -> Any:
+        """(n, F) the first part of x."""
+        if not isinstance(x, tuple | list) or len(x) not in (2, 3):
+            where = name_place(example, unnamed="x")
+            raise InputError(f"{where}: a tuple (features, edges) or (features, edges, edge features) is right")
+        return x[0]
+
+    def edges(self, x: Any, example: int | None = None) -> tuple[Indices, Array]:
+        """(m, 2) the edges and (m, E) their features, checked."""
+        where = name_place(example, unnamed="x")
+        n = as_matrix(self.node_features(x, example), example).shape[0]
+        edges = np.asarray(x[1])
+        if edges.size == 0:
+            edges = edges.reshape(0, 2).astype(np.intp)
+        if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
+            raise InputError(f"{where}: edges must be an (m, 2) array of integers, not {edges.dtype} {edges.shape}")
+        ordered = np.sort(edges, axis=1)
+        _, first = np.unique(ordered, axis=0, return_index=True)
+        repeated = np.setdiff1d(np.arange(len(edges)), first)
+        for bad, why in [
+            (np.flatnonzero((edges < 0).any(axis=1) | (edges >= n).any(axis=1)), f"there are nodes 0 to {n - 1}"),
+            (np.flatnonzero(edges[:, 0] == edges[:, 1]), "a node has no edge to itself"),
+            (repeated, "the same two nodes have an edge already"),
+        ]:
+            if len(bad):
+                raise InputError(f"{where}: edge {bad[0]} is {tuple(edges[bad[0]].tolist())}; {why}")
+        features: Any = as_matrix(x[2], example) if len(x) == 3 else np.ones((len(edges), 1))
+        if features.shape[0] != len(edges):
+            raise InputError(f"{where}: there are {features.shape[0]} rows of edge features for {len(edges)} edges")
+        dense: Array = features @ np.eye(features.shape[1])
+        return edges.astype(np.intp), dense
+
+    def n_edge_features(self, n_states: int) -> int:
+        """E·S² entries, or E·S(S+1)/2 with `symmetric`."""
+        return self.n_edge_inputs_ * int(self._pair_index(n_states).max(initial=-1) + 1)
+
+    def encode(self, x: Any, annotation: Any, example: int | None = None) -> Annotated:
+        """The local polytope: a variable for each node's state and one for each edge's pair of states.
+
+        Σₛ zᵢ(s) = 1, Σₜ zᵢⱼ(s, t) = zᵢ(s), Σₛ zᵢⱼ(s, t) = zⱼ(t): its 0/1 points are the labelings.
+        """
+        edges, edge_features = self.edges(x, example)
+        inputs = sp.coo_array(as_matrix(self.node_features(x, example), example), dtype=float)
+        self._check_inputs(inputs, edge_features, example)
+        n, m, S = inputs.shape[0], len(edges), self.labels.n_states
+        allowed = self.labels.allowed(annotation, n, lambda node: (example, node))
+        A = local_polytope(n, edges, S)
+        sums = np.append(np.ones(n), np.zeros(2 * m * S))
+        n_parts = int((~allowed.all(axis=1)).sum())
+        wrong = np.append((~allowed).ravel().astype(float), np.zeros(m * S * S))
+        return Annotated(
+            features=self._features(inputs, edge_features, S),
+            A=A,
+            row_lower=sums,
+            row_upper=sums,
+            fixed=np.where(wrong > 0, 0, -1).astype(np.int8),
+            wrong=wrong,
+            wrong_constant=0,
+            n_parts=n_parts,
+            divisor=float(max(n_parts, 1)) if self.normalize else 1.0,
+        )
+
+    def decode(self, x: Any, z: Binary) -> NDArray[Any]:
+        """The labels of the states that z chooses."""
+        n = as_matrix(self.node_features(x), None).shape[0]
+        S = self.labels.n_states
+        return self.labels.decode(z[: n * S].reshape(n, S).argmax(axis=1))
+
+    def joint_features(self, x: Any, y: Any) -> Array:
+        """(d,) φ(x, y)."""
+        edges, edge_features = self.edges(x)
+        inputs = as_matrix(self.node_features(x), None)
+        S = self.labels.n_states
+        states = self.labels.encode(y, inputs.shape[0])
+        chosen = np.eye(S)[states]
+        index = self._pair_index(S)
+        pairwise = np.zeros((self.n_edge_inputs_, int(index.max()) + 1))
+        np.add.at(pairwise.T, index[states[edges[:, 0]], states[edges[:, 1]]], edge_features)
+        bias = chosen.sum(axis=0)[: S * self.bias]
+        return np.concatenate([np.asarray(chosen.T @ inputs).ravel(), bias, pairwise.ravel()])
+
+    def _check_inputs(self, inputs: Any, edge_features: Array, example: int | None) -> None:
+        """Finite features, as many as `prepare` saw."""
+        where = name_place(example, unnamed="x")
+        for what, part, width in [("node", inputs, self.n_inputs_), ("edge", edge_features, self.n_edge_inputs_)]:
+            if part.shape[1] != width:
+                raise InputError(f"{where}: {part.shape[1]} features for each {what}; {width} are expected")
+            dense = sp.coo_array(part)
+            bad = np.flatnonzero(~np.isfinite(dense.data))
+            if len(bad):
+                value = dense.data[bad[0]]
+                raise InputError(
+                    f"{where}: a feature of {what} {dense.coords[0][bad[0]]} is {value}; it must be finite"
+                )
+
+    def _pair_index(self, n_states: int) -> Indices:
+        """(S, S) the place of A(s, t) among the weights of one edge feature."""
+        if not self.symmetric:
+            return np.arange(n_states**2).reshape(n_states, n_states)
+        index = np.zeros((n_states, n_states), dtype=np.intp)
+        upper = np.triu_indices(n_states)
+        index[upper] = index.T[upper] = np.arange(len(upper[0]))
+        return index
+
+    def _features(self, inputs: Any, edge_features: Array, S: int) -> Any:
+        """(n·S + m·S², d) CSR: what each variable adds to φ."""
+        n, F = inputs.shape
+        node, feature = (index.astype(np.intp) for index in inputs.coords)
+        states, pairs = np.arange(S), self._pair_index(S)
+        rows: list[Any] = []
+        columns: list[Any] = []
+        data: list[Any] = []
+
+        def add(row: Any, column: Any, value: Any) -> None:
+            for part, whole in zip((row, column, value), (rows, columns, data), strict=True):
+                whole.append(np.ravel(np.broadcast_to(part, np.broadcast_shapes(np.shape(row), np.shape(column)))))
+
+        add(node[:, None] * S + states, feature[:, None] + states * F, inputs.data[:, None])
+        begin = S * F
+        if self.bias:
+            add(np.arange(n)[:, None] * S + states, np.broadcast_to(begin + states, (n, S)), 1.0)
+            begin += S
+        edge, k = np.nonzero(edge_features)
+        of_edge = n * S + edge[:, None] * S * S + np.arange(S * S)
+        add(of_edge, begin + k[:, None] * (pairs.max() + 1) + pairs.ravel(), edge_features[edge, k][:, None])
+        shape = n * S + len(edge_features) * S * S, self.n_features
+        entries = np.concatenate(data), (np.concatenate(rows), np.concatenate(columns))
+        return sp.csr_array(entries, shape=shape)
+
+
+def local_polytope(n: int, edges: Indices, S: int) -> Any:
+    """(n + 2·m·S, n·S + m·S²) CSR: one state for each node, and edges that agree with their ends."""
+    m, states = len(edges), np.arange(S)
+    pair = n * S + np.arange(m * S * S).reshape(m, S, S)
+    first = n + np.arange(m * S).reshape(m, S)  # the rows of the edges' first ends, then of their second
+    second = first + m * S
+    by_first, by_second = (
+        np.broadcast_to(first[:, :, None], pair.shape),
+        np.broadcast_to(second[:, None, :], pair.shape),
+    )
+    rows = [np.repeat(np.arange(n), S), by_first, by_second, first, second]
+    columns = [np.arange(n * S), pair, pair, edges[:, :1] * S + states, edges[:, 1:] * S + states]
+    data = np.append(np.ones(n * S + 2 * pair.size), -np.ones(2 * m * S))
+    at = np.concatenate([row.ravel() for row in rows]), np.concatenate([column.ravel() for column in columns])
+    return sp.csr_array((data, at), shape=(n + 2 * m * S, n * S + pair.size))

@@ -1,0 +1,259 @@
+"""A 0/1 linear programme kept inside HiGHS: between two questions only the costs change."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import highspy
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from clew.errors import SolverError
+from clew.learning.task import Array, Mask
+from clew.models.cuts import half_cuts
+
+Binary = NDArray[np.int8]
+
+INTEGRAL = 1e-6
+"""How far from 0 and 1 the LP's answer may lie and still count as integral."""
+
+SMALL = 200
+"""Variables up to which an integer programme is solved as it is."""
+
+MOST_CUTS = 1000
+"""How many rows a programme may grow by; each takes a few hundred bytes and some of the simplex method's time."""
+
+OPTIONS: dict[str, Any] = {
+    "output_flag": False,
+    "threads": 1,  # parallelism is over examples; one thread also makes the answer reproducible
+    "parallel": "off",
+    "mip_rel_gap": 0.0,  # HiGHS stops at 1e-4 by default, which would not be an argmax
+    "mip_abs_gap": 0.0,
+    "mip_heuristic_run_feasibility_jump": False,  # a third of the time on the small programmes that are left to it
+    "mip_feasibility_tolerance": 1e-9,
+    "primal_feasibility_tolerance": 1e-9,
+    "dual_feasibility_tolerance": 1e-9,
+}
+
+
+class KeptProgram:
+    """max <scores, y> over y in {0, 1}ⁿ with row_lower ≤ A y ≤ row_upper and lower ≤ y ≤ upper.
+
+    The model is passed once. Each question changes the costs and re-solves the LP relaxation from the last basis. A
+    fractional answer is cut off by rows that hold for every output; where none is found, an integer programme is solved
+    around the fractional variables. Feasibility does not depend on the scores, so that an infeasible programme is
+    remembered as such. What was done is counted: LPs, simplex iterations, questions with a fractional first answer,
+    cuts, integer programmes.
+    """
+
+    def __init__(self, A: Any, row_lower: Any, row_upper: Any, lower: Any, upper: Any) -> None:
+        self.A: Any = sp.csr_array(A, dtype=float)
+        self.row_lower, self.row_upper = np.array(row_lower, dtype=float), np.array(row_upper, dtype=float)
+        self.lower, self.upper = np.array(lower, dtype=float), np.array(upper, dtype=float)
+        self.columns = np.arange(self.A.shape[1], dtype=np.int32)
+        self.lp_solves = self.simplex_iterations = self.fractional_lps = self.cuts = self.mip_solves = 0
+        self.infeasible = False
+        self.reach = 0.01  # how far `_integer` looks at first, for costs that are at most 1
+        self._start()
+
+    def _start(self) -> None:
+        """Without a solver as yet: it is made at the first question, and after unpickling."""
+        self._lock = threading.Lock()
+        self._highs: Any = None
+
+    def maximise(self, scores: Any) -> Binary | None:
+        """(n,) an exact maximiser, or None if there is no output at all."""
+        with self._lock:  # one example may be asked for twice in one threaded call
+            if self.infeasible:
+                return None
+            if not len(self.columns):
+                return np.zeros(0, dtype=np.int8) if self._satisfied(np.zeros(0)) else None
+            costs = _scaled(np.asarray(scores, dtype=float))
+            y = self._relaxed(costs)
+            self.fractional_lps += y is not None and bool(_fractional(y).any())
+            while y is not None and _fractional(y).any() and self._cut_off(y):
+                y = self._relaxed(costs)
+            if y is not None and _fractional(y).any():
+                y = self._integer(costs, y)
+            self.infeasible = y is None
+            return None if y is None else np.rint(y).astype(np.int8)
+
+    def rebound(self, lower: Any, upper: Any) -> None:
+        """Give the variables other bounds; the basis is kept."""
+        with self._lock:
+            self.lower, self.upper = np.array(lower, dtype=float), np.array(upper, dtype=float)
+            self.infeasible = False
+            if self._highs is not None:
+                self._highs.changeColsBounds(len(self.columns), self.columns, self.lower, self.upper)
+
+    def _relaxed(self, costs: Array) -> Array | None:
+        """The LP's answer from the last basis; None if infeasible."""
+        if self._highs is None:
+            self._highs = _model(self.A, self.row_lower, self.row_upper, self.lower, self.upper, costs)
+            self._highs.setOptionValue("solver", "simplex")
+        else:
+            _check(self._highs.changeColsCost(len(self.columns), self.columns, costs), "passing costs")
+        self.lp_solves += 1
+        y = _run(self._highs)
+        self.simplex_iterations += max(0, self._highs.getInfo().simplex_iteration_count)
+        self._highs.setOptionValue("presolve", "off")  # from now on there is a basis, and presolve would drop it
+        return y
+
+    def _cut_off(self, relaxed: Array) -> bool:
+        """Add rows that hold for every output but not for this answer; whether there were any.
+
+        They hold for other costs too, so they stay: the fractional answers of later questions are mostly the same.
+        """
+        if self.cuts >= MOST_CUTS:
+            return False
+        rows, sides = half_cuts(self.A, self.row_lower, self.row_upper, relaxed, _fractional(relaxed))
+        if not len(sides):
+            return False
+        self.cuts += len(sides)
+        self.A = sp.vstack([self.A, rows], format="csr")
+        none = np.full(len(sides), -np.inf)
+        self.row_lower, self.row_upper = np.append(self.row_lower, none), np.append(self.row_upper, sides)
+        starts, indices = rows.indptr[:-1].astype(np.int32), rows.indices.astype(np.int32)
+        _check(self._highs.addRows(len(sides), none, sides, rows.nnz, starts, indices, rows.data), "adding cuts")
+        return True
+
+    def _integer(self, costs: Array, relaxed: Array) -> Array | None:
+        """The integer programme's answer, from the LP's.
+
+        An output that differs from the LP's in a variable of reduced cost r is worth at most U − |r|, where U is the
+        LP's value. So variables with |r| > reach are held where the LP has them; the best output V of the rest is the
+        best of all once U − V ≤ reach, which another round ensures.
+        """
+        reduced = np.abs(self._highs.getSolution().col_dual)
+        fractional = _fractional(relaxed)
+        reach = self.reach if len(relaxed) > SMALL else np.inf
+        while True:
+            free = (reduced <= reach) | fractional
+            y = self._around(costs, relaxed, fractional, free)
+            gap = np.inf if y is None else max(0.0, float(costs @ (relaxed - y)))
+            if gap <= reach or free.all():
+                self.reach = max(1e-4, gap / 2)  # two small programmes cost less than one that is too large
+                return y
+            reach = 8 * reach if y is None else gap * (1 + 1e-6)
+
+    def _around(self, costs: Array, relaxed: Array, fractional: Mask, free: Mask) -> Array | None:
+        """The best output in which only `free` variables differ from the LP's answer.
+
+        Free variables that share no row fall into separate programmes. Where the LP's answer is integral throughout
+        such a part, it is optimal there; the others, small as a rule, go to the integer solver together.
+        """
+        at = np.rint(relaxed)
+        lower, upper = np.where(free, self.lower, at), np.where(free, self.upper, at)
+        if not propagate(self.A, self.row_lower, self.row_upper, lower, upper):
+            return None
+        y = np.where(lower == upper, lower, at)
+        open_ = np.flatnonzero(lower < upper)
+        moved = np.flatnonzero(fractional | (y != at))
+        m = self.A.shape[0]
+        of_open = self.A[:, open_]
+        _, part = connected_components(sp.block_array([[None, of_open], [of_open.T, None]]), directed=False)
+        touched = np.unique(self.A[:, moved].nonzero()[0])
+        hot = open_[np.isin(part[m:], part[touched]) | fractional[open_]]
+        if not len(hot):
+            return y if self._satisfied(y) else None
+        A = self.A[:, hot]
+        rows = np.unique(A.nonzero()[0])
+        y[hot] = 0.0
+        rest = self.A[rows] @ y
+        self.mip_solves += 1
+        small = _model(
+            *(A[rows], self.row_lower[rows] - rest, self.row_upper[rows] - rest, lower[hot], upper[hot], costs[hot]),
+            integer=True,
+        )
+        answer = _run(small)
+        if answer is None:
+            return None
+        y[hot] = np.rint(answer)
+        return y
+
+    def _satisfied(self, y: Array) -> bool:
+        """Whether y keeps within all rows."""
+        sums = self.A @ y
+        return bool(((sums >= self.row_lower - INTEGRAL) & (sums <= self.row_upper + INTEGRAL)).all())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_highs")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._start()
+
+
+def propagate(A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array) -> bool:
+    """Tighten the bounds of 0/1 variables in place, row by row; False where a variable is left no value.
+
+    A variable is fixed where its other value would push a row's least sum over its upper bound, or its greatest sum
+    under its lower bound. What takes two rows at once to see stays open.
+    """
+    entries = sp.coo_array(A)
+    row, column = entries.coords
+    a, size, rising = entries.data, np.abs(entries.data), entries.data > 0
+    while True:
+        least = np.bincount(row, a * np.where(rising, lower[column], upper[column]), A.shape[0])
+        most = np.bincount(row, a * np.where(rising, upper[column], lower[column]), A.shape[0])
+        if (least > row_upper + INTEGRAL).any() or (most < row_lower - INTEGRAL).any():
+            return False
+        open_ = (lower < upper)[column]
+        to_least = open_ & (least[row] + size > row_upper[row] + INTEGRAL)
+        to_most = open_ & (most[row] - size < row_lower[row] - INTEGRAL)
+        zeros = column[(to_least & rising) | (to_most & ~rising)]
+        ones = column[(to_least & ~rising) | (to_most & rising)]
+        if not len(zeros) and not len(ones):
+            return True
+        upper[zeros], lower[ones] = 0.0, 1.0
+        if (lower > upper).any():
+            return False
+
+
+def _fractional(y: Array) -> Mask:
+    """(n,) which values are neither 0 nor 1."""
+    return np.asarray(np.abs(y - np.rint(y)) > INTEGRAL)
+
+
+def _scaled(scores: Array) -> Array:
+    """Scores over a power of two: HiGHS' tolerances are absolute, but an argmax does not depend on the scale."""
+    largest = np.abs(scores).max(initial=0.0)
+    return np.ldexp(scores, -np.frexp(largest)[1]) if largest > 0 else scores
+
+
+def _model(
+    A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, costs: Array, integer: bool = False
+) -> Any:
+    """A HiGHS model of the whole programme, passed as arrays in one call."""
+    highs = highspy.Highs()
+    for name, value in OPTIONS.items():
+        _check(highs.setOptionValue(name, value), f"setting {name}")
+    m, n = A.shape
+    kind = highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous
+    status = highs.passModel(
+        *(n, m, A.nnz, int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMaximize), 0.0),
+        *(costs, lower, upper, row_lower, row_upper),
+        *(A.indptr.astype(np.int32), A.indices.astype(np.int32), A.data, np.full(n, int(kind), dtype=np.int32)),
+    )
+    _check(status, "passing the model")
+    return highs
+
+
+def _run(highs: Any) -> Array | None:
+    """Solve; the optimal values, None if infeasible, SolverError on anything else."""
+    ran = highs.run()
+    status, statuses = highs.getModelStatus(), highspy.HighsModelStatus
+    if status in (statuses.kInfeasible, statuses.kUnboundedOrInfeasible):
+        return None  # all variables lie within 0 and 1: it cannot be unbounded
+    if ran == highspy.HighsStatus.kError or status != statuses.kOptimal:
+        raise SolverError(f"HiGHS stopped with status {highs.modelStatusToString(status)}")
+    return np.array(highs.getSolution().col_value, dtype=float)
+
+
+def _check(status: Any, what: str) -> None:
+    """Refuse to go on after a call that HiGHS did not accept."""
+    if status == highspy.HighsStatus.kError:
+        raise SolverError(f"HiGHS refused, while {what}: {status}")

@@ -1,0 +1,244 @@
+"""The labels of a node: which states an annotation allows, and which label a state stands for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InfeasibleAnnotation, InputError
+from clew.learning.task import Indices, Mask
+
+Label: TypeAlias = str | int | float | bool
+Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
+"""From a node's index to its example and its position there, for error messages."""
+
+
+def name_place(example: int | None, position: int | None = None, unnamed: str = "the annotation") -> str:
+    """The place of a node in words."""
+    words = [f"example {example}"] * (example is not None) + [f"position {position}"] * (position is not None)
+    return ", ".join(words) or unnamed
+
+
+def plain(label: Any) -> Any:
+    """A numpy scalar as the Python scalar that JSON knows."""
+    return (
+        label.item() if isinstance(label, np.generic) or (isinstance(label, np.ndarray) and not label.ndim) else label
+    )
+
+
+def as_nodes(labels: Any, example: int | None) -> Any:
+    """The labels of all nodes as an array or a sequence; they must have an order."""
+    if isinstance(labels, np.ndarray) and labels.ndim:
+        return labels
+    if hasattr(labels, "__array__") and np.ndim(labels):
+        return np.asarray(labels)
+    if isinstance(labels, (Set, dict)) or not hasattr(labels, "__len__"):
+        raise InputError(f"{name_place(example)}: a sequence with a label for each node is expected, not {labels!r}")
+    return labels
+
+
+def is_candidates(label: Any) -> bool:
+    """Whether the annotation of one node is a set of labels, one of which is right."""
+    return isinstance(label, (Set, list, tuple, np.ndarray))
+
+
+def is_mask(label: Any) -> bool:
+    """Whether the annotation of one node marks its candidates in a boolean array, one entry for each class."""
+    return isinstance(label, np.ndarray) and label.dtype == bool and label.ndim == 1
+
+
+def is_flat(labels: Any) -> bool:
+    """Whether these labels can be looked up all at once."""
+    return isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "biufU"
+
+
+def is_minus_one(label: Any) -> bool:
+    """Whether a plain label is the number -1."""
+    return isinstance(label, (int, float)) and label == -1
+
+
+def is_missing(label: Any) -> bool:
+    """Whether a plain label is None or NaN, which are never classes."""
+    return label is None or (isinstance(label, float) and math.isnan(label))
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """The classes of a node, in the order of its states.
+
+    A node's annotation is a label, a set of candidate labels, or unknown: None, NaN, and -1 unless -1 is among the
+    classes.
+    """
+
+    classes: tuple[Label, ...]
+
+    @classmethod
+    def of(
+        cls, annotations: Iterable[Any], classes: Iterable[Any] | None = None, n_states: int | None = None
+    ) -> LabelSpace:
+        """The classes that were declared, else range(n_states) where the labels fit in it, else the labels seen."""
+        if n_states is not None and (isinstance(n_states, bool) or int(n_states) != n_states or n_states < 1):
+            raise InputError(f"the number of states must be a whole number above 0, not {n_states!r}")
+        if classes is not None:
+            return cls(declared_classes(classes, n_states))
+        labels, minus_one, width = labels_seen(annotations)
+        if width is not None:
+            if n_states not in (None, width):
+                raise InputError(f"a boolean candidate matrix has {width} columns for {n_states} states")
+            n_states = width
+        if n_states is not None:
+            if all(type(label) is int and 0 <= label < n_states for label in labels):
+                return cls(tuple(range(n_states)))
+            if len(labels) > n_states or width is not None:
+                raise InputError(f"{len(labels)} labels are annotated, {labels!r}; there should be {n_states} states")
+        elif not labels:
+            raise InputError("nothing is annotated: give the classes or their number, or annotate an example")
+        elif minus_one and labels == [1]:
+            raise InputError("the labels are -1 and 1, but -1 marks the unknown; give classes=[-1, 1] if it is a class")
+        return cls(tuple(labels))
+
+    @property
+    def n_states(self) -> int:
+        """How many classes there are."""
+        return len(self.classes)
+
+    @cached_property
+    def _state_of(self) -> dict[Label, int]:
+        return {label: state for state, label in enumerate(self.classes)}
+
+    @cached_property
+    def _labels(self) -> NDArray[Any]:
+        kinds = {type(label) for label in self.classes}
+        if len(kinds) == 1 or kinds == {int, float}:
+            return np.array(self.classes)
+        labels = np.empty(self.n_states, dtype=object)
+        labels[:] = self.classes
+        return labels
+
+    def decode(self, states: Indices) -> NDArray[Any]:
+        """The labels of these states."""
+        return self._labels[states]
+
+    def is_unknown(self, label: Any) -> bool:
+        """Whether this marks a node, or a whole example, as not annotated."""
+        label = plain(label)
+        return is_missing(label) or (is_minus_one(label) and -1 not in self._state_of)
+
+    def encode(self, labels: Any, n_nodes: int | None = None) -> Indices:
+        """(T,) the states of an output: a definite label at every node."""
+        allowed = self.allowed(labels, n_nodes)
+        indefinite = np.flatnonzero(allowed.sum(axis=1) != 1)
+        if len(indefinite):
+            raise InputError(f"an output needs one label at every position; position {indefinite[0]} has none")
+        return np.asarray(allowed.argmax(axis=1), dtype=np.intp)
+
+    def allowed(self, labels: Any, n_nodes: int | None = None, place: Place = lambda k: (None, k)) -> Mask:
+        """(T, S) True where a state agrees with the annotation of its node."""
+        if self.is_unknown(labels):
+            return np.ones((n_nodes or 0, self.n_states), dtype=bool)
+        example = place(0)[0]
+        labels = as_nodes(labels, example)
+        if n_nodes is not None and len(labels) != n_nodes:
+            raise InputError(f"{name_place(example)}: {len(labels)} labels are given for {n_nodes} nodes")
+        if is_flat(labels):
+            # a look-up for each different label, not for each node
+            different, first, which = np.unique(labels, return_index=True, return_inverse=True)
+            rows = [self._allowed_states(label, int(k), place) for label, k in zip(different, first, strict=True)]
+            return np.array(rows, dtype=bool).reshape(-1, self.n_states)[which]
+        rows = [self._allowed_states(label, k, place) for k, label in enumerate(labels)]
+        return np.array(rows, dtype=bool).reshape(-1, self.n_states)
+
+    def _allowed_states(self, label: Any, k: int, place: Place) -> Mask:
+        """(S,) the states that agree with one node's annotation."""
+        label = plain(label)
+        if self.is_unknown(label):
+            return np.ones(self.n_states, dtype=bool)
+        if not is_candidates(label):
+            candidates = [label]
+        elif is_mask(label):
+            if len(label) != self.n_states:
+                raise InputError(f"{name_place(*place(k))}: {len(label)} candidate marks for {self.n_states} classes")
+            candidates = [self.classes[state] for state in np.flatnonzero(label)]
+        else:
+            candidates = [plain(candidate) for candidate in label]
+        if not candidates:
+            example, position = place(k)
+            message = f"{name_place(example, position)}: the candidate set is empty; None marks an unknown label"
+            raise InfeasibleAnnotation(message, example, () if position is None else (position,))
+        allowed = np.zeros(self.n_states, dtype=bool)
+        for candidate in candidates:
+            try:
+                allowed[self._state_of[candidate]] = True
+            except (KeyError, TypeError):
+                hint = "; an unknown marker cannot be a candidate" if self.is_unknown(candidate) else ""
+                message = (
+                    f"label {candidate!r} is not one of the {self.n_states} classes {shortened(self.classes)}{hint}"
+                )
+                raise InputError(f"{name_place(*place(k))}: {message}") from None
+        return allowed
+
+
+def shortened(classes: tuple[Label, ...]) -> str:
+    """The first few classes, for a message."""
+    return ", ".join(map(repr, classes[:10])) + (", …" if len(classes) > 10 else "")
+
+
+def declared_classes(classes: Iterable[Any], n_states: int | None) -> tuple[Label, ...]:
+    """The user's explicit classes, checked."""
+    explicit = [plain(label) for label in classes]
+    if isinstance(classes, Set):
+        explicit = in_order(explicit)
+    for label in explicit:
+        check_label(label)
+    if not explicit or len(set(explicit)) != len(explicit):
+        raise InputError(f"classes must be different labels, at least one; they are {explicit!r}")
+    if n_states not in (None, len(explicit)):
+        raise InputError(
+            f"{len(explicit)} classes are declared, and the number of states is {n_states}; give one of both"
+        )
+    return tuple(explicit)
+
+
+def labels_seen(annotations: Iterable[Any]) -> tuple[list[Label], bool, int | None]:
+    """The labels in order, whether -1 occurs, and the width of boolean candidate masks."""
+    seen: set[Any] = set()
+    widths: set[int] = set()
+    arrays: dict[Any, list[NDArray[Any]]] = {}
+    for example, annotation in enumerate(annotations):
+        if is_missing(plain(annotation)) or is_minus_one(plain(annotation)):
+            continue
+        nodes = as_nodes(annotation, example)
+        if is_flat(nodes):
+            arrays.setdefault(nodes.dtype, []).append(nodes)
+        else:
+            for label in nodes:
+                if is_mask(label):
+                    widths.add(len(label))
+                else:
+                    labels = [plain(item) for item in label] if is_candidates(label) else [plain(label)]
+                    seen.update(item for item in labels if not is_missing(item) and check_label(item))
+    for same_type in arrays.values():
+        seen.update(label for label in np.unique(np.concatenate(same_type)).tolist() if not is_missing(label))
+    if len(widths) > 1:
+        raise InputError(f"boolean candidate marks have different lengths, {sorted(widths)}")
+    if seen and all(isinstance(item, (int, float)) and not isinstance(item, bool) and item % 1 == 0 for item in seen):
+        seen = {int(item) for item in seen}  # floats only because NaN, which marks the unknown, is one
+    return in_order(item for item in seen if not is_minus_one(item)), -1 in seen, next(iter(widths), None)
+
+
+def check_label(label: Any) -> bool:
+    """True for what can be a class; anything else is refused."""
+    if not isinstance(label, (str, int, float)) or (isinstance(label, float) and not math.isfinite(label)):
+        raise InputError(f"a class must be a string, a number or a boolean, so that it can be saved; not {label!r}")
+    return True
+
+
+def in_order(labels: Iterable[Label]) -> list[Label]:
+    """Sorted, labels of different types by type."""
+    return sorted(labels, key=lambda label: (isinstance(label, str), label))

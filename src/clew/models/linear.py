@@ -1,0 +1,222 @@
+"""Models whose outputs are the 0/1 points of a linear programme, as a Task on kept HiGHS models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from clew.errors import InfeasibleAnnotation, InputError
+from clew.learning.task import Argmax, Array, Indices, Mask, Matrix, Space, Task
+from clew.models.base import ALL_SPACES, Model, check_lengths, check_weights, identity
+from clew.models.fingerprint import fingerprint
+from clew.models.highs import Binary, KeptProgram, propagate
+from clew.parallel import map_examples
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """A programme with its annotation, all linear in the output z ∈ {0, 1}ⁿ.
+
+    φ = featuresᵀ z; the number of annotated parts that z gets wrong is <wrong, z> + wrong_constant, Δ is that number
+    divided by `divisor`, and z lies in Y° exactly if it is at least one.
+    """
+
+    features: Matrix
+    """(n, d) dense or CSR."""
+    A: Any
+    """(m, n) CSR."""
+    row_lower: Array
+    row_upper: Array
+    fixed: Binary
+    """(n,) 0 or 1 where the annotation fixes a variable for all of Y*, −1 elsewhere."""
+    wrong: Array
+    """(n,)"""
+    wrong_constant: int
+    n_parts: int
+    """How many parts are annotated; without any, Y* is Y and Y° is empty."""
+    divisor: float
+
+    def kept(self, space: Space) -> KeptProgram:
+        """The programme of one space."""
+        n = self.A.shape[1]
+        if space is Space.INCOMPATIBLE:
+            A = sp.vstack([self.A, sp.csr_array(self.wrong[None, :])], format="csr")
+            rows = np.append(self.row_lower, 1.0 - self.wrong_constant), np.append(self.row_upper, np.inf)
+            return KeptProgram(A, *rows, np.zeros(n), np.ones(n))
+        bounds = fixed_bounds(self.fixed) if space is Space.COMPATIBLE else (np.zeros(n), np.ones(n))
+        return KeptProgram(self.A, self.row_lower, self.row_upper, *bounds)
+
+    def scores(self, w: Array, loss_weight: float) -> Array:
+        """(n,) what each variable adds to <w, φ> + loss_weight · Δ."""
+        return np.asarray(self.features @ w + (loss_weight / self.divisor) * self.wrong)
+
+    def joint_features(self, z: Binary) -> Array:
+        """(d,) φ = featuresᵀ z, from the rows that are chosen."""
+        chosen = np.flatnonzero(z)
+        return np.asarray(self.features[chosen].sum(axis=0)).ravel()
+
+    def delta(self, z: Binary) -> float:
+        """Δ(y*, z)."""
+        return (round(float(self.wrong @ z)) + self.wrong_constant) / self.divisor
+
+    def why_infeasible(self, n: int) -> InputError:
+        """The error for an empty Y or Y*, with a minimal set of annotated parts that cannot hold together."""
+        program = self.kept(Space.ALL)
+        scores = np.zeros(self.A.shape[1])
+
+        def feasible(variables: Sequence[int]) -> bool:
+            fixed = np.full(len(scores), -1, dtype=np.int8)
+            fixed[list(variables)] = self.fixed[list(variables)]
+            program.rebound(*fixed_bounds(fixed))
+            return program.maximise(scores) is not None
+
+        if not feasible([]):
+            return InputError(f"example {n}: no output satisfies the rows of its programme, whatever the annotation")
+        parts = minimal_conflict(np.flatnonzero(self.fixed >= 0).tolist(), feasible)
+        together = ", ".join(f"variable {part} = {self.fixed[part]}" for part in parts)
+        message = f"example {n}: no output agrees with its annotation; not possible together: {together}"
+        return InfeasibleAnnotation(message, n, tuple(parts))
+
+
+class LinearTask:
+    """Annotated programmes as a Task; a kept HiGHS model for each example and space, made when first asked for."""
+
+    spaces = ALL_SPACES
+    loss_zero_iff_compatible = True
+
+    def __init__(self, examples: Sequence[Annotated], keys: Sequence[bytes], n_features: int, n_jobs: int = 1) -> None:
+        self.examples, self.n_jobs = examples, n_jobs
+        self.keys: Sequence[bytes] | None = keys
+        self.n_examples, self.n_features = len(examples), n_features
+        self.kept: dict[tuple[int, Space], KeptProgram] = {}
+
+    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """Maximise <w, φ> + loss_weight · Δ in `space`, from the basis of the last question about each example."""
+        w = check_weights(w, self.n_features)
+        indices = range(self.n_examples) if examples is None else [int(n) for n in examples]
+        found = map_examples(lambda n: self._one(n, w, space, loss_weight), indices, self.n_jobs)
+        rows = [np.zeros(self.n_features) if f is None else f[0] for f in found]
+        features = sp.csr_array(np.array(rows).reshape(len(rows), self.n_features))
+        loss = np.array([0.0 if f is None else f[1] for f in found])
+        return Argmax(features, loss, np.array([f is not None for f in found], dtype=bool))
+
+    def _one(self, n: int, w: Array, space: Space, loss_weight: float) -> tuple[Array, float] | None:
+        """φ and Δ of one maximiser; None where Y° is empty."""
+        z = self.output(n, w, space, loss_weight)
+        if z is None:
+            return None
+        return self.examples[n].joint_features(z), self.examples[n].delta(z)
+
+    def output(self, n: int, w: Array, space: Space, loss_weight: float) -> Binary | None:
+        """The maximiser itself; None where Y° is empty, an error where Y or Y* is."""
+        example = self.examples[n]
+        if not example.n_parts:
+            if space is Space.INCOMPATIBLE:
+                return None
+            space = Space.ALL
+        program = self.kept.get((n, space))
+        if program is None:
+            program = self.kept.setdefault((n, space), example.kept(space))
+        z = program.maximise(example.scores(w, loss_weight))
+        if z is None and space is not Space.INCOMPATIBLE:
+            raise example.why_infeasible(n)
+        return z
+
+    def annotated_part(self) -> Task | None:
+        """The same programmes, with zero features for the variables that Y* leaves open."""
+        determined = [determined_variables(example) for example in self.examples]
+        if not any(mask.any() for mask in determined):
+            return None
+        parts = [
+            replace(example, features=_rows_kept(example.features, mask))
+            for example, mask in zip(self.examples, determined, strict=True)
+        ]
+        keys = [fingerprint("annotated part", key) for key in self.keys or ()]
+        return LinearTask(parts, keys, self.n_features, self.n_jobs)
+
+    def drop_solvers(self) -> None:
+        """Give the kept solvers' memory back; the next question starts them afresh."""
+        self.kept.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "kept": {}}
+
+
+class LinearModel(Model):
+    """Base of the models that are encoded as a 0/1 linear programme."""
+
+    domain_names: tuple[str, ...] = ("n_features",)
+
+    def encode(self, x: Any, annotation: Any, example: int | None = None) -> Annotated:
+        """The programme of x with this annotation; `example` is for error messages."""
+        raise NotImplementedError
+
+    def decode(self, x: Any, z: Binary) -> Any:
+        """The output that z stands for."""
+        raise NotImplementedError
+
+    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+        """The best output in `space`, or None where the space is empty."""
+        task = LinearTask([self.encode(x, annotation)], [b""], self.n_features)
+        z = task.output(0, check_weights(w, self.n_features), space, loss_weight)
+        return None if z is None else self.decode(x, z)
+
+    def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> LinearTask:
+        """The learning problem on these examples."""
+        check_lengths(X, Y)
+        examples = [self.encode(x, y, n) for n, (x, y) in enumerate(zip(X, Y, strict=True))]
+        keys = [fingerprint(*identity(self), e.features, e.A, e.row_lower, e.row_upper, e.fixed) for e in examples]
+        return LinearTask(examples, keys, self.n_features, n_jobs)
+
+    def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
+        """The best output for each input."""
+        w = check_weights(w, self.n_features)
+
+        def best(n: int) -> Any:
+            example = self.encode(X[n], None, n)
+            z = example.kept(Space.ALL).maximise(example.scores(w, 0.0))
+            if z is None:
+                raise example.why_infeasible(n)
+            return self.decode(X[n], z)
+
+        return map_examples(best, range(len(X)), n_jobs)
+
+
+def fixed_bounds(fixed: Binary) -> tuple[Array, Array]:
+    """(n,), (n,) the bounds that hold variables at 0 or 1, and leave those at −1 open."""
+    return np.where(fixed == 1, 1.0, 0.0), np.where(fixed == 0, 0.0, 1.0)
+
+
+def determined_variables(example: Annotated) -> Mask:
+    """(n,) variables that have one value in all of Y*: the annotated ones, and what follows from them row by row."""
+    lower, upper = fixed_bounds(example.fixed)
+    if example.n_parts:
+        propagate(example.A, example.row_lower, example.row_upper, lower, upper)
+    return np.asarray((lower >= upper) & (example.n_parts > 0))
+
+
+def minimal_conflict(parts: Sequence[Any], feasible: Callable[[Sequence[Any]], bool]) -> list[Any]:
+    """A subset of `parts` that is infeasible while each of its own subsets is feasible (QuickXplain, Junker 2004)."""
+
+    def explain(background: list[Any], added: bool, rest: Sequence[Any]) -> list[Any]:
+        if added and not feasible(background):
+            return []
+        if len(rest) == 1:
+            return list(rest)
+        first, second = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        of_second = explain([*background, *first], True, second)
+        return explain([*background, *of_second], bool(of_second), first) + of_second
+
+    return explain([], False, parts)
+
+
+def _rows_kept(features: Matrix, mask: Mask) -> Matrix:
+    """The features with zero rows where the mask is False."""
+    if sp.issparse(features):
+        keep: Any = sp.diags_array(mask.astype(float))
+        return sp.csr_array(keep @ features)
+    return features * mask[:, None]

@@ -1,0 +1,233 @@
+"""Max-product on forests, for many examples in one call. A chain is a tree in which each node has one child.
+
+All arrays of nodes are stacked: example e has the nodes offsets[e] … offsets[e+1]-1. `chosen` are the examples that are
+asked for; `scores` and `states` have rows for their nodes only, in the order of `chosen`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+kernel = njit(cache=True, nogil=True)
+
+
+@kernel  # type: ignore[untyped-decorator]
+def topological_order(parent: Any, order: Any) -> int:
+    """Fill `order` with all nodes, parents first; returns a node on a cycle, or -1.
+
+    Examples stay together and in place: nodes are visited in turn, and no edge leaves an example.
+    """
+    unseen, on_path, done = 0, 1, 2
+    mark = np.zeros(len(parent), np.int8)
+    path = np.empty(len(parent), np.int64)
+    written = 0
+    for v in range(len(parent)):
+        length = 0
+        u = v
+        while u >= 0 and mark[u] == unseen:
+            mark[u] = on_path
+            path[length] = u
+            length += 1
+            u = parent[u]
+        if u >= 0 and mark[u] == on_path:
+            return int(u)
+        for step in range(length - 1, -1, -1):
+            mark[path[step]] = done
+            order[written] = path[step]
+            written += 1
+    return -1
+
+
+@kernel  # type: ignore[untyped-decorator]
+def complete_scores(
+    scores: Any, chosen: Any, offsets: Any, allowed: Any, counted: Any, penalty: Any, bias: Any, begin: Any, end: Any
+) -> None:
+    """From unary scores to all that depends on one node: bias, boundary, and `penalty` for a state not allowed.
+
+    penalty[e] is loss_weight · Δ's unit for example e, or minus infinity for the search in Y*. A node that is not
+    counted has no features, only its penalty.
+    """
+    n_states = scores.shape[1]
+    k = 0
+    for e in chosen:
+        for v in range(offsets[e], offsets[e + 1]):
+            if not counted[v]:
+                scores[k] = 0.0
+            else:
+                for s in range(n_states):
+                    scores[k, s] += bias[s]
+                if v == offsets[e]:
+                    scores[k] += begin
+                if v == offsets[e + 1] - 1:
+                    scores[k] += end
+            for s in range(n_states):
+                scores[k, s] += 0.0 if allowed[v, s] else penalty[e]
+            k += 1
+
+
+@kernel  # type: ignore[untyped-decorator]
+def best_child(values: Any, transition: Any, edge_counts: bool, message: Any) -> None:
+    """message[i] = max_j transition[j, i] + values[j]; `transition` is [child state, parent state] here."""
+    message[:] = -np.inf
+    for j in range(len(values)):
+        value = values[j]
+        if edge_counts:
+            for i in range(len(message)):
+                candidate = transition[j, i] + value
+                message[i] = candidate if candidate > message[i] else message[i]
+        else:
+            for i in range(len(message)):
+                message[i] = value if value > message[i] else message[i]
+
+
+@kernel  # type: ignore[untyped-decorator]
+def maximise(
+    scores: Any,
+    chosen: Any,
+    offsets: Any,
+    order: Any,
+    parent: Any,
+    allowed: Any,
+    counted: Any,
+    transition: Any,
+    deviate: bool,
+    states: Any,
+) -> Any:
+    """Fill `states` with the best labelings (the lowest states among equals); returns which examples have one.
+
+    `scores` become the best scores of the subtrees, B_v(i) = score_v(i) + Σ_children max_j [A(i, j) + B_c(j)].
+    With `deviate`, only labelings that choose a state not allowed at some node count. The bit "has deviated" is carried
+    as a slack: S_v(i) is what the best labeling of v's subtree with state i at v loses when it must deviate there. That
+    is 0 where i itself deviates, and else the least loss among the children, infinite at a leaf.
+    """
+    n_states = scores.shape[1]
+    found = np.ones(len(chosen), np.bool_)
+    message = np.empty(n_states)
+    forced_message = np.empty(n_states)
+    longest = 0
+    for e in chosen:
+        longest = max(longest, offsets[e + 1] - offsets[e])
+    n_slack = longest if deviate else 0
+    slack = np.empty((n_slack, n_states))
+    carrier = np.empty((n_slack, n_states), np.int64)  # the child that deviates at least cost
+    must = np.zeros(longest, np.bool_)
+    row = 0
+    for n in range(len(chosen)):
+        first, last = offsets[chosen[n]], offsets[chosen[n] + 1]
+        shift = row - first  # from a node to its row in scores
+        row += last - first
+        root_slack = np.inf
+        deviating_root = -1
+        if deviate:
+            slack[: last - first] = np.inf
+        for position in range(last - 1, first - 1, -1):
+            v = order[position]
+            p = parent[v]
+            if p >= 0:
+                best_child(scores[v + shift], transition, counted[v] and counted[p], message)
+                scores[p + shift] += message
+            if deviate:
+                for s in range(n_states):
+                    if not allowed[v, s]:
+                        slack[v - first, s] = 0.0
+                forced = scores[v + shift] - slack[v - first]
+                if p >= 0:
+                    best_child(forced, transition, counted[v] and counted[p], forced_message)
+                    for i in range(n_states):
+                        if message[i] - forced_message[i] <= slack[p - first, i]:
+                            slack[p - first, i] = message[i] - forced_message[i]
+                            carrier[p - first, i] = v
+                elif scores[v + shift].max() - forced.max() <= root_slack:
+                    root_slack = scores[v + shift].max() - forced.max()
+                    deviating_root = v
+        found[n] = not deviate or root_slack < np.inf
+        for position in range(first, last):
+            v = order[position]
+            p = parent[v]
+            above = states[p + shift] if p >= 0 else -1
+            if deviate and p < 0:
+                must[v - first] = v == deviating_root and found[n]
+            elif deviate:
+                must[v - first] = must[p - first] and allowed[p, above] and carrier[p - first, above] == v
+            edge_counts = p >= 0 and counted[v] and counted[p]
+            best = -np.inf
+            states[v + shift] = 0
+            for s in range(n_states):
+                value = scores[v + shift, s]
+                if must[v - first]:
+                    value -= slack[v - first, s]
+                if edge_counts:
+                    value += transition[s, above]
+                if value > best:
+                    best = value
+                    states[v + shift] = s
+    return found
+
+
+@kernel  # type: ignore[untyped-decorator]
+def collect_features(
+    data: Any,
+    begins: Any,
+    columns: Any,
+    column_begins: Any,
+    n_inputs: int,
+    states: Any,
+    chosen: Any,
+    offsets: Any,
+    parent: Any,
+    allowed: Any,
+    counted: Any,
+    blocks: Any,
+    n_features: int,
+    found: Any,
+    values: Any,
+    indices: Any,
+    indptr: Any,
+    mistakes: Any,
+) -> None:
+    """φ of each labeling as a CSR row without duplicates, and the number of its states that are not allowed.
+
+    `blocks` are the first columns of bias, transition, begin and end; -1 where a model lacks them.
+    """
+    n_states = allowed.shape[1]
+    slot = np.full(n_features, -1, np.int64)  # where a column was last written; before this row's start means never
+    written = 0
+    row = 0
+    for n in range(len(chosen)):
+        first, last = offsets[chosen[n]], offsets[chosen[n] + 1]
+        start = written
+        for v in range(first, last if found[n] else first):
+            s = states[row + v - first]
+            mistakes[n] += not allowed[v, s]
+            if not counted[v]:
+                continue
+            here = begins[v + 1] - begins[v]
+            p = parent[v]
+            for entry in range(here + 4):
+                value = 1.0
+                if entry < here:
+                    value = data[begins[v] + entry]
+                    column = s * n_inputs + columns[column_begins[v] + entry]
+                else:
+                    block = entry - here
+                    if blocks[block] < 0:
+                        continue
+                    if (block == 2 and v != first) or (block == 3 and v != last - 1):
+                        continue
+                    column = blocks[block] + s
+                    if block == 1:
+                        if p < 0 or not counted[p]:
+                            continue
+                        column += states[row + p - first] * n_states
+                if slot[column] < start:
+                    slot[column] = written
+                    indices[written] = column
+                    values[written] = value
+                    written += 1
+                else:
+                    values[slot[column]] += value
+        row += last - first
+        indptr[n + 1] = written

@@ -1,0 +1,199 @@
+"""Flat classification: one label for each feature row, possibly ambiguous."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from clew.errors import InputError
+from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
+from clew.models.base import ALL_SPACES, Model, check_weights, identity
+from clew.models.fingerprint import fingerprint
+from clew.models.inputs import Inputs, as_matrix
+from clew.models.labels import Label, LabelSpace
+
+
+class Multiclass(Model):
+    """x is a feature row; y is one label. X is (n, F), dense or sparse.
+
+    <w, φ(x, y)> = U(y)·x + b(y); w is (S, F + 1) row by row, the last of each row being b (S, F without `bias`).
+    Δ(y*, y) = 1 where y is not among the candidates, else 0. Y has labels, candidate sets and unknown markers, see
+    `clew.models.labels.LabelSpace`, or is a boolean (n, S) matrix of candidates.
+    """
+
+    domain_names: tuple[str, ...] = ("classes_", "n_inputs_")
+    classes_: list[Label]
+    n_inputs_: int
+
+    def __init__(self, classes: Iterable[Any] | None = None, n_classes: int | None = None, bias: bool = True) -> None:
+        self.classes = classes
+        self.n_classes = n_classes
+        self.bias = bias
+
+    @property
+    def labels(self) -> LabelSpace:
+        """The labels."""
+        if not hasattr(self, "classes_"):
+            raise InputError("this Multiclass does not know its classes yet: call prepare(X, Y)")
+        return LabelSpace(tuple(self.classes_))
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]  # follows from the domain, nobody sets it
+        """The number of weights: S·F, or S·(F + 1) with bias."""
+        return self.labels.n_states * (self.n_inputs_ + bool(self.bias))
+
+    def prepare(self, X: Any, Y: Any) -> Self:
+        """A copy that knows the classes and the number of input features."""
+        check_rows(as_matrix(X, None), Y)
+        model = copy.copy(self)
+        model.classes_ = list(LabelSpace.of([Y], self.classes, self.n_classes).classes)
+        model.n_inputs_ = int(as_matrix(X, None).shape[1])
+        model.task(X, Y)  # for its checks
+        return model
+
+    def _inputs(self, X: Any) -> Inputs:
+        """The checked rows of X."""
+        matrix = as_matrix(X, None)
+        if matrix.shape[1] != self.n_inputs_:
+            raise InputError(f"X has {matrix.shape[1]} features, where {self.n_inputs_} are expected")
+        return Inputs.of(matrix, lambda row: (row, None))
+
+    def task(self, X: Any, Y: Any, n_jobs: int = 1) -> Task:  # noqa: ARG002  # one product is all the work
+        """All examples as one vectorised Task."""
+        check_rows(as_matrix(X, None), Y)
+        inputs = self._inputs(X)
+        task = MulticlassTask(self, inputs, self.labels.allowed(Y, inputs.n_rows, lambda row: (row, None)))
+        task.keys = task.fingerprints()
+        return task
+
+    def predict(self, X: Any, w: Array, n_jobs: int = 1) -> list[Any]:  # noqa: ARG002
+        """The best label for each row."""
+        n_states = self.labels.n_states
+        inputs = self._inputs(X)
+        task = MulticlassTask(self, inputs, np.ones((inputs.n_rows, n_states), dtype=bool))
+        states, _ = task.best_states(w, Space.ALL, 0.0, np.arange(inputs.n_rows))
+        return [self.classes_[state] for state in states]
+
+    def _one(self, x: Any, annotation: Any) -> MulticlassTask:
+        """One example as a task."""
+        row: Any = x if sp.issparse(x) else np.asarray(x)
+        return MulticlassTask(self, self._inputs(row.reshape(1, -1)), self._allowed(annotation)[None])
+
+    def _allowed(self, annotation: Any) -> Mask:
+        """(S,) the states that one annotation allows."""
+        return self.labels.allowed([annotation], place=lambda _: (None, None)).reshape(-1)
+
+    def joint_features(self, x: Any, y: Any) -> Array:
+        """(d,) x, and 1 for the bias, in the block of y."""
+        states = self.labels.encode([y])
+        return np.asarray(
+            self._one(x, None).rows_of(states, np.ones(1, dtype=bool), np.arange(1)).features.toarray()[0]
+        )
+
+    def loss(self, annotation: Any, y: Any) -> float:
+        """Δ(y*, y) = [y is no candidate]."""
+        return float(self.mistakes(annotation, y))
+
+    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+        """The best label in `space`; None where Y° is empty."""
+        states, found = self._one(x, annotation).best_states(w, space, loss_weight, np.arange(1))
+        return self.classes_[states[0]] if found[0] else None
+
+    def outputs(self, x: Any) -> Iterator[Any]:  # noqa: ARG002
+        """Every class."""
+        return iter(self.classes_)
+
+    def n_parts(self, annotation: Any) -> int:
+        """1 where some class is wrong, else 0."""
+        return int(not self._allowed(annotation).all())
+
+    def hide(self, annotation: Any, parts: Mask) -> Any:
+        """None where the one part is marked."""
+        if len(parts) != self.n_parts(annotation):
+            raise InputError(f"the mask has {len(parts)} entries for {self.n_parts(annotation)} annotated parts")
+        return None if np.any(parts) else annotation
+
+    def mistakes(self, annotation: Any, y: Any) -> int:
+        """1 where y is no candidate, else 0."""
+        return int(not self._allowed(annotation)[self.labels.encode([y])[0]])
+
+
+def check_rows(matrix: Any, Y: Any) -> None:
+    """As many labels as rows, and at least one."""
+    n = matrix.shape[0]
+    if n == 0:
+        raise InputError("there are no examples: X is empty")
+    if not hasattr(Y, "__len__") or len(Y) != n:
+        raise InputError(f"X has {n} examples; Y must be a sequence of as many labels")
+
+
+class MulticlassTask:
+    """Rows with candidate classes. Rows that are not `counted` have no features."""
+
+    spaces = ALL_SPACES
+    loss_zero_iff_compatible = True
+    keys: Sequence[bytes] | None = None
+
+    def __init__(self, model: Multiclass, inputs: Inputs, allowed: Mask) -> None:
+        self.model, self.inputs, self.allowed = model, inputs, allowed
+        self.n_examples, self.n_features = len(allowed), model.n_features
+        self.counted: Mask = np.ones(self.n_examples, dtype=bool)
+
+    def fingerprints(self) -> list[bytes]:
+        """A fingerprint of each row and its candidates."""
+        common = fingerprint(*identity(self.model))
+        rows = zip(range(self.n_examples), self.allowed, self.counted, strict=True)
+        return [fingerprint(common, *self.inputs.content(i, i + 1), allowed, counted) for i, allowed, counted in rows]
+
+    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """The best classes in `space`."""
+        every = np.arange(self.n_examples)
+        chosen = every if examples is None else every[np.asarray(examples)]
+        return self.rows_of(*self.best_states(w, space, loss_weight, chosen), chosen)
+
+    def best_states(self, w: Array, space: Space, loss_weight: float, chosen: Indices) -> tuple[Indices, Mask]:
+        """The class of each chosen row (the lowest among equals), and the rows for which `space` is not empty."""
+        blocks = check_weights(w, self.n_features).reshape(self.allowed.shape[1], -1)
+        n_inputs, allowed = self.inputs.n_inputs, self.allowed[chosen]
+        scores = self.inputs.scores(blocks[:, :n_inputs], chosen)
+        if self.model.bias:
+            scores += blocks[:, n_inputs]
+        scores[~self.counted[chosen]] = 0.0
+        if space is Space.COMPATIBLE:
+            scores[~allowed] = -np.inf
+        else:
+            scores[~allowed] += loss_weight
+        found: Mask = np.ones(len(chosen), dtype=bool)
+        if space is Space.INCOMPATIBLE:
+            scores[allowed] = -np.inf
+            found = np.asarray(~allowed.all(axis=1))
+        return scores.argmax(axis=1), found
+
+    def rows_of(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
+        """φ and Δ of given classes of the chosen rows."""
+        inputs, bias = self.inputs, int(self.model.bias)
+        counts = np.where(found & self.counted[chosen], np.diff(inputs.begins)[chosen] + bias, 0)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        within = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
+        is_bias = within == np.repeat(counts, counts) - 1 if bias else np.zeros(indptr[-1], dtype=bool)
+        data = np.ones(indptr[-1])
+        columns = np.full(indptr[-1], inputs.n_inputs)
+        data[~is_bias] = inputs.data[(np.repeat(inputs.begins[chosen], counts) + within)[~is_bias]]
+        columns[~is_bias] = inputs.columns[(np.repeat(inputs.column_begins[chosen], counts) + within)[~is_bias]]
+        columns += np.repeat(states * (inputs.n_inputs + bias), counts)
+        features = sp.csr_array((data, columns, indptr), shape=(len(chosen), self.n_features))
+        return Argmax(features, np.where(found, ~self.allowed[chosen, states], False).astype(float), found)
+
+    def annotated_part(self) -> Task | None:
+        """The same rows, where those with more than one candidate have no features."""
+        determined = self.allowed.sum(axis=1) == 1
+        if not determined.any():
+            return None
+        part = copy.copy(self)
+        part.counted = determined
+        part.keys = part.fingerprints()
+        return part

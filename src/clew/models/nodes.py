@@ -1,0 +1,119 @@
+"""What models with a label at each node share: their domain, the task loss, and the parts of an annotation."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Any, Self
+
+import numpy as np
+
+from clew.errors import InputError
+from clew.learning.task import Indices, Mask
+from clew.models.base import Model, check_lengths
+from clew.models.inputs import as_matrix, place_in
+from clew.models.labels import Label, LabelSpace, is_flat
+
+
+class NodeModel(Model):
+    """Base of the models whose output is a label for each node of x.
+
+    Δ(y*, y) counts the annotated nodes whose label is not among the candidates, divided by the number of annotated
+    nodes where `normalize` asks for it. A node is annotated when its candidates are not all the classes.
+    """
+
+    domain_names: tuple[str, ...] = ("classes_", "n_inputs_")
+    classes: Iterable[Any] | None
+    n_states: int | None
+    bias: bool
+    normalize: bool
+    classes_: list[Label]
+    n_inputs_: int
+
+    def node_features(self, x: Any, example: int | None = None) -> Any:
+        """(T, F) the features of x's nodes; `example` is for error messages."""
+        raise NotImplementedError
+
+    def n_edge_features(self, n_states: int) -> int:
+        """How many features follow those of the nodes."""
+        raise NotImplementedError
+
+    @property
+    def labels(self) -> LabelSpace:
+        """The labels of a node."""
+        if not hasattr(self, "classes_"):
+            raise InputError(f"this {type(self).__name__} does not know its classes yet: call prepare(X, Y)")
+        return LabelSpace(tuple(self.classes_))
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]  # follows from the domain, nobody sets it
+        """The number of weights: S·F (unary) + S (bias) + the features of the edges."""
+        n_states = self.labels.n_states
+        return n_states * (self.n_inputs_ + bool(self.bias)) + self.n_edge_features(n_states)
+
+    def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+        """A copy that knows the classes and the number of input features; refuses data that are not of its kind."""
+        check_lengths(X, Y)
+        model = copy.copy(self)
+        model.classes_ = list(LabelSpace.of(Y, self.classes, self.n_states).classes)
+        model.n_inputs_ = int(as_matrix(self.node_features(X[0], 0), 0).shape[1])
+        model.task(X, Y)  # for its checks of every example
+        return model
+
+    def outputs(self, x: Any) -> Iterator[Any]:
+        """All S^T labelings."""
+        space = self.labels
+        for states in product(range(space.n_states), repeat=as_matrix(self.node_features(x), None).shape[0]):
+            yield space.decode(np.array(states, dtype=np.intp))
+
+    def loss(self, annotation: Any, y: Any) -> float:
+        """Δ(y*, y) = Σ over annotated nodes of [y_t is no candidate] (/ their number)."""
+        mistakes = self.mistakes(annotation, y)
+        return mistakes / self.n_parts(annotation) if self.normalize and mistakes else float(mistakes)
+
+    def mistakes(self, annotation: Any, y: Any) -> int:
+        """How many annotated nodes have a label in y that is no candidate."""
+        space = self.labels
+        states = space.encode(y)
+        return int((~space.allowed(annotation, len(states))[np.arange(len(states)), states]).sum())
+
+    def n_parts(self, annotation: Any) -> int:
+        """How many nodes are annotated."""
+        return len(annotated_nodes(self.labels, annotation))
+
+    def hide(self, annotation: Any, parts: Mask) -> Any:
+        """The annotation with the marked ones of its annotated nodes unknown: -1 among integers, else None."""
+        space = self.labels
+        nodes = annotated_nodes(space, annotation)
+        if len(parts) != len(nodes):
+            raise InputError(f"the mask has {len(parts)} entries for {len(nodes)} annotated nodes")
+        hidden = nodes[np.asarray(parts, dtype=bool)]
+        if not len(hidden):
+            return annotation
+        if is_flat(annotation) and annotation.dtype.kind in "iu" and -1 not in space.classes:
+            integers = annotation.astype(np.int64)
+            integers[hidden] = -1
+            return integers
+        labels = list(annotation)
+        for node in hidden:
+            labels[node] = None
+        return labels
+
+
+def annotated_nodes(space: LabelSpace, annotation: Any) -> Indices:
+    """The nodes for which some label is wrong."""
+    return np.flatnonzero(~space.allowed(annotation).all(axis=1))
+
+
+def stack_allowed(space: LabelSpace, Y: Sequence[Any], offsets: Indices) -> Mask:
+    """(total T, S) the states that every example's annotation allows; all at once where Y has arrays of one type."""
+    lengths = np.diff(offsets)
+    flat = all(is_flat(y) and y.dtype == Y[0].dtype and len(y) == n for y, n in zip(Y, lengths, strict=True))
+    if flat and len(Y):
+        return space.allowed(np.concatenate(Y), int(offsets[-1]), place_in(offsets))
+    rows = [
+        space.allowed(y, int(n), lambda k, example=i: (example, k))  # type: ignore[misc]
+        for i, (y, n) in enumerate(zip(Y, lengths, strict=True))
+    ]
+    return np.concatenate([np.ones((0, space.n_states), dtype=bool), *rows])
