@@ -18,7 +18,12 @@ from clew.learning.task import Array, Indices, Mask
 if TYPE_CHECKING:
     from clew.learning.bounds import Bundle
 
-MAX_SWEEPS = 2000
+SWEEPS = 5
+"""Sweeps between two steps in the subspace: a full one, three over what is far off, and one that measures the gap."""
+MAX_ROUNDS = 300
+MAX_GRADIENTS = 15
+"""More do not pay: bounds that become inactive end a step before its precision does."""
+MAX_HALVINGS = 8
 
 
 @dataclass(frozen=True)
@@ -41,22 +46,78 @@ class Gram:
         return Gram(self.blocks, self.start, self.size, self.slot[mask])
 
 
-def ascend(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array, Array, float]:
-    """(w, α, gap) for min_w λ/2 ‖w‖² + <v, w> + Σ_g max_{k ∈ g} (<a_k, w> + b_k), to a duality gap of about `tol`."""
+def ascend(bundle: Bundle, v: Array, lam: float, tol: float) -> Array:
+    """α for min_w λ/2 ‖w‖² + <v, w> + Σ_g max_{k ∈ g} (<a_k, w> + b_k), to a duality gap of about `tol`.
+
+    Sweeps find out quickly which bounds are active, but then creep; a step of conjugate gradients on the active bounds
+    jumps to where the creeping leads.
+    """
     members = np.argsort(bundle.group, kind="stable")
     first = np.searchsorted(bundle.group[members], np.arange(bundle.n_groups + 1))
     csr = bundle.slopes
     bundle.gram = gram = _updated_gram(bundle, members, first)
-    alpha = _on_simplices(bundle)
-    w = -(v + csr.T @ alpha) / lam
-    gap = _sweeps(
-        csr.data, csr.indices, csr.indptr, bundle.offsets, members, first, gram.blocks, gram.start, alpha, w, lam, tol,
-        MAX_SWEEPS,
-    )  # fmt: skip
-    return -(v + csr.T @ alpha) / lam, alpha, float(gap)
+    alpha = on_simplices(bundle)
+    for _ in range(MAX_ROUNDS):
+        w = -(v + csr.T @ alpha) / lam
+        gap = _sweeps(
+            csr.data, csr.indices, csr.indptr, bundle.offsets, members, first, gram.blocks, gram.start, alpha, w, lam,
+            tol, SWEEPS,
+        )  # fmt: skip
+        if gap <= tol:
+            break
+        alpha = _subspace_step(bundle, v, lam, alpha)
+    return alpha
 
 
-def _on_simplices(bundle: Bundle) -> Array:
+def _subspace_step(bundle: Bundle, v: Array, lam: float, alpha: Array) -> Array:
+    """Maximise the dual over the bounds that are active now, as if α ≥ 0 did not matter, and go as far as it allows."""
+    shared = np.bincount(bundle.group, weights=alpha > 0, minlength=bundle.n_groups) > 1
+    active = np.flatnonzero((alpha > 0) & shared[bundle.group])
+    if not len(active):
+        return alpha
+    rows, group = bundle.slopes[active], bundle.group[active]
+    columns = rows.T
+    size = np.bincount(group, minlength=bundle.n_groups)
+
+    def centred(p: Array) -> Array:
+        """What of a direction keeps every group's sum."""
+        return np.asarray(p - (np.bincount(group, weights=p, minlength=len(size)) / np.maximum(size, 1))[group])
+
+    w = -(v + bundle.slopes.T @ alpha) / lam
+    residual = centred(bundle.offsets[active] + rows @ w)
+    step, direction = np.zeros(len(active)), residual
+    norm = enough = float(residual @ residual)
+    for _ in range(MAX_GRADIENTS):
+        if norm <= 1e-6 * enough:
+            break
+        curved = centred(rows @ (columns @ direction)) / lam
+        curvature = float(direction @ curved)
+        if curvature <= 1e-15 * norm:
+            break
+        step = step + (norm / curvature) * direction
+        residual = residual - (norm / curvature) * curved
+        previous, norm = norm, float(residual @ residual)
+        direction = residual + (norm / previous) * direction
+    before = dual_value(bundle, v, lam, alpha)
+    length = 1.0
+    for _ in range(MAX_HALVINGS):
+        moved = alpha.copy()
+        moved[active] = np.maximum(alpha[active] + length * step, 0.0)
+        total = np.bincount(bundle.group, weights=moved, minlength=bundle.n_groups)
+        moved /= total[bundle.group]
+        if dual_value(bundle, v, lam, moved) > before:
+            return moved
+        length /= 2
+    return alpha
+
+
+def dual_value(bundle: Bundle, v: Array, lam: float, alpha: Array) -> float:
+    """Eq. 14, with several groups: a lower bound on the model's minimum for every α on the simplices."""
+    u = v + bundle.slopes.T @ alpha
+    return float(bundle.offsets @ alpha) - float(u @ u) / (2 * lam)
+
+
+def on_simplices(bundle: Bundle) -> Array:
     """The bundle's α, scaled to sum to one in each group; a group that has none yet starts at its newest bound."""
     alpha = np.maximum(bundle.alpha, 0.0)
     totals = np.bincount(bundle.group, weights=alpha, minlength=bundle.n_groups)

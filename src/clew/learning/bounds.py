@@ -115,6 +115,10 @@ class Bundle:
     def carried_to(self, group_of: Indices, keys: Sequence[bytes] | None) -> Bundle:
         """A bundle for another set of examples with the bounds of every group that is in both."""
         bundle = Bundle(self.n_features, group_of, keys)
+        if self.keys is not None and self.keys == bundle.keys and np.array_equal(self.group_of, group_of):
+            bundle = self.copy()
+            bundle.added, bundle.idle = 0, np.zeros(len(self), dtype=np.intp)
+            return bundle
         if self.keys is None or bundle.keys is None or not len(self):
             return bundle
         index = {key: g for g, key in enumerate(bundle.keys)}

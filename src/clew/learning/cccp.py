@@ -11,14 +11,14 @@ import logging
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from clew.errors import InexactArgmaxWarning, InputError, NotConvergedWarning
 from clew.learning.bounds import Bundle, make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
-from clew.learning.master import SOLVERS, Regulariser, Solver, check_regulariser, regularisation, update
+from clew.learning.master import SOLVERS, Regulariser, Solver, check_regulariser, known_bound, regularisation, update
 from clew.learning.result import Record, Result, Status
 from clew.learning.task import Array, Task
 
@@ -47,7 +47,13 @@ class Algorithm:
     """In seconds."""
     memory: int = 512 * 2**20
     """Bytes that the bounds may take."""
-    patience: int = 30
+    stabilise: bool = True
+    """Look between the best w and the model's minimiser, nearer to the best one the more the model overpromises.
+
+    A model of few bounds has its minimiser far away, where bounds say little about the neighbourhood of the optimum.
+    By convexity the gap still shrinks at every pass: by the share of the way that was taken, or by a new bound.
+    """
+    patience: int = 10
     """Model updates that a bound may be inactive before it is dropped."""
     solver: Solver = "auto"
     """Of the L2 model update: "interior-point", "ascent" or "auto"."""
@@ -67,14 +73,20 @@ class Algorithm:
 
 
 FOR_EVER = 10**9
+FIRST_REACH, SHORTEST_REACH = 0.5, 0.2
+"""The share of the way from the best w to the model's minimiser."""
+MODEL_PRECISION = 0.2
+"""How precisely a model update is solved, as a share of the gap that is still open."""
+
+PAPER = Algorithm(groups=1, stabilise=False, patience=FOR_EVER)
 
 PRESETS: dict[str, Algorithm] = {
     "clew": Algorithm(),
-    "paper": Algorithm(groups=1, patience=FOR_EVER),
-    "yu-joachims": Algorithm(groups=1, recycle=False, adaptive=False, patience=FOR_EVER),
-    "recycling-only": Algorithm(groups=1, adaptive=False, patience=FOR_EVER),
-    "adaptive-only": Algorithm(groups=1, recycle=False, patience=FOR_EVER),
-    "bmrm": Algorithm(groups=1, adaptive=False, patience=FOR_EVER),
+    "paper": PAPER,
+    "yu-joachims": replace(PAPER, recycle=False, adaptive=False),
+    "recycling-only": replace(PAPER, adaptive=False),
+    "adaptive-only": replace(PAPER, recycle=False),
+    "bmrm": replace(PAPER, adaptive=False),
 }
 """The lesion study of section 5.4, and clew's default. BMRM is Yu & Joachims' procedure on a convex problem."""
 
@@ -150,6 +162,7 @@ class _Run:
         self.algorithm, self.callback = algorithm, callback
         self.n = task.n_examples
         self.passes = self.reward_passes = 0.0
+        self.reach = FIRST_REACH
         self.oracle = self.master = 0.0
         self.began = time.perf_counter()
         self.residual = self.inexactness = 0.0
@@ -205,11 +218,15 @@ class _Run:
 
     def _inner(self, point: _Point, precision: float) -> None:
         """Minimise J̃_t to the given precision: lines 6 to 12. `best` is w_{t+1} then."""
-        upper, lower = point.objective, -np.inf
+        options = self.algorithm
+        upper = point.objective
+        lower = known_bound(self.bundle, point.v, self.lam * self.n, self.regulariser)
+        lower = (lower + point.constant) / self.n
+        share = MODEL_PRECISION
         while True:
-            aim = 0.25 * max(precision, upper - lower) if np.isfinite(lower) else precision
-            w, value = self._model_update(point, aim)
-            stalled = value <= lower and self.residual > 0.5 * (upper - lower)
+            gap = upper - lower
+            w, value = self._model_update(point, share * (max(precision, gap) if np.isfinite(gap) else precision))
+            stalled = value <= lower and self.residual > 0.5 * gap
             lower = max(lower, value)
             self.lower_bound, self.gap = lower, upper - lower
             self._record(upper, lower, precision)
@@ -219,14 +236,19 @@ class _Run:
                 log.warning("the model update's own gap is %.3g: no more precision is to be had", self.residual)
                 return
             self._check_limits()
+            if options.stabilise:
+                w = self.best[0] + self.reach * (w - self.best[0])
             convex = self._add(self._penalty(w), w)
             value = (self._regularised(w) + convex.total + float(point.v @ w) + point.constant) / self.n
+            self.reach = min(1.0, 1.5 * self.reach) if value < upper else max(SHORTEST_REACH, 0.7 * self.reach)
             if value < upper:
                 self.best, upper = (w, convex), value
                 self.gap = upper - lower
             if upper - lower <= precision:
                 self._record(upper, lower, precision)
                 return
+            # An imprecise model update proposes much the same w again: where the gap hardly moves, ask for more.
+            share = MODEL_PRECISION if upper - lower <= 0.9 * gap else share / 2
 
     def _model_update(self, point: _Point, tol: float) -> tuple[Array, float]:
         """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples."""

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InputError, SolverError
-from clew.learning.ascent import ascend
+from clew.learning.ascent import ascend, dual_value, on_simplices
 from clew.learning.bounds import Bundle
 from clew.learning.task import Array
 
@@ -50,6 +50,11 @@ def check_regulariser(regulariser: str) -> None:
         raise InputError(f"regulariser must be 'l2' or 'l1', not {regulariser!r}")
 
 
+def known_bound(bundle: Bundle, v: Array, lam: float, regulariser: Regulariser) -> float:
+    """What the dual weights of the last update say about the model with another v: a lower bound for free."""
+    return dual_value(bundle, v, lam, on_simplices(bundle)) if regulariser == "l2" else -np.inf
+
+
 def update(
     bundle: Bundle, v: Array, lam: float, regulariser: Regulariser, radius: float, tol: float, solver: Solver = "auto"
 ) -> Update:
@@ -63,11 +68,11 @@ def update(
     if solver == "auto":
         solver = "interior-point" if bundle.n_features <= INTERIOR_POINT_WEIGHTS else "ascent"
     if solver == "ascent":
-        _, alpha, _ = ascend(bundle, v, lam, tol)
+        alpha = ascend(bundle, v, lam, tol)
     else:
         alpha = _interior_point(bundle, v, lam)
     w = -(v + bundle.slopes.T @ alpha) / lam  # Eq. 15
-    lower = -0.5 * lam * float(w @ w) + float(bundle.offsets @ alpha)  # Eq. 14
+    lower = dual_value(bundle, v, lam, alpha)  # Eq. 14
     bundle.set_alpha(alpha)
     primal = 0.5 * lam * float(w @ w) + float(v @ w) + float(bundle.values(w).sum())
     return Update(w, lower, primal - lower)

@@ -1,0 +1,88 @@
+"""How annotations are split to choose λ: by whole examples where there are many, else by their annotated parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.errors import InputError
+from clew.learning.path import Fold
+from clew.learning.task import Subset, Task
+from clew.models.base import take
+
+EXAMPLES_FOR_EACH_FOLD = 10
+
+
+def make_folds(
+    model: Any,
+    X: Sequence[Any],
+    Y: Sequence[Any],
+    trained: Callable[[Any, Any], Task],
+    ordinary: Callable[[Any, Any], Task],
+    n_folds: int,
+    hold_out: str,
+    rng: np.random.Generator,
+) -> list[Fold]:
+    """Each fold leaves out a share of what is annotated; it never needs more annotation.
+
+    By examples, the training examples keep their annotation, so that bounds carry over. By parts, an example stays in
+    the training set with a share of its annotation hidden, and is tested on the hidden share alone. `trained` makes
+    the task that is learned from, `ordinary` the one whose task loss is counted: the same unless the loss is CLPL.
+    """
+    if n_folds < 2:
+        raise InputError(f"folds must be at least 2, not {n_folds}")
+    if hold_out not in ("auto", "examples", "parts"):
+        raise InputError(f"hold_out must be 'auto', 'examples' or 'parts', not {hold_out!r}")
+    can_hide = all(hasattr(model, name) for name in ("n_parts", "hide"))
+    if hold_out == "auto":
+        enough = len(Y) >= EXAMPLES_FOR_EACH_FOLD * n_folds
+        hold_out = "examples" if enough or not can_hide else "parts"
+    if hold_out == "examples":
+        return _by_examples(trained(X, Y), ordinary(X, Y), n_folds, rng)
+    if not can_hide:
+        raise InputError(f"hold_out='parts' needs a model with n_parts and hide; {type(model).__name__} has not both")
+    return _by_parts(model, X, Y, trained, ordinary, n_folds, rng)
+
+
+def _by_examples(task: Task, test: Task, n_folds: int, rng: np.random.Generator) -> list[Fold]:
+    """Whole examples are left out."""
+    if task.n_examples < n_folds:
+        raise InputError(
+            f"{task.n_examples} annotated examples cannot be split into {n_folds} folds to choose λ; give lam a number"
+        )
+    fold_of = rng.permutation(task.n_examples) % n_folds
+    return [
+        Fold(Subset(task, np.flatnonzero(fold_of != k)), Subset(test, np.flatnonzero(fold_of == k)))
+        for k in range(n_folds)
+    ]
+
+
+def _by_parts(
+    model: Any,
+    X: Sequence[Any],
+    Y: Sequence[Any],
+    trained: Callable[[Any, Any], Task],
+    ordinary: Callable[[Any, Any], Task],
+    n_folds: int,
+    rng: np.random.Generator,
+) -> list[Fold]:
+    """A share of all annotated parts is hidden."""
+    counts = [model.n_parts(annotation) for annotation in Y]
+    total = sum(counts)
+    if total < n_folds:
+        raise InputError(f"{total} annotated parts cannot be split into {n_folds} folds to choose λ; give lam a number")
+    fold_of = np.split(rng.permutation(total) % n_folds, np.cumsum(counts)[:-1])
+    folds = []
+    for k in range(n_folds):
+        train = [model.hide(annotation, fold == k) for annotation, fold in zip(Y, fold_of, strict=True)]
+        test = [model.hide(annotation, fold != k) for annotation, fold in zip(Y, fold_of, strict=True)]
+        folds.append(Fold(_annotated(model, X, train, trained), _annotated(model, X, test, ordinary)))
+    return folds
+
+
+def _annotated(model: Any, X: Sequence[Any], Y: Sequence[Any], make: Callable[[Any, Any], Task]) -> Task:
+    """The task of the examples that have any annotation left."""
+    used = [i for i, annotation in enumerate(Y) if model.n_parts(annotation) > 0]
+    return make(take(X, used), take(Y, used))

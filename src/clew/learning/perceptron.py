@@ -1,0 +1,70 @@
+"""The structured perceptron with partial annotations (Fernandes & Brefeld, 2011): the paper's baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from clew.errors import InputError
+from clew.learning.task import Array, Space, Task
+
+
+@dataclass(frozen=True)
+class PerceptronResult:
+    """The weights and the mean task loss on the training examples after each epoch."""
+
+    w: Array
+    losses: tuple[float, ...]
+    converged: bool
+    """Whether the task loss became zero."""
+
+    @property
+    def epochs(self) -> int:
+        """How often every example was visited."""
+        return len(self.losses)
+
+    def __str__(self) -> str:
+        end = "no mistakes left" if self.converged else "stopped improving"
+        return f"{end}: task loss {self.losses[-1]:.4g} after {self.epochs} epochs"
+
+
+def perceptron(
+    task: Task,
+    *,
+    averaged: bool = True,
+    max_epochs: int = 200,
+    patience: int = 10,
+    rng: np.random.Generator | None = None,
+    callback: Callable[[int, float], None] | None = None,
+) -> PerceptronResult:
+    """Train until the task loss is zero or has not improved for `patience` epochs; the best epoch's weights are kept.
+
+    For each example with prediction ŷ = argmax_Y f that contradicts its annotation, w moves by φ(ỹ) − φ(ŷ) with
+    ỹ = argmax_{Y*} f. `averaged` returns the mean of w over all steps of the best epochs, which is less noisy.
+    """
+    if max_epochs < 1 or patience < 1:
+        raise InputError(f"max_epochs and patience must be at least 1, not {max_epochs} and {patience}")
+    rng = rng or np.random.default_rng(0)
+    w, total = np.zeros(task.n_features), np.zeros(task.n_features)
+    steps, best_w, losses = 0, w, list[float]()
+    while len(losses) < max_epochs:
+        for n in rng.permutation(task.n_examples):
+            one = np.array([n])
+            predicted = task.argmax(w, Space.ALL, 0.0, one)
+            if predicted.loss[0] > 0:
+                wanted = task.argmax(w, Space.COMPATIBLE, 0.0, one)
+                w = w + np.asarray((wanted.features - predicted.features).sum(axis=0)).ravel()
+            total += w
+            steps += 1
+        candidate = total / steps if averaged else w
+        loss = float(task.argmax(candidate, Space.ALL, 0.0).loss.mean())
+        if not losses or loss < min(losses):
+            best_w = candidate
+        losses.append(loss)
+        if callback is not None:
+            callback(len(losses), loss)
+        if loss == 0 or len(losses) - int(np.argmin(losses)) > patience:
+            break
+    return PerceptronResult(best_w, tuple(losses), losses[-1] == 0)
