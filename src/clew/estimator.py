@@ -57,7 +57,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         parts = sum(self.model_.n_parts(annotation) for annotation, _ in pairs)
         if parts == 0:
             raise InputError("nothing is annotated in Y, so there is nothing to score against")
-        return 1.0 - sum(self.model_.mistakes(annotation, y) for annotation, y in pairs) / parts
+        return 1.0 - float(sum(self.model_.mistakes(annotation, y) for annotation, y in pairs) / parts)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file (JSON and arrays, no pickle); `clew.load` reads it."""
@@ -106,8 +106,8 @@ class StructuredSVM(StructuredEstimator):
     verbose : show a progress line.
     random_state : seed of the folds.
 
-    After `fit`: `coef_` (the weights w), `model_`, `result_` (the certificate; `.plot()`), `lam_`, and `path_` (a list of
-    `PathPoint`) where λ was chosen.
+    After `fit`: `coef_` (the weights w), `model_`, `result_` (the certificate; `.plot()`), `lam_`, and `path_`, the list
+    of `PathPoint` from which λ was chosen.
     """
 
     def __init__(
@@ -259,4 +259,3 @@ def check_lam(lam: Any) -> float | str | list[float]:
     elif np.ndim(lam) == 1 and np.size(lam) and np.isfinite(lam).all() and (np.asarray(lam) > 0).all():
         return [float(value) for value in lam]
     raise InputError(f"lam must be a positive number, a list of them, or 'auto'; not {lam!r}")
-

@@ -39,6 +39,8 @@ class ProgressLine:
             self.spinner.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.spinner is not None:
             self.spinner.stop()

@@ -170,7 +170,9 @@ def test_annotated_part_has_equal_features_on_all_compatible_outputs(generate):
             assert (part.argmax(other, Space.ALL, 1.0).values(case.w, 1.0) <= best + 1e-9).all()
         # Δ stays what it was, and the identities need max over Y to reach the maximum over Y* and Y°
         both = [part.argmax(case.w, space, 1.0).values(case.w, 1.0) for space in Space]
-        np.testing.assert_allclose(both[0], np.maximum(both[1], both[2]), atol=1e-9)
+        assert (both[0] >= np.maximum(both[1], both[2]) - 1e-9).all()
+        if not getattr(part, "relaxed", False):
+            np.testing.assert_allclose(both[0], np.maximum(both[1], both[2]), atol=1e-9)
     assert parts > 10 or all(case.task.annotated_part() is None for case in instances(generate))
 
 

@@ -238,7 +238,8 @@ def _sweeps(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _block(
-    score: Any, moved: Any, alpha: Any, members: Any, base: int, size: int, gram: Any, origin: int, lam: float, tol: float
+    score: Any, moved: Any, alpha: Any, members: Any, base: int, size: int, gram: Any, origin: int,
+    lam: float, tol: float,
 ) -> None:  # fmt: skip
     """Pairwise ascent on one group's simplex: mass goes from its worst active bound to its best one."""
     for _ in range(20 * size):

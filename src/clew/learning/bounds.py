@@ -58,7 +58,7 @@ class Bundle:
 
     def sum_by_group(self, values: Array) -> Array:
         """(G,) sums over the examples of each group."""
-        return np.bincount(self.group_of, weights=values, minlength=self.n_groups)
+        return np.asarray(np.bincount(self.group_of, weights=values, minlength=self.n_groups), dtype=float)
 
     def values(self, w: Array) -> Array:
         """(G,) the model's value of each group at w; minus infinity for a group without bounds."""
@@ -142,7 +142,8 @@ class Bundle:
         """Replace the bounds of each group by their combination with weights alpha."""
         mix = sp.csr_array((self.alpha, (self.group, np.arange(len(self)))), shape=(self.n_groups, len(self)))
         has = np.asarray(mix.sum(axis=1)).ravel() > 0
-        self.slopes, self.offsets = sp.csr_array((mix @ self.slopes))[np.flatnonzero(has)], (mix @ self.offsets)[has]
+        merged: Any = sp.csr_array(mix @ self.slopes)
+        self.slopes, self.offsets = merged[np.flatnonzero(has)], (mix @ self.offsets)[has]
         self.group, self.alpha = np.flatnonzero(has), np.ones(int(has.sum()))
         self.idle, self.gram = np.zeros(int(has.sum()), dtype=np.intp), None
 

@@ -156,7 +156,13 @@ class _Run:
     """One call of `learn`. Sums over examples inside, means in what it reports."""
 
     def __init__(
-        self, task: Task, loss: Loss, lam: float, regulariser: Regulariser, algorithm: Algorithm, callback: Callback | None
+        self,
+        task: Task,
+        loss: Loss,
+        lam: float,
+        regulariser: Regulariser,
+        algorithm: Algorithm,
+        callback: Callback | None,
     ) -> None:
         self.task, self.loss, self.lam, self.regulariser = task, loss, lam, regulariser
         self.algorithm, self.callback = algorithm, callback

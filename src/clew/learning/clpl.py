@@ -44,7 +44,13 @@ class ListedTask:
             ((~compatible).astype(float), (example_of, np.arange(n_rows))), shape=(self.n_examples, n_rows)
         )
 
-    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+    def argmax(
+        self,
+        w: Array,
+        space: Space,  # noqa: ARG002  # there is only one
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
         """The active hinges of each example, where each counts `loss_weight` instead of 1."""
         mean, wrong = self.mean, self.wrong
         if examples is not None:

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InputError, MissingCapability
-from clew.learning.task import Array, Indices, Matrix, Space, Task
+from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,7 @@ def penalty_part(task: Task, loss: Loss, w: Array, examples: Indices | None = No
     reward = reward_part(task, loss, w, examples)
     keep = values >= reward.values
     features = _choose(keep, found.features, reward.features)
-    return _checked(
-        Linear(features, np.where(keep, offsets, reward.offsets), np.where(keep, values, reward.values))
-    )
+    return _checked(Linear(features, np.where(keep, offsets, reward.offsets), np.where(keep, values, reward.values)))
 
 
 def reward_part(task: Task, loss: Loss, w: Array, examples: Indices | None = None) -> Linear:
@@ -144,7 +142,7 @@ def loss_values(task: Task, loss: Loss, w: Array, examples: Indices | None = Non
     return penalty_part(task, loss, w, examples).values - reward_part(task, loss, w, examples).values
 
 
-def _choose(keep: Array, yes: Matrix, no: Matrix) -> Matrix:
+def _choose(keep: Mask, yes: Matrix, no: Matrix) -> Matrix:
     """Rows of `yes` where keep, else rows of `no`."""
     if sp.issparse(yes) or sp.issparse(no):
         pick = sp.diags_array(keep.astype(float))
@@ -158,5 +156,7 @@ def _checked(linear: Linear) -> Linear:
     bad = ~np.isfinite(linear.values)
     if bad.any():
         n = int(np.flatnonzero(bad)[0])
-        raise InputError(f"the argmax gave a score of {linear.values[n]} for example {n}; features and Δ must be finite")
+        raise InputError(
+            f"the argmax gave a score of {linear.values[n]} for example {n}; features and Δ must be finite"
+        )
     return linear

@@ -67,10 +67,7 @@ def update(
         return _l1(bundle, v, lam, radius)
     if solver == "auto":
         solver = "interior-point" if bundle.n_features <= INTERIOR_POINT_WEIGHTS else "ascent"
-    if solver == "ascent":
-        alpha = ascend(bundle, v, lam, tol)
-    else:
-        alpha = _interior_point(bundle, v, lam)
+    alpha = ascend(bundle, v, lam, tol) if solver == "ascent" else _interior_point(bundle, v, lam)
     w = -(v + bundle.slopes.T @ alpha) / lam  # Eq. 15
     lower = dual_value(bundle, v, lam, alpha)  # Eq. 14
     bundle.set_alpha(alpha)

@@ -109,7 +109,14 @@ def fit_path(
     for lam in ordered:
         first = start if not points else None
         current = learn(
-            task, loss, lam, regulariser=regulariser, algorithm=algorithm, start=first, warm_start=current, callback=callback
+            task,
+            loss,
+            lam,
+            regulariser=regulariser,
+            algorithm=algorithm,
+            start=first,
+            warm_start=current,
+            callback=callback,
         )
         held_out = []
         for i, fold in enumerate(folds):

@@ -29,5 +29,7 @@ def plot_result(result: Result) -> Any:
     for axis in axes:
         axis.set_xlabel("passes over the data")
         axis.grid(alpha=0.3)
-    figure.suptitle(f"{result.status.value}: objective {result.objective:.5g}, gap {result.gap:.2g}, λ = {result.lam:.3g}")
+    figure.suptitle(
+        f"{result.status.value}: objective {result.objective:.5g}, gap {result.gap:.2g}, λ = {result.lam:.3g}"
+    )
     return figure

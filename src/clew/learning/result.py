@@ -90,9 +90,11 @@ class Result:
         return self.gap <= eps and self.inexactness == 0.0
 
     def require(self) -> Result:
-        """This result, or NotConverged if the fit ended at a limit."""
+        """The result itself, or NotConverged if the fit ended at a limit."""
         if not self.converged:
-            raise NotConverged(f"the fit ended by {self.status.value} with a gap of {self.gap:.3g} at λ = {self.lam:.3g}")
+            raise NotConverged(
+                f"the fit ended by {self.status.value} with a gap of {self.gap:.3g} at λ = {self.lam:.3g}"
+            )
         return self
 
     def column(self, name: str) -> Array:

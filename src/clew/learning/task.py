@@ -52,24 +52,41 @@ class Argmax:
 class Task(Protocol):
     """N partially annotated examples that share one weight vector."""
 
-    n_examples: int
-    n_features: int
-    spaces: frozenset[Space]
-    """The spaces that `argmax` can search."""
-    loss_zero_iff_compatible: bool
-    """Whether Δ ≥ 0, and Δ = 0 exactly on Y*: the condition of the identities in `losses.simplify`."""
-    keys: Sequence[bytes] | None
-    """A fingerprint of each example and its annotation; bounds carry over to another fit where it is unchanged."""
+    @property
+    def n_examples(self) -> int:
+        """N."""
+        ...
+
+    @property
+    def n_features(self) -> int:
+        """The length of w."""
+        ...
+
+    @property
+    def spaces(self) -> frozenset[Space]:
+        """The spaces that `argmax` can search."""
+        ...
+
+    @property
+    def loss_zero_iff_compatible(self) -> bool:
+        """Whether Δ ≥ 0, and Δ = 0 exactly on Y*: the condition of the identities in `losses.simplify`."""
+        ...
+
+    @property
+    def keys(self) -> Sequence[bytes] | None:
+        """A fingerprint of each example and its annotation; bounds carry over to another fit where it is unchanged."""
+        ...
 
     def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
         """For each example, the output in `space` that maximises <w, φ(x, y)> + loss_weight · Δ(y*, y)."""
         ...
 
     def annotated_part(self) -> Task | None:
-        """The same examples with only the features of parts that the annotation determines, or None.
+        """The same examples with only the features of parts that the annotation determines.
 
         On it, all of Y* has the same features, so that every loss with reward space Y* is convex: its minimiser is
-        a start for the non-convex problem.
+        a start for the non-convex problem. Being no more than that, it may search a relaxation of Y. None where
+        nothing is determined, and where everything is, since the problem is then convex itself.
         """
         ...
 

@@ -188,13 +188,10 @@ class AssignmentTask:
 
     def annotated_part(self) -> Task | None:
         """The same examples, where only rows with a single candidate have features."""
-        single = [example.allowed.sum(axis=1) == 1 for example in self.examples]
-        if not any((rows & example.annotated).any() for rows, example in zip(single, self.examples, strict=True)):
+        determined = [(example.allowed.sum(axis=1) == 1) & example.annotated for example in self.examples]
+        if not any(rows.any() for rows in determined) or all(rows.all() for rows in determined):
             return None
-        parts = [
-            replace(example, counted=rows & example.annotated)
-            for rows, example in zip(single, self.examples, strict=True)
-        ]
+        parts = [replace(example, counted=rows) for rows, example in zip(determined, self.examples, strict=True)]
         keys = [fingerprint("annotated part", key) for key in self.keys or ()]
         return AssignmentTask(parts, keys, self.n_features, self.n_jobs)
 

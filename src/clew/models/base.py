@@ -104,7 +104,7 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
 
     def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
         """The best output for each input."""
-        return [self.argmax(x, w, None, Space.ALL, 0.0) for x in X]
+        return map_examples(lambda x: self.argmax(x, w, None, Space.ALL, 0.0), X, n_jobs)
 
 
 class ExampleTask:
@@ -122,17 +122,19 @@ class ExampleTask:
         """Ask the model about each example."""
         indices = np.arange(self.n_examples) if examples is None else np.asarray(examples)
         rows = map_examples(lambda n: self._one(int(n), w, space, loss_weight), indices, self.n_jobs)
-        features = sp.csr_array(np.array([row[0] for row in rows]).reshape(len(rows), self.n_features))
-        loss = np.array([row[1] for row in rows], dtype=float)
-        return Argmax(features, loss, ~np.isneginf(loss) if space is Space.INCOMPATIBLE else np.full(len(rows), True))
+        found = np.array([row is not None for row in rows], dtype=bool)
+        nothing = np.zeros(self.n_features), 0.0
+        features, loss = zip(*[row or nothing for row in rows], strict=True) if rows else ((), ())
+        matrix = sp.csr_array(np.array(features).reshape(len(rows), self.n_features))
+        return Argmax(matrix, np.array(loss, dtype=float), found)
 
-    def _one(self, n: int, w: Array, space: Space, loss_weight: float) -> tuple[Array, float]:
-        """φ and Δ of one maximiser, checked; Δ = −∞ marks an empty Y°."""
+    def _one(self, n: int, w: Array, space: Space, loss_weight: float) -> tuple[Array, float] | None:
+        """φ and Δ of one maximiser, checked; None where Y° is empty."""
         x, annotation = self.X[n], self.Y[n]
         y = self.model.argmax(x, w, annotation, space, loss_weight)
         if y is None:
             if space is Space.INCOMPATIBLE:
-                return np.zeros(self.n_features), -np.inf
+                return None
             raise InfeasibleAnnotation(f"example {n}: no output in {space.value}; its annotation is {annotation!r}", n)
         features = np.asarray(self.model.joint_features(x, y), dtype=float)
         if features.shape != (self.n_features,):
@@ -164,9 +166,10 @@ def identity(model: Any) -> tuple[Any, ...]:
 
 def check_lengths(X: Sequence[Any], Y: Sequence[Any]) -> None:
     """As many annotations as inputs, and at least one."""
-    if len(X) != len(Y):
-        raise InputError(f"X has {len(X)} examples and Y has {len(Y)}; they must have the same length")
-    if len(X) == 0:
+    n_inputs, n_annotations = (v.shape[0] if hasattr(v, "shape") else len(v) for v in (X, Y))
+    if n_inputs != n_annotations:
+        raise InputError(f"X has {n_inputs} examples and Y has {n_annotations}; they must have the same length")
+    if n_inputs == 0:
         raise InputError("there are no examples: X is empty")
 
 

@@ -196,7 +196,7 @@ class ForestTask:
     def annotated_part(self) -> Task | None:
         """The same forests, where nodes with more than one state allowed, and their edges, have no features."""
         determined = self.allowed.sum(axis=1) == 1
-        if not determined.any():
+        if not determined.any() or determined.all():
             return None
         part = copy.copy(self)
         part.counted = determined

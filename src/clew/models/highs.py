@@ -38,6 +38,12 @@ OPTIONS: dict[str, Any] = {
     "dual_feasibility_tolerance": 1e-9,
 }
 
+OWN_TOLERANCES: dict[str, Any] = {
+    "mip_feasibility_tolerance": 1e-6,
+    "primal_feasibility_tolerance": 1e-7,
+    "dual_feasibility_tolerance": 1e-7,
+}
+
 
 class KeptProgram:
     """max <scores, y> over y in {0, 1}ⁿ with row_lower ≤ A y ≤ row_upper and lower ≤ y ≤ upper.
@@ -80,6 +86,14 @@ class KeptProgram:
                 y = self._integer(costs, y)
             self.infeasible = y is None
             return None if y is None else np.rint(y).astype(np.int8)
+
+    def maximise_relaxed(self, scores: Any) -> Array | None:
+        """(n,) a maximiser of the LP relaxation, from the last basis; None if there is none."""
+        with self._lock:
+            if not len(self.columns):
+                return np.zeros(0) if self._satisfied(np.zeros(0)) else None
+            y = self._relaxed(_scaled(np.asarray(scores, dtype=float)))
+            return None if y is None else np.where(_fractional(y), y, np.rint(y))
 
     def rebound(self, lower: Any, upper: Any) -> None:
         """Give the variables other bounds; the basis is kept."""
@@ -243,13 +257,28 @@ def _model(
 
 
 def _run(highs: Any) -> Array | None:
-    """Solve; the optimal values, None if infeasible, SolverError on anything else."""
-    ran = highs.run()
-    status, statuses = highs.getModelStatus(), highspy.HighsModelStatus
-    if status in (statuses.kInfeasible, statuses.kUnboundedOrInfeasible):
-        return None  # all variables lie within 0 and 1: it cannot be unbounded
-    if ran == highspy.HighsStatus.kError or status != statuses.kOptimal:
+    """Solve; the optimal values, None if infeasible, SolverError on anything else.
+
+    Once in thousands of integer programmes HiGHS gives up under tolerances of 1e-9. It then starts afresh with its own
+    tolerances, which are still far below the half by which 0 and 1 are told apart, and next without presolve.
+    """
+    statuses = highspy.HighsModelStatus
+    for options in ({}, OWN_TOLERANCES, OWN_TOLERANCES | {"presolve": "off"}):
+        for name, value in options.items():
+            _check(highs.setOptionValue(name, value), f"setting {name}")
+        if options:
+            highs.clearSolver()
+        ran, status = highs.run(), highs.getModelStatus()
+        if ran != highspy.HighsStatus.kError and status in (
+            *(statuses.kOptimal, statuses.kInfeasible, statuses.kUnboundedOrInfeasible),
+        ):
+            break
+    else:
         raise SolverError(f"HiGHS stopped with status {highs.modelStatusToString(status)}")
+    for name in OWN_TOLERANCES if options else ():
+        _check(highs.setOptionValue(name, OPTIONS[name]), f"setting {name}")
+    if status != statuses.kOptimal:
+        return None  # all variables lie within 0 and 1: it cannot be unbounded
     return np.array(highs.getSolution().col_value, dtype=float)
 
 

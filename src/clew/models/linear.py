@@ -54,14 +54,15 @@ class Annotated:
         """(n,) what each variable adds to <w, φ> + loss_weight · Δ."""
         return np.asarray(self.features @ w + (loss_weight / self.divisor) * self.wrong)
 
-    def joint_features(self, z: Binary) -> Array:
-        """(d,) φ = featuresᵀ z, from the rows that are chosen."""
+    def joint_features(self, z: Binary | Array) -> Array:
+        """(d,) φ = featuresᵀ z, from the rows that are chosen; z may be fractional."""
         chosen = np.flatnonzero(z)
-        return np.asarray(self.features[chosen].sum(axis=0)).ravel()
+        return np.asarray(self.features[chosen].T @ z[chosen]).ravel()
 
-    def delta(self, z: Binary) -> float:
-        """Δ(y*, z)."""
-        return (round(float(self.wrong @ z)) + self.wrong_constant) / self.divisor
+    def delta(self, z: Binary | Array) -> float:
+        """Δ(y*, z); the mistakes of a 0/1 output are counted exactly."""
+        mistakes = float(self.wrong @ z) + self.wrong_constant
+        return (round(mistakes) if z.dtype == np.int8 else max(0.0, mistakes)) / self.divisor
 
     def why_infeasible(self, n: int) -> InputError:
         """The error for an empty Y or Y*, with a minimal set of annotated parts that cannot hold together."""
@@ -83,13 +84,23 @@ class Annotated:
 
 
 class LinearTask:
-    """Annotated programmes as a Task; a kept HiGHS model for each example and space, made when first asked for."""
+    """Annotated programmes as a Task; a kept HiGHS model for each example and space, made when first asked for.
+
+    `relaxed` lets outputs be fractional: convex combinations of outputs, and what else satisfies the rows.
+    """
 
     spaces = ALL_SPACES
     loss_zero_iff_compatible = True
 
-    def __init__(self, examples: Sequence[Annotated], keys: Sequence[bytes], n_features: int, n_jobs: int = 1) -> None:
-        self.examples, self.n_jobs = examples, n_jobs
+    def __init__(
+        self,
+        examples: Sequence[Annotated],
+        keys: Sequence[bytes],
+        n_features: int,
+        n_jobs: int = 1,
+        relaxed: bool = False,
+    ) -> None:
+        self.examples, self.n_jobs, self.relaxed = examples, n_jobs, relaxed
         self.keys: Sequence[bytes] | None = keys
         self.n_examples, self.n_features = len(examples), n_features
         self.kept: dict[tuple[int, Space], KeptProgram] = {}
@@ -111,7 +122,7 @@ class LinearTask:
             return None
         return self.examples[n].joint_features(z), self.examples[n].delta(z)
 
-    def output(self, n: int, w: Array, space: Space, loss_weight: float) -> Binary | None:
+    def output(self, n: int, w: Array, space: Space, loss_weight: float) -> Any:
         """The maximiser itself; None where Y° is empty, an error where Y or Y* is."""
         example = self.examples[n]
         if not example.n_parts:
@@ -121,22 +132,26 @@ class LinearTask:
         program = self.kept.get((n, space))
         if program is None:
             program = self.kept.setdefault((n, space), example.kept(space))
-        z = program.maximise(example.scores(w, loss_weight))
+        z = (program.maximise_relaxed if self.relaxed else program.maximise)(example.scores(w, loss_weight))
         if z is None and space is not Space.INCOMPATIBLE:
             raise example.why_infeasible(n)
         return z
 
     def annotated_part(self) -> Task | None:
-        """The same programmes, with zero features for the variables that Y* leaves open."""
+        """The same programmes, with zero features for the variables that Y* leaves open.
+
+        Relaxed: with so many variables of no cost, an integral answer would often take an integer programme, to decide
+        nothing that counts.
+        """
         determined = [determined_variables(example) for example in self.examples]
-        if not any(mask.any() for mask in determined):
+        if not any(mask.any() for mask in determined) or all(mask.all() for mask in determined):
             return None
         parts = [
             replace(example, features=_rows_kept(example.features, mask))
             for example, mask in zip(self.examples, determined, strict=True)
         ]
         keys = [fingerprint("annotated part", key) for key in self.keys or ()]
-        return LinearTask(parts, keys, self.n_features, self.n_jobs)
+        return LinearTask(parts, keys, self.n_features, self.n_jobs, relaxed=True)
 
     def drop_solvers(self) -> None:
         """Give the kept solvers' memory back; the next question starts them afresh."""

@@ -191,7 +191,7 @@ class MulticlassTask:
     def annotated_part(self) -> Task | None:
         """The same rows, where those with more than one candidate have no features."""
         determined = self.allowed.sum(axis=1) == 1
-        if not determined.any():
+        if not determined.any() or determined.all():
             return None
         part = copy.copy(self)
         part.counted = determined

@@ -1,0 +1,106 @@
+"""Passes, bounds and seconds of Yu & Joachims' procedure, the paper's method and clew's default, side by side.
+
+    python benchmarks/optimiser.py                 # the settings of docs/benchmarks.md, about 20 minutes
+    python benchmarks/optimiser.py --programs 6 --lams 1 0.01
+
+Every method gets the same 20 assignment-like programmes (400 to 5,000 variables, 40 weights), the same start (the convex
+problem on the annotated parts), and must certify the same gap. One pass is one augmented inference for each example; inferences for the reward are shown too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from dataclasses import replace
+
+import numpy as np
+from instances import annotate, assignment_programs
+from rich.console import Console
+from rich.table import Table
+
+from clew import LOSSES, PRESETS, learn
+from clew.errors import NotConvergedWarning
+from clew.learning.path import starting_point
+from clew.models import BinaryProgram
+
+METHODS = ("yu-joachims", "paper", "clew")
+
+
+def geometric_mean(values: list[float]) -> float:
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=int, default=20)
+    parser.add_argument("--lams", type=float, nargs="+", default=[1.0, 0.01, 0.001])
+    parser.add_argument("--fractions", type=float, nargs="+", default=[1.0, 0.25])
+    parser.add_argument("--tol", type=float, default=1e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--max-passes", type=float, default=4000)
+    arguments = parser.parse_args()
+    console = Console(width=130)
+    console.print(f"making {arguments.programs} programmes …")
+    programs, truths = assignment_programs(arguments.programs, seed=arguments.seed)
+    sizes = [len(truth) for truth in truths]
+    console.print(
+        f"{min(sizes)}–{max(sizes)} variables, {programs[0].features.shape[1]} weights, gap and η {arguments.tol}"
+    )
+    table = Table("annotated", "λ", "method", "objective", "CCCP", "passes", "reward", "bounds", "seconds", "argmax s", "update s", "status")  # fmt: skip
+    ratios: dict[str, dict[str, list[float]]] = {m: {"passes": [], "all": [], "seconds": []} for m in METHODS[:2]}
+    spread = []
+    for fraction in arguments.fractions:
+        annotations = [annotate(p, y, fraction, seed=i) for i, (p, y) in enumerate(zip(programs, truths, strict=True))]
+        model = BinaryProgram().prepare(programs, annotations)
+        for lam in arguments.lams:
+            results = {}
+            task = model.task(programs, annotations, n_jobs=arguments.jobs)
+            start, convex = starting_point(task, LOSSES["bridge"], lam)
+            if convex is not None:
+                console.print(f"{fraction:.0%} λ={lam:g} start for all, on the annotated parts: {convex}")
+            for method in METHODS:
+                # A fresh task for each: kept solvers of one method must not warm the next one's.
+                task = model.task(programs, annotations, n_jobs=arguments.jobs)
+                algorithm = replace(
+                    PRESETS[method], tol=arguments.tol, eta=arguments.tol, max_passes=arguments.max_passes
+                )
+                began = time.perf_counter()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", NotConvergedWarning)  # the status column says it
+                    result = learn(task, LOSSES["bridge"], lam, algorithm=algorithm, start=start)
+                seconds = time.perf_counter() - began
+                results[method] = result, seconds
+                table.add_row(
+                    f"{fraction:.0%}", f"{lam:g}", method, f"{result.objective:.5f}", str(result.iterations),
+                    f"{result.passes:g}", f"{result.reward_passes:g}", str(result.bounds), f"{seconds:.2f}",
+                    f"{result.seconds['oracle']:.2f}", f"{result.seconds['master']:.2f}", result.status.value,
+                )  # fmt: skip
+                console.print(f"{fraction:.0%} λ={lam:g} {method}: {result}")
+            table.add_section()
+            objectives = [result.objective for result, _ in results.values()]
+            spread.append(max(objectives) - min(objectives))
+            ours, our_seconds = results["clew"]
+            for method in METHODS[:2]:
+                theirs, seconds = results[method]
+                ratios[method]["passes"].append(theirs.passes / ours.passes)
+                ratios[method]["all"].append(
+                    (theirs.passes + theirs.reward_passes) / (ours.passes + ours.reward_passes)
+                )
+                ratios[method]["seconds"].append(seconds / our_seconds)
+    console.print(table)
+    for method in METHODS[:2]:
+        r = ratios[method]
+        console.print(
+            f"{method} / clew, geometric mean over the settings: passes {geometric_mean(r['passes']):.1f}, passes with "
+            f"rewards {geometric_mean(r['all']):.1f}, seconds {geometric_mean(r['seconds']):.1f} "
+            f"(smallest: {min(r['passes']):.1f}, {min(r['all']):.1f}, {min(r['seconds']):.1f})"
+        )
+    console.print(
+        f"largest difference of final objectives in a setting: {max(spread):.5f}; 2 ε = {2 * arguments.tol:g}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""A checked archive of JSON and arrays in one file, written all or not at all; never pickle.
+
+The file is a zip with two stored members: `clew.json`, which carries a checksum of itself and of the other, and
+`arrays.npz`, which `numpy.load` opens too. The same content always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import secrets
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InputError, StoreError
+
+FORMAT = "clew"
+FORMAT_VERSION = 1
+MAX_BYTES = 2**31
+"""The largest file that is written or read: it is held in memory as a whole."""
+JSON, ARRAYS = "clew.json", "arrays.npz"
+CHECKSUM = "sha256"
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file holds."""
+
+    kind: str
+    meta: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    clew_version: str
+    """Of the clew that wrote it."""
+
+
+def write(path: str | Path, kind: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write JSON content and plain arrays to one file."""
+    packed = _pack_arrays(arrays)
+    header = {
+        "format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "clew": version("clew"), "meta": dict(meta),
+        "arrays": hashlib.sha256(packed).hexdigest(),
+    }  # fmt: skip
+    header[CHECKSUM] = _checksum(header)
+    write_bytes(path, _zip({JSON: _json(header), ARRAYS: packed}))
+
+
+def read(path: str | Path, kind: str | None = None) -> Document:
+    """Read what `write` wrote; anything damaged, foreign, newer or of another kind is refused."""
+    data = _read_bytes(path)
+    try:
+        members = _unzip(data)
+        header = _header(members)
+        arrays = _unpack_arrays(members[ARRAYS])
+    except StoreError as error:
+        raise StoreError(f"{path}: {error}") from error
+    except Exception as error:  # a damaged zip makes zipfile and json raise nearly anything
+        raise StoreError(
+            f"{path}: the file is damaged or not a clew file ({type(error).__name__}: {error}); "
+            "take a copy that was made with clew's save"
+        ) from error
+    if kind is not None and header["kind"] != kind:
+        raise StoreError(f"{path}: the file holds a clew {header['kind']}, where a clew {kind} is asked for")
+    return Document(header["kind"], header["meta"], arrays, header["clew"])
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file so that, whatever happens, there is either the old one or the whole new one."""
+    if len(data) > MAX_BYTES:
+        raise StoreError(f"{path}: {len(data)} bytes are more than the {MAX_BYTES} that a clew file may have")
+    try:
+        target = Path(os.path.realpath(path))  # through a link, not in its place
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise StoreError(f"{path}: cannot be written ({_reason(error)}); what was there before is untouched") from error
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself survive a power cut."""
+    with contextlib.suppress(OSError):  # Windows and some network drives cannot; the replacement was atomic anyway
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _read_bytes(path: str | Path) -> bytes:
+    """The whole file, if it is one and not too large."""
+    try:
+        if not Path(path).is_file():  # a pipe or device would block or never end
+            raise StoreError(f"{path}: there is no such file" if not Path(path).exists() else f"{path}: is not a file")
+        size = Path(path).stat().st_size
+        if size > MAX_BYTES:
+            raise StoreError(f"{path}: {size} bytes are more than the {MAX_BYTES} that a clew file may have")
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read ({_reason(error)})") from error
+
+
+def _reason(error: Exception) -> str:
+    """The system's own words, without the path that the message has already."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _json(content: Any) -> bytes:
+    """Canonical JSON: the same content gives the same bytes."""
+    try:
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"JSON cannot hold this content: {error}") from error
+    return text.encode()
+
+
+def _checksum(header: Mapping[str, Any]) -> str:
+    """Of everything in the header but the checksum itself."""
+    return hashlib.sha256(_json({key: value for key, value in header.items() if key != CHECKSUM})).hexdigest()
+
+
+def _header(members: Mapping[str, bytes]) -> dict[str, Any]:
+    """The checked content of clew.json."""
+    if JSON not in members:
+        raise StoreError(f"there is no {JSON} in it, so it is not a clew file")
+    header = json.loads(members[JSON])
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise StoreError(f"{JSON} does not say that this is a clew file")
+    if not isinstance(header.get("version"), int) or header["version"] > FORMAT_VERSION:
+        raise StoreError(
+            f"it has format version {header.get('version')}, this clew {version('clew')} reads up to {FORMAT_VERSION}; "
+            "a newer clew wrote it, so read it with a newer clew"
+        )
+    if set(members) != {JSON, ARRAYS}:
+        raise StoreError(f"it has the members {', '.join(members)}; a clew file has {JSON} and {ARRAYS} only")
+    if header.get(CHECKSUM) != _checksum(header):
+        raise StoreError(f"{JSON} is damaged: its checksum does not fit its content")
+    if header["arrays"] != hashlib.sha256(members[ARRAYS]).hexdigest():
+        raise StoreError(f"{ARRAYS} is damaged: its checksum is not the one in {JSON}")
+    return header
+
+
+def _zip(members: Mapping[str, bytes]) -> bytes:
+    """A zip of stored members; nothing in it depends on time or machine."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            info.create_system, info.external_attr = 3, 0o644 << 16
+            file.writestr(info, data)
+    return buffer.getvalue()
+
+
+def _unzip(data: bytes) -> dict[str, bytes]:
+    """The members of a zip; what it declares is checked before anything is unpacked."""
+    if not data.startswith(b"PK\x03\x04"):
+        raise StoreError("is not a clew file: it does not begin like a zip archive")
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        infos = file.infolist()
+        for info in infos:
+            if not PLAIN_NAME.fullmatch(info.filename):
+                raise StoreError(f"the member {info.filename!r} is no plain name; it could lead to another folder")
+            # stored members cannot be larger than the file: no bomb can be hidden in one
+            if info.compress_type != zipfile.ZIP_STORED or not info.file_size == info.compress_size <= len(data):
+                raise StoreError(
+                    f"the member {info.filename} declares {info.file_size} bytes in a file of {len(data)}; clew's "
+                    "members are stored uncompressed, so none can be larger than the file"
+                )
+        if len({info.filename for info in infos}) != len(infos):
+            raise StoreError("two members have the same name")
+        return {info.filename: file.read(info) for info in infos}
+
+
+def _pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """An uncompressed npz."""
+    members = {}
+    for name, given in arrays.items():
+        if not PLAIN_NAME.fullmatch(name):
+            raise InputError(f"the array name {name!r} must be of letters, digits and any of _ . -, a letter first")
+        array = np.asarray(given, order="C")
+        if not _is_plain(array.dtype):
+            raise InputError(f"array {name!r} has dtype {array.dtype}; only booleans, integers and floats are saved")
+        buffer = io.BytesIO()
+        np.lib.format.write_array(buffer, array.astype(array.dtype.newbyteorder("<")), (1, 0), allow_pickle=False)
+        members[f"{name}.npy"] = buffer.getvalue()
+    return _zip(members)
+
+
+def _unpack_arrays(data: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz, each of a plain dtype and exactly as large as it declares."""
+    if data == _zip({}):
+        return {}
+    return {name.removesuffix(".npy"): _unpack_array(name, member) for name, member in _unzip(data).items()}
+
+
+def _unpack_array(name: str, data: bytes) -> NDArray[Any]:
+    """One npy. Read here, for numpy asks for the memory of any shape that a header declares."""
+    buffer = io.BytesIO(data)
+    if np.lib.format.read_magic(buffer) != (1, 0):
+        raise StoreError(f"{name} in {ARRAYS} is not an npy of version 1.0, which clew writes")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(buffer)
+    if fortran or not _is_plain(dtype):
+        raise StoreError(f"{name} in {ARRAYS} has dtype {dtype}; clew reads plain numbers only, never pickled objects")
+    body = data[buffer.tell() :]
+    count = 1
+    for length in shape:  # Python's integers, that cannot overflow
+        count *= int(length)
+    if min(shape, default=0) < 0 or count * dtype.itemsize != len(body):
+        raise StoreError(f"{name} in {ARRAYS} declares shape {shape} of {dtype}, but has {len(body)} bytes")
+    return np.frombuffer(body, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    """Booleans, integers and floats that every machine has."""
+    return dtype.kind in "biuf" and dtype.itemsize <= 8

@@ -1,0 +1,175 @@
+"""Imports point one way, files and sockets are touched in few places, and printing is the command's business."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src/clew"
+
+# a module may import what stands above it, and within its own package
+ORDER = [
+    ["errors"],
+    ["learning"],
+    ["parallel"],
+    ["models"],
+    ["progress"],
+    ["persist"],
+    ["folds"],
+    ["estimator"],
+    ["archive"],
+    ["demo"],
+    ["tracking"],
+    ["annotation"],
+    ["app", "experiments"],
+    ["cli"],
+]
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+# `estimator.save(path)` is a shorthand for archive.save, imported when it is called
+SHORTHANDS = {("estimator.py", "archive")}
+
+TOUCH_FILES = ("persist.py", "tracking/formats/", "tracking/movie.py", "annotation/store.py", "app/")
+PRINT = ("cli.py", "progress.py")
+FILE_CALLS = {
+    "open", "fdopen", "read_text", "read_bytes", "write_text", "save", "savez", "savez_compressed", "savetxt", "load",
+    "loadtxt", "genfromtxt", "fromfile", "tofile", "memmap", "unlink", "rename", "rmtree", "to_csv", "imread",
+    "imwrite",
+}  # fmt: skip
+OWN_CALLS = {"archive.save", "archive.load", "svm.save"}
+FILE_MODULES = {
+    "socket", "socketserver", "http", "urllib", "ssl", "sqlite3", "tempfile", "shutil", "pickle", "shelve", "zipfile",
+    "tarfile", "requests", "uvicorn", "starlette", "fastapi", "tifffile", "zarr", "mmap",
+}  # fmt: skip
+FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def tree_of(file: str) -> ast.Module:
+    return ast.parse((SOURCE / file).read_text(), file)
+
+
+def layer_of(file: str) -> str:
+    return file.split("/")[0].removesuffix(".py")
+
+
+def imported_layers(file: str, tree: ast.AST) -> list[tuple[int, str]]:
+    """The layers of clew that a file imports, with their lines; a bare `import clew` counts as the top."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            # a relative import is resolved by its level: "." in learning/cccp.py is clew.learning
+            package = ["clew", *file.split("/")[:-1]]
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            names = [f"clew.{alias.name}" for alias in node.names] if stem == "clew" else [stem]
+        else:
+            continue
+        found += [
+            (node.lineno, [*name.split("."), "the package itself"][1]) for name in names if name.split(".")[0] == "clew"
+        ]
+    return found
+
+
+def violations(file: str, tree: ast.AST) -> list[str]:
+    layer = layer_of(file)
+    return [
+        f"{file}:{line}: {layer} imports {other}"
+        for line, other in imported_layers(file, tree)
+        if other != layer and RANK.get(other, len(ORDER)) >= RANK[layer] and (file, other) not in SHORTHANDS
+    ]
+
+
+def calls(tree: ast.AST) -> list[tuple[int, str, str]]:
+    """(line, name, name with its object) of every call."""
+    return [
+        (node.lineno, ast.unparse(node.func).split(".")[-1], ast.unparse(node.func))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute))
+    ]
+
+
+def file_touches(tree: ast.AST) -> list[str]:
+    found = [
+        f"{line}: calls {whole}"
+        for line, name, whole in calls(tree)
+        if name in FILE_CALLS and ".".join(whole.split(".")[-2:]) not in OWN_CALLS
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules = [node.module or ""]
+        else:
+            continue
+        found += [f"{node.lineno}: imports {module}" for module in modules if module.split(".")[0] in FILE_MODULES]
+    return found
+
+
+def prints(tree: ast.AST) -> list[str]:
+    found = [f"{line}: calls {whole}" for line, name, whole in calls(tree) if name in {"print", "echo", "Console"}]
+    text = ast.unparse(tree)
+    return found + [f"uses {name}" for name in ("sys.stdout", "sys.stderr") if name in text]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_module_has_its_place(file):
+    assert layer_of(file) in RANK, f"{file} is not in the ORDER of this test: say where it stands"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if layer_of(file) in RANK])
+def test_imports_point_one_way(file):
+    assert violations(file, tree_of(file)) == []
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith(TOUCH_FILES)])
+def test_files_and_sockets_are_touched_in_few_places(file):
+    assert file_touches(tree_of(file)) == []
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file not in PRINT])
+def test_only_the_command_prints(file):
+    assert prints(tree_of(file)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("learning/task.py", "from clew.models.base import Model"),
+        ("learning/task.py", "from ..models import base"),
+        ("learning/task.py", "from .. import models"),
+        ("models/base.py", "import clew.estimator"),
+        ("models/base.py", "from clew import estimator"),
+        ("models/base.py", "import clew"),
+        ("folds.py", "def f():\n    from clew import archive"),
+        ("app/server.py", "from clew.experiments import letters"),
+        ("archive.py", "from clew.unheard_of import x"),
+    ],
+)
+def test_a_wrong_import_is_found(file, line):
+    assert violations(file, ast.parse(line)) != []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("models/base.py", "from clew.learning.task import Task"),
+        ("models/base.py", "from .labels import x"),
+        ("models/base.py", "from ..learning import task"),
+        ("cli.py", "from clew import archive"),
+    ],
+)
+def test_a_right_import_is_not(file, line):
+    assert violations(file, ast.parse(line)) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["open('a')", "p.write_text('a')", "np.save('a', b)", "import socket", "from pickle import dumps"]
+)
+def test_a_touched_file_is_found(line):
+    assert file_touches(ast.parse(line)) != []
+
+
+@pytest.mark.parametrize("line", ["print(1)", "rich.console.Console()", "sys.stderr.write('a')"])
+def test_a_print_is_found(line):
+    assert prints(ast.parse(line)) != []

@@ -1,0 +1,84 @@
+"""The docs name every public name, command and option. Run as a script, this writes docs/cli.md anew."""
+
+import os
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import clew
+import clew.models
+from clew.cli import app
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = typer.main.get_command(app).commands
+PRINTER = f"<!-- as typer {'.'.join(version('typer').split('.')[:2])} prints it -->"
+INTRODUCTION = f"""\
+# The command line
+
+An error is one line on stderr and exit code 2, with nothing written; `clew --debug …` adds the traceback.
+Results go to stdout, progress to stderr.
+
+{PRINTER}
+"""
+
+
+def help_text(*command: str) -> str:
+    """The help of a command, as an 80-column terminal shows it."""
+    result = CliRunner().invoke(
+        app, [*command, "--help"], prog_name="clew", env={"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"}
+    )
+    assert result.exit_code == 0, result.output
+    return "\n".join(line.rstrip() for line in result.output.strip().splitlines())
+
+
+def cli_page() -> str:
+    """docs/cli.md as it should be."""
+    parts = [INTRODUCTION]
+    for command in ([], *([name] for name in sorted(COMMANDS))):
+        title = " ".join(["clew", *command])
+        parts.append(f"## {title}\n\n```text\n$ {title} --help\n{help_text(*command)}\n```\n")
+    return "\n".join(parts)
+
+
+def all_docs() -> str:
+    return "\n".join(path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+
+
+@pytest.mark.parametrize("package", [clew, clew.models], ids=lambda package: package.__name__)
+def test_every_public_name_is_documented(package):
+    docs = all_docs()
+    missing = [name for name in package.__all__ if not re.search(rf"\b{re.escape(name)}\b", docs)]
+    assert not missing, f"not in README.md or docs/: {', '.join(missing)}"
+    assert all(hasattr(package, name) for name in package.__all__)
+
+
+def test_every_command_and_option_is_documented():
+    docs = all_docs()
+    for name, command in COMMANDS.items():
+        assert f"clew {name}" in docs
+        for parameter in command.params:
+            for option in (*parameter.opts, *parameter.secondary_opts):
+                assert not option.startswith("-") or option in docs
+
+
+def test_every_option_has_a_help_text():
+    for name, command in COMMANDS.items():
+        assert command.help, name
+        for parameter in command.params:
+            assert parameter.help, f"{name} {parameter.name}"
+
+
+def test_the_page_of_commands_is_up_to_date():
+    page = (ROOT / "docs/cli.md").read_text()
+    if PRINTER not in page:
+        pytest.skip("docs/cli.md was printed by another version of typer, which lays out help in another way")
+    assert page == cli_page(), "docs/cli.md is out of date: run make cli-docs"
+
+
+if __name__ == "__main__":
+    os.environ.pop("FORCE_COLOR", None)
+    (ROOT / "docs/cli.md").write_text(cli_page())
