@@ -3,8 +3,9 @@
     python benchmarks/optimiser.py                 # the settings of docs/benchmarks.md, about 20 minutes
     python benchmarks/optimiser.py --programs 6 --lams 1 0.01
 
-Every method gets the same 20 assignment-like programmes (400 to 5,000 variables, 40 weights), the same start (the convex
-problem on the annotated parts), and must certify the same gap. One pass is one augmented inference for each example; inferences for the reward are shown too.
+Every method gets the same 20 assignment-like programmes (400 to 5,000 variables, 40 weights), the same start (the
+convex problem on the annotated parts), and must certify the same gap. One pass is one augmented inference for each
+example; inferences for the reward are shown too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rich.table import Table
 
 from clew import LOSSES, PRESETS, learn
 from clew.errors import NotConvergedWarning
-from clew.learning.path import starting_point
+from clew.learning.path import AnnotatedStart
 from clew.models import BinaryProgram
 
 METHODS = ("yu-joachims", "paper", "clew")
@@ -48,7 +49,8 @@ def main() -> None:
     console.print(
         f"{min(sizes)}–{max(sizes)} variables, {programs[0].features.shape[1]} weights, gap and η {arguments.tol}"
     )
-    table = Table("annotated", "λ", "method", "objective", "CCCP", "passes", "reward", "bounds", "seconds", "argmax s", "update s", "status")  # fmt: skip
+    columns = "annotated λ method objective CCCP passes reward bounds seconds argmax update status"
+    table = Table(*columns.split())
     ratios: dict[str, dict[str, list[float]]] = {m: {"passes": [], "all": [], "seconds": []} for m in METHODS[:2]}
     spread = []
     for fraction in arguments.fractions:
@@ -57,9 +59,11 @@ def main() -> None:
         for lam in arguments.lams:
             results = {}
             task = model.task(programs, annotations, n_jobs=arguments.jobs)
-            start, convex = starting_point(task, LOSSES["bridge"], lam)
-            if convex is not None:
-                console.print(f"{fraction:.0%} λ={lam:g} start for all, on the annotated parts: {convex}")
+            annotated = AnnotatedStart(task, LOSSES["bridge"])
+            start = annotated.at(lam)
+            console.print(
+                f"{fraction:.0%} λ={lam:g} start for all, on the annotated parts: {annotated.result or 'zero'}"
+            )
             for method in METHODS:
                 # A fresh task for each: kept solvers of one method must not warm the next one's.
                 task = model.task(programs, annotations, n_jobs=arguments.jobs)

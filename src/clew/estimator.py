@@ -17,7 +17,7 @@ from clew.folds import make_folds
 from clew.learning.cccp import PRESETS, Algorithm, Callback, learn
 from clew.learning.losses import CONVEX, Loss, get_loss
 from clew.learning.master import Regulariser, check_regulariser
-from clew.learning.path import best_point, fit_path, lambda_grid, starting_point
+from clew.learning.path import AnnotatedStart, best_point, cross_validate, lambda_grid
 from clew.learning.perceptron import perceptron
 from clew.learning.result import Result
 from clew.learning.task import Array, Space, Task
@@ -106,8 +106,8 @@ class StructuredSVM(StructuredEstimator):
     verbose : show a progress line.
     random_state : seed of the folds.
 
-    After `fit`: `coef_` (the weights w), `model_`, `result_` (the certificate; `.plot()`), `lam_`, and `path_`, the list
-    of `PathPoint` from which λ was chosen.
+    After `fit`: `coef_` (the weights w), `model_`, `result_` (the certificate; `.plot()`), `lam_`, and `path_`, the
+    list of `PathPoint` from which λ was chosen.
     """
 
     def __init__(
@@ -157,18 +157,17 @@ class StructuredSVM(StructuredEstimator):
 
         with ProgressLine(self.verbose) as progress:
             task = trained(X, Y)
-            if isinstance(lams, float):
-                path, result = [], self._fit_one(task, loss, lams, algorithm, warm_start, progress)
-            else:
+            path = []
+            if not isinstance(lams, float):
                 rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
                 folds = make_folds(model, X, Y, trained, ordinary, self.folds, self.hold_out, rng)
                 grid = lambda_grid(task, loss, self.regulariser) if isinstance(lams, str) else np.array(lams)
-                path = fit_path(
-                    task, loss, [float(lam) for lam in grid], folds=folds, regulariser=self.regulariser,
-                    algorithm=algorithm, start=self._start(task, loss, float(grid.max()), algorithm, warm_start),
-                    warm_start=warm_start, callback=progress,
+                path = cross_validate(
+                    folds, loss, grid.tolist(), regulariser=self.regulariser, algorithm=algorithm,
+                    start=self._given_start(task), callback=progress,
                 )  # fmt: skip
-                result = path[best_point(path)].result
+                lams = best_point(path).lam
+            result = self._fit_one(task, loss, lams, algorithm, warm_start, progress)
         self.model_, self.result_, self.path_ = model, result, path
         self.coef_, self.lam_ = result.w, result.lam
         return self
@@ -176,25 +175,22 @@ class StructuredSVM(StructuredEstimator):
     def _fit_one(
         self, task: Task, loss: Loss, lam: float, algorithm: Algorithm, warm_start: Result | None, callback: Callback
     ) -> Result:
-        """Fit at a given λ."""
+        """Fit at a given λ; without a start of its own it continues from the warm start's weights."""
+        start = self._given_start(task)
+        if start is None and warm_start is None:
+            start = AnnotatedStart(task, loss, self.regulariser, algorithm).at(lam)
         return learn(
-            task, loss, lam, regulariser=self.regulariser, algorithm=algorithm,
-            start=self._start(task, loss, lam, algorithm, warm_start), warm_start=warm_start, callback=callback,
+            task, loss, lam, regulariser=self.regulariser, algorithm=algorithm, start=start, warm_start=warm_start,
+            callback=callback,
         )  # fmt: skip
 
-    def _start(
-        self, task: Task, loss: Loss, lam: float, algorithm: Algorithm, warm_start: Result | None
-    ) -> Array | None:
-        """The first weights; None continues from the warm start's."""
+    def _given_start(self, task: Task) -> Array | None:
+        """The first weights that the user asked for; None for those of the annotated parts."""
         if not isinstance(self.start, str):
             return np.asarray(self.start, dtype=float)
         if self.start not in ("annotated", "zero"):
             raise InputError(f"start must be 'annotated', 'zero' or an array of weights, not {self.start!r}")
-        if warm_start is not None:
-            return None
-        if self.start == "zero":
-            return np.zeros(task.n_features)
-        return starting_point(task, loss, lam, self.regulariser, algorithm)[0]
+        return np.zeros(task.n_features) if self.start == "zero" else None
 
 
 class StructuredPerceptron(StructuredEstimator):

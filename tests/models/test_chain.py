@@ -14,14 +14,14 @@ Y = [np.array([0, -1, 1]), None]
 
 
 def test_feature_blocks_are_unary_bias_transition_begin_end():
-    model = Chain().prepare(X, Y)
+    model = Chain(label_scale=1).prepare(X, Y)
     unary, bias, transition, begin, end = np.split(model.joint_features(X[0], [0, 1, 1]), [4, 6, 10, 12])
     np.testing.assert_array_equal(unary, [1, 2, 4, 3])
     np.testing.assert_array_equal(bias, [1, 2])
     np.testing.assert_array_equal(transition, [0, 1, 0, 1])
     np.testing.assert_array_equal(begin, [1, 0])
     np.testing.assert_array_equal(end, [0, 1])
-    assert Chain(bias=False, boundary=False).prepare(X, Y).n_features == 8
+    assert Chain(label_scale=1, bias=False, boundary=False).prepare(X, Y).n_features == 8
 
 
 def test_loss_counts_annotated_positions():
@@ -68,7 +68,7 @@ def test_ties_go_to_the_lowest_state():
 def test_annotated_part_counts_determined_positions_and_edges_between_them():
     labels = [0, 0, {0, 1}, 1]
     x = np.array([[1.0], [10.0], [100.0], [1000.0]])
-    model = Chain(n_states=3).prepare([x], [labels])
+    model = Chain(label_scale=1, n_states=3).prepare([x], [labels])
     part = model.task([x], [labels]).annotated_part()
     features = part.argmax(np.zeros(model.n_features), Space.COMPATIBLE, 0.0).features.toarray()[0]
     expected = np.zeros(model.n_features)
@@ -81,7 +81,7 @@ def test_long_chains_stay_exact():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3000, 2))
     labels = rng.integers(4, size=3000)
-    model = Chain(n_states=4).prepare([x], [labels])
+    model = Chain(label_scale=1, n_states=4).prepare([x], [labels])
     w = rng.normal(size=model.n_features)
     w[:8] *= 20
     free = model.task([x], [labels]).argmax(w, Space.ALL, 0.0)

@@ -14,7 +14,7 @@ TRIANGLE = np.array([[0, 1], [1, 2], [2, 0]])
 def test_an_odd_cycle_that_wants_to_differ_is_solved_exactly():
     """Neighbours are rewarded for different labels; on a triangle one edge must be given up, the LP says one half."""
     x = (np.array([[0.1], [0.0], [0.0]]), TRIANGLE)
-    model = Graph(n_states=2, bias=False).prepare([x], [None])
+    model = Graph(label_scale=1, n_states=2, bias=False).prepare([x], [None])
     w = np.array([0.0, 1.0, -1.0, 0.0, 0.0, -1.0])
     task = model.task([x], [None])
     assert task.argmax(w, Space.ALL, 0.0).values(w, 0.0) == pytest.approx([-0.9])

@@ -19,7 +19,7 @@ LABELS = [0, 1, 1, 0, 1]
 
 
 def test_feature_blocks_are_unary_bias_transition():
-    model = Tree().prepare([(FEATURES, PARENTS)], [LABELS])
+    model = Tree(label_scale=1).prepare([(FEATURES, PARENTS)], [LABELS])
     unary, bias, transition = np.split(model.joint_features((FEATURES, PARENTS), LABELS), [2, 4])
     np.testing.assert_array_equal(unary, [9, 22])
     np.testing.assert_array_equal(bias, [2, 3])
@@ -52,7 +52,7 @@ def test_the_deviation_is_placed_in_the_cheapest_branch():
 
 def test_annotated_part_counts_edges_between_determined_nodes():
     labels = [0, 1, None, 0, 1]
-    model = Tree(n_states=2).prepare([(FEATURES, PARENTS)], [labels])
+    model = Tree(label_scale=1, n_states=2).prepare([(FEATURES, PARENTS)], [labels])
     part = model.task([(FEATURES, PARENTS)], [labels]).annotated_part()
     features = part.argmax(np.ones(8), Space.COMPATIBLE, 0.0).features.toarray()[0]
     np.testing.assert_array_equal(features, [9, 18, 2, 2, 0, 1, 0, 0])

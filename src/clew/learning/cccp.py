@@ -126,7 +126,7 @@ def _start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
     return w
 
 
-class _Limit(Exception):  # noqa: N818  # not an error: a limit that ends the loops
+class _Limit(Exception):  # not an error: a limit that ends the loops
     def __init__(self, status: Status) -> None:
         self.status = status
 

@@ -67,19 +67,25 @@ def update(
         return _l1(bundle, v, lam, radius)
     if solver == "auto":
         solver = "interior-point" if bundle.n_features <= INTERIOR_POINT_WEIGHTS else "ascent"
-    alpha = ascend(bundle, v, lam, tol) if solver == "ascent" else _interior_point(bundle, v, lam)
-    w = -(v + bundle.slopes.T @ alpha) / lam  # Eq. 15
-    lower = dual_value(bundle, v, lam, alpha)  # Eq. 14
+    if solver == "ascent":
+        alpha = ascend(bundle, v, lam, tol)
+        w = np.asarray(-(v + bundle.slopes.T @ alpha) / lam)  # Eq. 15
+    else:
+        alpha, w = _interior_point(bundle, v, lam)
     bundle.set_alpha(alpha)
+    lower = dual_value(bundle, v, lam, alpha)  # Eq. 14
     primal = 0.5 * lam * float(w @ w) + float(v @ w) + float(bundle.values(w).sum())
     return Update(w, lower, primal - lower)
 
 
-def _interior_point(bundle: Bundle, v: Array, lam: float) -> Array:
-    """α from Clarabel on the primal (w, ξ): min λ/2 ‖w‖² + <v, w> + Σ ξ_g with a_k w + b_k ≤ ξ_g."""
+def _interior_point(bundle: Bundle, v: Array, lam: float) -> tuple[Array, Array]:
+    """α and w from Clarabel on the primal (w, ξ): min λ/2 ‖w‖² + <v, w> + Σ ξ_g with a_k w + b_k ≤ ξ_g.
+
+    Its own w is taken, for Eq. 15 would multiply the last digits of α by ‖A‖/λ.
+    """
     d, g, k = bundle.n_features, bundle.n_groups, len(bundle)
     # In units where the steepest bound has slope 1 the solver's tolerances mean the same for every scale of features.
-    unit = float(np.sqrt(max(bundle.slopes.power(2).sum(axis=1).max(), 1e-300)))
+    unit = float(np.sqrt(bundle.slopes.power(2).sum(axis=1).max())) or 1.0
     curvature = lam / unit**2
     height = max(1.0, float(np.abs(bundle.offsets).max()))
     quadratic = sp.diags_array(np.concatenate([np.full(d, curvature), np.zeros(g)]), format="csc")
@@ -95,7 +101,7 @@ def _interior_point(bundle: Bundle, v: Array, lam: float) -> Array:
     alpha = np.asarray(solution.z)
     if not np.isfinite(alpha).all():
         raise SolverError(f"the model update failed: Clarabel says {solution.status}")
-    return _project(alpha, bundle)
+    return _project(alpha, bundle), np.asarray(solution.x)[:d] * (height / unit)
 
 
 def _csc(matrix: Any) -> Any:
@@ -118,7 +124,7 @@ def _project(alpha: Array, bundle: Bundle) -> Array:
 def _l1(bundle: Bundle, v: Array, lam: float, radius: float) -> Update:
     """The linear programme with w = p − q, 0 ≤ p, q ≤ radius, by HiGHS."""
     d, g, k = bundle.n_features, bundle.n_groups, len(bundle)
-    unit = float(np.sqrt(max(bundle.slopes.power(2).sum(axis=1).max(), 1e-300)))
+    unit = float(np.sqrt(bundle.slopes.power(2).sum(axis=1).max())) or 1.0
     slopes = bundle.slopes / unit
     minus_slack = sp.csr_array((-np.ones(k), (np.arange(k), bundle.group)), shape=(k, g))
     rows = sp.csr_array(sp.hstack([slopes, -slopes, minus_slack]))

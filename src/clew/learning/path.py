@@ -1,15 +1,16 @@
 """A path of λ on shared bounds, and the choice of λ from held-out annotations.
 
 Bounds do not depend on λ: the path runs from strong to weak regularisation, and each fit starts from the last one's
-weights and bounds. Held-out fits re-use the bounds of the full fit for every example whose annotation is the same.
+weights and bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.learning.cccp import Algorithm, Callback, learn
@@ -21,7 +22,9 @@ from clew.learning.task import Array, Space, Task
 PATH_LENGTH = 8
 PATH_RATIO = {"l2": 10**-0.5, "l1": 10**-0.4}
 COARSE = 10.0
-"""Held-out fits are solved to this many times the precision: their loss is only compared."""
+"""Held-out fits and starts are solved to this many times the precision: no more is made of them than a comparison."""
+CLEARLY = 2.0
+"""Standard errors by which a held-out loss must lie above the best one for the path to end."""
 
 
 @dataclass(frozen=True)
@@ -34,48 +37,72 @@ class Fold:
 
 @dataclass(frozen=True)
 class PathPoint:
-    """One λ of a path."""
+    """One λ of a path, and how it did on held-out annotations."""
 
     lam: float
-    result: Result
     held_out: tuple[float, ...]
-    """The mean task loss on each fold's held-out annotations; empty without folds."""
+    """The mean task loss on each fold's held-out annotations."""
+    passes: float
+    """Over all folds, in units of one fold's examples."""
 
     @property
-    def mean_held_out(self) -> float:
-        """The mean over folds."""
-        return float(np.mean(self.held_out)) if self.held_out else float("nan")
+    def mean(self) -> float:
+        """The mean held-out loss over folds."""
+        return float(np.mean(self.held_out))
+
+    @property
+    def standard_error(self) -> float:
+        """Of that mean."""
+        return float(np.std(self.held_out, ddof=1) / np.sqrt(len(self.held_out)))
 
 
-def starting_point(
-    task: Task, loss: Loss, lam: float, regulariser: Regulariser = "l2", algorithm: Algorithm | None = None
-) -> tuple[Array, Result | None]:
-    """Where CCCP starts: the minimiser on the annotated parts alone, a convex problem; zero if the task has none.
+class AnnotatedStart:
+    """Where CCCP starts: the minimiser on the annotated parts alone, which is a convex problem.
 
-    At w = 0 every output of Y* ties, and CCCP would follow whichever the argmax happens to return.
+    At w = 0 every output of Y* ties, and CCCP would follow whichever the argmax happens to return, often into a poor
+    local minimum at w = 0 itself. One object serves a whole path of λ: it keeps its solvers and its bounds.
     """
-    part = task.annotated_part()
-    if part is None or loss.reward is None:
-        return np.zeros(task.n_features), None
-    convex = replace(simplify(loss, part), reward=Space.COMPATIBLE, reward_weight=0.0)
-    coarse = algorithm or Algorithm()
-    result = learn(part, convex, lam, regulariser=regulariser, algorithm=replace(coarse, tol=COARSE * coarse.tol))
-    return result.w, result
+
+    def __init__(
+        self, task: Task, loss: Loss, regulariser: Regulariser = "l2", algorithm: Algorithm | None = None
+    ) -> None:
+        self.part = None if loss.reward is None else task.annotated_part()
+        self.regulariser = regulariser
+        algorithm = algorithm or Algorithm()
+        self.algorithm = replace(algorithm, tol=COARSE * algorithm.tol)
+        self.result: Result | None = None
+        if self.part is not None:
+            self.loss = replace(simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0)
+
+    def at(self, lam: float) -> Array | None:
+        """The weights to start from; None where the annotation determines nothing, or everything."""
+        if self.part is None:
+            return None
+        self.result = learn(
+            self.part, self.loss, lam, regulariser=self.regulariser, algorithm=self.algorithm, warm_start=self.result
+        )
+        return self.result.w
 
 
 def lambda_grid(task: Task, loss: Loss, regulariser: Regulariser = "l2", length: int = PATH_LENGTH) -> Array:
     """(length,) λ from strong to weak, in proportion to the data.
 
-    The first is the λ at which one subgradient step from w = 0 would, were the loss linear, remove all of it:
-    ‖g‖²/L(0) for L2; for L1 it is ‖g‖∞, below which the first weight leaves zero.
+    With the subgradients g_n of the examples' losses at w = 0 and their mean loss L there, the first λ for L2 is
+    mean ‖g_n‖² / (N L): one step −g/λ along the part of the mean gradient that is mere chance, which has the squared
+    norm mean ‖g_n‖² / N, would then change the loss by as much as there is of it. For L1 it is ‖mean g_n‖∞, below which
+    the first weight leaves zero.
     """
     part = task.annotated_part() or task
     zero = np.zeros(task.n_features)
     loss = simplify(loss, part)
-    slope = penalty_part(part, loss, zero).features.sum(axis=0) - reward_part(part, loss, zero).features.sum(axis=0)
-    g = np.asarray(slope).ravel() / task.n_examples
-    at_zero = max(float(loss_values(part, loss, zero).mean()), 1e-12)
-    top = float(np.abs(g).max()) if regulariser == "l1" else float(g @ g) / at_zero
+    slopes = sp.csr_array(penalty_part(part, loss, zero).features) - sp.csr_array(
+        reward_part(part, loss, zero).features
+    )
+    if regulariser == "l1":
+        top = float(np.abs(slopes.mean(axis=0)).max())
+    else:
+        at_zero = float(loss_values(part, loss, zero).sum())
+        top = float(slopes.power(2).sum()) / task.n_examples / max(at_zero, 1e-12)
     if not top > 0:
         top = 1.0  # all outputs share their features at w = 0: nothing to scale by
     return np.asarray(top * PATH_RATIO[regulariser] ** np.arange(length))
@@ -86,55 +113,66 @@ def fit_path(
     loss: Loss,
     lams: Sequence[float],
     *,
-    folds: Sequence[Fold] = (),
     regulariser: Regulariser = "l2",
     algorithm: Algorithm | None = None,
     start: Array | None = None,
     warm_start: Result | None = None,
-    give_up: int = 2,
+    callback: Callback | None = None,
+) -> Iterator[Result]:
+    """Fit every λ from the strongest to the weakest on shared bounds, one at each step of the iteration.
+
+    Without a `start`, each λ starts on the annotated parts, as a fit at this λ alone would; where the task has none,
+    from the last λ's weights.
+    """
+    annotated = None if start is not None else AnnotatedStart(task, loss, regulariser, algorithm)
+    result = warm_start
+    for lam in check_path(lams):
+        w = start if annotated is None else annotated.at(lam)
+        result = learn(
+            task, loss, lam, regulariser=regulariser, algorithm=algorithm, start=w, warm_start=result, callback=callback
+        )
+        yield result
+
+
+def cross_validate(
+    folds: Sequence[Fold],
+    loss: Loss,
+    lams: Sequence[float],
+    *,
+    regulariser: Regulariser = "l2",
+    algorithm: Algorithm | None = None,
+    start: Array | None = None,
     callback: Callback | None = None,
 ) -> list[PathPoint]:
-    """Fit every λ from the strongest to the weakest, and each fold at the same λ.
-
-    With folds, the path ends early when the held-out loss was above its best for `give_up` λ in a row.
-    """
-    if len(lams) == 0 or not all(np.isfinite(lam) and lam > 0 for lam in lams):
-        raise InputError(f"a path needs positive values of λ, not {list(lams)}")
+    """The held-out task loss along a path, which ends where it has clearly become worse."""
     algorithm = algorithm or Algorithm()
     coarse = replace(algorithm, tol=COARSE * algorithm.tol, eta=COARSE * algorithm.eta)
-    ordered = sorted((float(lam) for lam in lams), reverse=True)
+    lams = check_path(lams)
+    paths = [
+        fit_path(fold.train, loss, lams, regulariser=regulariser, algorithm=coarse, start=start, callback=callback)
+        for fold in folds
+    ]
     points: list[PathPoint] = []
-    current = warm_start
-    fold_w: list[Array | None] = [None] * len(folds)
-    for lam in ordered:
-        first = start if not points else None
-        current = learn(
-            task,
-            loss,
-            lam,
-            regulariser=regulariser,
-            algorithm=algorithm,
-            start=first,
-            warm_start=current,
-            callback=callback,
-        )
-        held_out = []
-        for i, fold in enumerate(folds):
-            w = fold_w[i]
-            if w is None:
-                w = starting_point(fold.train, loss, lam, regulariser, algorithm)[0]
-            fitted = learn(
-                fold.train, loss, lam, regulariser=regulariser, algorithm=coarse, start=w, warm_start=current,
-                callback=callback,
-            )  # fmt: skip
-            fold_w[i] = fitted.w
-            held_out.append(float(fold.test.argmax(fitted.w, Space.ALL, 0.0).loss.mean()))
-        points.append(PathPoint(lam, current, tuple(held_out)))
-        if folds and len(points) - 1 - best_point(points) >= give_up:
+    for lam in lams:
+        results = [next(path) for path in paths]
+        held_out = [
+            float(fold.test.argmax(result.w, Space.ALL, 0.0).loss.mean())
+            for fold, result in zip(folds, results, strict=True)
+        ]
+        points.append(PathPoint(lam, tuple(held_out), sum(result.passes for result in results)))
+        best = best_point(points)
+        if points[-1].mean > best.mean + CLEARLY * best.standard_error:
             break
     return points
 
 
-def best_point(points: Sequence[PathPoint]) -> int:
-    """The index of the smallest held-out loss; of equal ones, that of the strongest regularisation."""
-    return int(np.argmin([point.mean_held_out for point in points]))
+def check_path(lams: Sequence[float]) -> list[float]:
+    """The values of λ from the strongest to the weakest."""
+    if len(lams) == 0 or not all(np.isfinite(lam) and lam > 0 for lam in lams):
+        raise InputError(f"a path needs positive values of λ, not {list(lams)}")
+    return sorted((float(lam) for lam in lams), reverse=True)
+
+
+def best_point(points: Sequence[PathPoint]) -> PathPoint:
+    """The smallest held-out loss; of equal ones, the strongest regularisation."""
+    return min(points, key=lambda point: point.mean)

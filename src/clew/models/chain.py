@@ -17,7 +17,8 @@ class Chain(ForestModel):
     <w, φ(x, y)> = Σ_t [U(y_t)·x_t + b(y_t)] + Σ_t A(y_t, y_{t+1}) + begin(y_1) + end(y_T)
 
     w has the blocks U (S, F), b (S) if `bias`, A (S, S) [from, to], and begin (S) and end (S) if `boundary`, in this
-    order. Δ counts the wrong annotated positions, or is their share among the annotated ones if `normalize`.
+    order; all but U belong to features of size `label_scale`, which "auto" makes the typical norm of x_t. Δ counts the
+    wrong annotated positions, or is their share among the annotated ones if `normalize`.
     Annotations: see `clew.models.labels.LabelSpace`.
     """
 
@@ -28,12 +29,14 @@ class Chain(ForestModel):
         bias: bool = True,
         boundary: bool = True,
         normalize: bool = False,
+        label_scale: float | str = "auto",
     ) -> None:
         self.n_states = n_states
         self.classes = classes
         self.bias = bias
         self.boundary = boundary
         self.normalize = normalize
+        self.label_scale = label_scale
 
     def node_features(self, x: Any, example: int | None = None) -> Any:  # noqa: ARG002
         """(T, F) x itself."""

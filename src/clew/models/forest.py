@@ -76,6 +76,7 @@ class ForestTask:
         self.parent, self.order = self._stack_parents(X)
         annotated = np.add.reduceat(~self.allowed.all(axis=1), self.offsets[:-1], dtype=np.int64)
         self.scale: Array = np.maximum(annotated, 1).astype(float) if model.normalize else np.ones(self.n_examples)
+        self.column_scale = model.column_scale
         S, F = self.allowed.shape[1], self.inputs.n_inputs
         transition = S * (F + bool(model.bias))
         begin = transition + S * S
@@ -138,7 +139,7 @@ class ForestTask:
         self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None
     ) -> tuple[Indices, Mask]:
         """The states of all nodes of these examples, and the examples for which `space` is not empty."""
-        w, chosen = check_weights(w, self.n_features), self._chosen(examples)
+        w, chosen = check_weights(w, self.n_features) * self.column_scale, self._chosen(examples)
         S = self.allowed.shape[1]
         none = np.zeros(S)
         bias, begin, end = (w[b : b + S] if b >= 0 else none for b in self.blocks[[0, 2, 3]])
@@ -190,6 +191,7 @@ class ForestTask:
             mistakes,
         )
         n = indptr[-1]
+        values[:n] *= self.column_scale[indices[:n]]
         features = sp.csr_array((values[:n], indices[:n], indptr), shape=(len(chosen), self.n_features))
         return Argmax(features, mistakes / self.scale[chosen], found)
 

@@ -31,7 +31,7 @@ class Graph(NodeModel, LinearModel):
     `clew.models.labels.LabelSpace`. An edge costs S² variables: for chains and trees, `Chain` and `Tree` are faster.
     """
 
-    domain_names: tuple[str, ...] = ("classes_", "n_inputs_", "n_edge_inputs_")
+    domain_names: tuple[str, ...] = ("classes_", "n_inputs_", "label_scale_", "n_edge_inputs_")
     n_edge_inputs_: int
 
     def __init__(
@@ -41,12 +41,14 @@ class Graph(NodeModel, LinearModel):
         bias: bool = True,
         symmetric: bool = False,
         normalize: bool = False,
+        label_scale: float | str = "auto",
     ) -> None:
         self.n_states = n_states
         self.classes = classes
         self.bias = bias
         self.symmetric = symmetric
         self.normalize = normalize
+        self.label_scale = label_scale
 
     def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
         """A copy that knows the classes and the numbers of features; refuses data that are not of its kind."""
@@ -134,7 +136,7 @@ class Graph(NodeModel, LinearModel):
         pairwise = np.zeros((self.n_edge_inputs_, int(index.max()) + 1))
         np.add.at(pairwise.T, index[states[edges[:, 0]], states[edges[:, 1]]], edge_features)
         bias = chosen.sum(axis=0)[: S * self.bias]
-        return np.concatenate([np.asarray(chosen.T @ inputs).ravel(), bias, pairwise.ravel()])
+        return np.concatenate([np.asarray(chosen.T @ inputs).ravel(), bias, pairwise.ravel()]) * self.column_scale
 
     def _check_inputs(self, inputs: Any, edge_features: Array, example: int | None) -> None:
         """Finite features, as many as `prepare` saw."""
@@ -181,8 +183,10 @@ class Graph(NodeModel, LinearModel):
         of_edge = n * S + edge[:, None] * S * S + np.arange(S * S)
         add(of_edge, begin + k[:, None] * (pairs.max() + 1) + pairs.ravel(), edge_features[edge, k][:, None])
         shape = n * S + len(edge_features) * S * S, self.n_features
-        entries = np.concatenate(data), (np.concatenate(rows), np.concatenate(columns))
-        return sp.csr_array(entries, shape=shape)
+        column = np.concatenate(columns)
+        return sp.csr_array(
+            (np.concatenate(data) * self.column_scale[column], (np.concatenate(rows), column)), shape=shape
+        )
 
 
 def local_polytope(n: int, edges: Indices, S: int) -> Any:

@@ -144,11 +144,12 @@ class LinearTask:
         nothing that counts.
         """
         determined = [determined_variables(example) for example in self.examples]
-        if not any(mask.any() for mask in determined) or all(mask.all() for mask in determined):
+        known = [fixed >= 0 for fixed in determined]
+        if not any(mask.any() for mask in known) or all(mask.all() for mask in known):
             return None
         parts = [
-            replace(example, features=_rows_kept(example.features, mask))
-            for example, mask in zip(self.examples, determined, strict=True)
+            replace(example, features=_rows_kept(example.features, mask), fixed=fixed)
+            for example, mask, fixed in zip(self.examples, known, determined, strict=True)
         ]
         keys = [fingerprint("annotated part", key) for key in self.keys or ()]
         return LinearTask(parts, keys, self.n_features, self.n_jobs, relaxed=True)
@@ -206,12 +207,12 @@ def fixed_bounds(fixed: Binary) -> tuple[Array, Array]:
     return np.where(fixed == 1, 1.0, 0.0), np.where(fixed == 0, 0.0, 1.0)
 
 
-def determined_variables(example: Annotated) -> Mask:
-    """(n,) variables that have one value in all of Y*: the annotated ones, and what follows from them row by row."""
+def determined_variables(example: Annotated) -> Binary:
+    """(n,) the values that hold in all of Y*, of annotated variables and of what follows row by row; −1 elsewhere."""
     lower, upper = fixed_bounds(example.fixed)
     if example.n_parts:
         propagate(example.A, example.row_lower, example.row_upper, lower, upper)
-    return np.asarray((lower >= upper) & (example.n_parts > 0))
+    return np.where((lower >= upper) & (example.n_parts > 0), lower, -1).astype(np.int8)
 
 
 def minimal_conflict(parts: Sequence[Any], feasible: Callable[[Sequence[Any]], bool]) -> list[Any]:

@@ -18,9 +18,9 @@ class Tree(ForestModel):
 
     <w, φ(x, y)> = Σ_v [U(y_v)·x_v + b(y_v)] + Σ_{v no root} A(y_parent(v), y_v)
 
-    w has the blocks U (S, F), b (S) if `bias`, and A (S, S) [parent, child], in this order. Δ counts the wrong
-    annotated nodes, or is their share among the annotated ones if `normalize`. Annotations: see
-    `clew.models.labels.LabelSpace`.
+    w has the blocks U (S, F), b (S) if `bias`, and A (S, S) [parent, child], in this order; all but U belong to
+    features of size `label_scale`, which "auto" makes the typical norm of x_v. Δ counts the wrong annotated nodes, or
+    is their share among the annotated ones if `normalize`. Annotations: see `clew.models.labels.LabelSpace`.
     """
 
     def __init__(
@@ -29,11 +29,13 @@ class Tree(ForestModel):
         classes: Iterable[Any] | None = None,
         bias: bool = True,
         normalize: bool = False,
+        label_scale: float | str = "auto",
     ) -> None:
         self.n_states = n_states
         self.classes = classes
         self.bias = bias
         self.normalize = normalize
+        self.label_scale = label_scale
 
     def node_features(self, x: Any, example: int | None = None) -> Any:
         """(n, F) the first of x's two parts."""

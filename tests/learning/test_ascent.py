@@ -1,0 +1,93 @@
+"""The dual ascent: its inner products stay right while bounds come and go, and it never leaves the simplices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.learning.ascent import ascend, dual_value, on_simplices
+from clew.learning.master import update
+
+from .problems import as_linear, fill, random_bundle
+
+
+def assert_gram_is_right(bundle):
+    gram, slopes = bundle.gram, bundle.slopes.toarray()
+    for g in range(bundle.n_groups):
+        members = np.flatnonzero(bundle.group == g)
+        size, slot = gram.size[g], gram.slot[members]
+        block = gram.blocks[gram.start[g] : gram.start[g] + size**2].reshape(size, size)
+        expected = slopes[members] @ slopes[members].T
+        np.testing.assert_allclose(block[np.ix_(slot, slot)], expected, atol=1e-12 * (1 + np.abs(expected).max()))
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**16),
+    steps=st.lists(st.sampled_from(["add", "some", "keep", "prune", "merge"]), min_size=1, max_size=8),
+)
+def test_inner_products_stay_right_while_bounds_come_and_go(seed, steps):
+    rng = np.random.default_rng(seed)
+    bundle, v = random_bundle(rng, n_groups=3, n_features=5, per_group=2), rng.normal(size=5)
+    bundle.set_alpha(ascend(bundle, v, 0.5, 1e-8))
+    for step in steps:
+        if step == "add":
+            fill(bundle, rng.normal(size=(2, 3, 5)), rng.normal(size=(2, 3)))
+        elif step == "some":  # bounds for some groups only
+            bundle.add(as_linear(rng.normal(size=(3, 5)), 3 * rng.normal(size=3), v), v)
+        elif step == "keep":
+            first = np.unique(bundle.group, return_index=True)[1]  # no group may lose all its bounds
+            bundle.keep((rng.random(len(bundle)) < 0.6) | np.isin(np.arange(len(bundle)), first))
+        elif step == "prune":
+            bundle.prune(0, 10**9)
+        else:
+            bundle.prune(0, 1)
+        bundle.set_alpha(ascend(bundle, v, 0.5, 1e-8))
+        assert_gram_is_right(bundle)
+        fresh = bundle.copy()
+        fresh.gram = None
+        one, other = (update(b, v, 0.5, "l2", 1.0, 1e-8, "ascent").lower_bound for b in (bundle, fresh))
+        assert one == pytest.approx(other, abs=1e-7)
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**16),
+    n_groups=st.sampled_from([1, 3, 20]),
+    n_features=st.sampled_from([1, 5, 60]),
+    per_group=st.integers(1, 10),
+    lam=st.sampled_from([1e-3, 1.0, 1e3]),
+    tol=st.sampled_from([1e-2, 1e-6]),
+)
+def test_ascent_reaches_its_precision_on_the_simplices(seed, n_groups, n_features, per_group, lam, tol):
+    rng = np.random.default_rng(seed)
+    bundle, v = random_bundle(rng, n_groups, n_features, per_group), rng.normal(size=n_features)
+    before = dual_value(bundle, v, lam, on_simplices(bundle))
+    tol *= 1 + abs(before)
+    alpha = ascend(bundle, v, lam, tol)
+    assert (alpha >= 0).all()
+    np.testing.assert_allclose(np.bincount(bundle.group, weights=alpha), 1.0, atol=1e-9)
+    w = -(v + bundle.slopes.T @ alpha) / lam
+    primal = 0.5 * lam * w @ w + v @ w + bundle.values(w).sum()
+    dual = dual_value(bundle, v, lam, alpha)
+    assert dual >= before - 1e-9 * (1 + abs(before))
+    assert primal - dual <= 5 * tol
+
+
+def test_a_warm_start_at_the_optimum_moves_nothing():
+    rng = np.random.default_rng(0)
+    bundle, v = random_bundle(rng, n_groups=5, n_features=30, per_group=8), rng.normal(size=30)
+    alpha = ascend(bundle, v, 0.1, 1e-10)
+    bundle.set_alpha(alpha)
+    np.testing.assert_allclose(ascend(bundle, v, 0.1, 1e-4), alpha, atol=1e-12)
+
+
+def test_the_bundle_is_not_changed_but_for_its_inner_products():
+    rng = np.random.default_rng(0)
+    bundle, v = random_bundle(rng), rng.normal(size=4)
+    bundle.alpha = np.full(len(bundle), 0.2)
+    ascend(bundle, v, 1.0, 1e-8)
+    np.testing.assert_array_equal(bundle.alpha, 0.2)
+    assert bundle.gram is not None

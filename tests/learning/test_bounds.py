@@ -1,0 +1,205 @@
+"""The bundle: bounds stay under C, survive what they must survive, and keep to their memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.errors import InputError
+from clew.learning.ascent import dual_value
+from clew.learning.bounds import Bundle, group_keys, make_groups
+from clew.learning.losses import LOSSES, penalty_part
+from clew.learning.master import update
+
+from .problems import GENERATORS, as_linear, cases, random_bundle
+
+
+def state(bundle):
+    arrays = (bundle.offsets, bundle.group, bundle.alpha, bundle.idle)
+    return [bundle.slopes.toarray(), *(array.copy() for array in arrays)]
+
+
+def assert_same_state(one, other):
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@settings(max_examples=40)
+@given(
+    model=st.sampled_from(list(GENERATORS)),
+    loss=st.sampled_from(list(LOSSES.values())),
+    number=st.integers(0, 11),
+    n_groups=st.sampled_from([1, 2, 100]),
+    seed=st.integers(0, 2**16),
+)
+def test_every_bound_lies_under_the_sum_of_its_group(model, loss, number, n_groups, seed):
+    case = cases(model)[number]
+    task, rng = case.task, np.random.default_rng(seed)
+    bundle = Bundle(task.n_features, make_groups(task.n_examples, n_groups, None, 1))
+    for w in rng.normal(size=(4, task.n_features)):
+        linear = penalty_part(task, loss, w)
+        bundle.add(linear, w)
+        np.testing.assert_allclose(bundle.values(w), bundle.sum_by_group(linear.values), atol=1e-9)
+    for w in rng.normal(size=(6, task.n_features)) * 3:
+        highest = bundle.sum_by_group(penalty_part(task, loss, w).values)[bundle.group]
+        assert (bundle.slopes @ w + bundle.offsets <= highest + 1e-9 * (1 + np.abs(highest))).all()
+
+
+def test_only_bounds_that_say_something_new_are_added():
+    rng = np.random.default_rng(0)
+    bundle, w = Bundle(3, np.arange(4)), rng.normal(size=3)
+    linear = as_linear(rng.normal(size=(4, 3)), rng.normal(size=4), w)
+    assert bundle.add(linear, w) == 4
+    assert bundle.add(linear, w) == 0
+    higher = as_linear(linear.features.toarray(), linear.offsets + np.array([0, 1, -1, 0]), w)
+    assert bundle.add(higher, w) == 1
+    assert (len(bundle), bundle.added, bundle.group[-1]) == (5, 5, 1)
+
+
+def test_values_are_the_maximum_of_each_group_and_nothing_for_an_empty_one():
+    bundle = random_bundle(np.random.default_rng(0), n_groups=3)
+    bundle.keep(bundle.group != 1)
+    w = np.ones(4)
+    values = bundle.slopes.toarray() @ w + bundle.offsets
+    np.testing.assert_allclose(bundle.values(w)[[0, 2]], [values[bundle.group == g].max() for g in (0, 2)])
+    assert bundle.values(w)[1] == -np.inf
+
+
+def test_idle_counts_the_updates_without_weight():
+    bundle = random_bundle(np.random.default_rng(0), n_groups=1, per_group=3)
+    for alpha in ([1, 0, 0], [0.5, 0.5, 0], [1, 0, 0]):
+        bundle.set_alpha(np.array(alpha, dtype=float))
+    np.testing.assert_array_equal(bundle.idle, [0, 1, 3])
+    bundle.prune(patience=2, memory=10**9)
+    assert len(bundle) == 2
+    bundle.clear()
+    assert len(bundle) == 0
+    assert bundle.slopes.shape == (0, 4)
+
+
+@pytest.mark.parametrize("solver", ["ascent", "interior-point"])
+@pytest.mark.parametrize("n_groups", [1, 5])
+def test_pruning_keeps_the_dual_value_and_the_memory(solver, n_groups):
+    rng = np.random.default_rng(1)
+    whole = random_bundle(rng, n_groups, n_features=6, per_group=12).nbytes
+    for memory in (10**9, whole // 2, whole // 5):
+        bundle, v = random_bundle(rng, n_groups, n_features=6, per_group=12), rng.normal(size=6)
+        solved = update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
+        everything = bundle.copy()
+        before = len(bundle)
+        bundle.prune(patience=10, memory=memory)
+        assert dual_value(bundle, v, 0.7, bundle.alpha) == pytest.approx(solved.lower_bound, rel=1e-7, abs=1e-7)
+        assert bundle.nbytes <= memory
+        assert (len(bundle) < before) == (memory < 10**9)
+        for w in rng.normal(size=(5, 6)):
+            assert (bundle.values(w) <= everything.values(w) + 1e-9).all()
+        assert set(bundle.group) == set(range(n_groups))
+
+
+def test_where_active_bounds_take_too_much_memory_one_of_each_group_is_left():
+    rng = np.random.default_rng(0)
+    bundle, v = random_bundle(rng, n_groups=3, n_features=5, per_group=20), rng.normal(size=5)
+    solved = update(bundle, v, 0.5, "l2", 1.0, 1e-9)
+    everything = bundle.copy()
+    bundle.prune(patience=10, memory=1)
+    assert len(bundle) == 3
+    np.testing.assert_array_equal(bundle.alpha, 1.0)
+    assert dual_value(bundle, v, 0.5, bundle.alpha) == pytest.approx(solved.lower_bound, abs=1e-7)
+    for w in rng.normal(size=(5, 5)):
+        assert (bundle.values(w) <= everything.values(w) + 1e-9).all()
+    again = update(bundle, v, 0.5, "l2", 1.0, 1e-9)
+    assert again.lower_bound == pytest.approx(solved.lower_bound, abs=1e-6)
+
+
+def keyed(keys, group_of):
+    """A bundle with three bounds a group, whose slopes tell the group."""
+    bundle = Bundle(2, group_of, keys)
+    for k in range(3):
+        features = np.column_stack([np.arange(len(keys)), np.full(len(keys), k)]).astype(float)
+        bundle.add(as_linear(features, np.arange(len(keys)) + 10.0 * k, np.ones(2)), np.ones(2))
+    bundle.set_alpha(np.full(len(bundle), 1 / 3))
+    return bundle
+
+
+def test_bounds_carry_over_exactly_where_the_keys_are_unchanged():
+    old = keyed([b"a", b"b", b"c", b"d"], np.arange(4))
+    before = state(old)
+    new = old.carried_to(np.arange(4), [b"d", b"x", b"a", b"y"])
+    assert len(new) == 6
+    for source, target in ((0, 2), (3, 0)):
+        np.testing.assert_array_equal(
+            old.slopes.toarray()[old.group == source], new.slopes.toarray()[new.group == target]
+        )
+        np.testing.assert_array_equal(old.offsets[old.group == source], new.offsets[new.group == target])
+    assert not np.isin(new.group, [1, 3]).any()
+    assert (new.added, new.idle.max()) == (0, 0)
+    new.clear()
+    assert_same_state(state(old), before)
+
+
+def test_a_group_carries_over_only_as_a_whole():
+    old = keyed([b"a", b"b", b"c", b"d"], np.array([0, 0, 1, 1]))
+    new = old.carried_to(np.array([0, 0, 1, 1]), [b"a", b"b", b"c", b"x"])
+    assert set(new.group) == {0}
+    assert len(old.carried_to(np.array([0, 0, 1, 1]), [b"b", b"a", b"d", b"c"])) == 0
+    assert len(old.carried_to(np.arange(4), [b"a", b"b", b"c", b"d"])) == 0
+    assert len(old.carried_to(np.zeros(4, dtype=int), [b"a", b"b", b"c", b"d"])) == 0
+
+
+def test_unchanged_keys_carry_over_everything_and_leave_the_old_bundle_alone():
+    keys = [b"a", b"b", b"c"]
+    old = keyed(keys, np.arange(3))
+    before = state(old)
+    new = old.carried_to(np.arange(3), keys)
+    assert_same_state(state(new)[:4], before[:4])
+    new.add(as_linear(np.ones((3, 2)), np.full(3, 1e3), np.ones(2)), np.ones(2))
+    update(new, np.ones(2), 1.0, "l2", 1.0, 1e-6, "ascent")
+    new.prune(0, 1)
+    assert_same_state(state(old), before)
+    assert old.gram is None
+
+
+def test_examples_that_are_alike_share_their_bounds():
+    old = keyed([b"a", b"a", b"b"], np.arange(3))
+    new = old.carried_to(np.arange(2), [b"a", b"b"])
+    assert set(new.group) == {0, 1}
+    assert (new.group == 0).sum() == 6
+
+
+@pytest.mark.parametrize(("old_keys", "new_keys"), [(None, [b"a"]), ([b"a"], None), (None, None)])
+def test_without_keys_nothing_carries_over(old_keys, new_keys):
+    old = Bundle(2, np.arange(1), old_keys)
+    old.add(as_linear(np.ones((1, 2)), np.ones(1), np.ones(2)), np.ones(2))
+    assert len(old.carried_to(np.arange(1), new_keys)) == 0
+
+
+def test_group_keys_depend_on_members_and_order():
+    keys = [b"a", b"b", b"c"]
+    assert group_keys(np.array([0, 0, 1]), keys) != group_keys(np.array([0, 1, 1]), keys)
+    assert group_keys(np.array([0, 0, 1]), keys)[1] == group_keys(np.array([0, 0, 1]), [b"x", b"y", b"c"])[1]
+
+
+def test_groups_are_consecutive_and_of_almost_equal_size():
+    for n in (1, 2, 7, 20):
+        for count in (1, 2, 3, 7, 50):
+            groups = make_groups(n, count, None, 1)
+            assert groups.max() + 1 == min(n, count)
+            assert (np.diff(groups) >= 0).all()
+            assert np.ptp(np.bincount(groups)) <= 1
+
+
+def test_auto_takes_as_many_groups_as_the_memory_allows():
+    plane = np.ones((50, 20))
+    counts = [make_groups(50, "auto", plane, memory).max() + 1 for memory in (1, 10**5, 10**6, 10**9)]
+    assert counts[0] == 1
+    assert counts[-1] == 50
+    assert 1 < counts[1] < 50
+    assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize("groups", [0, -1, 1.5, "many", None])
+def test_a_number_of_groups_that_is_none_is_refused(groups):
+    with pytest.raises(InputError, match="groups"):
+        make_groups(5, groups, np.ones((5, 2)), 100)

@@ -1,0 +1,420 @@
+"""Algorithm 1: its invariants over losses, models, regularisers, groups and solvers; presets; warm starts; limits."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
+from clew.learning.cccp import PRESETS, Algorithm, learn
+from clew.learning.losses import LOSSES, loss_values, penalty_part, simplify
+from clew.learning.result import Status
+from clew.learning.task import Space, Subset
+from clew.models.assignment import Assignment
+from clew.models.base import ExampleTask
+from clew.models.chain import Chain
+
+from .problems import (
+    GENERATORS,
+    Counted,
+    Dense,
+    Table,
+    assignment_task,
+    cases,
+    chain_task,
+    fully_annotated,
+    listed_objective,
+    matchings,
+    minimum_over_list,
+    omega,
+    sequences,
+    table_data,
+)
+
+HINGE, BRIDGE = LOSSES["hinge"], LOSSES["bridge"]
+
+
+def small(task):
+    """A start away from zero, where all outputs tie."""
+    return 0.1 * np.random.default_rng(0).normal(size=task.n_features)
+
+
+@settings(max_examples=100)
+@given(
+    model=st.sampled_from(list(GENERATORS)),
+    loss=st.sampled_from(list(LOSSES.values())),
+    regulariser=st.sampled_from(["l2", "l1"]),
+    groups=st.sampled_from([1, 2, "auto", 1000]),
+    solver=st.sampled_from(["interior-point", "ascent"]),
+    stabilise=st.booleans(),
+    identities=st.booleans(),
+    lam=st.sampled_from([0.02, 0.3]),
+    number=st.integers(0, 11),
+    from_zero=st.booleans(),
+)
+def test_invariants(model, loss, regulariser, groups, solver, stabilise, identities, lam, number, from_zero):
+    case = cases(model)[number]
+    task = case.task
+    options = Algorithm(groups=groups, solver=solver, stabilise=stabilise, identities=identities, eta=1e-3, tol=1e-3)
+    start = np.zeros(task.n_features) if from_zero else 0.3 * case.w
+    result = learn(task, loss, lam, regulariser=regulariser, algorithm=options, start=start)
+
+    assert result.converged
+    assert result.require() is result
+    assert -1e-12 <= result.gap <= options.tol
+    assert result.inexactness == 0
+    assert result.is_optimal(options.tol)
+
+    # J by its definition, from the list of all outputs
+    expected = listed_objective(case.listings, loss, result.w, lam, regulariser)
+    assert result.objective == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    recomputed = lam * omega(result.w, regulariser) + loss_values(task, loss, result.w).mean()
+    assert result.objective == pytest.approx(recomputed, rel=1e-9, abs=1e-9)
+    assert result.objective <= listed_objective(case.listings, loss, start, lam, regulariser) + 1e-9
+
+    # primal ≥ dual; the lower bound never falls within a CCCP iteration; J never rises from one to the next
+    assert len(result.history) == len(result.column("gap"))
+    assert (result.column("gap") >= -1e-9).all()
+    iteration = result.column("iteration")
+    for t in np.unique(iteration):
+        assert (np.diff(result.column("lower_bound")[iteration == t]) >= 0).all()
+        assert (np.diff(result.column("objective")[iteration == t]) <= 0).all()
+    first_of_each = np.searchsorted(iteration, np.unique(iteration))
+    assert (np.diff(result.column("objective")[first_of_each]) <= 1e-9).all()
+    assert result.iterations == iteration.max()
+
+    # every bound lies under C, at any w
+    bundle, rng = result.bundle, np.random.default_rng(number)
+    for w in [result.w, *rng.normal(size=(4, task.n_features))]:
+        highest = bundle.sum_by_group(penalty_part(task, result.loss, w).values)[bundle.group]
+        assert (bundle.slopes @ w + bundle.offsets <= highest + 1e-9 * (1 + np.abs(highest))).all()
+
+
+@pytest.mark.parametrize("model", GENERATORS)
+@pytest.mark.parametrize("regulariser", ["l2", "l1"])
+@pytest.mark.parametrize("settings", [{"groups": 1}, {"solver": "interior-point"}, {"solver": "ascent"}], ids=str)
+def test_full_annotation_gives_the_minimum_over_all_listed_outputs(model, regulariser, settings):
+    for case in fully_annotated(model):
+        for lam in (0.05, 0.5):
+            result = learn(
+                case.task, HINGE, lam, regulariser=regulariser, algorithm=Algorithm(tol=1e-4, eta=1e-4, **settings)
+            )
+            expected = minimum_over_list(case.listings, lam, regulariser)
+            assert result.converged
+            assert result.lower_bound <= expected + 1e-7
+            assert expected - 1e-7 <= result.objective <= expected + 1e-4 + 1e-7
+
+
+@pytest.mark.parametrize("regulariser", ["l2", "l1"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_certifies_and_reaches_the_same_objective_where_the_problem_is_convex(preset, regulariser):
+    for model in ("chain", "assignment", "multiclass"):
+        for case in fully_annotated(model, 2):
+            one, other = (
+                learn(case.task, BRIDGE, 0.05, regulariser=regulariser, algorithm=PRESETS[name])
+                for name in (preset, "clew")
+            )
+            assert one.converged
+            assert one.gap <= 1e-3
+            assert one.objective == pytest.approx(other.objective, abs=2e-3)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("loss", ["bridge", "ramp-delta"])
+def test_every_preset_certifies_partial_annotations(preset, loss):
+    task = assignment_task(n=8, rows=4, known=0.5)
+    result = learn(task, LOSSES[loss], 0.1, algorithm=PRESETS[preset], start=small(task))
+    assert result.converged
+    assert result.objective < 0.9 * learn(task, LOSSES[loss], 1e9).objective
+
+
+def test_presets_are_the_lesion_study():
+    paper, yu = PRESETS["paper"], PRESETS["yu-joachims"]
+    assert (paper.groups, paper.recycle, paper.adaptive, paper.stabilise) == (1, True, True, False)
+    assert (yu.recycle, yu.adaptive) == (False, False)
+    assert (PRESETS["recycling-only"].recycle, PRESETS["recycling-only"].adaptive) == (True, False)
+    assert (PRESETS["adaptive-only"].recycle, PRESETS["adaptive-only"].adaptive) == (False, True)
+
+
+def test_without_recycling_each_iteration_starts_from_one_bound():
+    task = assignment_task(n=8, rows=4, known=0.3)
+    kept, dropped = (
+        learn(
+            task, BRIDGE, 0.03, algorithm=replace(PRESETS["paper"], recycle=recycle, adaptive=False), start=small(task)
+        )
+        for recycle in (True, False)
+    )
+    assert kept.iterations > 2
+    assert len(kept.bundle) == kept.bounds
+    assert len(dropped.bundle) < dropped.bounds
+    assert kept.passes < dropped.passes
+
+
+def test_adaptive_precision_halves_to_its_floor():
+    task = assignment_task(n=8, rows=4)
+    result = learn(task, BRIDGE, 0.03, algorithm=PRESETS["paper"], start=small(task))
+    schedule = dict(zip(result.column("iteration"), result.column("precision"), strict=True))
+    for t, precision in schedule.items():
+        assert precision <= max(0.5**t, 1e-3) + 1e-12
+    assert min(schedule.values()) == 1e-3
+    fixed = learn(task, BRIDGE, 0.03, algorithm=PRESETS["recycling-only"], start=small(task))
+    assert set(fixed.column("precision")) == {1e-3}
+
+
+@pytest.mark.parametrize("task", [assignment_task(n=20), chain_task(n=20)], ids=["assignment", "chain"])
+@pytest.mark.parametrize("lam", [0.5, 0.1])
+def test_clew_needs_no_more_passes_than_the_paper(task, lam):
+    ours, paper = (learn(task, BRIDGE, lam, algorithm=PRESETS[name], start=small(task)) for name in ("clew", "paper"))
+    assert ours.converged
+    assert paper.converged
+    assert ours.passes <= paper.passes
+
+
+def test_a_golden_run():
+    """Simulated sequences, seed 0: a change of this number is a change of the algorithm, to be explained."""
+    X, Y, truth = sequences(seed=0, n=40)
+    model = Chain(n_states=4).prepare(X, Y)
+    convex = learn(model.task(X, truth), BRIDGE, 0.1, algorithm=Algorithm(tol=1e-4, eta=1e-4))
+    assert convex.objective == pytest.approx(GOLDEN_CONVEX, abs=1e-3)
+    partial = learn(model.task(X, Y), BRIDGE, 0.1, algorithm=Algorithm(tol=1e-4, eta=1e-4))
+    assert partial.objective == pytest.approx(GOLDEN_PARTIAL, abs=1e-3)
+
+
+GOLDEN_CONVEX, GOLDEN_PARTIAL = 0.0, 0.0
+
+
+# Warm starts
+
+
+def frozen(result):
+    """Everything in a result that another fit might change."""
+    bundle = result.bundle
+    arrays = (result.w, bundle.offsets, bundle.group, bundle.alpha, bundle.idle, bundle.group_of)
+    slopes = bundle.slopes
+    sparse = (slopes.data, slopes.indices, slopes.indptr)
+    gram = () if bundle.gram is None else (bundle.gram.blocks, bundle.gram.slot)
+    return [array.copy() for array in (*arrays, *sparse, *gram)] + [bundle.added, tuple(bundle.keys or ())]
+
+
+def assert_unchanged(result, before):
+    for now, then in zip(frozen(result), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("solver", ["interior-point", "ascent"])
+@pytest.mark.parametrize("regulariser", ["l2", "l1"])
+@pytest.mark.parametrize("make", [assignment_task, chain_task])
+def test_a_refit_costs_at_most_two_passes_and_leaves_the_warm_start_alone(make, regulariser, solver):
+    options, start = Algorithm(solver=solver), small(make(n=10))
+    first = learn(make(n=10), BRIDGE, 0.1, regulariser=regulariser, algorithm=options, start=start)
+    before = frozen(first)
+    again = learn(make(n=10), BRIDGE, 0.1, regulariser=regulariser, algorithm=options, warm_start=first)
+    assert first.passes > 4
+    assert again.passes <= 2
+    assert again.converged
+    assert again.objective <= first.objective + 1e-9
+    assert_unchanged(first, before)
+    for lam in (0.5, 0.01):
+        learn(make(n=10), BRIDGE, lam, regulariser=regulariser, algorithm=options, warm_start=first)
+        assert_unchanged(first, before)
+
+
+def test_one_changed_annotation_drops_the_bounds_of_that_example_alone():
+    X, Y, truth = matchings(n=12)
+    model = Assignment().prepare(X, Y)
+    first = learn(model.task(X, Y), BRIDGE, 0.1, start=small(model))
+    changed = [truth[n] if n == 5 else y for n, y in enumerate(Y)]
+    carried = first.bundle.carried_to(np.arange(12), model.task(X, changed).keys)
+    old = first.bundle
+    assert (old.group == 5).any()
+    np.testing.assert_array_equal(carried.offsets, old.offsets[old.group != 5])
+    np.testing.assert_array_equal(carried.group, old.group[old.group != 5])
+
+    before = frozen(first)
+    warm, cold = (
+        learn(model.task(X, changed), BRIDGE, 0.1, warm_start=first),
+        learn(model.task(X, changed), BRIDGE, 0.1),
+    )
+    assert warm.converged
+    assert warm.passes < cold.passes
+    assert_unchanged(first, before)
+    for w in np.random.default_rng(0).normal(size=(5, model.n_features)):
+        highest = penalty_part(model.task(X, changed), warm.loss, w).values[warm.bundle.group]
+        assert (warm.bundle.slopes @ w + warm.bundle.offsets <= highest + 1e-9).all()
+
+
+def test_another_lambda_reuses_the_bounds():
+    task = assignment_task(n=12)
+    first = learn(task, HINGE, 0.1, start=small(task))
+    cold = learn(task, HINGE, 0.08, start=small(task))
+    warm = learn(task, HINGE, 0.08, warm_start=first)
+    assert warm.passes < cold.passes
+
+
+def test_another_loss_reuses_nothing():
+    task = assignment_task(n=12)
+    first = learn(task, LOSSES["pair"], 0.1)
+    start = small(task)
+    cold = learn(task, HINGE, 0.1, start=start)
+    warm = learn(task, HINGE, 0.1, start=start, warm_start=first)
+    assert (warm.passes, warm.bounds, warm.objective) == (cold.passes, cold.bounds, cold.objective)
+    # but a loss that the identities make the same does
+    assert learn(task, BRIDGE, 0.1, warm_start=cold).passes <= 2
+
+
+def test_a_warm_start_of_some_examples_helps_with_all():
+    task = assignment_task(n=12)
+    part = Subset(task, np.arange(8))
+    start = small(task)
+    first = learn(part, HINGE, 0.1, start=start)
+    warm, cold = (learn(task, HINGE, 0.1, start=start, warm_start=result) for result in (first, None))
+    assert warm.converged
+    assert warm.passes <= cold.passes
+    assert warm.objective == pytest.approx(cold.objective, abs=2e-3)
+
+
+def test_a_task_without_keys_fits_and_reuses_nothing():
+    task = Dense(assignment_task(n=6))
+    first = learn(task, HINGE, 0.1)
+    again = learn(task, HINGE, 0.1, warm_start=first)
+    assert again.converged
+    assert again.bounds >= task.n_examples
+
+
+# Memory
+
+
+@pytest.mark.parametrize("solver", ["interior-point", "ascent"])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_tiny_memory_is_kept_to_and_the_fit_still_converges(solver, groups):
+    task = assignment_task(n=12)
+    free = learn(task, HINGE, 0.3, algorithm=Algorithm(solver=solver, groups=groups), start=small(task))
+    # room for a few bounds of each group, and for those of one more pass
+    memory = groups * 6 * (12 * task.n_features + 40)
+    options = Algorithm(solver=solver, groups=groups, memory=memory)
+    tight = learn(task, HINGE, 0.3, algorithm=options, start=small(task))
+    assert tight.converged
+    assert tight.bundle.nbytes <= memory
+    assert len(tight.bundle) < tight.bounds
+    assert tight.objective == pytest.approx(free.objective, abs=2e-3)
+
+
+def test_auto_groups_keep_to_a_tiny_memory():
+    task = assignment_task(n=12)
+    result = learn(task, HINGE, 0.3, algorithm=Algorithm(memory=6000), start=small(task))
+    assert result.bundle.n_groups < 12
+    assert result.bundle.nbytes <= 6000
+    assert result.converged
+
+
+def test_bounds_that_stay_idle_are_dropped():
+    task = assignment_task(n=12)
+    patient, hasty = (
+        learn(task, HINGE, 0.05, algorithm=Algorithm(groups=1, patience=p), start=small(task)) for p in (10**9, 1)
+    )
+    assert hasty.converged
+    assert len(patient.bundle) == patient.bounds
+    assert len(hasty.bundle) < hasty.bounds
+
+
+# Limits
+
+
+def test_the_pass_limit_keeps_the_best_weights_and_says_so():
+    task = assignment_task(n=12)
+    with pytest.warns(NotConvergedWarning, match="pass limit"):
+        result = learn(task, HINGE, 0.01, algorithm=Algorithm(max_passes=3), start=small(task))
+    assert result.status is Status.PASS_LIMIT
+    assert result.passes == 3
+    assert result.gap > 1e-3
+    assert not result.is_optimal(1e-3)
+    assert "pass limit" in str(result)
+    assert result.objective - result.lower_bound <= result.gap + 1e-12
+    assert result.objective < loss_values(task, HINGE, np.zeros(task.n_features)).mean()
+    with pytest.raises(NotConverged, match="pass limit"):
+        result.require()
+    assert learn(task, HINGE, 0.01, start=small(task)).objective < result.objective
+    assert learn(task, HINGE, 0.01, warm_start=result).converged
+
+
+def test_the_time_limit_keeps_the_best_weights_and_says_so():
+    task = assignment_task(n=12)
+    with pytest.warns(NotConvergedWarning, match="time limit"):
+        result = learn(task, HINGE, 0.001, algorithm=Algorithm(time_limit=1e-9), start=small(task))
+    assert result.status is Status.TIME_LIMIT
+    assert np.isfinite(result.gap)
+
+
+def test_what_converges_gives_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learn(assignment_task(n=12), BRIDGE, 0.1)
+
+
+def test_the_callback_sees_the_history():
+    seen = []
+    result = learn(assignment_task(n=6), BRIDGE, 0.1, callback=seen.append)
+    assert tuple(seen) == result.history
+    assert (np.diff(result.column("passes")) >= 0).all()
+    assert (np.diff(result.column("seconds")) >= 0).all()
+
+
+def test_passes_count_the_calls_of_the_argmax():
+    for loss in LOSSES.values():
+        task = Counted(assignment_task(n=6))
+        result = learn(task, loss, 0.1, start=small(task))
+        assert task.calls == result.passes + result.reward_passes
+
+
+def test_searching_incompatible_outputs_finds_the_same_as_the_identity():
+    task = assignment_task(n=8, rows=4)
+    spared, searched = (
+        learn(task, BRIDGE, 0.1, algorithm=Algorithm(identities=flag), start=small(task)) for flag in (True, False)
+    )
+    assert (spared.loss.penalty, searched.loss.penalty) == (Space.ALL, Space.INCOMPATIBLE)
+    assert simplify(BRIDGE, task) == spared.loss
+    assert spared.objective == pytest.approx(searched.objective, abs=2e-3)
+
+
+def test_a_loss_that_the_model_cannot_search_is_refused():
+    X, Y = table_data(np.random.default_rng(0))
+    task = ExampleTask(Table(4, frozenset({Space.ALL, Space.COMPATIBLE})), X, Y)
+    with pytest.raises(MissingCapability):
+        learn(task, BRIDGE, 0.1)
+    assert learn(task, HINGE, 0.1).converged
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tol": 0.0},
+        {"eta": -1.0},
+        {"epsilon": np.nan},
+        {"rho": 1.0},
+        {"rho": 0.0},
+        {"max_passes": 0},
+        {"memory": -5},
+        {"time_limit": 0.0},
+        {"solver": "simplex"},
+    ],
+    ids=str,
+)
+def test_an_algorithm_that_cannot_work_is_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Algorithm(**wrong)
+
+
+def test_groups_are_checked_before_anything_is_learned():
+    with pytest.raises(InputError, match="groups"):
+        learn(assignment_task(n=3), HINGE, 0.1, algorithm=Algorithm(groups=0))
+
+
+def test_a_result_plots_and_prints():
+    result = learn(assignment_task(n=6), BRIDGE, 0.1)
+    assert "converged" in str(result)
+    assert result.plot().axes

@@ -1,0 +1,170 @@
+"""The model update: both solvers and both regularisers against other solvers, and its certificate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize
+
+from clew.errors import InputError
+from clew.learning.ascent import on_simplices
+from clew.learning.bounds import Bundle
+from clew.learning.master import check_regulariser, known_bound, regularisation, update
+
+from .problems import as_linear, model_value, random_bundle
+
+SOLVERS = ["interior-point", "ascent"]
+
+
+@st.composite
+def bundles(draw):
+    """One group or many, few weights or many, duplicate bounds, slopes of zero, features of any scale."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    scale = draw(st.sampled_from([1e-6, 1e-3, 1.0, 1e3, 1e6]))
+    bundle = random_bundle(
+        rng,
+        n_groups=draw(st.sampled_from([1, 2, 15])),
+        n_features=draw(st.sampled_from([1, 3, 40])),
+        per_group=draw(st.integers(1, 8)),
+        scale=scale,
+        twice=draw(st.booleans()),
+        flat=draw(st.booleans()),
+    )
+    v = rng.normal(size=bundle.n_features) * scale * draw(st.sampled_from([0.0, 1.0]))
+    return bundle, v, scale**2 * draw(st.sampled_from([1e-2, 1.0, 1e2])), rng
+
+
+@settings(max_examples=80)
+@given(problem=bundles())
+def test_ascent_and_interior_point_find_the_same_minimum(problem):
+    bundle, v, lam, rng = problem
+    scale = 1 + np.abs(bundle.offsets).sum()
+    scale += abs(update(bundle.copy(), v, lam, "l2", 1.0, 1e-6).lower_bound)
+    found = {solver: update(bundle.copy(), v, lam, "l2", 1.0, 1e-6 * scale, solver) for solver in SOLVERS}
+    for solved in found.values():
+        assert -1e-9 * scale <= solved.residual <= 2e-6 * scale
+        primal = model_value(bundle, v, lam, "l2", solved.w)
+        assert primal - solved.lower_bound == pytest.approx(solved.residual, abs=1e-9 * scale)
+        near = solved.w + rng.normal(size=(5, len(v))) * np.abs(solved.w).mean()
+        for w in [*near, np.zeros(len(v))]:
+            assert solved.lower_bound <= model_value(bundle, v, lam, "l2", w) + 1e-9 * scale
+    one, other = found.values()
+    assert one.lower_bound == pytest.approx(other.lower_bound, abs=4e-6 * scale)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**16), solver=st.sampled_from(SOLVERS))
+def test_the_minimum_is_that_of_a_general_solver(seed, solver):
+    rng = np.random.default_rng(seed)
+    bundle, v = random_bundle(rng, n_groups=2, n_features=3, per_group=4), rng.normal(size=3)
+    A, b, group = bundle.slopes.toarray(), bundle.offsets, bundle.group
+    reference = minimize(
+        lambda z: 0.4 * z[:3] @ z[:3] + v @ z[:3] + z[3:].sum(),
+        np.concatenate([np.zeros(3), [10.0, 10.0]]),
+        jac=lambda z: np.concatenate([0.8 * z[:3] + v, np.ones(2)]),
+        constraints={"type": "ineq", "fun": lambda z: z[3:][group] - A @ z[:3] - b},
+        method="SLSQP",
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
+    solved = update(bundle, v, 0.8, "l2", 1.0, 1e-9, solver)
+    assert solved.lower_bound == pytest.approx(reference.fun, abs=1e-6)
+    np.testing.assert_allclose(solved.w, reference.x[:3], atol=1e-3)
+
+
+def l1_minimum(bundle, v, lam, radius):
+    """The same linear programme by another road: |w| ≤ t instead of w = p − q."""
+    d, g = bundle.n_features, bundle.n_groups
+    A, slack, eye = bundle.slopes.toarray(), np.eye(bundle.n_groups)[bundle.group], np.eye(bundle.n_features)
+    zero = np.zeros((d, g))
+    rows = np.block([[A, np.zeros_like(A), -slack], [eye, -eye, zero], [-eye, -eye, zero]])
+    right = np.concatenate([-bundle.offsets, np.zeros(2 * d)])
+    cost = np.concatenate([v, np.full(d, lam), np.ones(g)])
+    bounds = [(-radius, radius)] * d + [(0, None)] * d + [(None, None)] * g
+    return linprog(cost, rows, right, bounds=bounds).fun
+
+
+@settings(max_examples=50)
+@given(
+    seed=st.integers(0, 2**16),
+    n_groups=st.sampled_from([1, 4]),
+    per_group=st.integers(1, 8),
+    lam=st.sampled_from([0.01, 1.0, 30.0]),
+    radius=st.sampled_from([0.5, 20.0]),
+    flat=st.booleans(),
+    twice=st.booleans(),
+)
+def test_the_l1_update_is_the_linear_programme(seed, n_groups, per_group, lam, radius, flat, twice):
+    rng = np.random.default_rng(seed)
+    bundle, v = random_bundle(rng, n_groups, per_group=per_group, flat=flat, twice=twice), rng.normal(size=4)
+    solved = update(bundle, v, lam, "l1", radius, 1e-6)
+    assert solved.lower_bound == pytest.approx(l1_minimum(bundle, v, lam, radius), abs=1e-6)
+    assert solved.residual == pytest.approx(0.0, abs=1e-6)
+    assert np.abs(solved.w).max() <= radius + 1e-9
+    np.testing.assert_allclose(np.bincount(bundle.group, weights=bundle.alpha), 1.0)
+
+
+@settings(max_examples=30)
+@given(problem=bundles())
+def test_known_dual_weights_bound_the_model_with_another_linear_term(problem):
+    bundle, v, lam, rng = problem
+    before = known_bound(bundle, v, lam, "l2")
+    solved = update(bundle, v, lam, "l2", 1.0, 1e-6)
+    scale = 1 + np.abs(bundle.offsets).sum() + abs(solved.lower_bound)
+    assert before <= solved.lower_bound + 1e-6 * scale
+    assert known_bound(bundle, v, lam, "l2") == pytest.approx(solved.lower_bound, abs=1e-9 * scale)
+    moved = v + rng.normal(size=len(v)) * np.sqrt(lam)
+    after = update(bundle.copy(), moved, lam, "l2", 1.0, 1e-7 * scale)
+    assert known_bound(bundle, moved, lam, "l2") <= after.lower_bound + after.residual + 1e-9 * scale
+    assert known_bound(bundle, moved, lam, "l1") == -np.inf
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_dual_weights_lie_on_the_simplices(solver):
+    bundle = random_bundle(np.random.default_rng(0), n_groups=6, per_group=7)
+    update(bundle, np.zeros(4), 0.3, "l2", 1.0, 1e-8, solver)
+    assert (bundle.alpha >= 0).all()
+    np.testing.assert_allclose(np.bincount(bundle.group, weights=bundle.alpha), 1.0)
+
+
+@pytest.mark.parametrize("regulariser", ["l2", "l1"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_singular_model_is_solved(solver, regulariser):
+    # one weight matters of five, every bound is there three times, and one group has slopes of zero alone
+    bundle = Bundle(5, np.arange(2))
+    for shift in (0.0, 1.0, 2.0):
+        slopes = np.zeros((2, 5))
+        slopes[0, 0] = shift - 1
+        bundle.add(as_linear(slopes, np.array([shift, shift]), np.zeros(5)), np.zeros(5))
+    solved = update(bundle, np.zeros(5), 1.0, regulariser, 10.0, 1e-9, solver)
+    assert np.isfinite(solved.w).all()
+    np.testing.assert_allclose(solved.w[1:], 0.0, atol=1e-9)
+    assert solved.residual == pytest.approx(0.0, abs=1e-6)
+    best = min(
+        model_value(bundle, np.zeros(5), 1.0, regulariser, np.array([a, 0, 0, 0, 0])) for a in np.linspace(-9, 9, 1801)
+    )
+    assert solved.lower_bound == pytest.approx(best, abs=1e-4)
+
+
+def test_an_l1_model_with_one_bound_is_held_by_the_radius():
+    bundle = Bundle(2, np.arange(1))
+    bundle.add(as_linear(np.array([[3.0, 0.0]]), np.array([1.0]), np.zeros(2)), np.zeros(2))
+    solved = update(bundle, np.zeros(2), 1.0, "l1", 7.0, 1e-9)
+    np.testing.assert_allclose(solved.w, [-7.0, 0.0])
+    assert solved.lower_bound == pytest.approx(1.0 - 7.0 * 2.0)
+
+
+def test_a_group_without_dual_weights_starts_at_its_newest_bound():
+    bundle = random_bundle(np.random.default_rng(0), n_groups=2, per_group=3)
+    bundle.alpha = np.where(bundle.group == 0, 0.2, 0.0)
+    alpha = on_simplices(bundle)
+    np.testing.assert_allclose(alpha[bundle.group == 0], 1 / 3)
+    np.testing.assert_allclose(alpha[bundle.group == 1], [0, 0, 1])
+
+
+def test_regularisers():
+    w = np.array([3.0, -4.0])
+    assert (regularisation(w, "l2"), regularisation(w, "l1")) == (12.5, 7.0)
+    with pytest.raises(InputError, match="'l3'"):
+        check_regulariser("l3")
