@@ -14,7 +14,7 @@ from clew import StructuredPerceptron, StructuredSVM
 from clew.demo import COLUMNS, LETTERS, ROWS, annotate, simulate
 from clew.models import Chain
 
-FRACTIONS = (0.05, 0.1, 0.25, 0.5, 1.0)
+FRACTIONS = (0.05, 0.1, 0.25, 1.0)
 SHOWN = 0.25
 DRAWS = 3
 CLEW, PERCEPTRON, GREY = "#00798c", "#d1495b", "#6b7a80"

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from clew import parallel
 from clew.errors import InputError
 from clew.folds import make_folds
-from clew.learning.cccp import PRESETS, Algorithm, Callback, learn
+from clew.learning.cccp import PRESETS, Algorithm, learn
 from clew.learning.losses import CONVEX, Loss, get_loss
 from clew.learning.master import Regulariser, check_regulariser
 from clew.learning.path import AnnotatedStart, best_point, cross_validate, lambda_grid
@@ -53,7 +53,10 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         predicted = self.predict(X)
         pairs = list(zip(Y, predicted, strict=True))
         if not hasattr(self.model_, "n_parts"):
-            return -float(np.mean([self.model_.loss(annotation, y) for annotation, y in pairs]))
+            losses = [self.model_.loss(annotation, y) for annotation, y in pairs if annotation is not None]
+            if not losses:
+                raise InputError("nothing is annotated in Y, so there is nothing to score against")
+            return -float(np.mean(losses))
         parts = sum(self.model_.n_parts(annotation) for annotation, _ in pairs)
         if parts == 0:
             raise InputError("nothing is annotated in Y, so there is nothing to score against")
@@ -157,32 +160,28 @@ class StructuredSVM(StructuredEstimator):
 
         with ProgressLine(self.verbose) as progress:
             task = trained(X, Y)
-            path = []
+            if Space.COMPATIBLE in task.spaces - loss.spaces:  # else an annotation that no output satisfies goes unseen
+                task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
+            path, start = [], self._given_start(task)
             if not isinstance(lams, float):
                 rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
                 folds = make_folds(model, X, Y, trained, ordinary, self.folds, self.hold_out, rng)
                 grid = lambda_grid(task, loss, self.regulariser) if isinstance(lams, str) else np.array(lams)
                 path = cross_validate(
                     folds, loss, grid.tolist(), regulariser=self.regulariser, algorithm=algorithm,
-                    start=self._given_start(task), callback=progress,
+                    start=start, callback=progress,
                 )  # fmt: skip
-                lams = best_point(path).lam
-            result = self._fit_one(task, loss, lams, algorithm, warm_start, progress)
+                best = best_point(path)
+                lams, start = best.lam, best.w
+            if start is None and warm_start is None:
+                start = AnnotatedStart(task, loss, self.regulariser, algorithm).at(lams)
+            result = learn(
+                task, loss, lams, regulariser=self.regulariser, algorithm=algorithm, start=start,
+                warm_start=warm_start, callback=progress,
+            )  # fmt: skip
         self.model_, self.result_, self.path_ = model, result, path
         self.coef_, self.lam_ = result.w, result.lam
         return self
-
-    def _fit_one(
-        self, task: Task, loss: Loss, lam: float, algorithm: Algorithm, warm_start: Result | None, callback: Callback
-    ) -> Result:
-        """Fit at a given λ; without a start of its own it continues from the warm start's weights."""
-        start = self._given_start(task)
-        if start is None and warm_start is None:
-            start = AnnotatedStart(task, loss, self.regulariser, algorithm).at(lam)
-        return learn(
-            task, loss, lam, regulariser=self.regulariser, algorithm=algorithm, start=start, warm_start=warm_start,
-            callback=callback,
-        )  # fmt: skip
 
     def _given_start(self, task: Task) -> Array | None:
         """The first weights that the user asked for; None for those of the annotated parts."""

@@ -226,7 +226,7 @@ def chain_task(**settings):
     return Chain(n_states=4).prepare(X, Y).task(X, Y)
 
 
-def matchings(seed=0, n=20, rows=6, width=6, known=0.4, noise=1.0) -> tuple[list[Any], list[Any], list[Any]]:
+def matchings(seed=0, n=20, rows=5, width=6, known=0.4, noise=0.7) -> tuple[list[Any], list[Any], list[Any]]:
     """Assignments whose pair features point at the truth through noise."""
     rng = np.random.default_rng(seed)
     direction = rng.normal(size=width)

@@ -33,7 +33,8 @@ def bundles(draw):
         flat=draw(st.booleans()),
     )
     v = rng.normal(size=bundle.n_features) * scale * draw(st.sampled_from([0.0, 1.0]))
-    return bundle, v, scale**2 * draw(st.sampled_from([1e-2, 1.0, 1e2])), rng
+    # with λN far below the slopes' squares and more active bounds than weights, ascent gives up: see the test of that
+    return bundle, v, scale**2 * draw(st.sampled_from([1.0, 10.0, 1e3])), rng
 
 
 @settings(max_examples=80)
@@ -44,7 +45,7 @@ def test_ascent_and_interior_point_find_the_same_minimum(problem):
     scale += abs(update(bundle.copy(), v, lam, "l2", 1.0, 1e-6).lower_bound)
     found = {solver: update(bundle.copy(), v, lam, "l2", 1.0, 1e-6 * scale, solver) for solver in SOLVERS}
     for solved in found.values():
-        assert -1e-9 * scale <= solved.residual <= 2e-6 * scale
+        assert -1e-9 * scale <= solved.residual <= 1e-6 * scale * (1 + 1e-6)
         primal = model_value(bundle, v, lam, "l2", solved.w)
         assert primal - solved.lower_bound == pytest.approx(solved.residual, abs=1e-9 * scale)
         near = solved.w + rng.normal(size=(5, len(v))) * np.abs(solved.w).mean()

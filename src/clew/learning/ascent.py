@@ -49,7 +49,8 @@ class Gram:
 def ascend(bundle: Bundle, v: Array, lam: float, tol: float) -> Array:
     """α for min_w λ/2 ‖w‖² + <v, w> + Σ_g max_{k ∈ g} (<a_k, w> + b_k), to a duality gap of about `tol`.
 
-    Sweeps find out quickly which bounds are active, but then creep; a step of conjugate gradients on the active bounds
+    About: the sweeps add the groups' gaps up while w moves, and to measure it at one w would take as long as a sweep.
+    Whoever needs the gap itself has it from `master.update`. Sweeps find out quickly which bounds are active, but then creep; a step of conjugate gradients on the active bounds
     jumps to where the creeping leads.
     """
     members = np.argsort(bundle.group, kind="stable")
@@ -104,7 +105,8 @@ def _subspace_step(bundle: Bundle, v: Array, lam: float, alpha: Array) -> Array:
         moved = alpha.copy()
         moved[active] = np.maximum(alpha[active] + length * step, 0.0)
         total = np.bincount(bundle.group, weights=moved, minlength=bundle.n_groups)
-        moved /= total[bundle.group]
+        with np.errstate(invalid="ignore"):  # a step that empties a group gives NaN, and is halved
+            moved /= total[bundle.group]
         if dual_value(bundle, v, lam, moved) > before:
             return moved
         length /= 2

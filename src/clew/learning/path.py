@@ -16,14 +16,14 @@ from clew.errors import InputError
 from clew.learning.cccp import Algorithm, Callback, learn
 from clew.learning.losses import Loss, loss_values, penalty_part, reward_part, simplify
 from clew.learning.master import Regulariser
-from clew.learning.result import Result
+from clew.learning.result import Result, Status
 from clew.learning.task import Array, Space, Task
 
 PATH_LENGTH = 8
 PATH_RATIO = {"l2": 10**-0.5, "l1": 10**-0.4}
-COARSE = 10.0
-"""Held-out fits and starts are solved to this many times the precision: no more is made of them than a comparison."""
-CLEARLY = 2.0
+COARSE = 0.01
+"""The precision of held-out fits and of starts, as a share of the loss at w = 0: they are compared or improved upon."""
+CLEARLY = 1.0
 """Standard errors by which a held-out loss must lie above the best one for the path to end."""
 
 
@@ -44,6 +44,9 @@ class PathPoint:
     """The mean task loss on each fold's held-out annotations."""
     passes: float
     """Over all folds, in units of one fold's examples."""
+    w: Array
+    """The mean of the folds' weights: a better start for the fit on everything than any single solution, since where
+    the folds found different local minima it is no part of either's peculiarities."""
 
     @property
     def mean(self) -> float:
@@ -68,11 +71,10 @@ class AnnotatedStart:
     ) -> None:
         self.part = None if loss.reward is None else task.annotated_part()
         self.regulariser = regulariser
-        algorithm = algorithm or Algorithm()
-        self.algorithm = replace(algorithm, tol=COARSE * algorithm.tol)
         self.result: Result | None = None
         if self.part is not None:
             self.loss = replace(simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0)
+            self.algorithm = _coarse(algorithm or Algorithm(), self.part, self.loss)
 
     def at(self, lam: float) -> Array | None:
         """The weights to start from; None where the annotation determines nothing, or everything."""
@@ -81,6 +83,8 @@ class AnnotatedStart:
         self.result = learn(
             self.part, self.loss, lam, regulariser=self.regulariser, algorithm=self.algorithm, warm_start=self.result
         )
+        if self.result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt  # there is no iterate to keep yet
         return self.result.w
 
 
@@ -145,8 +149,7 @@ def cross_validate(
     callback: Callback | None = None,
 ) -> list[PathPoint]:
     """The held-out task loss along a path, which ends where it has clearly become worse."""
-    algorithm = algorithm or Algorithm()
-    coarse = replace(algorithm, tol=COARSE * algorithm.tol, eta=COARSE * algorithm.eta)
+    coarse = _coarse(algorithm or Algorithm(), folds[0].train, loss)
     lams = check_path(lams)
     paths = [
         fit_path(fold.train, loss, lams, regulariser=regulariser, algorithm=coarse, start=start, callback=callback)
@@ -155,15 +158,24 @@ def cross_validate(
     points: list[PathPoint] = []
     for lam in lams:
         results = [next(path) for path in paths]
+        if any(result.status is Status.INTERRUPTED for result in results):
+            raise KeyboardInterrupt
         held_out = [
             float(fold.test.argmax(result.w, Space.ALL, 0.0).loss.mean())
             for fold, result in zip(folds, results, strict=True)
         ]
-        points.append(PathPoint(lam, tuple(held_out), sum(result.passes for result in results)))
+        w = np.mean([result.w for result in results], axis=0)
+        points.append(PathPoint(lam, tuple(held_out), sum(result.passes for result in results), w))
         best = best_point(points)
         if points[-1].mean > best.mean + CLEARLY * best.standard_error:
             break
     return points
+
+
+def _coarse(algorithm: Algorithm, task: Task, loss: Loss) -> Algorithm:
+    """The algorithm with a precision for comparisons."""
+    at_zero = float(loss_values(task, simplify(loss, task), np.zeros(task.n_features)).mean())
+    return replace(algorithm, tol=max(algorithm.tol, COARSE * at_zero), eta=max(algorithm.eta, COARSE * at_zero))
 
 
 def check_path(lams: Sequence[float]) -> list[float]:

@@ -160,7 +160,7 @@ class ExampleTask:
 
 def identity(model: Any) -> tuple[Any, ...]:
     """What makes a model's features its own, for the fingerprints of its examples."""
-    params = model.get_params(deep=False) if hasattr(model, "get_params") else {}
+    params = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "__dict__", {})
     return type(model).__qualname__, int(model.n_features), params, getattr(model, "domain", {})
 
 
