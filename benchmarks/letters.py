@@ -91,12 +91,12 @@ def main() -> None:
     for name in ("full", "partial"):
         n_words = sum(bool((y >= 0).any()) for y in annotations[name])
         lam = 1.0 / (C * n_words)
-        run(name, "plain", lam, "annotated")
+        run(name, "plain", lam, "auto")
         if name == "partial":
             run(name, "plain", lam, "zero")
         for seed in range(arguments.seeds):
-            lam = run(name, "default", "auto", "annotated", seed)
-        run(name, "default", lam, "annotated")
+            lam = run(name, "default", "auto", "auto", seed)
+        run(name, "default", lam, "auto")
         if name == "partial":
             run(name, "default", lam, "zero")
     console.print(table)

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from clew import LOSSES, PRESETS, learn
 from clew.errors import NotConvergedWarning
-from clew.learning.path import AnnotatedStart
+from clew.learning.start import Start
 from clew.models import BinaryProgram
 
 METHODS = ("yu-joachims", "paper", "clew")
@@ -59,7 +59,7 @@ def main() -> None:
         for lam in arguments.lams:
             results = {}
             task = model.task(programs, annotations, n_jobs=arguments.jobs)
-            annotated = AnnotatedStart(task, LOSSES["bridge"])
+            annotated = Start(task, LOSSES["bridge"])
             start = annotated.at(lam)
             console.print(
                 f"{fraction:.0%} λ={lam:g} start for all, on the annotated parts: {annotated.result or 'zero'}"

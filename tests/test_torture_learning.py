@@ -477,8 +477,8 @@ class Interrupted(Table):
 def test_ctrl_c_in_an_estimator_keeps_the_best_iterate():
     X, Y = table_data(np.random.default_rng(0), n=10)
     Interrupted.calls, Interrupted.k = 0, 55
-    svm = StructuredSVM(Interrupted(4), lam=1e-4, algorithm=Algorithm(tol=1e-8, eta=1e-8))
-    with pytest.warns(NotConvergedWarning, match="interrupted"):
+    svm = StructuredSVM(Interrupted(4), lam=1e-4, algorithm=Algorithm(tol=1e-8, eta=1e-8), start="zero")
+    with pytest.warns(NotConvergedWarning, match="interrupted"), suppress(KeyboardInterrupt):
         svm.fit(X, Y)
     assert svm.result_.status is Status.INTERRUPTED
     assert Interrupted.calls < 55 + 45
@@ -510,7 +510,7 @@ def test_ctrl_c_during_the_start_on_the_annotated_parts_ends_the_fit(monkeypatch
         return whole
 
     monkeypatch.setattr(Assignment, "task", counted)
-    svm = StructuredSVM(Assignment(), lam=0.01, start="annotated")
+    svm = StructuredSVM(Assignment(), lam=0.01, start="auto")
     with pytest.warns(NotConvergedWarning, match="interrupted"), suppress(KeyboardInterrupt):
         svm.fit(X, Y)
     assert made[-1].calls <= 3

@@ -17,9 +17,10 @@ from clew.folds import make_folds
 from clew.learning.cccp import PRESETS, Algorithm, learn
 from clew.learning.losses import CONVEX, Loss, get_loss
 from clew.learning.master import Regulariser, check_regulariser
-from clew.learning.path import AnnotatedStart, best_point, cross_validate, lambda_grid
+from clew.learning.path import best_point, cross_validate, lambda_grid
 from clew.learning.perceptron import perceptron
 from clew.learning.result import Result
+from clew.learning.start import Start
 from clew.learning.task import Array, Space, Task
 from clew.models.base import ExampleTask, check_lengths, check_weights, take
 from clew.models.listed import list_outputs
@@ -102,7 +103,8 @@ class StructuredSVM(StructuredEstimator):
     regulariser : "l2" or "l1".
     algorithm : "clew", or another preset ("paper", "yu-joachims", "recycling-only", "adaptive-only", "bmrm"), or a
         `clew.Algorithm` with precision, limits and memory of your own.
-    start : "annotated" (the convex problem on the annotated parts, where the model offers it), "zero", or weights.
+    start : "auto" (what the annotations point to, see `clew.learning.start`), "zero", or
+        weights.
     folds : for choosing λ; `hold_out` says what a fold leaves out: "examples", "parts" of the annotation, or "auto"
         (examples where there are at least ten for each fold).
     n_jobs : threads for models that answer one example at a time; -1 for all cores.
@@ -121,7 +123,7 @@ class StructuredSVM(StructuredEstimator):
         lam: float | str | Sequence[float] = "auto",
         regulariser: Regulariser = "l2",
         algorithm: str | Algorithm = "clew",
-        start: Literal["annotated", "zero"] | Array = "annotated",
+        start: Literal["auto", "zero"] | Array = "auto",
         folds: int = 3,
         hold_out: Literal["auto", "examples", "parts"] = "auto",
         n_jobs: int | None = None,
@@ -174,7 +176,7 @@ class StructuredSVM(StructuredEstimator):
                 best = best_point(path)
                 lams, start = best.lam, best.w
             if start is None and warm_start is None:
-                start = AnnotatedStart(task, loss, self.regulariser, algorithm).at(lams)
+                start = Start(task, loss, self.regulariser, algorithm).at(lams)
             result = learn(
                 task, loss, lams, regulariser=self.regulariser, algorithm=algorithm, start=start,
                 warm_start=warm_start, callback=progress,
@@ -184,11 +186,11 @@ class StructuredSVM(StructuredEstimator):
         return self
 
     def _given_start(self, task: Task) -> Array | None:
-        """The first weights that the user asked for; None for those of the annotated parts."""
+        """The first weights that the user asked for; None for clew's own."""
         if not isinstance(self.start, str):
             return np.asarray(self.start, dtype=float)
-        if self.start not in ("annotated", "zero"):
-            raise InputError(f"start must be 'annotated', 'zero' or an array of weights, not {self.start!r}")
+        if self.start not in ("auto", "zero"):
+            raise InputError(f"start must be 'auto', 'zero' or an array of weights, not {self.start!r}")
         return np.zeros(task.n_features) if self.start == "zero" else None
 
 

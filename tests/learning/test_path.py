@@ -8,7 +8,8 @@ import pytest
 from clew.errors import InputError
 from clew.learning.cccp import learn
 from clew.learning.losses import CONVEX, LOSSES, loss_values
-from clew.learning.path import AnnotatedStart, Fold, PathPoint, best_point, cross_validate, fit_path, lambda_grid
+from clew.learning.path import Fold, PathPoint, best_point, cross_validate, fit_path, lambda_grid
+from clew.learning.start import Start
 from clew.learning.task import Argmax, Space, Subset
 from clew.models.assignment import Assignment
 
@@ -58,9 +59,9 @@ def test_later_fits_start_from_the_bounds_of_earlier_ones():
 
 def test_a_start_on_the_annotated_parts_is_away_from_zero():
     task = assignment_task(n=8, known=0.4)
-    w = AnnotatedStart(task, BRIDGE).at(0.1)
+    w = Start(task, BRIDGE).at(0.1)
     assert np.abs(w).max() > 0.01
-    assert AnnotatedStart(assignment_task(n=8, known=1.0), BRIDGE).at(0.1) is None
+    assert Start(assignment_task(n=8, known=1.0), BRIDGE).at(0.1) is None
     (result,) = fit_path(task, BRIDGE, [0.1])
     assert result.objective <= learn(task, BRIDGE, 0.1, start=w).objective + 2e-3
 

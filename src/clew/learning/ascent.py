@@ -50,8 +50,8 @@ def ascend(bundle: Bundle, v: Array, lam: float, tol: float) -> Array:
     """α for min_w λ/2 ‖w‖² + <v, w> + Σ_g max_{k ∈ g} (<a_k, w> + b_k), to a duality gap of about `tol`.
 
     About: the sweeps add the groups' gaps up while w moves, and to measure it at one w would take as long as a sweep.
-    Whoever needs the gap itself has it from `master.update`. Sweeps find out quickly which bounds are active, but then creep; a step of conjugate gradients on the active bounds
-    jumps to where the creeping leads.
+    Whoever needs the gap itself has it from `master.update`. Sweeps find out quickly which bounds are active, but then
+    creep; a step of conjugate gradients on the active bounds jumps to where the creeping leads.
     """
     members = np.argsort(bundle.group, kind="stable")
     first = np.searchsorted(bundle.group[members], np.arange(bundle.n_groups + 1))

@@ -7,7 +7,7 @@ weights and bounds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,12 +17,11 @@ from clew.learning.cccp import Algorithm, Callback, learn
 from clew.learning.losses import Loss, loss_values, penalty_part, reward_part, simplify
 from clew.learning.master import Regulariser
 from clew.learning.result import Result, Status
+from clew.learning.start import Start, coarsened
 from clew.learning.task import Array, Space, Task
 
 PATH_LENGTH = 8
 PATH_RATIO = {"l2": 10**-0.5, "l1": 10**-0.4}
-COARSE = 0.01
-"""The precision of held-out fits and of starts, as a share of the loss at w = 0: they are compared or improved upon."""
 CLEARLY = 1.0
 """Standard errors by which a held-out loss must lie above the best one for the path to end."""
 
@@ -57,35 +56,6 @@ class PathPoint:
     def standard_error(self) -> float:
         """Of that mean."""
         return float(np.std(self.held_out, ddof=1) / np.sqrt(len(self.held_out)))
-
-
-class AnnotatedStart:
-    """Where CCCP starts: the minimiser on the annotated parts alone, which is a convex problem.
-
-    At w = 0 every output of Y* ties, and CCCP would follow whichever the argmax happens to return, often into a poor
-    local minimum at w = 0 itself. One object serves a whole path of λ: it keeps its solvers and its bounds.
-    """
-
-    def __init__(
-        self, task: Task, loss: Loss, regulariser: Regulariser = "l2", algorithm: Algorithm | None = None
-    ) -> None:
-        self.part = None if loss.reward is None else task.annotated_part()
-        self.regulariser = regulariser
-        self.result: Result | None = None
-        if self.part is not None:
-            self.loss = replace(simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0)
-            self.algorithm = _coarse(algorithm or Algorithm(), self.part, self.loss)
-
-    def at(self, lam: float) -> Array | None:
-        """The weights to start from; None where the annotation determines nothing, or everything."""
-        if self.part is None:
-            return None
-        self.result = learn(
-            self.part, self.loss, lam, regulariser=self.regulariser, algorithm=self.algorithm, warm_start=self.result
-        )
-        if self.result.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt  # there is no iterate to keep yet
-        return self.result.w
 
 
 def lambda_grid(task: Task, loss: Loss, regulariser: Regulariser = "l2", length: int = PATH_LENGTH) -> Array:
@@ -125,13 +95,12 @@ def fit_path(
 ) -> Iterator[Result]:
     """Fit every λ from the strongest to the weakest on shared bounds, one at each step of the iteration.
 
-    Without a `start`, each λ starts on the annotated parts, as a fit at this λ alone would; where the task has none,
-    from the last λ's weights.
+    Without a `start`, each λ starts as a fit at this λ alone would (start.py); convex ones, from the last λ.
     """
-    annotated = None if start is not None else AnnotatedStart(task, loss, regulariser, algorithm)
+    first = None if start is not None else Start(task, loss, regulariser, algorithm)
     result = warm_start
     for lam in check_path(lams):
-        w = start if annotated is None else annotated.at(lam)
+        w = start if first is None else first.at(lam)
         result = learn(
             task, loss, lam, regulariser=regulariser, algorithm=algorithm, start=w, warm_start=result, callback=callback
         )
@@ -149,7 +118,7 @@ def cross_validate(
     callback: Callback | None = None,
 ) -> list[PathPoint]:
     """The held-out task loss along a path, which ends where it has clearly become worse."""
-    coarse = _coarse(algorithm or Algorithm(), folds[0].train, loss)
+    coarse = coarsened(algorithm or Algorithm(), folds[0].train, loss)
     lams = check_path(lams)
     paths = [
         fit_path(fold.train, loss, lams, regulariser=regulariser, algorithm=coarse, start=start, callback=callback)
@@ -170,12 +139,6 @@ def cross_validate(
         if points[-1].mean > best.mean + CLEARLY * best.standard_error:
             break
     return points
-
-
-def _coarse(algorithm: Algorithm, task: Task, loss: Loss) -> Algorithm:
-    """The algorithm with a precision for comparisons."""
-    at_zero = float(loss_values(task, simplify(loss, task), np.zeros(task.n_features)).mean())
-    return replace(algorithm, tol=max(algorithm.tol, COARSE * at_zero), eta=max(algorithm.eta, COARSE * at_zero))
 
 
 def check_path(lams: Sequence[float]) -> list[float]:

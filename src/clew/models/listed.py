@@ -15,17 +15,24 @@ from clew.models.fingerprint import fingerprint
 
 
 def list_outputs(model: Any, X: Sequence[Any], Y: Sequence[Any]) -> ListedTask:
-    """The CLPL task of a model with `outputs(x)`, the list of all outputs for x: every class, or every structure."""
+    """The CLPL task of a model with `outputs(x)`, the list of all outputs for x: every class, or every structure.
+
+    A model may list all examples at once by `listed(X, Y)`: φ (m, d), the example of each row, and whether it agrees
+    with the annotation.
+    """
     if not hasattr(model, "outputs"):
         raise MissingCapability(
             f"loss='clpl' lists every output: {type(model).__name__} needs a method outputs(x), or another loss"
         )
-    rows, example_of, compatible, keys = [], [], [], []
-    for n, annotation in enumerate(Y):
-        x = X[n]
-        for y in model.outputs(x):
-            rows.append(sp.csr_array(model.joint_features(x, y)[None, :]))
+    indices = range(X.shape[0] if hasattr(X, "shape") else len(X))
+    keys = [fingerprint("clpl", *identity(model), X[n], Y[n]) for n in indices]
+    if hasattr(model, "listed"):
+        features, of_row, agrees = model.listed(X, Y)
+        return ListedTask(features, of_row, agrees, keys)
+    rows, example_of, compatible = [], [], []
+    for n in indices:
+        for y in model.outputs(X[n]):
+            rows.append(sp.csr_array(model.joint_features(X[n], y)[None, :]))
             example_of.append(n)
-            compatible.append(model.loss(annotation, y) == 0)
-        keys.append(fingerprint("clpl", *identity(model), x, annotation))
+            compatible.append(model.loss(Y[n], y) == 0)
     return ListedTask(sp.vstack(rows, format="csr"), np.array(example_of), np.array(compatible), keys)

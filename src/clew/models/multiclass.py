@@ -62,7 +62,7 @@ class Multiclass(Model):
             raise InputError(f"X has {matrix.shape[1]} features, where {self.n_inputs_} are expected")
         return Inputs.of(matrix, lambda row: (row, None))
 
-    def task(self, X: Any, Y: Any, n_jobs: int = 1) -> Task:  # noqa: ARG002  # one product is all the work
+    def task(self, X: Any, Y: Any, n_jobs: int = 1) -> MulticlassTask:  # noqa: ARG002  # one product is all the work
         """All examples as one vectorised Task."""
         check_rows(as_matrix(X, None), Y)
         inputs = self._inputs(X)
@@ -106,6 +106,14 @@ class Multiclass(Model):
     def outputs(self, x: Any) -> Iterator[Any]:  # noqa: ARG002
         """Every class."""
         return iter(self.classes_)
+
+    def listed(self, X: Any, Y: Any) -> tuple[Any, Indices, Mask]:
+        """φ of every class for every row (n·S, d), the row of each, and whether it is a candidate: for CLPL (Eq. 2)."""
+        task, n_states = self.task(X, Y), self.labels.n_states
+        example_of = np.repeat(np.arange(task.n_examples), n_states)
+        states = np.tile(np.arange(n_states), task.n_examples)
+        every = task.rows_of(states, np.ones(len(states), dtype=bool), example_of)
+        return every.features, example_of, every.loss == 0
 
     def n_parts(self, annotation: Any) -> int:
         """1 where some class is wrong, else 0."""

@@ -1,0 +1,89 @@
+"""Multiclass with ambiguous labels (candidate sets): CLPL (Eq. 2), the bridge loss, and the perceptron.
+
+    CLEW_DATA=path/to/data python benchmarks/ambiguous.py
+
+On lost, MSRCv2 and birdac with the splits that come with them (five each). Features are standardised on the training
+rows; λ is chosen on held-out candidate sets (a prediction counts as right if it is a candidate), never on true labels.
+Accuracy is that of the true class on the test rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy.io import loadmat
+
+import clew
+from clew.models import Multiclass
+
+METHODS = ("clpl", "bridge", "perceptron")
+GROUPS = {"clpl": 50, "bridge": "auto"}
+"""A CLPL bound touches every class of its example, so that one for each example would make a large model."""
+
+
+def rows(indices: Any, n: int) -> list[Any]:
+    """The row numbers of each split, from 0, whether it is given as numbers from 1 or as a mask."""
+    table = np.asarray(indices)
+    if table.dtype == object:
+        return [np.ravel(part).astype(int) - 1 for part in np.ravel(table)]
+    if n in table.shape and set(np.unique(table)) <= {0, 1}:
+        return [np.flatnonzero(mask) for mask in (table if table.shape[1] == n else table.T)]
+    return [part.astype(int) - 1 for part in (table if table.shape[0] < table.shape[1] else table.T)]
+
+
+def dense(matrix: Any) -> Any:
+    return np.asarray(matrix.todense() if sp.issparse(matrix) else matrix)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("CLEW_DATA", ".")))
+    parser.add_argument("--sets", nargs="+", default=["lost", "MSRCv2", "birdac"])
+    parser.add_argument("--splits", type=int, default=5)
+    arguments = parser.parse_args()
+    console = Console(width=120)
+    table = Table("data", "examples", "classes", "candidates", "method", "accuracy", "± std", "λ", "CPU s a fit")
+    for name in arguments.sets:
+        data = loadmat(arguments.data / "partial_labels" / f"{name}.mat")
+        features, candidates, truth = (dense(data[key]) for key in ("features", "p_labels", "logitlabels"))
+        n = len(features)
+        candidates, truth = candidates.reshape(n, -1).astype(bool), truth.reshape(n, -1).argmax(axis=1)
+        splits = list(zip(rows(data["tr"], n), rows(data["te"], n), strict=True))[: arguments.splits]
+        for method in METHODS:
+            accuracies, lams, seconds = [], [], []
+            for train, test in track(splits, f"{name} {method}", console=console, transient=True):
+                mean, deviation = features[train].mean(axis=0), features[train].std(axis=0)
+                X = (features - mean) / np.where(deviation > 0, deviation, 1.0)
+                estimator: Any = (
+                    clew.StructuredPerceptron(Multiclass(), random_state=0)
+                    if method == "perceptron"
+                    else clew.StructuredSVM(
+                        Multiclass(), loss=method, random_state=0, algorithm=clew.Algorithm(groups=GROUPS[method])
+                    )
+                )
+                began = time.process_time()
+                estimator.fit(X[train], candidates[train])
+                seconds.append(time.process_time() - began)
+                accuracies.append(np.mean(np.array(estimator.predict(X[test])) == truth[test]))
+                lams.append(getattr(estimator, "lam_", np.nan))
+            table.add_row(
+                name, str(n), str(candidates.shape[1]), f"{candidates.sum(axis=1).mean():.2f}", method,
+                f"{np.mean(accuracies):.1%}", f"{np.std(accuracies):.1%}", f"{np.median(lams):.3g}",
+                f"{np.median(seconds):.1f}",
+            )  # fmt: skip
+            console.print(f"{name} {method}: {np.mean(accuracies):.3f}")
+        table.add_section()
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Where CCCP starts when nobody says where.
+
+At w = 0 every output of Y* ties, and CCCP would follow whichever the argmax happens to return, often into a local
+minimum at w = 0 itself. Two ways to know better, both from the annotations alone:
+
+- On the annotated part of a task (`Task.annotated_part`), all of Y* has the same features: the reward is linear, the
+  problem convex, and its minimiser is the start.
+- Where a task offers no such part: under random weights, what does the annotation change about the best output? The
+  mean of φ(argmax over Y*) − φ(argmax over Y) is a direction that the annotations point to, since what they leave open
+  mostly cancels. Of a few lengths along it, the start is the one with the lowest objective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from clew.learning.cccp import Algorithm, learn
+from clew.learning.losses import Loss, loss_values, simplify
+from clew.learning.master import Regulariser, regularisation
+from clew.learning.result import Result, Status
+from clew.learning.task import Array, Space, Task
+
+COARSE = 0.01
+"""The precision of starts and of held-out fits, as a share of the loss at w = 0: they are improved upon or compared."""
+SAMPLES, FIRST_SAMPLES = 20, 3
+"""Random weights for the contrast, and how many of them must agree on Y* for it to count as one output."""
+LENGTHS = 2.0 ** np.arange(-3, 5)
+"""Along the contrast, in units of the length that would pay for the loss at w = 0 if scores grew alike everywhere."""
+
+
+class Start:
+    """The start at any λ. One object serves a whole path: it keeps its solvers and its bounds."""
+
+    def __init__(
+        self, task: Task, loss: Loss, regulariser: Regulariser = "l2", algorithm: Algorithm | None = None
+    ) -> None:
+        self.task, self.regulariser = task, regulariser
+        self.loss = simplify(loss, task)
+        self.result: Result | None = None
+        """The last fit on the annotated part, if there is one."""
+        self.part = None if loss.reward is None else task.annotated_part()
+        searchable = loss.reward is not None and Space.COMPATIBLE in task.spaces
+        self.contrast = contrast(task) if self.part is None and searchable else None
+        if self.part is not None:
+            self.loss = replace(simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0)
+            self.algorithm = coarsened(algorithm or Algorithm(), self.part, self.loss)
+
+    def at(self, lam: float) -> Array | None:
+        """The weights to start from; None where any start will do, since the problem is convex."""
+        if self.part is not None:
+            self.result = learn(
+                self.part,
+                self.loss,
+                lam,
+                regulariser=self.regulariser,
+                algorithm=self.algorithm,
+                warm_start=self.result,
+            )
+            if self.result.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt  # there is no iterate to keep yet
+            return self.result.w
+        if self.contrast is None:
+            return None
+        g = self.contrast
+        unit = float(loss_values(self.task, self.loss, np.zeros_like(g)).mean()) / float(g @ g)
+        candidates = [float(length) * unit * g for length in LENGTHS]
+        return candidates[int(np.argmin([self._objective(w, lam) for w in candidates]))]
+
+    def _objective(self, w: Array, lam: float) -> float:
+        """J(w), Eq. 7."""
+        return lam * regularisation(w, self.regulariser) + float(loss_values(self.task, self.loss, w).mean())
+
+
+def contrast(task: Task) -> Array | None:
+    """(d,) what the annotations change about the best output, in the mean over random weights, always the same ones.
+
+    None where Y* seems to be one output for each example, or where the annotations change nothing.
+    """
+    rng = np.random.default_rng(0)
+    total = np.zeros(task.n_features)
+    agreed = []
+    for k in range(SAMPLES):
+        w = rng.normal(size=task.n_features)
+        compatible = task.argmax(w, Space.COMPATIBLE, 0.0).features
+        total += np.asarray((compatible - task.argmax(w, Space.ALL, 0.0).features).sum(axis=0)).ravel()
+        agreed.append(compatible)
+        if k == FIRST_SAMPLES - 1 and all(abs(other - agreed[0]).max() <= 1e-12 for other in agreed[1:]):
+            return None
+    return total / (SAMPLES * task.n_examples) if total.any() else None
+
+
+def coarsened(algorithm: Algorithm, task: Task, loss: Loss) -> Algorithm:
+    """The algorithm with a precision that is enough for a start or a comparison."""
+    at_zero = float(loss_values(task, simplify(loss, task), np.zeros(task.n_features)).mean())
+    return replace(algorithm, tol=max(algorithm.tol, COARSE * at_zero), eta=max(algorithm.eta, COARSE * at_zero))
