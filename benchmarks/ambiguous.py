@@ -26,8 +26,6 @@ import clew
 from clew.models import Multiclass
 
 METHODS = ("clpl", "bridge", "perceptron")
-GROUPS = {"clpl": 50, "bridge": "auto"}
-"""A CLPL bound touches every class of its example, so that one for each example would make a large model."""
 
 
 def rows(indices: Any, n: int) -> list[Any]:
@@ -66,9 +64,7 @@ def main() -> None:
                 estimator: Any = (
                     clew.StructuredPerceptron(Multiclass(), random_state=0)
                     if method == "perceptron"
-                    else clew.StructuredSVM(
-                        Multiclass(), loss=method, random_state=0, algorithm=clew.Algorithm(groups=GROUPS[method])
-                    )
+                    else clew.StructuredSVM(Multiclass(), loss=method, random_state=0)
                 )
                 began = time.process_time()
                 estimator.fit(X[train], candidates[train])

@@ -8,10 +8,10 @@ For each size it prints, for each solver, the median milliseconds and the dualit
 the same way for all, whatever a solver says about itself: the primal value at its w minus the dual value (Eq. 14) at
 its α put on the simplices, relative to the model's value at w = 0. Solvers of the dual get their w from Eq. 15.
 
-The bundles are made as learning makes them: the bounds are tangents of a convex function per group, at points some of
-which are near the minimum and some far from it, and they go through `Bundle.add`. Slopes are dense for few weights and
-have about 5 % non-zeros for many. λ is searched so that a third of the bounds is active, as far as a λ that one
-would use can do that: no more than weights + groups bounds can be active.
+The bundles are made as learning makes them: the bounds are tangents of a convex function per group, at points scattered
+around the minimum, and they go through `Bundle.add`. Slopes are dense for few weights and have about 5 % non-zeros for
+many. λ is searched so that a third of the bounds is active, as far as a λ that one would use can do that: no more than
+weights + groups can be. The table says how many are.
 
 What would take too long is left out ("–"), predicted from the next smaller number of bounds by a power of their ratio.
 """
@@ -53,8 +53,10 @@ DENSE_WEIGHTS = 500
 DENSITY = 0.05
 NEW = 0.05
 ACTIVE = 1 / 3
-LAMS = (0.001, 10.0)
+LAMS = (1e-5, 10.0)
 """λ is searched between these, for each group: a mean loss of about one and slopes of about one belong to them."""
+NEAR = 0.03
+"""How far the functions' minima are from where their tangents' points are scattered around, at a distance of one."""
 REPETITIONS = 3
 LONG = 5.0
 """A run that takes longer than this many seconds is not repeated."""
@@ -175,7 +177,7 @@ def make_problem(n_bounds: int, n_groups: int, n_weights: int, seed: int) -> Pro
     """Tangents of the functions 1 − <c_g, w> + ½ <w, D_g w>, with diagonal D_g, at random points w."""
     rng = np.random.default_rng(seed)
     curvature = rng.exponential(size=(n_groups, n_weights))
-    centre = np.stack([direction(rng, n_weights) for _ in range(n_groups)])
+    centre = NEAR * np.stack([direction(rng, n_weights) for _ in range(n_groups)])
     bundle = Bundle(n_weights, np.arange(n_groups))
     while len(bundle) < n_bounds:
         w = direction(rng, n_weights) * rng.uniform(0.7, 1.3)  # offsets are between 0 and 1, as losses are
@@ -183,7 +185,7 @@ def make_problem(n_bounds: int, n_groups: int, n_weights: int, seed: int) -> Pro
         offsets = 1 - 0.5 * curvature @ w**2
         bundle.add(Linear(sp.csr_array(slopes), offsets, slopes @ w + offsets), w)
     bundle.keep(np.arange(len(bundle)) < n_bounds)
-    v = 0.3 * n_groups * direction(rng, n_weights)
+    v = NEAR * n_groups * direction(rng, n_weights)
     scale = abs(float(bundle.values(np.zeros(n_weights)).sum()))
     known = bundle.copy()  # keeps inner products and α, which the problem itself must not know
     lam = choose_lam(known, v, scale)
@@ -205,7 +207,7 @@ def choose_lam(bundle: Bundle, v: Array, scale: float) -> float:
     """λ by bisection; a larger one makes fewer bounds active."""
     few = min(ACTIVE, (bundle.n_groups + 0.6 * bundle.n_features) / len(bundle))
     low, high = np.log10(bundle.n_groups) + np.log10(LAMS)
-    for _ in range(6):
+    for _ in range(8):
         middle = (low + high) / 2
         if share_active(bundle, v, 10**middle, 1e-3 * scale) > few:
             low = middle

@@ -189,7 +189,7 @@ def test_a_warm_start_costs_almost_nothing_and_stays_as_it_was():
 @pytest.mark.parametrize("hold_out", ["auto", "examples", "parts"])
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])
 def test_auto_picks_a_point_of_the_path(hold_out, regulariser):
-    X, Y, _ = data(n=9, known=0.7)
+    X, Y, _ = data(n=6, known=0.8)
     svm = StructuredSVM(Chain(n_states=4), hold_out=hold_out, regulariser=regulariser, random_state=0).fit(X, Y)
     lams = [point.lam for point in svm.path_]
     assert svm.lam_ in lams
@@ -203,7 +203,7 @@ def test_auto_picks_a_point_of_the_path(hold_out, regulariser):
 
 
 def test_a_list_of_values_is_the_path():
-    X, Y, _ = data(n=9, known=0.7)
+    X, Y, _ = data(n=6, known=0.8)
     svm = StructuredSVM(Chain(n_states=4), lam=[0.1, 100.0, 1.0], random_state=0).fit(X, Y)
     assert [point.lam for point in svm.path_] == sorted([100.0, 1.0, 0.1], reverse=True)[: len(svm.path_)]
     assert svm.lam_ in (0.1, 1.0, 100.0)

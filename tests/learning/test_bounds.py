@@ -26,7 +26,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     model=st.sampled_from(list(GENERATORS)),
     loss=st.sampled_from(list(LOSSES.values())),

@@ -1,0 +1,78 @@
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+
+from clew.learning.cccp import learn
+from clew.learning.losses import LOSSES, loss_values
+from clew.learning.start import Start, coarsened, contrast
+from clew.learning.task import Space
+from clew.models.base import ExampleTask
+
+ORDERS = np.array(list(permutations(range(5))))  # the place of each item
+TASTE = np.array([2.0, -1.0, 0.5, 1.0])
+
+
+class Order:
+    """Orders of five items with four features; the annotation is a list of comparisons (front, back)."""
+
+    n_features = 4
+    loss_zero_iff_compatible = True
+
+    def joint_features(self, x, y):
+        return (2 - y) @ x
+
+    def wrong(self, annotation):
+        return sum((ORDERS[:, a] > ORDERS[:, b] for a, b in annotation or []), np.zeros(len(ORDERS)))
+
+    def loss(self, annotation, y):
+        return float(self.wrong(annotation)[(y == ORDERS).all(axis=1)][0])
+
+    def argmax(self, x, w, annotation, space, loss_weight):
+        wrong = self.wrong(annotation)
+        inside = {Space.ALL: wrong >= 0, Space.COMPATIBLE: wrong == 0, Space.INCOMPATIBLE: wrong > 0}[space]
+        scores = np.where(inside, (2 - ORDERS) @ x @ w + loss_weight * wrong, -np.inf)
+        return ORDERS[scores.argmax()]
+
+
+def task(complete=False):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(40, 5, 4))
+    ranked = [np.argsort(-x @ TASTE).tolist() for x in X]  # the items, best first
+    some = [sorted(rng.choice(5, 2, replace=False)) for _ in X]
+    return ExampleTask(
+        Order(), X, [list(pairwise(r)) if complete else [(r[a], r[b])] for r, (a, b) in zip(ranked, some, strict=True)]
+    )
+
+
+def test_contrast_points_where_the_annotations_point():
+    g = contrast(task())
+    assert g @ TASTE / np.linalg.norm(g) / np.linalg.norm(TASTE) > 0.5
+
+
+def test_contrast_leaves_a_fully_annotated_problem_alone():
+    assert contrast(task(complete=True)) is None
+    assert Start(task(complete=True), LOSSES["bridge"]).at(0.1) is None
+
+
+@pytest.mark.parametrize("loss", ["bridge", "hinge", "pair"])
+def test_the_start_gets_out_of_the_trap_at_zero(loss):
+    problem = task()
+    trapped = learn(problem, LOSSES[loss], 0.1)
+    freed = learn(problem, LOSSES[loss], 0.1, start=Start(problem, LOSSES[loss]).at(0.1))
+    assert freed.objective < 0.8 * trapped.objective
+    assert freed.w @ TASTE / np.linalg.norm(freed.w) / np.linalg.norm(TASTE) > 0.9
+
+
+def test_the_start_is_the_same_each_time():
+    one, two = (Start(task(), LOSSES["bridge"]).at(0.1) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_coarse_precision_is_a_share_of_the_loss_at_zero():
+    from clew.learning.cccp import Algorithm
+
+    problem = task()
+    at_zero = loss_values(problem, LOSSES["bridge"], np.zeros(4)).mean()
+    assert coarsened(Algorithm(), problem, LOSSES["bridge"]).tol == pytest.approx(0.01 * at_zero)
+    assert coarsened(Algorithm(tol=5.0), problem, LOSSES["bridge"]).tol == 5.0
