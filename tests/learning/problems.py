@@ -46,6 +46,11 @@ def fully_annotated(name: str, n: int = 4) -> list[Instance]:
     return made
 
 
+def precision(model: str) -> float:
+    """How exact a model's argmax is: HiGHS takes outputs for equal whose scores differ by less than its tolerance."""
+    return 1e-7 if model in ("program", "graph") else 1e-9
+
+
 def omega(w, regulariser) -> float:
     return float(np.abs(w).sum()) if regulariser == "l1" else 0.5 * float(w @ w)
 

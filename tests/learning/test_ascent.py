@@ -73,9 +73,7 @@ def test_ascent_reaches_its_precision_on_the_simplices(seed, n_groups, n_feature
     primal = 0.5 * lam * w @ w + v @ w + bundle.values(w).sum()
     dual = dual_value(bundle, v, lam, alpha)
     assert dual >= before - 1e-9 * (1 + abs(before))
-    # The sweeps measure their gap while w moves: the dual value is as good as asked, the gap at one w nearly.
-    assert update(bundle, v, lam, "l2", 1.0, tol, "interior-point").lower_bound - dual <= tol * (1 + 1e-6)
-    assert primal - dual <= 10 * tol
+    assert primal - dual <= 4 * tol * (1 + 1e-6)
 
 
 def test_a_step_that_empties_a_group_is_halved_in_silence():

@@ -13,7 +13,7 @@ from clew.learning.bounds import Bundle, group_keys, make_groups
 from clew.learning.losses import LOSSES, penalty_part
 from clew.learning.master import update
 
-from .problems import GENERATORS, as_linear, cases, random_bundle
+from .problems import GENERATORS, as_linear, cases, precision, random_bundle
 
 
 def state(bundle):
@@ -41,10 +41,10 @@ def test_every_bound_lies_under_the_sum_of_its_group(model, loss, number, n_grou
     for w in rng.normal(size=(4, task.n_features)):
         linear = penalty_part(task, loss, w)
         bundle.add(linear, w)
-        np.testing.assert_allclose(bundle.values(w), bundle.sum_by_group(linear.values), atol=1e-9)
+        np.testing.assert_allclose(bundle.values(w), bundle.sum_by_group(linear.values), atol=precision(model))
     for w in rng.normal(size=(6, task.n_features)) * 3:
         highest = bundle.sum_by_group(penalty_part(task, loss, w).values)[bundle.group]
-        assert (bundle.slopes @ w + bundle.offsets <= highest + 1e-9 * (1 + np.abs(highest))).all()
+        assert (bundle.slopes @ w + bundle.offsets <= highest + precision(model) * (1 + np.abs(highest))).all()
 
 
 def test_only_bounds_that_say_something_new_are_added():

@@ -22,7 +22,7 @@ from clew.learning.losses import (
 from clew.learning.task import Argmax, Space
 from clew.models.base import ExampleTask
 
-from .problems import GENERATORS, Dense, Table, cases, listed_losses, table_data
+from .problems import GENERATORS, Dense, Table, cases, listed_losses, precision, table_data
 
 IDENTITIES = [("bridge", "hinge"), ("max", "ramp"), ("max-delta", "ramp-delta")]
 
@@ -119,8 +119,8 @@ def test_both_parts_are_linear_bounds_that_are_tight_where_they_were_computed(mo
         np.testing.assert_allclose(linear.features @ w + linear.offsets, linear.values, atol=1e-9 * (1 + scale))
         for other in others:
             there = part(case.task, loss, other).values
-            assert (linear.features @ other + linear.offsets <= there + 1e-9 * (1 + np.abs(there))).all()
-    assert (loss_values(case.task, loss, w) >= -1e-9 * (1 + scale)).all()
+            assert (linear.features @ other + linear.offsets <= there + precision(model) * (1 + np.abs(there))).all()
+    assert (loss_values(case.task, loss, w) >= -precision(model) * (1 + scale)).all()
 
 
 @every_loss

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SWEEPS = 5
 """Sweeps between two steps in the subspace: a full one, three over what is far off, and one that measures the gap."""
+SLACK = 4.0
 MAX_ROUNDS = 300
 MAX_GRADIENTS = 15
 """More do not pay: bounds that become inactive end a step before its precision does."""
@@ -49,9 +50,9 @@ class Gram:
 def ascend(bundle: Bundle, v: Array, lam: float, tol: float) -> Array:
     """α for min_w λ/2 ‖w‖² + <v, w> + Σ_g max_{k ∈ g} (<a_k, w> + b_k), to a duality gap of about `tol`.
 
-    About: the sweeps add the groups' gaps up while w moves, and to measure it at one w would take as long as a sweep.
-    Whoever needs the gap itself has it from `master.update`. Sweeps find out quickly which bounds are active, but then
-    creep; a step of conjugate gradients on the active bounds jumps to where the creeping leads.
+    About: the sweeps add the groups' gaps up while w moves; at one w it may be SLACK times as large. Sweeps find out
+    quickly which bounds are active, but then creep; a step of conjugate gradients on the active bounds jumps to where
+    the creeping leads.
     """
     members = np.argsort(bundle.group, kind="stable")
     first = np.searchsorted(bundle.group[members], np.arange(bundle.n_groups + 1))
@@ -64,10 +65,16 @@ def ascend(bundle: Bundle, v: Array, lam: float, tol: float) -> Array:
             csr.data, csr.indices, csr.indptr, bundle.offsets, members, first, gram.blocks, gram.start, alpha, w, lam,
             tol, SWEEPS,
         )  # fmt: skip
-        if gap <= tol:
+        if gap <= tol and _gap(bundle, v, lam, alpha) <= SLACK * tol:
             break
         alpha = _subspace_step(bundle, v, lam, alpha)
     return alpha
+
+
+def _gap(bundle: Bundle, v: Array, lam: float, alpha: Array) -> float:
+    """Primal value at w(α), Eq. 15, minus dual value at α."""
+    w = -(v + bundle.slopes.T @ alpha) / lam
+    return float(bundle.values(w).sum() - alpha @ (bundle.slopes @ w + bundle.offsets))
 
 
 def _subspace_step(bundle: Bundle, v: Array, lam: float, alpha: Array) -> Array:

@@ -25,7 +25,11 @@ Solver = Literal["auto", "interior-point", "ascent"]
 SOLVERS = ("auto", "interior-point", "ascent")
 
 INTERIOR_POINT_WEIGHTS = 500
-"""Up to this many weights the interior point is the faster one (benchmarks/master.py)."""
+"""Up to this many weights the interior point is taken: its time does not depend on λ, where the ascent's does.
+
+benchmarks/master.py: with 40 weights it is the fastest on one group; with many groups the ascent is faster, but either
+is fast beside an argmax. With 4,000 weights nothing else than the ascent is usable.
+"""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ weights and bounds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +16,7 @@ import scipy.sparse as sp
 from clew.errors import InputError
 from clew.learning.cccp import Algorithm, Callback, learn
 from clew.learning.losses import Loss, loss_values, penalty_part, reward_part, simplify
-from clew.learning.master import Regulariser
+from clew.learning.master import Regulariser, regularisation
 from clew.learning.result import Result, Status
 from clew.learning.start import Start, coarsened
 from clew.learning.task import Array, Space, Task
@@ -91,20 +92,34 @@ def fit_path(
     algorithm: Algorithm | None = None,
     start: Array | None = None,
     warm_start: Result | None = None,
+    patience: int = 6,
     callback: Callback | None = None,
 ) -> Iterator[Result]:
     """Fit every λ from the strongest to the weakest on shared bounds, one at each step of the iteration.
 
-    Without a `start`, each λ starts as a fit at this λ alone would (start.py); convex ones, from the last λ.
+    The first λ starts at `start`, or where a single fit would (start.py); each other one from the weights before it,
+    unless those are stuck at zero, where strong regularisation can hold them. `patience` multiplies the algorithm's: a
+    bound that is idle at this λ may be needed at the next one, and keeping it is cheaper than another pass where the
+    argmax is dear.
     """
+    algorithm = algorithm or Algorithm()
+    algorithm = replace(algorithm, patience=patience * algorithm.patience)
     first = None if start is not None else Start(task, loss, regulariser, algorithm)
     result = warm_start
+    w = start
     for lam in check_path(lams):
-        w = start if first is None else first.at(lam)
+        if first is not None and (result is None or _at_zero(result)):
+            w = first.at(lam)
         result = learn(
             task, loss, lam, regulariser=regulariser, algorithm=algorithm, start=w, warm_start=result, callback=callback
         )
+        w = None
         yield result
+
+
+def _at_zero(result: Result) -> bool:
+    """Whether the weights have no part in the objective."""
+    return result.lam * regularisation(result.w, "l2") <= 1e-9 * abs(result.objective)
 
 
 def cross_validate(
@@ -121,7 +136,16 @@ def cross_validate(
     coarse = coarsened(algorithm or Algorithm(), folds[0].train, loss)
     lams = check_path(lams)
     paths = [
-        fit_path(fold.train, loss, lams, regulariser=regulariser, algorithm=coarse, start=start, callback=callback)
+        fit_path(
+            fold.train,
+            loss,
+            lams,
+            regulariser=regulariser,
+            algorithm=coarse,
+            start=start,
+            patience=1,
+            callback=callback,
+        )
         for fold in folds
     ]
     points: list[PathPoint] = []
