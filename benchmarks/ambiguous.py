@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("CLEW_DATA", ".")))
     parser.add_argument("--sets", nargs="+", default=["lost", "MSRCv2", "birdac"])
     parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     arguments = parser.parse_args()
     console = Console(width=120)
     table = Table("data", "examples", "classes", "candidates", "method", "accuracy", "± std", "λ", "CPU s a fit")
@@ -56,7 +57,7 @@ def main() -> None:
         n = len(features)
         candidates, truth = candidates.reshape(n, -1).astype(bool), truth.reshape(n, -1).argmax(axis=1)
         splits = list(zip(rows(data["tr"], n), rows(data["te"], n), strict=True))[: arguments.splits]
-        for method in METHODS:
+        for method in arguments.methods:
             accuracies, lams, seconds = [], [], []
             for train, test in track(splits, f"{name} {method}", console=console, transient=True):
                 mean, deviation = features[train].mean(axis=0), features[train].std(axis=0)
