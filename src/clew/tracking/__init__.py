@@ -1,0 +1,1 @@
+"""Tracking dividing cells by assignment (section 5 of the paper): detections → candidates → features → lineage."""

@@ -1,0 +1,143 @@
+"""The six events that can happen to cells between two frames, one by one and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.learning.task import Indices, Mask
+
+Labels = NDArray[np.int64]
+
+NONE = 0
+"""The label that stands for no cell: it is the background of every label image."""
+
+
+class Event(IntEnum):
+    """What can happen from one frame to the next."""
+
+    MOVE = 0
+    """One cell becomes one cell."""
+    DIVIDE = 1
+    """A mother becomes two daughters."""
+    APPEAR = 2
+    """A cell comes out of nothing: over the border, or missed by the detection before."""
+    DISAPPEAR = 3
+    """A cell is gone: over the border, dead, or missed."""
+    SPLIT = 4
+    """One detection becomes two without a division: an over-segmentation, or the end of a merge."""
+    MERGE = 5
+    """Two detections become one: cells that touch or overlap."""
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+    @property
+    def arity(self) -> tuple[int, int]:
+        """How many sources and how many targets it has."""
+        return ARITY[self]
+
+
+ARITY = {
+    Event.MOVE: (1, 1), Event.DIVIDE: (1, 2), Event.APPEAR: (0, 1),
+    Event.DISAPPEAR: (1, 0), Event.SPLIT: (1, 2), Event.MERGE: (2, 1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EventTable:
+    """Events of a whole movie, in no particular order; cells are named by their labels."""
+
+    frame: NDArray[np.int64]
+    """(n,) the event leads from this frame to the next."""
+    event: NDArray[np.int8]
+    """(n,) values of `Event`."""
+    sources: Labels
+    """(n, 2) labels in `frame`, ascending, `NONE` filled up on the right."""
+    targets: Labels
+    """(n, 2) labels in `frame + 1`, likewise."""
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No events."""
+        return cls.of([])
+
+    @classmethod
+    def of(cls, events: Sequence[tuple[int, Event, Sequence[int], Sequence[int]]]) -> Self:
+        """A table from tuples (frame, event, sources, targets)."""
+        return cls(
+            np.array([frame for frame, *_ in events], dtype=np.int64),
+            np.array([event for _, event, *_ in events], dtype=np.int8),
+            _padded([sources for *_, sources, _ in events]),
+            _padded([targets for *_, targets in events]),
+        )
+
+    @classmethod
+    def join(cls, tables: Sequence[Self]) -> Self:
+        """Several tables as one."""
+        if not tables:
+            return cls.empty()
+        return cls(*(np.concatenate([getattr(table, f.name) for table in tables]) for f in fields(cls)))
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, rows: Mask | Indices | slice) -> Self:
+        """Some of the events."""
+        return type(self)(self.frame[rows], self.event[rows], self.sources[rows], self.targets[rows])
+
+    def __iter__(self) -> Iterator[tuple[int, Event, tuple[int, ...], tuple[int, ...]]]:
+        """One by one, as (frame, event, sources, targets)."""
+        for frame, event, sources, targets in zip(
+            self.frame.tolist(), self.event.tolist(), self.sources.tolist(), self.targets.tolist(), strict=True
+        ):
+            yield frame, Event(event), tuple(filter(None, sources)), tuple(filter(None, targets))
+
+    def keys(self) -> NDArray[Any]:
+        """(n,) one value for each event that is the same exactly for the same event; for `np.isin` and the like."""
+        columns = np.column_stack([self.frame, self.event, self.sources, self.targets]).astype(np.int64)
+        return np.ascontiguousarray(columns).view([("", np.int64)] * columns.shape[1]).ravel()
+
+    def describe(self, row: int) -> str:
+        """One event in words: "divide 5 → 17 + 18 from frame 12 to 13"."""
+        ((frame, event, sources, targets),) = self[row : row + 1]
+        names = " → ".join(" + ".join(map(str, side)) for side in (sources, targets) if side)
+        return f"{event} {names} from frame {frame} to {frame + 1}"
+
+
+def _padded(cells: Sequence[Sequence[int]]) -> Labels:
+    """(n, 2) labels, ascending, filled up with NONE."""
+    table = np.full((len(cells), 2), NONE, dtype=np.int64)
+    for row, labels in enumerate(cells):
+        table[row, : len(labels)] = sorted(labels)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """Events that a person says happened, or did not."""
+
+    events: EventTable
+    happened: Mask
+    """(n,)"""
+    row: Indices
+    """(n,) where each stands in the file it came from, for messages; 1 is the first line."""
+
+    @classmethod
+    def of(cls, events: EventTable, happened: Any = True, row: Any = None) -> Self:
+        """Events as annotations; all of them happened unless told otherwise."""
+        n = len(events)
+        rows = np.arange(1, n + 1) if row is None else np.asarray(row)
+        return cls(events, np.broadcast_to(np.asarray(happened, dtype=bool), (n,)).copy(), rows.astype(np.intp))
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __getitem__(self, rows: Mask | Indices | slice) -> Self:
+        """Some of the annotations."""
+        return type(self)(self.events[rows], self.happened[rows], self.row[rows])
