@@ -73,26 +73,42 @@ class KeptProgram:
     def maximise(self, scores: Any) -> Binary | None:
         """(n,) an exact maximiser, or None if there is no output at all."""
         with self._lock:  # one example may be asked for twice in one threaded call
-            if self.infeasible:
-                return None
-            if not len(self.columns):
-                return np.zeros(0, dtype=np.int8) if self._satisfied(np.zeros(0)) else None
-            costs = _scaled(np.asarray(scores, dtype=float))
+            return self._answer(np.asarray(scores, dtype=float))
+
+    def maximise_with_prices(self, scores: Any) -> tuple[Binary, Array] | None:
+        """(n,) an exact maximiser, and (m,) the rows' prices: optimal duals of the LP relaxation.
+
+        Rows that were added as cuts by earlier questions have prices too, after those of the programme itself.
+        """
+        with self._lock:
+            prices: list[Array] = []
+            y = self._answer(np.asarray(scores, dtype=float), prices)
+            return None if y is None else (y, prices[0] if prices else np.zeros(self.A.shape[0]))
+
+    def _answer(self, scores: Array, prices: list[Array] | None = None) -> Binary | None:
+        """An exact maximiser; the first LP's duals are put into `prices` where that is given."""
+        if self.infeasible:
+            return None
+        if not len(self.columns):
+            return np.zeros(0, dtype=np.int8) if self._satisfied(np.zeros(0)) else None
+        costs, scale = _scaled(scores)
+        y = self._relaxed(costs)
+        if y is not None and prices is not None:
+            prices.append(scale * np.array(self._highs.getSolution().row_dual))
+        self.fractional_lps += y is not None and bool(_fractional(y).any())
+        while y is not None and _fractional(y).any() and self._cut_off(y):
             y = self._relaxed(costs)
-            self.fractional_lps += y is not None and bool(_fractional(y).any())
-            while y is not None and _fractional(y).any() and self._cut_off(y):
-                y = self._relaxed(costs)
-            if y is not None and _fractional(y).any():
-                y = self._integer(costs, y)
-            self.infeasible = y is None
-            return None if y is None else np.rint(y).astype(np.int8)
+        if y is not None and _fractional(y).any():
+            y = self._integer(costs, y)
+        self.infeasible = y is None
+        return None if y is None else np.rint(y).astype(np.int8)
 
     def maximise_relaxed(self, scores: Any) -> Array | None:
         """(n,) a maximiser of the LP relaxation, from the last basis; None if there is none."""
         with self._lock:
             if not len(self.columns):
                 return np.zeros(0) if self._satisfied(np.zeros(0)) else None
-            y = self._relaxed(_scaled(np.asarray(scores, dtype=float)))
+            y = self._relaxed(_scaled(np.asarray(scores, dtype=float))[0])
             return None if y is None else np.where(_fractional(y), y, np.rint(y))
 
     def rebound(self, lower: Any, upper: Any) -> None:
@@ -232,10 +248,10 @@ def _fractional(y: Array) -> Mask:
     return np.asarray(np.abs(y - np.rint(y)) > INTEGRAL)
 
 
-def _scaled(scores: Array) -> Array:
-    """Scores over a power of two: HiGHS' tolerances are absolute, but an argmax does not depend on the scale."""
-    largest = np.abs(scores).max(initial=0.0)
-    return np.ldexp(scores, -np.frexp(largest)[1]) if largest > 0 else scores
+def _scaled(scores: Array) -> tuple[Array, float]:
+    """Scores over a power of two, and that: HiGHS' tolerances are absolute, but an argmax does not depend on scale."""
+    exponent = int(np.frexp(np.abs(scores).max(initial=0.0))[1])
+    return np.ldexp(scores, -exponent), float(np.ldexp(1.0, exponent))
 
 
 def _model(

@@ -1,0 +1,199 @@
+"""What forbidding or forcing one event of an assignment would cost, by a local search in the neighbourhood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from clew.learning.task import Array, Indices
+
+MOST_STEPS = 4000
+"""Columns that are tried for one event; beyond that the best alternative so far counts, which is near the best."""
+DEEPEST = 12
+"""How many events an alternative may bring in."""
+
+
+def margins(rows: Indices, n_detections: int, chosen: Indices, reduced: Array, asked: Indices) -> Array:
+    """(m,) the score lost when each asked column is forbidden (if it is chosen) or forced (if not).
+
+    Two consistent choices y and y' of columns with reduced scores r differ in score by Σ r (y − y'), since each detection
+    is counted once in both: the prices cancel. So what an alternative costs is the sum over the few columns that leave
+    and that come. The search removes the column in question, covers one uncovered detection after the other, cheapest
+    column first, removes what is in its way, and is cut off where it costs more than the best alternative so far.
+    `rows` is (n, 4): the detections of each column, −1 filled in.
+    """
+    column, place = np.nonzero((rows >= 0) & (reduced > -np.inf)[:, None])
+    of_row = rows[column, place]
+    order = np.lexsort((-reduced[column], of_row))  # by detection, and there the cheapest first
+    starts = np.searchsorted(of_row[order], np.arange(n_detections + 1))
+    cover = np.full(n_detections, -1, dtype=np.intp)
+    for place in range(rows.shape[1]):
+        there = rows[chosen, place] >= 0
+        cover[rows[chosen[there], place]] = chosen[there]
+    # where the LP was fractional, a chosen column's reduced score may be negative: removing it then earns something
+    slack = float(np.maximum(-reduced[chosen], 0.0).sum() + np.maximum(reduced, 0.0).sum())
+    slack -= float(np.maximum(reduced[chosen], 0.0).sum())
+    return _search_all(rows, column[order], starts, cover, reduced, np.asarray(asked, dtype=np.intp), slack)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _search_all(
+    rows: Any, columns: Any, starts: Any, cover: Any, reduced: Any, asked: Any, slack: float
+) -> Any:  # pragma: no cover  # compiled
+    found = np.empty(len(asked))
+    for k in range(len(asked)):
+        found[k] = _search(rows, columns, starts, cover, reduced, asked[k], slack)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _search(
+    rows: Any, columns: Any, starts: Any, cover: Any, reduced: Any, asked: int, slack: float
+) -> float:  # pragma: no cover  # compiled
+    width = rows.shape[1]
+    added = np.full(DEEPEST + 1, -1, dtype=np.intp)  # the column that each level brought in
+    removed = np.full((DEEPEST + 1, width), -1, dtype=np.intp)  # and those that it pushed out
+    n_removed = np.zeros(DEEPEST + 1, dtype=np.intp)
+    row_of = np.zeros(DEEPEST + 1, dtype=np.intp)  # the detection that the level covers
+    next_of = np.zeros(DEEPEST + 1, dtype=np.intp)  # the next column to try for it
+    cost = np.zeros(DEEPEST + 1)
+    uncovered = np.empty((DEEPEST + 1) * width * width + width, dtype=np.intp)  # a log; `open_` marks those still open
+    n_uncovered = np.zeros(DEEPEST + 1, dtype=np.intp)
+    best, steps = np.inf, 0
+
+    forbidden = -1
+    if reduced[asked] == -np.inf:
+        return best
+    if cover[_first(rows, asked)] == asked:
+        forbidden = asked
+        cost[0] = reduced[asked]
+        removed[0, 0], n_removed[0] = asked, 1
+        for p in range(width):
+            if rows[asked, p] >= 0:
+                cover[rows[asked, p]] = -1
+                uncovered[n_uncovered[0]] = rows[asked, p]
+                n_uncovered[0] += 1
+    else:
+        cost[0] = _bring_in(rows, cover, reduced, asked, 0, added, removed, n_removed, uncovered, n_uncovered)
+
+    level = 0
+    descend = True
+    while level >= 0:
+        if descend:
+            row = -1
+            for u in range(n_uncovered[level]):
+                if cover[uncovered[u]] == -1:
+                    row = uncovered[u]
+                    break
+            if row < 0:  # a consistent choice
+                best = min(best, cost[level])
+                descend = False
+                level = _back(rows, cover, level, added, removed, n_removed)
+                continue
+            if level == DEEPEST:
+                descend = False
+                level = _back(rows, cover, level, added, removed, n_removed)
+                continue
+            row_of[level], next_of[level] = row, starts[row]
+        # try the next column for the open detection of this level
+        descend = False
+        row = row_of[level]
+        while next_of[level] < starts[row + 1]:
+            j = columns[next_of[level]]
+            next_of[level] += 1
+            if cost[level] - reduced[j] - slack >= best:  # so do all further ones
+                next_of[level] = starts[row + 1]
+                break
+            if j == forbidden or not _free(rows, cover, j, level, added):
+                continue
+            steps += 1
+            n_uncovered[level + 1] = n_uncovered[level]
+            cost[level + 1] = cost[level] + _bring_in(
+                rows, cover, reduced, j, level + 1, added, removed, n_removed, uncovered, n_uncovered
+            )
+            level += 1
+            descend = True
+            break
+        if steps > MOST_STEPS and best < np.inf:
+            while level >= 0:
+                level = _back(rows, cover, level, added, removed, n_removed)
+            break
+        if descend and cost[level] - slack >= best:
+            descend = False
+            level = _back(rows, cover, level, added, removed, n_removed)
+        elif not descend:
+            level = _back(rows, cover, level, added, removed, n_removed)
+    return max(best, 0.0)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _first(rows: Any, column: int) -> int:  # pragma: no cover  # compiled
+    for p in range(rows.shape[1]):
+        if rows[column, p] >= 0:
+            return int(rows[column, p])
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _free(rows: Any, cover: Any, column: int, level: int, added: Any) -> bool:  # pragma: no cover  # compiled
+    """Whether no column that was brought in takes one of this column's detections."""
+    for p in range(rows.shape[1]):
+        if rows[column, p] >= 0:
+            holder = cover[rows[column, p]]
+            if holder == column:
+                return False
+            if holder >= 0:
+                for other in range(level + 1):
+                    if added[other] == holder:
+                        return False
+    return True
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _bring_in(
+    rows: Any, cover: Any, reduced: Any, column: int, level: int, added: Any, removed: Any, n_removed: Any,
+    uncovered: Any, n_uncovered: Any,
+) -> float:  # fmt: skip  # pragma: no cover  # compiled
+    """Cover the column's detections by it, push out what covered them; what that costs."""
+    cost = -reduced[column]
+    added[level] = column
+    n_removed[level] = 0
+    for p in range(rows.shape[1]):
+        row = rows[column, p]
+        if row < 0:
+            continue
+        out = cover[row]
+        if out >= 0 and out != column:
+            cost += reduced[out]
+            removed[level, n_removed[level]] = out
+            n_removed[level] += 1
+            for q in range(rows.shape[1]):
+                if rows[out, q] >= 0:
+                    cover[rows[out, q]] = -1
+                    uncovered[n_uncovered[level]] = rows[out, q]
+                    n_uncovered[level] += 1
+    for p in range(rows.shape[1]):
+        if rows[column, p] >= 0:
+            cover[rows[column, p]] = column
+    return cost
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _back(
+    rows: Any, cover: Any, level: int, added: Any, removed: Any, n_removed: Any
+) -> int:  # pragma: no cover  # compiled
+    """Undo a level; the one above it."""
+    if added[level] >= 0:
+        for p in range(rows.shape[1]):
+            if rows[added[level], p] >= 0:
+                cover[rows[added[level], p]] = -1
+    for k in range(n_removed[level]):
+        out = removed[level, k]
+        for p in range(rows.shape[1]):
+            if rows[out, p] >= 0:
+                cover[rows[out, p]] = out
+    added[level] = -1
+    n_removed[level] = 0
+    return level - 1
