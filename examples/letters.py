@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from clew import StructuredPerceptron, StructuredSVM
-from clew.demo import COLUMNS, LETTERS, ROWS, annotate, simulate
+from clew.words import COLUMNS, LETTERS, ROWS, annotate, simulate
 from clew.models import Chain
 
 FRACTIONS = (0.05, 0.1, 0.25, 1.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from clew import archive, demo
+from clew import archive
 from clew.cli import app
 from clew.estimator import StructuredSVM
 from clew.models.chain import Chain
@@ -23,13 +23,6 @@ def file(tmp_path):
     X = [rng.normal(size=(4, 2)) for _ in range(5)]
     StructuredSVM(Chain(), lam=0.1).fit(X, [list("abab")] * 5).save(tmp_path / "a.clew")
     return tmp_path / "a.clew"
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """A demonstration on little data."""
-    monkeypatch.setattr(demo, "TEST_WORDS", 20)
-    monkeypatch.setattr(demo, "LAMS", (3.0,))
 
 
 def invoke(*args):
@@ -46,7 +39,7 @@ def one_line(result, words):
 
 def test_version_and_help():
     assert invoke("--version").stdout == f"clew {version('clew')}\n"
-    assert "demo" in invoke("--help").stdout
+    assert "info" in invoke("--help").stdout
 
 
 def test_info(file):
@@ -80,58 +73,6 @@ def test_an_unexpected_error_is_one_line_too(monkeypatch, file):
     result = invoke("info", file)
     assert result.exit_code == 1
     assert result.stderr == "clew: unexpected RuntimeError: a fault of clew's (--debug shows where)\n"
-
-
-def test_demo(tmp_path, quick):
-    folder = tmp_path / "new" / "folder"
-    result = invoke("demo", "-o", folder, "--words", 40, "--fraction", 0.5, "--seed", 1)
-    assert result.exit_code == 0, result.output
-    for words in (
-        "each letter alone",
-        "50% of the letters",
-        "all letters",
-        "converged",
-        "demo.png",
-        "letters.clew",
-        "Next",
-    ):
-        assert words in result.stdout
-    assert sorted(path.name for path in folder.iterdir()) == ["demo.png", "letters.clew"]
-    assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
-    back = archive.load(folder / "letters.clew", model=Chain(classes=list(demo.LETTERS)))
-    X, words = demo.simulate(5, np.random.default_rng(0))
-    assert back.score(X, words) > 0.3
-
-
-def test_the_structure_and_the_rest_of_the_annotation_help(monkeypatch):
-    """What the demonstration is there to show, on fewer words and at one λ to be quick."""
-    monkeypatch.setattr(demo, "LAMS", (1.0,))
-    found = demo.run(120)
-    alone, _, partial, full = (contestant.accuracy for contestant in found.contestants)
-    assert alone < partial < full
-    assert found.svm.result_.converged
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--words", "0"], "words must be at least 1"),
-        (["--seed", "-1"], "seed at least 0"),
-        (["--fraction", "nan"], "fraction above 0"),
-        (["--fraction", "1.5"], "at most 1"),
-        (["--words", "1", "--fraction", "1e-9"], "no letter was annotated"),
-    ],
-)
-def test_demo_refuses_what_it_cannot_do(tmp_path, args, words):
-    assert one_line(invoke("demo", "-o", tmp_path / "out", *args), words)
-    assert not (tmp_path / "out").exists()
-
-
-def test_demo_into_a_file_is_refused_before_it_learns(file):
-    before = file.read_bytes()
-    assert one_line(invoke("demo", "-o", file), "is a file")
-    assert one_line(invoke("demo", "-o", file / "below"), "is a file")
-    assert file.read_bytes() == before
 
 
 def test_warnings_are_one_line():

@@ -1,4 +1,4 @@
-"""One line on the terminal that says how a fit is doing."""
+"""What the terminal shows while something takes long: how a fit is doing, and how far a count has come."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.status import Status as Spinner
 
 from clew.learning.result import Record
@@ -44,3 +45,36 @@ class ProgressLine:
     ) -> None:
         if self.spinner is not None:
             self.spinner.stop()
+
+
+class ProgressBar:
+    """A callback (done, total) that draws a bar on stderr with the time left; silent where `shown` is false.
+
+    Away from a terminal rich draws nothing. The bar goes when the work is done.
+    """
+
+    def __init__(self, title: str, shown: bool = True, unit: str = "frames") -> None:
+        self.title = title
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        )  # fmt: skip
+        console = Console(stderr=True)
+        self.progress = Progress(*columns, console=console, transient=True) if shown and console.is_terminal else None
+        self.task = None if self.progress is None else self.progress.add_task(title, total=None)
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how much is done."""
+        if self.progress is not None and self.task is not None:
+            self.progress.update(self.task, completed=done, total=total)
+
+    def __enter__(self) -> Self:
+        if self.progress is not None:
+            self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.progress is not None:
+            self.progress.stop()

@@ -1,0 +1,103 @@
+"""The `clew` command itself, and the manners that its commands share."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from clew.errors import ClewError, StoreError
+
+DEBUG = "--debug"
+UNEXPECTED = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
+
+class _Group(TyperGroup):
+    """Turns errors into one line on stderr and an exit code: 2 for what the user can mend, 1 for a fault of clew's."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise  # typer ends these quietly
+        except (ClewError, *UNEXPECTED) as error:
+            if ctx.params.get("debug"):
+                traceback.print_exc()
+            known = isinstance(error, ClewError)
+            text = str(error) if known else f"unexpected {type(error).__name__}: {error} ({DEBUG} shows where)"
+            say(text)
+            raise typer.Exit(2 if known else 1) from error
+
+
+app = typer.Typer(
+    cls=_Group,
+    name="clew",
+    help="Learn to predict whole structures from partial annotations.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> None:
+    """The entry point of the `clew` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that has no λ gets its number
+    try:
+        app(prog_name="clew")
+    except OSError as error:  # stdout itself fails: help or version into a full disk
+        say(f"cannot print: {error.strerror}")
+        sys.exit(1)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"clew {version('clew')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show a traceback where something fails.")] = False,
+) -> None:
+    del show_version, debug  # the callback and the group have used them
+    warnings.showwarning = _say_warning  # one line, as for errors
+
+
+def say(text: str) -> None:
+    """One line on stderr, whatever the text holds."""
+    line = f"clew: {' '.join(text.split())}"
+    typer.echo(line.encode("utf-8", "backslashreplace").decode(), err=True)
+
+
+def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    say(f"warning: {message}")
+
+
+def shown(path: Path) -> str:
+    """A path as text that every terminal can print."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse early what could not be written to in the end; nothing is made yet."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise StoreError(f"{existing}: is a file; give a folder to write to")
+    if not os.access(existing, os.W_OK):
+        raise StoreError(f"{existing}: this folder cannot be written to; give another one")

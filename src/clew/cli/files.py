@@ -1,0 +1,29 @@
+"""Commands on files of any kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from clew.cli.base import app, shown
+
+
+@app.command()
+def info(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .clew file, as an estimator's save writes it.")],
+) -> None:
+    """Show what a .clew file holds: model, loss, λ and certificate."""
+    from clew import archive
+
+    about = archive.describe(file)
+    table = Table(show_header=False, title=Text(shown(file)), title_justify="left")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in about.items():
+        table.add_row(name, Text(text))
+    Console().print(table)
