@@ -1,0 +1,188 @@
+"""The cells of a movie as rows of numbers, frame by frame: all that tracking knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InputError
+from clew.learning.task import Indices
+from clew.tracking.events import NONE, Labels
+
+Floats = NDArray[np.floating[Any]]
+
+GROUPS = {
+    "size": ("volume",),
+    "border": ("border_distance",),
+    "shape": ("axes", "eccentricity", "support", "border_share"),
+    "intensity": ("intensity",),
+    "histogram": ("deviation", "quantiles"),
+}
+"""Which columns make up which group of measurements; a further group, "overlap", is about two frames."""
+OVERLAP = "overlap"
+
+
+@dataclass(frozen=True, slots=True)
+class Detections:
+    """The cells of one frame, sorted by label."""
+
+    frame: int
+    label: Labels
+    """(n,) ascending, positive, each once."""
+    position: NDArray[np.float64]
+    """(n, ndim) centroids in physical units, axes as in the array."""
+    columns: Mapping[str, Floats]
+    """(n,) or (n, k) each: what was measured, by name; see `measure` for what they mean."""
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def rows(self, labels: Labels) -> Indices:
+        """Where these labels stand, of any shape; −1 for `NONE` and for labels that are not in the frame."""
+        if not len(self):
+            return np.full(np.shape(labels), -1, dtype=np.intp)
+        found = np.minimum(np.searchsorted(self.label, labels), len(self) - 1)
+        return np.where(self.label[found] == labels, found, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """The pairs of cells of a frame and of the next whose masks share pixels."""
+
+    source: Indices
+    """(m,) rows in the frame, ascending."""
+    target: Indices
+    """(m,) rows in the next frame, ascending for each source."""
+    volume: NDArray[np.float64]
+    """(m,) what they share, in physical units."""
+
+    @classmethod
+    def none(cls) -> Self:
+        """No masks, or no pixels in common."""
+        return cls(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0))
+
+
+class Source(Protocol):
+    """Where the detections of a movie come from."""
+
+    @property
+    def name(self) -> str:
+        """Of the movie."""
+
+    @property
+    def n_frames(self) -> int:
+        """How many frames there are."""
+
+    @property
+    def ndim(self) -> int:
+        """2 or 3."""
+
+    @property
+    def has(self) -> frozenset[str]:
+        """The groups of measurements that are there: of `GROUPS`, and "overlap"."""
+
+    def detections(self, t: int) -> Detections:
+        """The cells of frame `t`."""
+
+    def overlap(self, t: int) -> Overlap:
+        """What the masks of frames `t` and `t + 1` share."""
+
+
+class DetectionTable:
+    """Detections that come as a table, without pixels: only what it has columns for can be used."""
+
+    def __init__(
+        self,
+        frame: Any,
+        label: Any,
+        position: Any,
+        columns: Mapping[str, Any] | None = None,
+        *,
+        n_frames: int | None = None,
+        name: str = "table",
+    ) -> None:
+        """Take arrays: frame (n,) from 0, label (n,) positive and unique in its frame, position (n, 2 or 3).
+
+        `columns` may hold any of the columns in `GROUPS`, (n,) or (n, k) each. Where "border_distance" is not among
+        them, the border is the box around all positions of the table. `n_frames` is for empty frames at the end.
+        """
+        frame, label = _integers("frame", frame), _integers("label", label)
+        self._position = _numbers("position", position, len(frame))
+        if self._position.ndim != 2 or self._position.shape[1] not in (2, 3):
+            raise InputError(f"position has shape {self._position.shape}; (n, 2) or (n, 3) is right")
+        if len(label) != len(frame):
+            raise InputError(f"frame has {len(frame)} rows and label {len(label)}; each detection needs both")
+        if len(frame) and (frame.min() < 0 or label.min() <= NONE):
+            raise InputError("frames count from 0 and labels from 1; there are smaller ones in the table")
+        known = {column for group in GROUPS.values() for column in group}
+        if unknown := set(columns or {}) - known:
+            raise InputError(f"unknown columns {sorted(unknown)}; tracking uses {sorted(known)}")
+        measured = {key: _numbers(key, column, len(frame)) for key, column in (columns or {}).items()}
+        order = np.lexsort((label, frame))
+        frame, self._label, self._position = frame[order], label[order], self._position[order]
+        _refuse_duplicates(frame, self._label)
+        self._columns = {key: column[order] for key, column in measured.items()}
+        if "border_distance" not in self._columns:
+            self._columns["border_distance"] = _distance_to_box(self._position)
+        self.name = name
+        self.ndim = int(self._position.shape[1])
+        self.n_frames = max(n_frames or 0, int(frame[-1]) + 1 if len(frame) else 0)
+        self.has: frozenset[str] = groups_of(self._columns.keys())
+        self._begin = np.searchsorted(frame, np.arange(self.n_frames + 1))
+
+    def detections(self, t: int) -> Detections:
+        """The cells of frame `t`."""
+        if not 0 <= t < self.n_frames:
+            raise InputError(f"{self.name} has no frame {t}; its frames are 0 to {self.n_frames - 1}")
+        rows = slice(self._begin[t], self._begin[t + 1])
+        columns = {key: column[rows] for key, column in self._columns.items()}
+        return Detections(t, self._label[rows], self._position[rows], columns)
+
+    def overlap(self, t: int) -> Overlap:  # noqa: ARG002
+        """A table knows of no pixels."""
+        return Overlap.none()
+
+
+def groups_of(columns: Set[str]) -> frozenset[str]:
+    """The groups all of whose columns are there."""
+    return frozenset(group for group, needed in GROUPS.items() if set(needed) <= columns)
+
+
+def _integers(name: str, values: Any) -> Labels:
+    """(n,) whole numbers, also if they came as floats."""
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf") or not np.all(array == np.floor(array)):
+        raise InputError(f"{name} must be one column of whole numbers; it is {array.dtype} of shape {array.shape}")
+    return array.astype(np.int64)
+
+
+def _numbers(name: str, values: Any, n: int) -> NDArray[np.float64]:
+    """(n, …) finite numbers."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim == 0 or len(array) != n:
+        raise InputError(f"{name} has shape {array.shape}; the table has {n} rows")
+    if not np.isfinite(array).all():
+        bad = np.flatnonzero(~np.isfinite(array.reshape(n, -1)).all(axis=1))[0]
+        raise InputError(f"{name} is not a finite number in row {bad} (counted from 0)")
+    return array
+
+
+def _refuse_duplicates(frame: Labels, label: Labels) -> None:
+    """A label stands for one cell of a frame; both columns are sorted."""
+    same = np.flatnonzero((frame[1:] == frame[:-1]) & (label[1:] == label[:-1]))
+    if len(same):
+        raise InputError(
+            f"label {label[same[0]]} is twice in frame {frame[same[0]]}; each cell needs a label of its own"
+        )
+
+
+def _distance_to_box(position: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,) how far each position is from the box around all of them."""
+    if not len(position):
+        return np.zeros(0)
+    inside = np.minimum(position - position.min(axis=0), position.max(axis=0) - position)
+    return np.asarray(inside.min(axis=1))
