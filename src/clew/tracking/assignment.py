@@ -41,7 +41,12 @@ class Assignment:
         For the chosen events unless other `rows` of the candidates are asked for.
         """
         asked = self.chosen if rows is None else np.asarray(rows, dtype=np.intp)
-        return margins(takes_part(self.candidates), self.candidates.n_detections, self.chosen, self.reduced, asked)
+        return margins(takes_part(self.candidates), n_detections(self.candidates), self.chosen, self.reduced, asked)
+
+
+def n_detections(candidates: Candidates) -> int:
+    """The rows of the programme: the detections of both frames."""
+    return candidates.n_sources + candidates.n_targets
 
 
 def takes_part(candidates: Candidates) -> Indices:
@@ -54,7 +59,7 @@ def incidence(candidates: Candidates) -> Any:
     """(n_sources + n_targets, n) CSR with a 1 where a detection takes part in a candidate."""
     rows = takes_part(candidates)
     candidate, place = np.nonzero(rows >= 0)
-    shape = (candidates.n_detections, len(rows))
+    shape = (n_detections(candidates), len(rows))
     return sp.csr_array((np.ones(len(candidate)), (rows[candidate, place], candidate)), shape=shape)
 
 
@@ -91,13 +96,12 @@ def undominated(candidates: Candidates, scores: Array) -> Mask:
     event, sources, targets = candidates.event, candidates.sources, candidates.targets
     vanish = _by_detection(candidates.n_sources, sources[:, 0], scores, event == Event.DISAPPEAR)
     emerge = _by_detection(candidates.n_targets, targets[:, 0], scores, event == Event.APPEAR)
-    moves = event == Event.MOVE
-    key = sources[:, 0] * np.int64(candidates.n_targets) + targets[:, 0]
-    order = np.argsort(key[moves])
-    known, move_scores = key[moves][order], scores[moves][order]
+    moves = candidates.of_event(Event.MOVE)
+    n = np.int64(candidates.n_targets)
+    known, move_scores = sources[moves, 0] * n + targets[moves, 0], scores[moves]  # sorted, as all candidates are
 
     def move(source: Indices, target: Indices) -> Array:
-        asked = source * np.int64(candidates.n_targets) + target
+        asked = source * n + target
         if not len(known):
             return np.full(len(asked), -np.inf)
         at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
@@ -131,7 +135,9 @@ def _possible(candidates: Candidates, pinned: dict[int, bool]) -> Mask:
     if not pinned:
         return possible
     happened = np.array([row for row, yes in pinned.items() if yes], dtype=np.intp)
-    taken = np.zeros(candidates.n_detections + 1, dtype=bool)  # the last place is for −1, which stands for no detection
+    taken = np.zeros(
+        n_detections(candidates) + 1, dtype=bool
+    )  # the last place is for −1, which stands for no detection
     rows = takes_part(candidates)
     taken[rows[happened]] = True
     taken[-1] = False
