@@ -52,7 +52,7 @@ def test_what_no_lineage_can_have_is_refused_with_its_row(row, change, message):
 
 
 def test_the_rows_of_the_file_are_named():
-    with pytest.raises(InputError, match="^a.txt, row 30: .* row 10 already"):
+    with pytest.raises(InputError, match=r"^a\.txt, row 30: .* row 10 already"):
         check_tracks(Tracks.of([[1, 0, 0, 0], [2, 0, 0, 0], [1, 1, 1, 0]]), "a.txt", rows=[10, 20, 30])
 
 

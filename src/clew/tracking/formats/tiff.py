@@ -1,0 +1,223 @@
+"""Movies in TIFF: a folder with a file for each frame, or one file with a stack of pages. Read one frame at a time."""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tifffile
+from numpy.typing import NDArray
+
+from clew.errors import InputError
+from clew.persist import write_bytes
+
+MAX_FRAME_BYTES = 4 * 2**30
+"""The largest frame that is read: a damaged header can ask for any amount of memory."""
+SUFFIXES = (".tif", ".tiff")
+
+logging.getLogger("tifffile").addHandler(logging.NullHandler())  # what it would complain of becomes an InputError
+
+
+@dataclass(frozen=True)
+class TiffFolder:
+    """A file for each frame, (y, x) or (z, y, x)."""
+
+    paths: tuple[Path, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    first: int
+    """The number in the first file's name."""
+    spacing: tuple[float, ...] | None
+    """What the first file says of the size of a pixel, if anything."""
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        with _opened(self.paths[t], is_ome=False) as tiff:
+            frame: NDArray[Any] = tiff.series[0].asarray()
+            return _expect(frame, self, self.paths[t])
+
+
+@dataclass(frozen=True)
+class TiffStack:
+    """All frames in one file, (t, y, x) or (t, z, y, x)."""
+
+    path: Path
+    length: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    spacing: tuple[float, ...] | None
+    _open: dict[str, Any] = field(default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False)
+    # the file stays open, for finding a page takes as many steps as there are pages before it
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        with _told(self.path), self._open["lock"]:
+            tiff = self._open.get("tiff")
+            if tiff is None:
+                tiff = self._open["tiff"] = tifffile.TiffFile(self.path, _multifile=False)
+            frame = _page_range(tiff, range(len(self))[t], self)
+        return _expect(frame, self, self.path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TiffStack, (self.path, self.length, self.shape, self.dtype, self.spacing)
+
+
+def list_frames(folder: Path, what: str = "") -> tuple[tuple[Path, ...], int]:
+    """The TIFFs of a folder in the order of the last number in their names, and the first number.
+
+    The numbers must go up one by one. `what` is a regular expression that the names must match, for folders in which
+    other images lie too.
+    """
+    paths = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
+    paths = [path for path in paths if re.match(what, path.name)]
+    if not paths:
+        raise InputError(f"{folder} has no frames: it has no file {what or '*'}.tif; a movie has a TIFF for each frame")
+    numbered = []
+    for path in paths:
+        digits = re.findall(r"\d+", path.stem)
+        if not digits:
+            raise InputError(f"{path} has no number in its name; frames are named by their number, as in t000.tif")
+        numbered.append((int(digits[-1]), path))
+    numbered.sort()
+    for (before, earlier), (number, path) in pairwise(numbered):
+        if number == before:
+            raise InputError(f"{earlier} and {path.name} have the same number; each frame has a number of its own")
+        if number != before + 1:
+            raise InputError(
+                f"{folder}: frame {before + 1} is missing, {path.name} follows on {earlier.name}; frames are numbered "
+                "one by one"
+            )
+    return tuple(path for _, path in numbered), numbered[0][0]
+
+
+def open_folder(folder: Path, what: str = "") -> TiffFolder:
+    """The frames in a folder; only headers are read, of all files, so that all are of one shape and dtype."""
+    paths, first = list_frames(folder, what)
+    with _opened(paths[0], is_ome=False) as tiff:
+        shape, dtype = _header(tiff, paths[0])
+        spacing = _spacing(tiff, len(shape))
+    if len(shape) not in (2, 3):
+        raise InputError(f"{paths[0]} has the shape {shape}; a frame is (y, x) or (z, y, x)")
+    for path in paths[1:]:
+        with _opened(path, is_ome=False) as tiff:
+            if _header(tiff, path) != (shape, dtype):
+                raise InputError(
+                    f"{path} has shape {tiff.series[0].shape} and dtype {tiff.series[0].dtype}, where {paths[0].name} "
+                    f"has {shape} and {dtype}; all frames of a movie are alike"
+                )
+    return TiffFolder(paths, shape, dtype, first, spacing)
+
+
+def open_stack(path: Path) -> TiffStack:
+    """The frames of one file: its first axis is time, whatever the file calls it."""
+    with _opened(path, _multifile=False) as tiff:
+        series = tiff.series[0]
+        shape, dtype = _header(tiff, path, movie=True)
+        if not 2 <= len(shape) <= 4 or set(series.axes) & set("CS"):
+            raise InputError(
+                f"{path} has the axes {series.axes} with the shape {shape}; a movie is (t, y, x) or (t, z, y, x), of "
+                "one channel"
+            )
+        if len(shape) == 2:
+            shape = (1, *shape)
+        if series.dataoffset is None and len(series.pages) % shape[0]:
+            raise InputError(f"{path} keeps {shape[0]} frames in {len(series.pages)} pages; frames have whole pages")
+        return TiffStack(path, shape[0], shape[1:], dtype, _spacing(tiff, len(shape) - 1))
+
+
+def write_frame(path: Path, frame: NDArray[Any]) -> None:
+    """One frame as a zlib-compressed TIFF, a page for each plane; written all or not at all."""
+    buffer = io.BytesIO()
+    tifffile.imwrite(buffer, frame, compression="zlib", photometric="minisblack", metadata=None)
+    write_bytes(path, buffer.getvalue())
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Whatever goes wrong in reading is told with the file's name."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # damaged bytes make tifffile and its codecs raise nearly anything
+        raise InputError(
+            f"{path} cannot be read as TIFF ({type(error).__name__}: {error}); it is damaged, cut short or no TIFF"
+        ) from error
+
+
+@contextmanager
+def _opened(path: Path, **options: Any) -> Iterator[Any]:
+    with _told(path), tifffile.TiffFile(path, **options) as tiff:
+        yield tiff
+
+
+def _header(tiff: Any, path: Path, movie: bool = False) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of what the file holds, after a check that it can hold it and memory can too."""
+    if len(tiff.series) != 1:
+        shapes = ", ".join(str(series.shape) for series in tiff.series[:4])
+        raise InputError(
+            f"{path} has images of different shapes or dtypes ({shapes} …); all pages of a movie are alike"
+        )
+    series = tiff.series[0]
+    shape, dtype = tuple(int(length) for length in series.shape), series.dtype
+    if dtype is None or not shape or min(shape) < 1:
+        raise InputError(f"{path} declares an image of shape {shape} and dtype {dtype}, which is none")
+    size = math.prod(shape[1:] if movie and len(shape) > 2 else shape) * dtype.itemsize
+    if size > MAX_FRAME_BYTES:
+        raise InputError(f"{path} declares a frame of {size:,} bytes; clew reads frames of up to {MAX_FRAME_BYTES:,}")
+    needed = [end for page in (series.pages[0], series.pages[-1]) if page is not None for end in [_end_of_data(page)]]
+    if series.dataoffset is not None:
+        needed.append(series.dataoffset + math.prod(shape) * dtype.itemsize)
+    if max(needed, default=0) > tiff.filehandle.size:
+        raise InputError(
+            f"{path} is cut short: it has {tiff.filehandle.size:,} bytes, and its header speaks of {max(needed):,}"
+        )
+    return shape, dtype.newbyteorder("=")
+
+
+def _end_of_data(page: Any) -> int:
+    """Where the last byte of a page's pixels is in the file."""
+    return max((offset + count for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True)), default=0)
+
+
+def _page_range(tiff: Any, t: int, stack: TiffStack) -> NDArray[Any]:
+    """Frame t out of a file that is open."""
+    series = tiff.series[0]
+    if series.dataoffset is not None:  # uncompressed in one piece, perhaps without a page for each frame
+        count, dtype = math.prod(stack.shape), series.dtype.newbyteorder(tiff.byteorder)
+        tiff.filehandle.seek(series.dataoffset + t * count * dtype.itemsize)
+        return np.asarray(tiff.filehandle.read_array(dtype, count)).reshape(stack.shape)
+    each = len(series.pages) // len(stack)
+    return np.asarray(tiff.asarray(series=0, key=slice(t * each, (t + 1) * each))).reshape(stack.shape)
+
+
+def _expect(frame: NDArray[Any], movie: TiffFolder | TiffStack, path: Path) -> NDArray[Any]:
+    """The frame, if the file is still what it was when the movie was opened."""
+    if frame.shape != movie.shape or frame.dtype.newbyteorder("=") != movie.dtype:
+        raise InputError(f"{path} has changed since the movie was opened: {frame.dtype} {frame.shape} now")
+    return frame.astype(movie.dtype, copy=False)
+
+
+def _spacing(tiff: Any, ndim: int) -> tuple[float, ...] | None:
+    """The physical size of a pixel along (z,) y, x from OME metadata, if all are given and positive."""
+    description = tiff.pages[0].description or ""
+    sizes = dict(re.findall(r'\bPhysicalSize([XYZ])="([-+.0-9eE]+)"', description))
+    try:
+        spacing = tuple(float(sizes[axis]) for axis in "ZYX"[-ndim:])
+    except (KeyError, ValueError):
+        return None
+    return spacing if all(0 < size < math.inf for size in spacing) else None

@@ -1,0 +1,273 @@
+"""A movie: label images, perhaps the raw images they came from, and the size of a pixel. Frames are read lazily."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InputError
+from clew.tracking.formats import tiff, zarr
+
+MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
+"""Where masks lie beside the images of a Cell Tracking Challenge sequence, best first; `{}_SEG` is clew's own."""
+TABLES = (".csv", ".tsv", ".parquet")
+
+
+class Frames(Protocol):
+    """Images of one shape and dtype that are read when they are asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one frame."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of one frame."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, t: int, /) -> NDArray[Any]: ...
+
+
+@dataclass(frozen=True)
+class ArrayFrames:
+    """Frames that someone else holds: an array (t, …), a list of images, a Zarr or Dask array."""
+
+    data: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, data: Any, what: str) -> Self:
+        """Check that the frames are alike; `what` names them in messages."""
+        if not len(data):
+            raise InputError(f"{what} has no frames; a movie has at least one")
+        if hasattr(data, "shape") and hasattr(data, "dtype"):
+            return cls(data, tuple(data.shape[1:]), np.dtype(data.dtype))
+        kinds = [(np.shape(frame), np.asarray(frame).dtype) for frame in data]
+        for t, kind in enumerate(kinds):
+            if kind != kinds[0]:
+                raise InputError(
+                    f"frame {t} of {what} has shape and dtype {kind}, frame 0 has {kinds[0]}; all are alike"
+                )
+        return cls(data, *kinds[0])
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        return np.asarray(self.data[range(len(self))[t]])
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Some of the frames of a movie."""
+
+    frames: Frames
+    which: range
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one frame."""
+        return self.frames.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of one frame."""
+        return self.frames.dtype
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        return self.frames[self.which[t]]
+
+
+@dataclass(frozen=True)
+class Movie:
+    """A segmented movie. It keeps no frame in memory, and only paths when it is pickled."""
+
+    name: str
+    labels: Frames
+    """Integers: 0 is background, every other value a cell of that frame."""
+    images: Frames | None
+    """Raw intensities of the same shape, if there are any."""
+    spacing: tuple[float, ...]
+    """The size of a pixel along (z,) y, x."""
+    source: str = ""
+    """In words, which files were chosen."""
+    folder: Path | None = None
+    """The folder that holds the movie."""
+
+    def __post_init__(self) -> None:
+        if not len(self.labels):
+            raise InputError(f"{self.name} has no frames; a movie has at least one")
+        if self.labels.dtype.kind not in "iu":
+            raise InputError(
+                f"the labels of {self.name} have dtype {self.labels.dtype}; integers are right, a number for each cell "
+                "and 0 for the background"
+            )
+        if self.ndim not in (2, 3):
+            raise InputError(f"the frames of {self.name} have the shape {self.shape}; (y, x) and (z, y, x) are right")
+        if self.images is not None and (len(self.images), self.images.shape) != (self.n_frames, self.shape):
+            raise InputError(
+                f"{self.name} has {self.n_frames} label images of shape {self.shape}, but {len(self.images)} raw "
+                f"images of shape {self.images.shape}; there is one for each, of the same shape"
+            )
+        if len(self.spacing) != self.ndim or not all(0 < size < math.inf for size in self.spacing):
+            raise InputError(
+                f"spacing is {self.spacing}; a movie in {self.ndim} dimensions has {self.ndim} positive numbers, for "
+                f"{', '.join('zyx'[-self.ndim :])}"
+            )
+
+    @classmethod
+    def from_arrays(
+        cls, labels: Any, images: Any = None, spacing: Sequence[float] | None = None, name: str = "array"
+    ) -> Self:
+        """A movie of anything that is indexed by frame: arrays (t, …), lists of images, Zarr arrays."""
+        masks = ArrayFrames.of(labels, "labels")
+        raw = None if images is None else ArrayFrames.of(images, "images")
+        size = tuple(map(float, spacing)) if spacing is not None else (1.0,) * len(masks.shape)
+        return cls(name, masks, raw, size, "arrays in memory")
+
+    @property
+    def n_frames(self) -> int:
+        """How many frames there are."""
+        return len(self.labels)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one frame, (z,) y, x."""
+        return self.labels.shape
+
+    @property
+    def ndim(self) -> int:
+        """2 or 3: time does not count."""
+        return len(self.shape)
+
+    def label(self, t: int) -> NDArray[Any]:
+        """The label image of frame t."""
+        frame = self.labels[t]
+        if frame.dtype.kind == "i" and frame.min(initial=0) < 0:
+            raise InputError(f"frame {t} of {self.name} has the label {frame.min()}; labels are not negative")
+        if frame.dtype == np.uint64:  # NumPy computes with it and other integers in floats
+            if frame.max(initial=0) > np.iinfo(np.int64).max:
+                raise InputError(f"frame {t} of {self.name} has the label {frame.max()}; labels are less than 2**63")
+            return frame.astype(np.int64)
+        return frame
+
+    def image(self, t: int) -> NDArray[Any] | None:
+        """The raw image of frame t, if there are any."""
+        return None if self.images is None else self.images[t]
+
+    def __len__(self) -> int:
+        return self.n_frames
+
+    def __getitem__(self, frames: slice) -> Movie:
+        """Some of the frames, counted from 0 again."""
+        which = range(self.n_frames)[frames]
+        images = None if self.images is None else Excerpt(self.images, which)
+        return Movie(self.name, Excerpt(self.labels, which), images, self.spacing, self.source, self.folder)
+
+
+def open_frames(path: str | Path) -> Frames:
+    """Images from a path: a folder of TIFFs, a TIFF stack, a Zarr array or OME-Zarr group."""
+    where = Path(path)
+    if not where.exists():
+        raise InputError(f"{where} does not exist; a folder of TIFFs, a TIFF stack or a Zarr array is looked for")
+    if where.is_dir():
+        return zarr.open_zarr(where) if zarr.is_zarr(where) else tiff.open_folder(where)
+    if where.suffix.lower() in TABLES:
+        raise InputError(f"{where} is a table; images are looked for here, and a table of detections is opened as such")
+    if where.suffix.lower() not in tiff.SUFFIXES:
+        raise InputError(f"{where} is of an unknown kind; a folder of TIFFs, a .tif stack or a Zarr array is right")
+    return tiff.open_stack(where)
+
+
+def open_movie(
+    path: str | Path | None = None,
+    *,
+    labels: str | Path | None = None,
+    images: str | Path | None = None,
+    spacing: Sequence[float] | None = None,
+) -> Movie:
+    """A movie from disk: the folder of a Cell Tracking Challenge sequence, or `labels` (and `images`) from anywhere.
+
+    For a sequence …/01 of images, the masks are looked for beside it, in the order of `MASKS`; a folder that lacks a
+    frame is passed over. Frames count from 0, whatever number the first file has. Without `spacing`, a pixel is as
+    large as OME metadata say, or 1.
+    """
+    if (path is None) == (labels is None):
+        raise InputError(
+            "a movie is opened by the path of a sequence folder, or by labels (and images): one of the two"
+        )
+    if path is not None:
+        if images is not None:
+            raise InputError(
+                "images is for a movie that is opened by its labels; a sequence folder has its images in it"
+            )
+        folder = Path(path).absolute()
+        raw: Frames | None
+        raw, masks, source = _sequence(folder)
+        name = f"{folder.parent.name}-{folder.name}"
+    else:
+        assert labels is not None
+        folder = Path(labels).absolute()
+        masks, raw = open_frames(labels), None if images is None else open_frames(images)
+        source = f"labels from {labels}" + (f", images from {images}" if images is not None else ", no images")
+        name = folder.stem
+    if spacing is not None:
+        size: tuple[float, ...] = tuple(map(float, spacing))
+    else:
+        known = [found for frames in (raw, masks) if (found := getattr(frames, "spacing", None)) is not None]
+        size = known[0] if known else (1.0,) * len(masks.shape)
+    return Movie(name, masks, raw, size, source, folder.parent)
+
+
+def _sequence(folder: Path) -> tuple[Frames, Frames, str]:
+    """Images, masks and the choice of masks in words."""
+    candidates = [folder.parent / pattern.format(folder.name) for pattern in MASKS]
+    looked_for = ", ".join(pattern.format(folder.name) for pattern in MASKS)
+    if not folder.is_dir():
+        hint = next((f"; {mask} exists: give it as labels" for mask in candidates if mask.is_dir()), "")
+        raise InputError(
+            f"{folder} is not a folder; a sequence folder has the images t000.tif, t001.tif … in it, and beside it "
+            f"masks in one of {looked_for}{hint}"
+        )
+    if zarr.is_zarr(folder):
+        raise InputError(f"{folder} is a Zarr store, not a sequence folder; give it as labels (or as images)")
+    images = tiff.open_folder(folder)
+    passed_over: list[str] = []
+    for mask in candidates:
+        if not mask.is_dir():
+            continue
+        if (reason := _incomplete(mask, images)) is None:
+            masks = tiff.open_folder(mask)
+            note = f" ({'; '.join(passed_over)})" if passed_over else ""
+            return images, masks, f"images from {folder}, masks from {mask.relative_to(folder.parent)}{note}"
+        passed_over.append(f"{mask.relative_to(folder.parent)} passed over: {reason}")
+    told = f": {'; '.join(passed_over)}" if passed_over else ""
+    raise InputError(
+        f"no masks beside {folder}{told}; looked for {looked_for}. If the files in it are masks themselves, give the "
+        "folder as labels; if there are none, detect cells first"
+    )
+
+
+def _incomplete(folder: Path, images: tiff.TiffFolder) -> str | None:
+    """Why a folder of masks has not one frame for each image, or None if it has."""
+    numbers = {
+        int(found[-1])
+        for entry in folder.iterdir()
+        if entry.suffix.lower() in tiff.SUFFIXES and (found := re.findall(r"\d+", entry.stem))
+    }
+    lacking = set(range(images.first, images.first + len(images))) - numbers
+    if not lacking:
+        return None
+    return f"it lacks {len(lacking)} of {len(images)} frames" if numbers else "it has no frames"
