@@ -1,4 +1,4 @@
-"""Assignment with conservation: every detection has one fate and one history (section 5 of the paper, Eqs. 16 to 18)."""
+"""Assignment with conservation: every detection has one fate and one history (section 5 of the paper)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Assignment:
     chosen: Indices
     """(m,) rows of the candidates, ascending."""
     reduced: Array
-    """(n,) score minus the LP's prices of the detections that the candidate takes part in: at most 0 (but for candidates
+    """(n,) score minus the LP's prices of the detections that the candidate takes part in: at most 0 (but for those
     that the LP holds at 1), and what choosing the candidate would cost at least."""
 
     @property
@@ -89,8 +89,8 @@ def assign(candidates: Candidates, scores: Array, pinned: dict[int, bool] | None
 def undominated(candidates: Candidates, scores: Array) -> Mask:
     """(n,) which candidates could be part of a best choice.
 
-    A move that scores no more than its source's disappearing and its target's appearing is never needed; nor a division,
-    split or merge that scores no more than the best of its own moves with what is left over appearing or disappearing.
+    A move that scores no more than its source's disappearing and its target's appearing is never needed; nor is a
+    division, split or merge that scores no more than one of its own moves with what is left appearing or disappearing.
     Since prices of the rest price these out as well, the LP of the rest has the same optimum and the same duals.
     """
     event, sources, targets = candidates.event, candidates.sources, candidates.targets

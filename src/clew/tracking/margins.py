@@ -18,8 +18,8 @@ DEEPEST = 12
 def margins(rows: Indices, n_detections: int, chosen: Indices, reduced: Array, asked: Indices) -> Array:
     """(m,) the score lost when each asked column is forbidden (if it is chosen) or forced (if not).
 
-    Two consistent choices y and y' of columns with reduced scores r differ in score by Σ r (y − y'), since each detection
-    is counted once in both: the prices cancel. So what an alternative costs is the sum over the few columns that leave
+    Two consistent choices y and y' of columns with reduced scores r differ in score by Σ r (y − y'), since each
+    detection is counted once in both: the prices cancel. So an alternative costs a sum over the few columns that leave
     and that come. The search removes the column in question, covers one uncovered detection after the other, cheapest
     column first, removes what is in its way, and is cut off where it costs more than the best alternative so far.
     `rows` is (n, 4): the detections of each column, −1 filled in.
@@ -29,13 +29,13 @@ def margins(rows: Indices, n_detections: int, chosen: Indices, reduced: Array, a
     order = np.lexsort((-reduced[column], of_row))  # by detection, and there the cheapest first
     starts = np.searchsorted(of_row[order], np.arange(n_detections + 1))
     cover = np.full(n_detections, -1, dtype=np.intp)
-    for place in range(rows.shape[1]):
-        there = rows[chosen, place] >= 0
-        cover[rows[chosen[there], place]] = chosen[there]
+    for side in rows[chosen].T:
+        cover[side[side >= 0]] = chosen[side >= 0]
     # where the LP was fractional, a chosen column's reduced score may be negative: removing it then earns something
     slack = float(np.maximum(-reduced[chosen], 0.0).sum() + np.maximum(reduced, 0.0).sum())
     slack -= float(np.maximum(reduced[chosen], 0.0).sum())
-    return _search_all(rows, column[order], starts, cover, reduced, np.asarray(asked, dtype=np.intp), slack)
+    found: Array = _search_all(rows, column[order], starts, cover, reduced, np.asarray(asked, dtype=np.intp), slack)
+    return found
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -51,7 +51,7 @@ def _search_all(
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _search(
     rows: Any, columns: Any, starts: Any, cover: Any, reduced: Any, asked: int, slack: float
-) -> float:  # pragma: no cover  # compiled
+) -> Any:  # pragma: no cover  # compiled
     width = rows.shape[1]
     added = np.full(DEEPEST + 1, -1, dtype=np.intp)  # the column that each level brought in
     removed = np.full((DEEPEST + 1, width), -1, dtype=np.intp)  # and those that it pushed out
@@ -155,7 +155,7 @@ def _free(rows: Any, cover: Any, column: int, level: int, added: Any) -> bool:  
 def _bring_in(
     rows: Any, cover: Any, reduced: Any, column: int, level: int, added: Any, removed: Any, n_removed: Any,
     uncovered: Any, n_uncovered: Any,
-) -> float:  # fmt: skip  # pragma: no cover  # compiled
+) -> Any:  # fmt: skip  # pragma: no cover  # compiled
     """Cover the column's detections by it, push out what covered them; what that costs."""
     cost = -reduced[column]
     added[level] = column
