@@ -36,6 +36,11 @@ def save(estimator: StructuredEstimator, path: str | Path) -> None:
 
     One of `clew.models` is stored whole; of a model of your own only the name, so `load` must be given the model.
     """
+    persist.write(path, KIND, *pack(estimator))
+
+
+def pack(estimator: StructuredEstimator) -> tuple[dict[str, Any], Arrays]:
+    """A fitted estimator as JSON content and arrays."""
     check_is_fitted(estimator, "coef_")
     name = type(estimator).__name__
     if ESTIMATORS.get(name) is not type(estimator):
@@ -48,7 +53,7 @@ def save(estimator: StructuredEstimator, path: str | Path) -> None:
         "model": _pack_model(estimator.model_, arrays),
         "result": _pack_result(estimator.result_, arrays),
     }
-    persist.write(path, KIND, meta, arrays)
+    return meta, arrays
 
 
 def load(path: str | Path, model: Any = None) -> Any:
@@ -57,13 +62,18 @@ def load(path: str | Path, model: Any = None) -> Any:
     Predictions, scores, `result_` and its plot are as before; a later `fit(warm_start=result_)` starts at its weights.
     """
     document = persist.read(path, KIND)
-    with _reading(path):
-        estimator_class = ESTIMATORS[document.meta["estimator"]]
-        params = _decode_all(document.meta["params"], document.arrays)
-        stored, result = document.meta["model"], _unpack_result(document)
-        domain, coef = _decode_all(stored["domain"], document.arrays), document.arrays["coef"]
+    return unpack(path, document.meta, document.arrays, model)
+
+
+def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = None) -> Any:
+    """The inverse of `pack`; `path` is for messages."""
+    with reading(path):
+        estimator_class = ESTIMATORS[meta["estimator"]]
+        params = _decode_all(meta["params"], arrays)
+        stored, result = meta["model"], _unpack_result(meta, arrays)
+        domain, coef = _decode_all(stored["domain"], arrays), arrays["coef"]
     if model is None:
-        model = _own_model(path, stored, document.arrays)
+        model = _own_model(path, stored, arrays)
     else:
         _check_given(path, stored, model)
     estimator = estimator_class(model, **params)
@@ -78,14 +88,17 @@ def load(path: str | Path, model: Any = None) -> Any:
 def describe(path: str | Path) -> dict[str, str]:
     """What a file holds, in words; needs no model."""
     document = persist.read(path, KIND)
-    meta = document.meta
-    with _reading(path):
-        params = _decode_all(meta["params"], document.arrays)
-        result = _unpack_result(document)
+    about = describe_packed(path, document.meta, document.arrays)
+    return about | {"written by": f"clew {document.clew_version}"}
+
+
+def describe_packed(path: str | Path, meta: dict[str, Any], arrays: Arrays) -> dict[str, str]:
+    """A packed estimator in words."""
+    with reading(path):
+        params = _decode_all(meta["params"], arrays)
+        result = _unpack_result(meta, arrays)
         own = meta["model"]["params"] is not None
-        model = (
-            repr(_own_model(path, meta["model"], document.arrays)) if own else f"{meta['model']['class']} (your own)"
-        )
+        model = repr(_own_model(path, meta["model"], arrays)) if own else f"{meta['model']['class']} (your own)"
         about = {"estimator": meta["estimator"], "model": " ".join(model.split()), "weights": f"{len(result.w)}"}
         if isinstance(result, Result):
             about |= {
@@ -96,7 +109,7 @@ def describe(path: str | Path) -> dict[str, str]:
                 "algorithm": str(params["algorithm"]),
                 "examples": str(result.n_examples),
             }
-    return about | {"certificate": str(result), "written by": f"clew {document.clew_version}"}
+    return about | {"certificate": str(result)}
 
 
 def _is_number(lam: Any) -> bool:
@@ -104,7 +117,7 @@ def _is_number(lam: Any) -> bool:
 
 
 @contextmanager
-def _reading(path: str | Path) -> Iterator[None]:
+def reading(path: str | Path) -> Iterator[None]:
     """Content that this clew cannot make sense of is the file's fault, not the caller's."""
     try:
         yield
@@ -141,7 +154,7 @@ def _own_model(path: str | Path, stored: dict[str, Any], arrays: Arrays) -> Any:
     known = _own_models()
     if stored["class"] not in known:
         raise StoreError(f"{path}: its model {stored['class']!r} is none of this clew's: {', '.join(sorted(known))}")
-    with _reading(path):
+    with reading(path):
         return known[stored["class"]](**_decode_all(stored["params"], arrays))
 
 
@@ -178,14 +191,14 @@ def _pack_result(result: Result | PerceptronResult, arrays: Arrays) -> Any:
     return _encode(result, "result_", arrays)
 
 
-def _unpack_result(document: persist.Document) -> Any:
+def _unpack_result(meta: dict[str, Any], arrays: Arrays) -> Any:
     """The result, with its history if it had one."""
-    result = _decode(document.meta["result"], document.arrays)
+    result = _decode(meta["result"], arrays)
     if isinstance(result, PerceptronResult):
         return result
     if not isinstance(result, Result):
         raise ValueError("result is not one of a fit")
-    rows = document.arrays["history"].tolist()
+    rows = arrays["history"].tolist()
     return replace(
         result, history=tuple(Record(int(iteration), n, int(bounds), *rest) for iteration, n, bounds, *rest in rows)
     )
