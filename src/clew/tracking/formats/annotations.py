@@ -1,0 +1,35 @@
+"""Annotations from any file that can hold them, told apart by its name and content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clew.errors import InputError
+from clew.tracking.events import Annotations
+from clew.tracking.formats import ctc
+from clew.tracking.formats.annotation_csv import read_annotations
+from clew.tracking.formats.geff import is_geff, read_geff
+from clew.tracking.truth import Labelled, Progress, truth_annotations
+
+TABLES = (".csv", ".tsv", ".txt")
+CTC_FILES = (ctc.TRUTH, ctc.RESULT)
+
+
+def read_any_annotations(path: str | Path, movie: Labelled, progress: Progress | None = None) -> Annotations:
+    """The annotations of a movie in a table, a GEFF, or the folder of a CTC lineage, in the movie's own labels.
+
+    A lineage's cells are matched to the movie's by their masks; a table and a GEFF name the movie's own labels. Whether
+    those exist is for `check_annotations` to say.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: there are no annotations of this name")
+    if is_geff(path):
+        return Annotations.of(read_geff(path).events)
+    if path.is_dir() or path.name in CTC_FILES:
+        return truth_annotations(ctc.open_truth(path), movie, progress)
+    if path.suffix.lower() in TABLES:
+        return read_annotations(path)
+    raise InputError(
+        f"{path}: annotations are a table ({', '.join(TABLES)}), a GEFF, or a folder with {' or '.join(CTC_FILES)}"
+    )

@@ -1,0 +1,183 @@
+"""Tables as text: read as spreadsheets and scripts write them, written in one plain way.
+
+A byte-order mark, any line ends, commas, semicolons or tabs, further columns, another order, capital letters, blank
+lines and lines that begin with # make no difference.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from clew.errors import InputError
+from clew.persist import write_bytes
+from clew.tracking.faults import Faults, quoted
+
+DELIMITERS = ",;\t"
+COMMENT = "#"
+EXCEL_HINT = re.compile(r"sep=.$", re.IGNORECASE)
+"""The line by which spreadsheets tell each other the delimiter."""
+ENCODINGS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+Aliases = Mapping[str, Sequence[str]]
+"""Names of columns, and what else they may be called."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of a file by name; numbers are made of them on demand, and what is none becomes a fault of its row."""
+
+    where: str
+    row: NDArray[np.intp]
+    """(n,) the line of each row in the file, from 1 on."""
+    columns: Mapping[str, Sequence[Any] | NDArray[Any]]
+    """(n,) each, text or numbers."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def integers(self, name: str, faults: Faults, least: int) -> NDArray[np.int64]:
+        """(n,) a column of integers, none under `least`."""
+        values = [as_integer(cell) for cell in self.columns[name]]
+        self.blame(faults, [value is None for value in values], name, "an integer")
+        numbers = np.array([least if value is None else value for value in values], dtype=np.int64)
+        self.blame(faults, numbers < least, name, f"{least} or more")
+        return numbers
+
+    def numbers(self, name: str, faults: Faults, *, infinite: bool = False) -> NDArray[np.float64]:
+        """(n,) a column of numbers, finite unless told otherwise."""
+        numbers = np.array([_as_number(cell) for cell in self.columns[name]], dtype=np.float64)
+        self.blame(faults, np.isnan(numbers), name, "a number")
+        if not infinite:
+            self.blame(faults, np.isinf(numbers), name, "finite")
+        return numbers
+
+    def blame(self, faults: Faults, bad: ArrayLike, name: str, right: str) -> None:
+        """A fault for each row whose cell is bad (n,), with what would be right."""
+        at, cells = np.flatnonzero(bad), self.columns[name]
+        faults.add(self.row[at], lambda i: f"{name} is {quoted(cells[at[i]])}; it must be {right}")
+
+
+def as_integer(cell: Any) -> int | None:
+    """The integer that a cell holds, also as 12.0, or None where it holds none that fits 64 bits."""
+    try:
+        number = int(cell) if isinstance(cell, str | int) and "_" not in str(cell) else None
+    except ValueError:
+        number = None
+    if number is None:
+        whole = _as_number(cell)
+        number = int(whole) if whole.is_integer() else None
+    return number if number is not None and abs(number) < 2**63 else None
+
+
+def _as_number(cell: Any) -> float:
+    """The number that a cell holds, NaN where it holds none."""
+    try:
+        return float("nan") if isinstance(cell, str) and "_" in cell else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
+
+
+def read_delimited(path: str | Path, aliases: Aliases, required: Iterable[str]) -> Table:
+    """The table of a text file; columns are called by the keys of `aliases`, others by their own names."""
+    lines = _lines(path)
+    filled = [line for line in lines if line.strip()]
+    if not filled:
+        raise InputError(f"{path}: the file is empty; its first line must name the columns {', '.join(required)}")
+    delimiter = _delimiter(filled[0])
+    records = _records(path, lines, delimiter)
+    header = [plain_name(cell) for cell in next(records)[1]]
+    names = known_columns(str(path), header, aliases, required)
+    rows, cells = [], []
+    for row, record in records:
+        if any(record[len(header) :]):
+            raise InputError(
+                f"{path}: row {row}: there are {len(record)} values for {len(header)} columns, the first too many is "
+                f"{quoted(record[len(header)])}; several ids in one cell are separated by a space"
+            )
+        rows.append(row)
+        cells.append(record[: len(header)] + [""] * (len(header) - len(record)))
+    columns: list[Sequence[str]] = list(zip(*cells, strict=True)) if cells else [() for _ in header]
+    return Table(str(path), np.array(rows, dtype=np.intp), {name: columns[at] for name, at in names.items()})
+
+
+def known_columns(where: str, header: Sequence[str], aliases: Aliases, required: Iterable[str]) -> dict[str, int]:
+    """Where each column stands: by its own name, or by the first of its aliases that is there."""
+    positions: dict[str, int] = {}
+    for at, name in enumerate(header):
+        if positions.setdefault(name, at) != at and name and any(name in (key, *also) for key, also in aliases.items()):
+            raise InputError(f"{where}: there are two columns {quoted(name)}; leave the one that is meant")
+    found = dict(positions)
+    for name, also in aliases.items():
+        at_hand = next((other for other in (name, *also) if other in positions), None)
+        if at_hand is not None:
+            found[name] = positions[at_hand]
+        elif name in required:
+            given = ", ".join(quoted(other) for other in header[:10])
+            raise InputError(f"{where}: there is no column {' or '.join([name, *also])}; the columns are {given}")
+    return found
+
+
+def plain_name(name: str) -> str:
+    """A column's name without capitals, spaces and hyphens."""
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def write_delimited(path: str | Path, header: Sequence[str], columns: Sequence[Iterable[Any]]) -> None:
+    """Write columns of numbers and plain words as CSV, all or nothing."""
+    lines = [",".join(header), *map(",".join, zip(*(map(str, column) for column in columns), strict=True))]
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
+
+
+def _lines(path: str | Path) -> list[str]:
+    """The lines of a file; those without content for a table are empty, so that line numbers stay."""
+    try:
+        if not Path(path).is_file():  # a pipe or a device would block or never end
+            raise InputError(f"{path}: is a folder, not a table" if Path(path).is_dir() else f"{path}: no such file")
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    encoding = next((name for mark, name in ENCODINGS.items() if data.startswith(mark)), "utf-8")
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:  # what a spreadsheet of the nineties writes; the columns that count are ASCII
+        text = data.decode("latin-1")
+    lines = io.StringIO(text, newline=None).readlines()
+    empty = [line.lstrip(" \"'").startswith(COMMENT) or EXCEL_HINT.match(line.strip()) for line in lines]
+    return ["\n" if skip else line for line, skip in zip(lines, empty, strict=True)]
+
+
+def _delimiter(header: str) -> str:
+    """The one that occurs most in the header, outside of quotes."""
+    bare = re.sub(r'"[^"]*"', "", header)
+    return max(DELIMITERS, key=bare.count)
+
+
+def _records(path: str | Path, lines: list[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of each row that has any content."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        row = reader.line_num + 1
+        try:
+            record = next(reader, None)
+        except csv.Error as error:
+            raise InputError(f"{path}: row {row}: is no row of a table ({error}); check its quotes") from error
+        if record is None:
+            return
+        record = [cell.strip() for cell in record]
+        if any(record):
+            yield row, record

@@ -1,0 +1,99 @@
+"""Events as a table: one a row, with its frame, its kind, the labels before and after, and how sure it is.
+
+`12,divide,5,17 18,3.25`: from frame 12 to 13, cell 5 becomes 17 and 18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.learning.task import Array
+from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
+from clew.tracking.faults import Faults
+from clew.tracking.formats.delimited import Aliases, Table, as_integer, read_delimited, write_delimited
+from clew.tracking.lineage import Lineage
+
+COLUMNS = ("frame", "event", "sources", "targets")
+ALIASES: Aliases = {
+    "frame": ("t", "time", "frame_id"),
+    "event": ("kind", "type", "event_type"),
+    "sources": ("source", "source_ids", "source_id", "from"),
+    "targets": ("target", "target_ids", "target_id", "to"),
+}
+CONFIDENCE = "confidence"
+BY_NAME = {str(event): event for event in Event}
+SEPARATORS = str.maketrans(dict.fromkeys(";+/,[]()", " "))
+"""Whatever people put between several ids, or around them."""
+SIDES = ("sources", "targets")
+NO_CELL = ("", "-", "none", "nan")
+
+
+def write_events(path: str | Path, lineage: Lineage) -> None:
+    """Write what happened in a lineage, in the order of frames; a confidence without bound is `inf`."""
+    order = np.argsort(lineage.events.frame, kind="stable")
+    columns = event_columns(lineage.events[order])
+    write_delimited(path, [*COLUMNS, CONFIDENCE], [*columns, lineage.confidence[order].tolist()])
+
+
+def read_events(path: str | Path) -> tuple[EventTable, Array]:
+    """The events of a table and their confidence (n,), NaN where the table has none."""
+    table = read_delimited(path, ALIASES, COLUMNS)
+    faults = Faults(table.where)
+    events = parse_events(table, faults)
+    known = CONFIDENCE in table
+    confidence = table.numbers(CONFIDENCE, faults, infinite=True) if known else np.full(len(events), np.nan)
+    faults.refuse()
+    return events, confidence
+
+
+def event_columns(events: EventTable) -> list[Sequence[Any]]:
+    """The four columns that describe events."""
+    names = [str(event) for event in Event]
+    return [
+        events.frame.tolist(), [names[event] for event in events.event.tolist()],
+        _joined(events.sources), _joined(events.targets),
+    ]  # fmt: skip
+
+
+def _joined(labels: Labels) -> list[str]:
+    """Labels of each row as one cell."""
+    return [f"{a} {b}" if b else str(a) if a else "" for a, b in labels.tolist()]
+
+
+def parse_events(table: Table, faults: Faults) -> EventTable:
+    """The events of a table with the four columns."""
+    frame = table.integers("frame", faults, least=0)
+    kinds = [BY_NAME.get(str(cell).lower()) for cell in table.columns["event"]]
+    unknown = np.array([kind is None for kind in kinds], dtype=bool)
+    table.blame(faults, unknown, "event", f"one of {', '.join(BY_NAME)}")
+    event = np.array([Event.MOVE if kind is None else kind for kind in kinds], dtype=np.int8)
+    sources, targets = (_parse_side(table, side, event, unknown, faults) for side in SIDES)
+    return EventTable(frame, event, sources, targets)
+
+
+def _parse_side(table: Table, side: str, event: NDArray[np.int8], unknown: NDArray[np.bool_], faults: Faults) -> Labels:
+    """(n, 2) the labels in a column of ids, as many as the events need."""
+    ids = [_parse_ids(str(cell)) for cell in table.columns[side]]
+    bad = np.array([labels is None for labels in ids], dtype=bool)
+    table.blame(faults, bad, side, "positive integers, each once, separated by a space")
+    count = np.array([len(labels or ()) for labels in ids], dtype=np.int64)
+    due = np.array([ARITY[kind][SIDES.index(side)] for kind in Event])[event]
+    wrong = np.flatnonzero((count != due) & ~bad & ~unknown)
+    faults.add(
+        table.row[wrong],
+        lambda i: f"{Event(event[wrong[i]])} has {due[wrong[i]]} {side}, but the row names {count[wrong[i]]}",
+    )
+    return np.array([((labels or ()) + (NONE, NONE))[:2] for labels in ids], dtype=np.int64).reshape(-1, 2)
+
+
+def _parse_ids(cell: str) -> tuple[int, ...] | None:
+    """The labels in a cell, ascending, or None where it holds anything else."""
+    if cell.lower() in NO_CELL:
+        return ()
+    labels = [as_integer(word) or NONE for word in cell.translate(SEPARATORS).split()]
+    return tuple(sorted(labels)) if min(labels, default=1) > NONE and len(set(labels)) == len(labels) else None

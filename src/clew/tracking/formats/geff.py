@@ -1,0 +1,217 @@
+"""Lineages in GEFF, the exchange format of tracking graphs, by the `geff` library.
+
+Nodes are detections: t (frame), z, y, x (physical), seg_id (the label), track_id (as in all of clew's formats),
+tracklet_id and lineage_id (as GEFF defines them). Edges lead forward in time and carry event ("move", "divide",
+"split", "merge") and confidence, which can be infinite. What has no edge is told by the nodes: appear_confidence and
+disappear_confidence are missing where a detection did not appear or disappear.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import geff
+import geff.core_io
+import geff.validate.data
+import geff_spec  # type: ignore[import-untyped]
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InputError, StoreError
+from clew.learning.task import Array, Mask
+from clew.tracking.events import Event, EventTable, Labels
+from clew.tracking.formats.segments import components, segments
+from clew.tracking.formats.tracks_csv import AXES
+from clew.tracking.lineage import Lineage
+from clew.tracking.links import events_of_links
+from clew.tracking.movie import Movie
+
+LABEL_NAMES = ("seg_id", "label", "segmentation_id", "mask_id")
+TIME_NAMES = ("t", "frame", "time")
+EVENT, CONFIDENCE = "event", "confidence"
+NODE_CONFIDENCE = {Event.APPEAR: "appear_confidence", Event.DISAPPEAR: "disappear_confidence"}
+
+
+@dataclass(frozen=True)
+class GeffGraph:
+    """What a GEFF says of a movie."""
+
+    n_frames: int
+    frame: NDArray[np.int64]
+    """(n,) of each node; nodes are sorted by frame, then label."""
+    label: Labels
+    """(n,)"""
+    position: Array
+    """(n, ndim) as in the file."""
+    events: EventTable
+    """(m,)"""
+    confidence: Array
+    """(m,) NaN where the file has none."""
+
+
+def is_geff(path: str | Path) -> bool:
+    """Whether a folder is a GEFF. Reads JSON alone: to open a folder as Zarr may write into it."""
+    for name, within in ((".zattrs", ()), ("zarr.json", ("attributes",))):
+        try:
+            content = json.loads((Path(path) / name).read_bytes())
+            for key in within:
+                content = content[key]
+            if "geff" in content:
+                return True
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return False
+
+
+def write_geff(path: str | Path, lineage: Lineage, movie: Movie | None = None) -> None:
+    """Write a lineage, all or nothing; a GEFF that is there already is replaced, nothing else is."""
+    path = Path(path)
+    if path.exists() and not is_geff(path):
+        raise StoreError(f"{path}: is there already and is no GEFF; choose another name or take it away")
+    stem = f".{path.name}.{secrets.token_hex(4)}"
+    staged, replaced = path.with_name(f"{stem}.tmp"), path.with_name(f"{stem}.old")
+    try:
+        _write(staged, lineage, movie)
+        if path.exists():
+            path.rename(replaced)
+        staged.rename(path)
+    except BaseException as error:
+        if replaced.exists() and not path.exists():
+            replaced.rename(path)
+        if isinstance(error, OSError):
+            raise StoreError(f"{path}: cannot be written ({error.strerror or error}); the old one is intact") from error
+        raise
+    finally:
+        for folder in (staged, replaced):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(path: Path, lineage: Lineage, movie: Movie | None) -> None:
+    source, target, row = lineage.edges
+    axes = AXES[-lineage.position.shape[1] :]
+    names = np.array([str(event) for event in Event])
+    nodes = {
+        "t": _property(lineage.frame),
+        **{axis: _property(column) for axis, column in zip(axes, lineage.position.T, strict=True)},
+        "seg_id": _property(lineage.label),
+        "track_id": _property(lineage.track),
+        "tracklet_id": _property(segments(lineage)),
+        "lineage_id": _property(components(len(lineage.frame), source, target) + 1),
+        **{name: _property(*_node_confidence(lineage, event)) for event, name in NODE_CONFIDENCE.items()},
+    }
+    edges = {EVENT: _property(names[lineage.events.event[row]]), CONFIDENCE: _property(lineage.confidence[row])}
+    geff.core_io.write_arrays(
+        path,
+        np.arange(len(lineage.frame), dtype=np.uint64),
+        nodes,
+        np.column_stack([source, target]).astype(np.uint64),
+        edges,
+        _metadata(lineage, axes, movie),
+    )
+
+
+def _property(values: NDArray[Any], missing: Mask | None = None) -> dict[str, Any]:
+    return {"values": np.ascontiguousarray(values), "missing": missing}
+
+
+def _node_confidence(lineage: Lineage, event: Event) -> tuple[Array, Mask]:
+    """(n,) the confidence of an event that has one cell only, at that cell's node, and where there was none."""
+    nodes = lineage.targets if event == Event.APPEAR else lineage.sources
+    rows = np.flatnonzero(lineage.events.event == event)
+    values, missing = np.zeros(len(lineage.frame)), np.ones(len(lineage.frame), dtype=bool)
+    values[nodes[rows, 0]], missing[nodes[rows, 0]] = lineage.confidence[rows], False
+    return values, missing
+
+
+def _metadata(lineage: Lineage, axes: Iterable[str], movie: Movie | None) -> geff.GeffMetadata:
+    """What is to be known of the graph as a whole; the library adds the properties."""
+    space = [geff_spec.Axis(name=axis, type="space") for axis in axes]
+    extra: dict[str, Any] = {"n_frames": lineage.n_frames, "events": [str(event) for event in Event]}
+    if movie is not None:
+        extra |= {"movie": movie.name, "spacing": list(movie.spacing)}
+    return geff.GeffMetadata(
+        directed=True,
+        axes=[geff_spec.Axis(name="t", type="time", unit="frame"), *space],
+        node_props_metadata={},
+        edge_props_metadata={},
+        track_node_props={"tracklet": "tracklet_id", "lineage": "lineage_id"},
+        extra={"clew": extra},
+    )
+
+
+def read_geff(path: str | Path) -> GeffGraph:
+    """The nodes of a GEFF and the events that follow from its edges; see `events_of_links`.
+
+    Nodes need a time in frames and a property label or seg_id; without further words, the graph is the lineage of
+    its first to its last frame, and two edges out of a node are a division.
+    """
+    if not is_geff(path):
+        raise InputError(f"{path}: is no GEFF: a folder whose Zarr attributes have the key geff")
+    try:
+        graph = geff.core_io.read_to_memory(Path(path), data_validation=geff.validate.data.ValidationConfig(graph=True))
+    except Exception as error:  # damaged chunks and metadata make zarr and pydantic raise nearly anything
+        raise InputError(f"{path}: is damaged or no valid GEFF ({type(error).__name__}: {error})") from error
+    return _parse(str(path), graph)
+
+
+def _parse(where: str, graph: Any) -> GeffGraph:
+    meta, nodes, edges = graph["metadata"], graph["node_props"], graph["edge_props"]
+    axes = meta.axes or []
+    times = [axis.name for axis in axes if axis.type == "time"]
+    frame = _integers(where, nodes, [*times, *TIME_NAMES], "a time in frames", least=0)
+    label = _integers(where, nodes, LABEL_NAMES, "the label of each cell", least=1)
+    space = [axis.name for axis in axes if axis.type == "space"] or [axis for axis in AXES if axis in nodes]
+    position = np.column_stack([nodes[axis]["values"] for axis in space] or [np.zeros((len(frame), 0))])
+    order = np.lexsort((label, frame))
+    frame, label, position = frame[order], label[order], position[order].astype(np.float64)
+    _refuse_duplicates(where, frame, label)
+
+    ids = graph["node_ids"][order]
+    by_id = np.argsort(ids)
+    source, target = by_id[np.searchsorted(ids, graph["edge_ids"], sorter=by_id)].reshape(-1, 2).T
+    if not meta.directed:
+        backward = frame[source] > frame[target]
+        source, target = np.where(backward, target, source), np.where(backward, source, target)
+    clew = meta.extra.get("clew", {})
+    first, last = (0, int(clew["n_frames"]) - 1) if "n_frames" in clew else (frame.min(initial=0), frame.max(initial=0))
+    names = np.asarray(edges[EVENT]["values"]).astype(str) if EVENT in edges else np.full(len(source), "")
+    events, link, node = events_of_links(
+        frame, label, source, target, split=names == str(Event.SPLIT), frames=(first, last), where=where
+    )
+    confidence = np.full(len(events), np.nan)
+    if CONFIDENCE in edges:
+        confidence[link >= 0] = edges[CONFIDENCE]["values"][link[link >= 0]]
+    for event, name in NODE_CONFIDENCE.items():
+        if name in nodes:
+            mine = events.event == event
+            confidence[mine] = nodes[name]["values"][order][node[mine]]
+    return GeffGraph(last + 1, frame, label, position, events, confidence)
+
+
+def _integers(where: str, nodes: Any, names: Iterable[str], what: str, least: int) -> NDArray[np.int64]:
+    """(n,) the first of some node properties that is there, as integers."""
+    name = next((name for name in names if name in nodes), None)
+    if name is None:
+        raise InputError(f"{where}: the nodes have no property {' or '.join(dict.fromkeys(names))}, {what}")
+    values, missing = nodes[name]["values"], nodes[name]["missing"]
+    numeric = values.ndim == 1 and values.dtype.kind in "iuf"
+    if (
+        not numeric
+        or (missing is not None and missing.any())
+        or np.any((values != np.floor(values)) | (values < least))
+    ):
+        raise InputError(f"{where}: the node property {name} must be {what}: an integer from {least} on at each node")
+    return np.asarray(values.astype(np.int64))
+
+
+def _refuse_duplicates(where: str, frame: NDArray[np.int64], label: Labels) -> None:
+    """A label stands for one node of a frame; both columns are sorted."""
+    same = np.flatnonzero((np.diff(frame) == 0) & (np.diff(label) == 0))
+    if len(same):
+        raise InputError(f"{where}: two nodes have label {label[same[0]]} in frame {frame[same[0]]}")

@@ -1,0 +1,84 @@
+"""From links between cells to events: a graph of tracks says who leads to whom, and what happened follows from it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InputError
+from clew.learning.task import Indices
+from clew.tracking.events import NONE, Event, EventTable, Labels
+
+
+def events_of_links(
+    frame: NDArray[np.int64],
+    label: Labels,
+    source: Indices,
+    target: Indices,
+    *,
+    split: NDArray[np.bool_],
+    frames: tuple[int, int],
+    where: str,
+) -> tuple[EventTable, Indices, Indices]:
+    """The events of nodes (n,) with links (k,) between them, and for each the link or node that tells of it.
+
+    One link is a move, two out of one node are a division (a split where either link is marked so in `split` (k,)),
+    two into one node a merge. A node without a link to it appears, one without a link from it disappears, unless it
+    lies in the first or last of the `frames`. A link over more than one frame is no event, and its ends neither
+    appear nor disappear. Returned beside the events: (m,) their links, −1 for none, and (m,) their nodes, likewise.
+    """
+    nodes = _Nodes(frame, label, where)
+    gap = frame[target] - frame[source]
+    nodes.refuse(source[gap <= 0], "has a link to a cell that is not later; links lead forward in time")
+    histories, fates = np.bincount(target, minlength=len(frame)), np.bincount(source, minlength=len(frame))
+    nodes.refuse(np.flatnonzero(fates > 2), "has links to more than two cells; it can have two successors at most")
+    nodes.refuse(np.flatnonzero(histories > 2), "has links from more than two cells; two can merge at most")
+    out, into = fates[source], histories[target]
+    nodes.refuse(source[(out == 2) & (into == 2)], "divides into a cell that is also the outcome of a merge")
+
+    near = gap == 1
+    single = np.flatnonzero(near & (out == 1) & (into == 1))
+    fork = _pairs(np.flatnonzero(out == 2), source, gap)
+    join = _pairs(np.flatnonzero(into == 2), target, gap)
+    fresh = np.flatnonzero((histories == 0) & (frame > frames[0]))
+    gone = np.flatnonzero((fates == 0) & (frame < frames[1]))
+
+    none, no_link = np.full(len(frame), NONE), np.full(len(frame), -1)
+    one = np.column_stack([label, none])  # (n, 2) a node's label alone
+    kind = np.where(split[fork].any(axis=1), Event.SPLIT, Event.DIVIDE).astype(np.int8)
+    parts = [
+        (frame[source[single]], np.full(len(single), Event.MOVE), one[source[single]], one[target[single]], single),
+        (frame[source[fork[:, 0]]], kind, one[source[fork[:, 0]]], np.sort(label[target[fork]], axis=1), fork[:, 0]),
+        (
+            frame[source[join[:, 0]]], np.full(len(join), Event.MERGE),
+            np.sort(label[source[join]], axis=1), one[target[join[:, 0]]], join[:, 0],
+        ),
+        (frame[fresh] - 1, np.full(len(fresh), Event.APPEAR), 0 * one[fresh], one[fresh], no_link[fresh]),
+        (frame[gone], np.full(len(gone), Event.DISAPPEAR), one[gone], 0 * one[gone], no_link[gone]),
+    ]  # fmt: skip
+    t, event, sources, targets, link = (np.concatenate(column) for column in zip(*parts, strict=True))
+    node = np.concatenate([np.full(len(t) - len(fresh) - len(gone), -1), fresh, gone])
+    order = np.argsort(t, kind="stable")
+    table = EventTable(t[order], event[order].astype(np.int8), sources[order], targets[order])
+    return table, link[order], node[order]
+
+
+class _Nodes:
+    """Names of nodes, for messages."""
+
+    def __init__(self, frame: NDArray[np.int64], label: Labels, where: str) -> None:
+        self.frame, self.label, self.where = frame, label, where
+
+    def refuse(self, nodes: Indices, what: str) -> None:
+        """Raise if there are any of these nodes."""
+        if len(nodes):
+            more = f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else ""
+            at = nodes[0]
+            raise InputError(f"{self.where}: label {self.label[at]} in frame {self.frame[at]} {what}{more}")
+
+
+def _pairs(links: Indices, end: Indices, gap: NDArray[np.int64]) -> Indices:
+    """(p, 2) the links that share an end, in twos; those of which one is over a gap are no event."""
+    pairs: Indices = links[np.argsort(end[links], kind="stable")].reshape(-1, 2)
+    near: Indices = pairs[(gap[pairs] == 1).all(axis=1)]
+    return near
