@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,11 +261,7 @@ def _sequence(folder: Path) -> tuple[Frames, Frames, str]:
 
 def _incomplete(folder: Path, images: tiff.TiffFolder) -> str | None:
     """Why a folder of masks has not one frame for each image, or None if it has."""
-    numbers = {
-        int(found[-1])
-        for entry in folder.iterdir()
-        if entry.suffix.lower() in tiff.SUFFIXES and (found := re.findall(r"\d+", entry.stem))
-    }
+    numbers = {tiff.frame_number(path) for path in tiff.frame_files(folder)}
     lacking = set(range(images.first, images.first + len(images))) - numbers
     if not lacking:
         return None

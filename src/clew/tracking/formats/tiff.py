@@ -76,22 +76,27 @@ class TiffStack:
         return TiffStack, (self.path, self.length, self.shape, self.dtype, self.spacing)
 
 
-def list_frames(folder: Path, what: str = "") -> tuple[tuple[Path, ...], int]:
-    """The TIFFs of a folder in the order of the last number in their names, and the first number.
+def frame_files(folder: Path, what: str = "") -> list[Path]:
+    """The TIFFs of a folder, in no order; `what` is a regular expression that their names must begin with."""
+    files = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
+    return [path for path in files if re.match(what, path.name)]
 
-    The numbers must go up one by one. `what` is a regular expression that the names must match, for folders in which
-    other images lie too.
-    """
-    paths = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
-    paths = [path for path in paths if re.match(what, path.name)]
-    if not paths:
-        raise InputError(f"{folder} has no frames: it has no file {what or '*'}.tif; a movie has a TIFF for each frame")
+
+def frame_number(path: Path) -> int | None:
+    """The last number in a file's name, if there is one."""
+    digits = re.findall(r"[0-9]+", path.stem)
+    return int(digits[-1]) if digits else None
+
+
+def list_frames(folder: Path, what: str = "") -> tuple[tuple[Path, ...], int]:
+    """The TIFFs of a folder in the order of their numbers, which must go up one by one, and the first number."""
     numbered = []
-    for path in paths:
-        digits = re.findall(r"\d+", path.stem)
-        if not digits:
+    for path in frame_files(folder, what):
+        if (number := frame_number(path)) is None:
             raise InputError(f"{path} has no number in its name; frames are named by their number, as in t000.tif")
-        numbered.append((int(digits[-1]), path))
+        numbered.append((number, path))
+    if not numbered:
+        raise InputError(f"{folder} has no frames; a movie has a TIFF for each frame, as in t000.tif, t001.tif …")
     numbered.sort()
     for (before, earlier), (number, path) in pairwise(numbered):
         if number == before:
