@@ -1,0 +1,179 @@
+"""Pictures of the cells: light, and to whom each pixel belongs. Each cell is drawn within its own bounding box only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from clew.tracking.simulation.cells import Cells
+from clew.tracking.simulation.settings import Settings
+
+kernel = njit(cache=True, nogil=True)
+
+ROUGHNESS = 0.045
+"""Amplitude of each wave of the outline, as a share of the radius."""
+TABLE = 64
+"""Edge of the periodic texture."""
+SOFT = 3.0
+"""The blurred edge of a nucleus ends so many deviations of the point spread function outside."""
+LOOSEST = 1.08
+"""Segmentations differ from the true outline by at most this factor."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One frame of n cells: a picture without noise, and masks as they would be if nothing were ever cut off."""
+
+    light: NDArray[np.float32]
+    """(z, y, x) signal above the background; one slice in 2D"""
+    owner: NDArray[np.int32]
+    """(z, y, x) row of the cell at whose centre a pixel lies most, plus one; 0 far from all"""
+    depth: NDArray[np.float32]
+    """(z, y, x) 0 at the owner's centre, 1 on its outline"""
+    whole: NDArray[np.int64]
+    """(n,) pixels within a cell's outline and the field of view"""
+    kept: NDArray[np.int64]
+    """(n,) those that it owns; more than half of the whole, or none"""
+
+
+class Camera:
+    """Draws cells as `View`s; the texture and the background are the same in all frames."""
+
+    def __init__(self, settings: Settings, rng: np.random.Generator) -> None:
+        self.settings = settings
+        flat = settings.dims == 2
+        self.shape = (1, *settings.shape) if flat else settings.shape
+        self.spacing = np.array((1.0, *settings.spacing) if flat else settings.spacing)
+        noise = rng.standard_normal((1 if flat else TABLE, TABLE, TABLE))
+        texture = ndimage.gaussian_filter(noise, [0 if flat else 2.2, 2.2, 2.2], mode="wrap")
+        self.texture = (texture / texture.std()).astype(np.float32)
+        self.background = self._uneven(rng)
+
+    def view(self, cells: Cells) -> View:
+        """Draw one frame."""
+        settings, n = self.settings, len(cells)
+        light = np.zeros(self.shape, np.float32)
+        owner = np.empty(self.shape, np.int32)
+        depth = np.empty(self.shape, np.float32)
+        along, across = cells.semi_axes(settings.dims)
+        amplitude = cells.mass / (cells.size * cells.condensation)
+        geometry = (padded(cells.position), padded(cells.axis), along, across, cells.wave)
+        blur = np.array([3.0, 1.0, 1.0]) * settings.blur
+        claim = np.ones(n)
+        for attempt in range(5):
+            owner.fill(0)
+            depth.fill(np.inf)
+            whole = np.zeros(n, np.int64)
+            _draw(
+                *geometry, amplitude, cells.grain, cells.texture, self.texture, 18 / settings.radius, self.spacing, blur, claim,
+                settings.dims == 3, attempt == 0, light, owner, depth, whole,
+            )  # fmt: skip
+            kept = _count(owner, depth, claim)
+            buried = (2 * kept <= whole) & (whole > 0)
+            if not buried.any():
+                break
+            claim[buried] *= 0.75  # a nucleus that lies over another is drawn over it
+        return View(light, owner, depth, whole, np.where(buried, 0, kept))
+
+    def expose(self, light: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.uint16]:
+        """(z, y, x) grey values: background, shot noise and read noise added, rounded."""
+        image = np.empty(self.shape, np.uint16)
+        noise = rng.standard_normal(self.shape, dtype=np.float32)
+        _expose(light, self.background, noise, np.float32(self.settings.noise), image)
+        return image
+
+    def _uneven(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """(z, y, x) the background: brightest somewhere near the middle, and sloping."""
+        field = np.zeros(self.shape, np.float32)
+        for axis, n in enumerate(self.shape):
+            x = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
+            curve = -((x - rng.uniform(-0.4, 0.4)) ** 2) + rng.uniform(-0.4, 0.4) * x
+            field += curve.astype(np.float32).reshape([-1 if a == axis else 1 for a in range(3)])
+        field -= field.mean()
+        return np.float32(self.settings.background) * (1 + np.float32(self.settings.unevenness) * field)
+
+
+def padded(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, 3): vectors of two coordinates get a first one, 0."""
+    return np.ascontiguousarray(np.pad(vectors, ((0, 0), (3 - vectors.shape[1], 0))))
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _draw(
+    position: Any, axis: Any, along: Any, across: Any, wave: Any, amplitude: Any, grain: Any, offset: Any,
+    texture: Any, scale: float, spacing: Any, blur: Any, claim: Any, solid: bool, lit: bool,
+    light: Any, owner: Any, depth: Any, whole: Any,
+) -> None:  # fmt: skip
+    """Add the cells' light, and give each pixel to the cell in which it lies deepest."""
+    first, last = np.empty(3, np.int64), np.empty(3, np.int64)
+    soft = SOFT * blur
+    table = texture.shape[2]
+    for c in range(len(position)):
+        longest = max(along[c], across[c])
+        for k in range(3):
+            reach = longest * LOOSEST * (1 + ROUGHNESS * len(wave[c])) + soft[k]
+            first[k] = max(0, math.ceil((position[c, k] - reach) / spacing[k]))
+            last[k] = min(light.shape[k] - 1, math.floor((position[c, k] + reach) / spacing[k]))
+        if not solid:
+            first[0], last[0] = 0, 0
+        for z in range(first[0], last[0] + 1):
+            dz = z * spacing[0] - position[c, 0] if solid else 0.0
+            for y in range(first[1], last[1] + 1):
+                dy = y * spacing[1] - position[c, 1]
+                for x in range(first[2], last[2] + 1):
+                    dx = x * spacing[2] - position[c, 2]
+                    square = dz * dz + dy * dy + dx * dx
+                    lengthwise = dz * axis[c, 0] + dy * axis[c, 1] + dx * axis[c, 2]
+                    q = math.sqrt(
+                        (lengthwise / along[c]) ** 2 + max(square - lengthwise * lengthwise, 0.0) / across[c] ** 2
+                    )
+                    distance = math.sqrt(square) + 1e-9
+                    edge = distance / (q + 1e-9)  # from the centre to the outline, this way
+                    outline = 1.0
+                    for k in range(wave.shape[1]):
+                        outline += ROUGHNESS * math.sin(
+                            (dz * wave[c, k, 0] + dy * wave[c, k, 1] + dx * wave[c, k, 2]) / distance + wave[c, k, 3]
+                        )
+                    q /= outline
+                    if q <= 1.0:
+                        whole[c] += 1
+                    if q <= LOOSEST and q * claim[c] < depth[z, y, x]:
+                        depth[z, y, x] = q * claim[c]
+                        owner[z, y, x] = c + 1
+                    if lit:
+                        steep = (dz * dz * blur[0] + (dy * dy + dx * dx) * blur[1]) / (square + 1e-9) + 1e-3
+                        inside = (1.0 - q) * edge * outline / steep  # deviations of the blur from the outline inwards
+                        if inside > -SOFT:
+                            i = int((dz * scale + offset[c, 0]) * (1.0 if solid else 0.0)) % texture.shape[0]
+                            j = int(dy * scale + offset[c, 1]) % table
+                            k = int(dx * scale + offset[c, 2]) % table
+                            shade = 1.0 + grain[c] * texture[i, j, k]
+                            light[z, y, x] += amplitude[c] * max(shade, 0.4) / (1.0 + math.exp(-1.7 * inside))
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _count(owner: Any, depth: Any, claim: Any) -> Any:
+    """(n,) pixels of each cell within its outline; takes the claims out of the depths again."""
+    kept = np.zeros(len(claim), np.int64)
+    owners, depths = owner.ravel(), depth.ravel()
+    for p in range(owners.size):
+        if owners[p]:
+            depths[p] /= claim[owners[p] - 1]
+            kept[owners[p] - 1] += depths[p] <= 1.0
+    return kept
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _expose(light: Any, background: Any, noise: Any, factor: Any, image: Any) -> None:
+    """Fill `image` with grey values; shot noise is taken as normal, which it nearly is at these levels."""
+    lights, backgrounds, noises, images = light.ravel(), background.ravel(), noise.ravel(), image.ravel()
+    for p in range(lights.size):
+        level = lights[p] + backgrounds[p]
+        grey = level + factor * noises[p] * math.sqrt(36.0 + 0.2 * level)
+        images[p] = int(min(max(grey + 0.5, 0.0), 65535.0))
