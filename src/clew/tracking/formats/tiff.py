@@ -65,11 +65,12 @@ class TiffStack:
         return self.length
 
     def __getitem__(self, t: int) -> NDArray[Any]:
+        which = range(len(self))[t]
         with _told(self.path), self._open["lock"]:
             tiff = self._open.get("tiff")
             if tiff is None:
                 tiff = self._open["tiff"] = tifffile.TiffFile(self.path, _multifile=False)
-            frame = _page_range(tiff, range(len(self))[t], self)
+            frame = _page_range(tiff, which, self)
         return _expect(frame, self, self.path)
 
     def __reduce__(self) -> tuple[Any, ...]:
