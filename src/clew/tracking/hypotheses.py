@@ -12,11 +12,14 @@ from scipy.spatial import cKDTree
 
 from clew.errors import InputError
 from clew.learning.task import Indices
-from clew.tracking.detections import Detections
-from clew.tracking.events import Event, EventTable
+from clew.tracking.detections import Detections, Source
+from clew.tracking.events import NONE, Event, EventTable
+from clew.tracking.scales import estimate_scales, mutual_displacements, sampled_pairs
 
 NEIGHBOURS = 4
 """How many cells of the other frame each cell is compared with, as in the paper's predecessor."""
+USUAL, FAR_WAYS, FAR_DIAMETERS = 0.95, 3.0, 2.0
+"""The reach: a quantile of how far cells move, its multiple, and a multiple of a cell's diameter."""
 
 Columns = tuple[Indices, ...]
 """(n,) each: the sources' rows, then the targets', as many as the event has."""
@@ -96,6 +99,15 @@ def candidates(
     for event, given in ({} if extra is None else _columns(extra, a, b)).items():
         columns[event] = tuple(np.concatenate(both) for both in zip(columns[event], given, strict=True))
     return Candidates.of(columns, len(a), len(b))
+
+
+def estimate_reach(source: Source) -> float:
+    """How far a cell may get from one frame to the next: three times what nearly all cells do, and two diameters.
+
+    Cells that are each other's nearest tell of movement; daughters, which part quickly, get about two diameters.
+    """
+    ways = np.concatenate([np.zeros(1), *(mutual_displacements(a, b) for a, b in sampled_pairs(source))])
+    return float(max(FAR_WAYS * np.quantile(ways, USUAL), FAR_DIAMETERS * estimate_scales(source).diameter))
 
 
 def find(among: Candidates, events: EventTable, a: Detections, b: Detections) -> Indices:
@@ -183,4 +195,4 @@ def _two(cells: Columns, n: int) -> Indices:
 
 def _labels(frame: Detections, rows: Indices) -> NDArray[np.int64]:
     """The labels of rows of any shape, `NONE` for −1."""
-    return np.append(frame.label, 0)[rows]
+    return np.append(frame.label, NONE)[rows]
