@@ -1,0 +1,1 @@
+"""Annotations: which of them to draw, and what to ask next."""

@@ -1,0 +1,264 @@
+"""What a true lineage says about a movie's own detections.
+
+Truth and detections may have different masks. By the rule of the Cell Tracking Challenge a detection holds a true cell
+if it covers over half of it, so that a cell is held by one detection at most, but a detection may hold several cells.
+Detections of two frames that hold the same cells, or a mother and her daughters, belong together; each such group is
+one event, or none where the truth leaves open which:
+
+- one and one: a move, also where a detection holds several cells in both frames
+- one that holds a mother, and two that hold a daughter each: a division
+- one that holds two cells, and two that hold one each: a split or a merge
+- one alone: it appears or disappears as far as detections go, even if the truth has the cell in the other frame; but
+  not if some detection touches the cell there without holding it
+- anything else, and a mother of whom one daughter only is seen: left open
+
+A detection that holds nothing is in no group. Links of the truth over a gap in time do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from clew.errors import InputError
+from clew.learning.task import Array, Indices, Mask
+from clew.tracking.events import NONE, Annotations, Event, EventTable, Labels
+from clew.tracking.formats.ctc import CtcLineage, check_frame
+from clew.tracking.tracks import Tracks
+
+Progress = Callable[[int, int], None]
+"""Told (frames done, frames in all)."""
+
+
+class Labelled(Protocol):
+    """Whatever has label images: a Movie, or the masks of a result."""
+
+    @property
+    def n_frames(self) -> int:
+        """How many frames."""
+        ...
+
+    def label(self, t: int) -> NDArray[Any]:
+        """The label image of a frame."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnMasks:
+    """The masks of a lineage, as something with detections; each is checked against the tracks as it is read."""
+
+    lineage: CtcLineage
+
+    @property
+    def n_frames(self) -> int:
+        """How many frames."""
+        return len(self.lineage.masks)
+
+    def label(self, t: int) -> NDArray[Any]:
+        """The label image of a frame."""
+        mask = self.lineage.masks[t]
+        check_frame(self.lineage.tracks, t, np.unique(mask), self.lineage.source)
+        return mask
+
+
+class Held(NamedTuple):
+    """The true cells of one frame, (k,) each."""
+
+    cell: Labels
+    """Their labels in the truth, ascending."""
+    holder: Labels
+    """The label of the detection that holds each, or `NONE`."""
+    touched: Mask
+    """Whether any detection covers a part of it."""
+
+
+def match_frame(truth: NDArray[Any], detections: NDArray[Any]) -> Held:
+    """Which detection of a label image holds which true cell of another: the one that covers over half of it."""
+    shared = _overlap(truth, detections)
+    holder = np.full(len(shared.cell), NONE, dtype=np.int64)
+    holder[shared.row[shared.holds]] = shared.label[shared.holds]
+    touched = np.zeros(len(shared.cell), dtype=bool)
+    touched[shared.row] = True
+    return Held(shared.cell, holder, touched)
+
+
+def jaccard(truth: NDArray[Any], detections: NDArray[Any]) -> Array:
+    """(k,) the Jaccard index of each true cell, ascending, with the detection that holds it; 0 where none does."""
+    shared = _overlap(truth, detections)
+    labels, sizes = np.unique(detections, return_counts=True)
+    row, pixels = shared.row[shared.holds], shared.pixels[shared.holds]
+    union = shared.size[row] + sizes[np.searchsorted(labels, shared.label[shared.holds])] - pixels
+    index = np.zeros(len(shared.cell))
+    index[row] = pixels / union
+    return index
+
+
+class _Shared(NamedTuple):
+    """What true cells and detections have in common."""
+
+    cell: Labels
+    """(k,) ascending."""
+    size: Array
+    """(k,) pixels of each cell."""
+    row: Indices
+    """(m,) of the cell, for each pair of cell and detection that overlap."""
+    label: Labels
+    """(m,) of the detection."""
+    pixels: Array
+    """(m,) that they share."""
+    holds: Mask
+    """(m,) whether the detection covers over half of the cell."""
+
+
+def _overlap(truth: NDArray[Any], detections: NDArray[Any]) -> _Shared:
+    if truth.shape != detections.shape:
+        raise InputError(f"the truth's mask has shape {truth.shape}, the detections' mask {detections.shape}")
+    inside = truth != NONE
+    cells, labels = truth[inside], detections[inside]
+    # pixels in a row mostly belong together, so that runs of them are counted and few are sorted
+    change = np.flatnonzero((cells[1:] != cells[:-1]) | (labels[1:] != labels[:-1])) + 1
+    starts = np.concatenate([[0], change]) if len(cells) else change
+    length = np.diff(starts, append=len(cells)).astype(np.float64)
+    cell, row = np.unique(cells[starts].astype(np.int64), return_inverse=True)
+    label, column = np.unique(labels[starts].astype(np.int64), return_inverse=True)
+    size = np.bincount(row, weights=length, minlength=len(cell)).astype(np.float64)
+    pair, at = np.unique(row * len(label) + column, return_inverse=True)
+    pixels = np.bincount(at, weights=length, minlength=len(pair)).astype(np.float64)
+    row, column = np.divmod(pair, max(len(label), 1))
+    covered = label[column] != NONE
+    row, column, pixels = row[covered], column[covered], pixels[covered]
+    return _Shared(cell, size, row, label[column], pixels, 2 * pixels > size[row])
+
+
+def match_frames(truth: CtcLineage, movie: Labelled, progress: Progress | None = None) -> list[Held]:
+    """The true cells of every frame with the detections that hold them; one frame is in memory at a time."""
+    n = len(truth.masks)
+    if n != movie.n_frames:
+        raise InputError(f"the truth has {n} frames, the movie {movie.n_frames}; it must be the truth of this movie")
+    matched = []
+    for t in range(n):
+        mask = truth.masks[t]
+        try:
+            held = match_frame(mask, movie.label(t))
+        except InputError as error:
+            raise InputError(f"frame {t}: {error}") from error
+        check_frame(truth.tracks, t, held.cell, truth.source)
+        matched.append(held)
+        if progress is not None:
+            progress(t + 1, n)
+    return matched
+
+
+def truth_annotations(truth: CtcLineage, movie: Labelled, progress: Progress | None = None) -> Annotations:
+    """All events of a movie's detections that a true lineage determines; no two of them contradict each other."""
+    return Annotations.of(events_of_truth(truth.tracks, match_frames(truth, movie, progress)))
+
+
+def events_of_truth(tracks: Tracks, frames: list[Held]) -> EventTable:
+    """The events that matched frames determine."""
+    tracks = tracks[np.argsort(tracks.id)]
+    parent = tracks.parent_row()
+    return EventTable.join(
+        [_pair(t, _links(tracks, parent, t, *pair), *pair) for t, pair in enumerate(pairwise(frames))]
+    )
+
+
+def events_of_tracks(tracks: Tracks, n_frames: int) -> EventTable:
+    """The events that a table of tracks means, where every detection is labelled with its track."""
+    alive = [np.sort(tracks.id[(tracks.begin <= t) & (t <= tracks.end)]) for t in range(n_frames)]
+    return events_of_truth(tracks, [Held(ids, ids, np.ones(len(ids), dtype=bool)) for ids in alive])
+
+
+class _Links(NamedTuple):
+    """Pairs of a true cell and what it became in the next frame, as rows of the two frames."""
+
+    before: Indices
+    after: Indices
+    daughter: Mask
+    """Whether it is one of two daughters."""
+
+
+def _links(tracks: Tracks, parent_row: Indices, t: int, before: Held, after: Held) -> _Links:
+    """Which cell of the later frame comes from which of the earlier one; tracks are sorted by id."""
+    row = np.searchsorted(tracks.id, after.cell)
+    parent = parent_row[row]
+    new = tracks.begin[row] > t
+    direct = new & (parent >= 0) & (tracks.end[parent] == t)
+    ancestor = np.where(new, np.where(direct, tracks.parent[row], NONE), after.cell)
+    at = np.minimum(np.searchsorted(before.cell, ancestor), max(len(before.cell) - 1, 0))
+    linked = np.flatnonzero(before.cell[at] == ancestor) if len(before.cell) else np.empty(0, dtype=np.intp)
+    children = np.bincount(parent_row[parent_row >= 0], minlength=len(tracks))
+    return _Links(at[linked], linked, new[linked] & (children[parent[linked]] > 1))
+
+
+def _pair(t: int, links: _Links, before: Held, after: Held) -> EventTable:
+    """The events from one frame to the next."""
+    earlier, cell_of_earlier = _detections(before)
+    later, cell_of_later = _detections(after)
+    source, target = cell_of_earlier[links.before], cell_of_later[links.after]
+    seen = (source >= 0) & (target >= 0)
+
+    # groups of detections that belong together
+    n = len(earlier) + len(later)
+    ends = (source[seen], target[seen] + len(earlier))
+    count, group = connected_components(coo_array((np.ones(seen.sum()), ends), shape=(n, n)), directed=False)
+    group_before, group_after = group[: len(earlier)], group[len(earlier) :]
+
+    def number(groups: NDArray[Any], cells: Indices) -> NDArray[np.intp]:
+        return np.bincount(groups[cells[cells >= 0]], minlength=count)
+
+    sources, targets = np.bincount(group_before, minlength=count), np.bincount(group_after, minlength=count)
+    cells_before, cells_after = number(group_before, cell_of_earlier), number(group_after, cell_of_later)
+    daughters = number(group_after, target[seen & links.daughter])
+
+    # what the truth leaves open
+    open_ = np.zeros(count, dtype=bool)
+    open_[group_before[source[(source >= 0) & (target < 0) & after.touched[links.after]]]] = True
+    open_[group_after[target[(target >= 0) & (source < 0) & before.touched[links.before]]]] = True
+    born = np.bincount(links.before[seen & links.daughter], minlength=len(before.cell))
+    open_[group_before[cell_of_earlier[born == 1]]] = True
+
+    two_cells = (cells_before == 2) & (cells_after == 2) & (daughters == 0)
+    event = np.select(
+        [
+            open_,
+            (sources == 1) & (targets == 1),
+            (sources == 1) & (targets == 2) & (cells_before == 1) & (cells_after == 2),
+            (sources == 0) & (targets == 1),
+            (sources == 1) & (targets == 0),
+            (sources == 1) & (targets == 2) & two_cells,
+            (sources == 2) & (targets == 1) & two_cells,
+        ],
+        [-1, Event.MOVE, Event.DIVIDE, Event.APPEAR, Event.DISAPPEAR, Event.SPLIT, Event.MERGE],
+        default=-1,
+    )
+    known = np.flatnonzero(event >= 0)
+    return EventTable(
+        np.full(len(known), t, dtype=np.int64), event[known].astype(np.int8),
+        _by_group(group_before, earlier, count)[known], _by_group(group_after, later, count)[known],
+    )  # fmt: skip
+
+
+def _detections(held: Held) -> tuple[Labels, Indices]:
+    """The detections that hold any cell, and for each cell the row of its holder among them, −1 where it has none."""
+    labels, row = np.unique(held.holder, return_inverse=True)
+    free = int(len(labels) > 0 and labels[0] == NONE)
+    return labels[free:], np.where(held.holder == NONE, -1, row - free)
+
+
+def _by_group(group: NDArray[Any], labels: Labels, count: int) -> Labels:
+    """(count, 2) the first two labels of each group, ascending, `NONE` filled up."""
+    order = np.argsort(group, kind="stable")
+    grouped = group[order]
+    place = np.arange(len(grouped)) - np.searchsorted(grouped, grouped)
+    table = np.full((count, 2), NONE, dtype=np.int64)
+    first = place < 2
+    table[grouped[first], place[first]] = labels[order[first]]
+    return table
