@@ -66,7 +66,7 @@ def _check_labels(annotations: Annotations, labels_of: Callable[[int], ArrayLike
     order = np.argsort(frame, kind="stable")
     frames, starts = np.unique(frame[order], return_index=True)
     there = np.zeros(len(row), dtype=bool)
-    for t, group in zip(frames.tolist(), np.split(order, starts[1:]), strict=True):
+    for t, group in zip(frames.tolist(), np.split(order, starts[1:]), strict=False):  # none of none is one group
         there[group] = np.isin(label[group], np.asarray(labels_of(t)))
     at = np.flatnonzero(~there)
     faults.add(

@@ -21,8 +21,10 @@ ANSWERS = {"yes": True, "true": True, "1": True, "y": True, "no": False, "false"
 
 def write_annotations(path: str | Path, annotations: Annotations) -> None:
     """Write annotations in their own order."""
-    happened = np.where(annotations.happened, "yes", "no").tolist()
-    write_delimited(path, [*COLUMNS, HAPPENED], [*event_columns(annotations.events), happened])
+    events, happened = annotations.events, np.where(annotations.happened, "yes", "no")
+    write_delimited(
+        path, [*COLUMNS, HAPPENED], len(events), lambda rows: [*event_columns(events[rows]), happened[rows].tolist()]
+    )
 
 
 def read_annotations(path: str | Path) -> Annotations:

@@ -10,7 +10,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from clew.tracking.faults import Faults, quoted
 
 DELIMITERS = ",;\t"
 COMMENT = "#"
+CHUNK = 10_000
+"""Rows that are put into words at once."""
 EXCEL_HINT = re.compile(r"sep=.$", re.IGNORECASE)
 """The line by which spreadsheets tell each other the delimiter."""
 ENCODINGS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -72,6 +74,8 @@ class Table:
 
 def as_integer(cell: Any) -> int | None:
     """The integer that a cell holds, also as 12.0, or None where it holds none that fits 64 bits."""
+    if isinstance(cell, str) and cell.isdecimal() and len(cell) < 19:  # the usual case, and the fast one
+        return int(cell)
     try:
         number = int(cell) if isinstance(cell, str | int) and "_" not in str(cell) else None
     except ValueError:
@@ -90,43 +94,43 @@ def _as_number(cell: Any) -> float:
         return float("nan")
 
 
-def read_delimited(path: str | Path, aliases: Aliases, required: Iterable[str]) -> Table:
-    """The table of a text file; columns are called by the keys of `aliases`, others by their own names."""
+def read_delimited(path: str | Path, aliases: Aliases, required: Sequence[str]) -> Table:
+    """The columns of a text file that are keys of `aliases` or are called as one of them; others are not kept."""
     lines = _lines(path)
-    filled = [line for line in lines if line.strip()]
-    if not filled:
+    first = next((line for line in lines if line.strip()), None)
+    if first is None:
         raise InputError(f"{path}: the file is empty; its first line must name the columns {', '.join(required)}")
-    delimiter = _delimiter(filled[0])
-    records = _records(path, lines, delimiter)
+    records = _records(path, lines, _delimiter(first))
     header = [plain_name(cell) for cell in next(records)[1]]
-    names = known_columns(str(path), header, aliases, required)
-    rows, cells = [], []
+    places = known_columns(str(path), header, aliases, required)
+    columns: dict[str, list[str]] = {name: [] for name in places}
+    kept = [(place, columns[name].append) for name, place in places.items()]
+    rows = []
     for row, record in records:
-        if any(record[len(header) :]):
+        if len(record) > len(header) and any(record[len(header) :]):
             raise InputError(
                 f"{path}: row {row}: there are {len(record)} values for {len(header)} columns, the first too many is "
                 f"{quoted(record[len(header)])}; several ids in one cell are separated by a space"
             )
         rows.append(row)
-        cells.append(record[: len(header)] + [""] * (len(header) - len(record)))
-    columns: list[Sequence[str]] = list(zip(*cells, strict=True)) if cells else [() for _ in header]
-    return Table(str(path), np.array(rows, dtype=np.intp), {name: columns[at] for name, at in names.items()})
+        for place, keep in kept:
+            keep(record[place] if place < len(record) else "")
+    return Table(str(path), np.array(rows, dtype=np.intp), columns)
 
 
 def known_columns(where: str, header: Sequence[str], aliases: Aliases, required: Iterable[str]) -> dict[str, int]:
     """Where each column stands: by its own name, or by the first of its aliases that is there."""
-    positions: dict[str, int] = {}
-    for at, name in enumerate(header):
-        if positions.setdefault(name, at) != at and name and any(name in (key, *also) for key, also in aliases.items()):
-            raise InputError(f"{where}: there are two columns {quoted(name)}; leave the one that is meant")
-    found = dict(positions)
+    found = {}
     for name, also in aliases.items():
-        at_hand = next((other for other in (name, *also) if other in positions), None)
-        if at_hand is not None:
-            found[name] = positions[at_hand]
-        elif name in required:
+        called = next((other for other in (name, *also) if other in header), None)
+        if called is None and name in required:
             given = ", ".join(quoted(other) for other in header[:10])
             raise InputError(f"{where}: there is no column {' or '.join([name, *also])}; the columns are {given}")
+        if called is None:
+            continue
+        if header.count(called) > 1:
+            raise InputError(f"{where}: there are two columns {quoted(called)}; leave the one that is meant")
+        found[name] = header.index(called)
     return found
 
 
@@ -135,10 +139,20 @@ def plain_name(name: str) -> str:
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
-def write_delimited(path: str | Path, header: Sequence[str], columns: Sequence[Iterable[Any]]) -> None:
-    """Write columns of numbers and plain words as CSV, all or nothing."""
-    lines = [",".join(header), *map(",".join, zip(*(map(str, column) for column in columns), strict=True))]
-    write_bytes(path, ("\n".join(lines) + "\n").encode())
+def write_delimited(
+    path: str | Path, header: Sequence[str], n: int, columns: Callable[[slice], Sequence[Iterable[Any]]]
+) -> None:
+    """Write `n` rows of numbers and plain words as CSV, all or nothing; `columns` gives those of some of the rows."""
+    parts = [",".join(header) + "\n"]
+    for start in range(0, n, CHUNK):  # a row as Python objects takes ten times the memory of its text
+        cells = [map(str, column) for column in columns(slice(start, start + CHUNK))]
+        parts.append("\n".join(map(",".join, zip(*cells, strict=True))) + "\n")
+    write_bytes(path, "".join(parts).encode())
+
+
+def array_columns(columns: Iterable[NDArray[Any]], rows: slice) -> list[list[Any]]:
+    """Some rows of arrays (n,) as Python's numbers."""
+    return [column[rows].tolist() for column in columns]
 
 
 def _lines(path: str | Path) -> list[str]:

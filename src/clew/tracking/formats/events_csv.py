@@ -36,13 +36,18 @@ NO_CELL = ("", "-", "none", "nan")
 def write_events(path: str | Path, lineage: Lineage) -> None:
     """Write what happened in a lineage, in the order of frames; a confidence without bound is `inf`."""
     order = np.argsort(lineage.events.frame, kind="stable")
-    columns = event_columns(lineage.events[order])
-    write_delimited(path, [*COLUMNS, CONFIDENCE], [*columns, lineage.confidence[order].tolist()])
+    events, confidence = lineage.events[order], lineage.confidence[order]
+    write_delimited(
+        path,
+        [*COLUMNS, CONFIDENCE],
+        len(events),
+        lambda rows: [*event_columns(events[rows]), confidence[rows].tolist()],
+    )
 
 
 def read_events(path: str | Path) -> tuple[EventTable, Array]:
     """The events of a table and their confidence (n,), NaN where the table has none."""
-    table = read_delimited(path, ALIASES, COLUMNS)
+    table = read_delimited(path, {**ALIASES, CONFIDENCE: ()}, COLUMNS)
     faults = Faults(table.where)
     events = parse_events(table, faults)
     known = CONFIDENCE in table
@@ -95,5 +100,6 @@ def _parse_ids(cell: str) -> tuple[int, ...] | None:
     """The labels in a cell, ascending, or None where it holds anything else."""
     if cell.lower() in NO_CELL:
         return ()
-    labels = [as_integer(word) or NONE for word in cell.translate(SEPARATORS).split()]
+    words = [cell] if cell.isdecimal() else cell.translate(SEPARATORS).split()
+    labels = [as_integer(word) or NONE for word in words]
     return tuple(sorted(labels)) if min(labels, default=1) > NONE and len(set(labels)) == len(labels) else None

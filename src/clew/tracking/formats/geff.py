@@ -179,7 +179,8 @@ def _parse(where: str, graph: Any) -> GeffGraph:
         backward = frame[source] > frame[target]
         source, target = np.where(backward, target, source), np.where(backward, source, target)
     clew = meta.extra.get("clew", {})
-    first, last = (0, int(clew["n_frames"]) - 1) if "n_frames" in clew else (frame.min(initial=0), frame.max(initial=0))
+    ends = (int(frame[0]), int(frame[-1])) if len(frame) else (0, -1)
+    first, last = (0, int(clew["n_frames"]) - 1) if "n_frames" in clew else ends
     names = np.asarray(edges[EVENT]["values"]).astype(str) if EVENT in edges else np.full(len(source), "")
     events, link, node = events_of_links(
         frame, label, source, target, split=names == str(Event.SPLIT), frames=(first, last), where=where

@@ -7,6 +7,7 @@ and merges are both drawn. Positions are physical: show images and labels with `
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from clew.errors import InputError
 from clew.learning.task import Array
 from clew.persist import write_bytes
 from clew.tracking.faults import Faults
-from clew.tracking.formats.delimited import read_delimited, write_delimited
+from clew.tracking.formats.delimited import array_columns, read_delimited, write_delimited
 from clew.tracking.formats.segments import segment_links, segments
 from clew.tracking.formats.tracks_csv import AXES
 from clew.tracking.lineage import NO_NODE, Lineage
@@ -62,13 +63,13 @@ def write_napari(path: str | Path, lineage: Lineage) -> None:
     columns = [*numbers, *data[:, 2:].T, *properties.values()]
     write_bytes(graph_path(path), json.dumps(graph, separators=(",", ":")).encode())
     header = ["track_id", "t", *AXES[-lineage.position.shape[1] :], *properties]
-    write_delimited(path, header, [column.tolist() for column in columns])
+    write_delimited(path, header, len(data), partial(array_columns, columns))
 
 
 def read_napari(path: str | Path) -> NapariTracks:
     """What `write_napari` wrote, ready for a tracks layer."""
     required = ("track_id", "t", "y", "x")
-    table = read_delimited(path, dict.fromkeys(required, ()), required)
+    table = read_delimited(path, dict.fromkeys((*required, "z", *PROPERTIES), ()), required)
     faults = Faults(table.where)
     names = [name for name in ("track_id", "t", *AXES) if name in table]
     data = np.column_stack([table.numbers(name, faults) for name in names])
@@ -76,6 +77,6 @@ def read_napari(path: str | Path) -> NapariTracks:
     faults.refuse()
     try:
         graph = json.loads(graph_path(path).read_bytes())
-        return data, properties, {int(child): [int(parent) for parent in graph[child]] for child in graph}
-    except (OSError, ValueError, TypeError) as error:
+        return data, properties, {int(child): [int(parent) for parent in parents] for child, parents in graph.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{graph_path(path)}: is no graph of tracks, {{track: [parents]}} ({error})") from error

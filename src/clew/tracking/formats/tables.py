@@ -73,7 +73,7 @@ def _read_parquet(path: str | Path) -> Table:
     except Exception as error:  # a damaged file makes pyarrow raise nearly anything
         raise InputError(f"{path}: cannot be read as Parquet ({type(error).__name__}: {error})") from error
     names = known_columns(str(path), [plain_name(name) for name in content.column_names], ALIASES, REQUIRED)
-    columns = {name: content.column(at).to_pylist() for name, at in names.items() if name in ALIASES}
+    columns = {name: content.column(at).to_pylist() for name, at in names.items()}
     return Table(str(path), np.arange(1, content.num_rows + 1), columns)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from clew.tracking.formats.delimited import write_delimited
+from clew.tracking.formats.delimited import array_columns, write_delimited
 from clew.tracking.lineage import Lineage
 
 AXES = ("z", "y", "x")
@@ -27,4 +28,4 @@ def write_track_table(path: str | Path, lineage: Lineage) -> None:
         **dict(zip(AXES[-ndim:], lineage.position.T, strict=True)),
         "generation": lineage.generations[row],
     }
-    write_delimited(path, list(columns), [column.tolist() for column in columns.values()])
+    write_delimited(path, list(columns), len(row), partial(array_columns, columns.values()))
