@@ -1,9 +1,9 @@
 """Simulated movies of nuclei that move, grow, divide, touch and cross the border, with their full truth.
 
-    movie = simulate(Settings(frames=60, cells=40, dims=2, seed=0))
-    for frame in movie:                  # one at a time, nothing is kept
-        frame.image, frame.detections, frame.truth
-    movie.tracks                         # the tracks of all frames so far
+movie = simulate(Settings(frames=60, cells=40, dims=2, seed=0))
+for frame in movie:                  # one at a time, nothing is kept
+    frame.image, frame.detections, frame.truth
+movie.tracks                         # the tracks of all frames so far
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Simulation:
 
     @property
     def tracks(self) -> Tracks:
-        """The true tracks of the frames that the latest iteration has made; a division is two tracks with one parent."""
+        """The true tracks in the frames that the latest iteration made; a division is two tracks with one parent."""
         return self._book.tracks()
 
     def __iter__(self) -> Iterator[SimulatedFrame]:

@@ -125,8 +125,7 @@ def radius_of(size: Array, dims: int) -> Array:
 
 def unit_vectors(rng: np.random.Generator, n: int, dims: int) -> Array:
     """(n, d) directions."""
-    vectors = rng.standard_normal((n, dims))
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return normalised(rng.standard_normal((n, dims)))
 
 
 def newcomers(settings: Settings, rng: np.random.Generator, position: Array) -> Cells:
@@ -175,7 +174,13 @@ def daughters(settings: Settings, rng: np.random.Generator, mothers: Cells) -> C
 def turned(rng: np.random.Generator, vectors: Array, angle: float) -> Array:
     """(n, d) unit vectors turned at random by about that angle."""
     moved = vectors + angle / np.sqrt(max(1, vectors.shape[1] - 1)) * rng.standard_normal(vectors.shape)
-    return moved / np.linalg.norm(moved, axis=1, keepdims=True)
+    return normalised(moved)
+
+
+def normalised(vectors: Array) -> Array:
+    """(n, d) of length 1."""
+    unit: Array = vectors / np.sqrt((vectors**2).sum(axis=1, keepdims=True))
+    return unit
 
 
 def _individual(settings: Settings, rng: np.random.Generator, n: int) -> dict[str, Any]:

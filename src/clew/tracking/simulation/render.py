@@ -71,8 +71,8 @@ class Camera:
             depth.fill(np.inf)
             whole = np.zeros(n, np.int64)
             _draw(
-                *geometry, amplitude, cells.grain, cells.texture, self.texture, 18 / settings.radius, self.spacing, blur, claim,
-                settings.dims == 3, attempt == 0, light, owner, depth, whole,
+                *geometry, amplitude, cells.grain, cells.texture, self.texture, 18 / settings.radius,
+                self.spacing, blur, claim, settings.dims == 3, attempt == 0, light, owner, depth, whole,
             )  # fmt: skip
             kept = _count(owner, depth, claim)
             buried = (2 * kept <= whole) & (whole > 0)
@@ -113,11 +113,12 @@ def _draw(
     """Add the cells' light, and give each pixel to the cell in which it lies deepest."""
     first, last = np.empty(3, np.int64), np.empty(3, np.int64)
     soft = SOFT * blur
+    roughest, widest = 1 + ROUGHNESS * wave.shape[1], soft[0] if solid else soft[1]
     table = texture.shape[2]
     for c in range(len(position)):
         longest = max(along[c], across[c])
         for k in range(3):
-            reach = longest * LOOSEST * (1 + ROUGHNESS * len(wave[c])) + soft[k]
+            reach = longest * LOOSEST * roughest + soft[k]
             first[k] = max(0, math.ceil((position[c, k] - reach) / spacing[k]))
             last[k] = min(light.shape[k] - 1, math.floor((position[c, k] + reach) / spacing[k]))
         if not solid:
@@ -135,6 +136,8 @@ def _draw(
                     )
                     distance = math.sqrt(square) + 1e-9
                     edge = distance / (q + 1e-9)  # from the centre to the outline, this way
+                    if q > LOOSEST * roughest and (q - roughest) * edge > widest:
+                        continue
                     outline = 1.0
                     for k in range(wave.shape[1]):
                         outline += ROUGHNESS * math.sin(
@@ -148,7 +151,7 @@ def _draw(
                         owner[z, y, x] = c + 1
                     if lit:
                         steep = (dz * dz * blur[0] + (dy * dy + dx * dx) * blur[1]) / (square + 1e-9) + 1e-3
-                        inside = (1.0 - q) * edge * outline / steep  # deviations of the blur from the outline inwards
+                        inside = (1.0 - q) * outline * edge / steep  # deviations of the blur from the outline inwards
                         if inside > -SOFT:
                             i = int((dz * scale + offset[c, 0]) * (1.0 if solid else 0.0)) % texture.shape[0]
                             j = int(dy * scale + offset[c, 1]) % table

@@ -40,16 +40,16 @@ class Settings:
     """((z,) y, x): pixels of a frame; room for the cells at the given density where it is left empty."""
     radius: float = 12.0
     """Of an average nucleus."""
-    density: float = 0.13
+    density: float = 0.1
     """The share of the field that nuclei cover."""
     speed: float = 3.0
     """Mean way of a cell in a frame."""
     persistence: float = 0.5
     """Correlation of a cell's velocity from one frame to the next."""
-    cohesion: float = 0.35
+    cohesion: float = 0.25
     """How much cells keep together in clusters."""
-    softness: float = 0.6
-    """How far cells give way before they part: 0 keeps them apart, 1 lets them overlap by a third."""
+    softness: float = 0.4
+    """How easily one nucleus slides over another: 0 rarely, 1 often."""
     cycle: float = 90.0
     """Mean time from a cell's birth to its division."""
     death: float = 0.0005
@@ -65,7 +65,7 @@ class Settings:
     """Factor on shot and read noise."""
     blur: float = 1.2
     """Standard deviation of the point spread function, in the plane; along z it is three times as wide."""
-    merging: float = 0.7
+    merging: float = 0.5
     """How easily cells that touch are detected as one: 0 never, 1 at the first touch."""
     over_segmentation: float = 0.003
     """Rate of cells that are detected as two for a frame."""
@@ -125,10 +125,11 @@ def ball(radius: float, dims: int) -> float:
 def _check_number(name: str, value: Any, whole: bool) -> None:
     """One setting is a number of the right kind and within its range."""
     low, high = RANGES[name]
-    kind = Integral if whole else Real
-    if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value) or not low <= value <= high:
+    if not _is_number(value, Integral if whole else Real) or not low <= value <= high:
         what = "a whole number" if whole else "a finite number"
-        limits = "above 0" if low == math.ulp(0.0) else f"from {low:g}" + (f" to {high:g}" if high < math.inf else " on")
+        limits = (
+            "above 0" if low == math.ulp(0.0) else f"from {low:g}" + (f" to {high:g}" if high < math.inf else " on")
+        )
         raise InputError(f"{name}: must be {what} {limits}; it is {value!r}")
 
 
@@ -138,9 +139,12 @@ def _checked_axes(name: str, values: Any, dims: int, kind: type) -> tuple[Any, .
         values = tuple(values)
     except TypeError:
         values = (values,)
-    if len(values) != dims or any(
-        isinstance(v, bool) or not isinstance(v, kind) or not math.isfinite(v) or v <= 0 for v in values
-    ):
+    if len(values) != dims or not all(_is_number(v, kind) and v > 0 for v in values):
         what = "whole numbers" if kind is Integral else "numbers"
         raise InputError(f"{name}: must be {dims} positive {what}, ((z,) y, x), for dims = {dims}; it is {values!r}")
     return tuple(int(v) for v in values) if kind is Integral else tuple(float(v) for v in values)
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    """A finite number of that kind; True and False are none."""
+    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]

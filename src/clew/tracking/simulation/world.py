@@ -1,4 +1,4 @@
-"""The world in which simulated cells live: how they move, give way, divide and die. It is larger than the field of view."""
+"""The world in which simulated cells live, larger than the field of view: they move, give way, divide and die."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from clew.tracking.simulation.cells import AGONY, Array, Cells, daughters, newcomers, radius_of, turned
+from clew.tracking.simulation.cells import AGONY, Array, daughters, newcomers, radius_of, turned
 from clew.tracking.simulation.settings import Settings
 
 MARGIN = 4.5
@@ -33,7 +33,7 @@ class World:
         self.extent = np.array(settings.extent)
         self.margin = MARGIN * settings.radius
         # cells whose centre is a little outside are still seen
-        self.seen = self.extent + 1.2 * settings.radius
+        self.seen = self.extent + 0.8 * settings.radius
         self.room = math.prod((self.extent + 2 * self.margin) / self.seen)
         n = round(settings.cells * self.room)
         self.cells = newcomers(settings, rng, rng.uniform(-self.margin, self.extent + self.margin, (n, settings.dims)))
@@ -77,11 +77,14 @@ class World:
         settings = self.settings
         first, second, direction, distance, contact = self._pairs(2.2)
         touching = 1.3 * contact
-        push = (0.55 - 0.45 * settings.softness) * np.maximum(touching - distance, 0) / 2
+        # once one nucleus has slid over the other, nothing drives them apart
+        barrier = np.clip((distance / contact - 0.75) / 0.3, 0.15, 1)
+        push = (1.3 - settings.softness) * barrier * np.maximum(touching - distance, 0) / 2
         hold = settings.cohesion * 0.25 * settings.speed * np.sin(
             np.pi * np.clip((distance - touching) / (2.2 * contact - touching), 0, 1)
         )  # fmt: skip
-        return self._sum_over_pairs(first, second, direction * (push - hold)[:, None])
+        drag = 0.3 * (distance < contact)[:, None] * (self.cells.velocity[second] - self.cells.velocity[first])
+        return self._sum_over_pairs(first, second, direction * (push - hold)[:, None] + drag)
 
     def _part(self) -> None:
         """Nuclei that came too close are set apart; two or three rounds, for one pair may push into another."""
@@ -97,7 +100,9 @@ class World:
     def _pairs(self, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, Array]:
         """Pairs closer than that share of the sum of their radii: rows, direction (m, d), distance, sum of radii."""
         radius = radius_of(self.cells.size, self.settings.dims)
-        pairs = cKDTree(self.cells.position).query_pairs(2 * share * float(radius.max(initial=0)), output_type="ndarray")
+        pairs = cKDTree(self.cells.position).query_pairs(
+            2 * share * float(radius.max(initial=0)), output_type="ndarray"
+        )
         pairs = pairs[np.lexsort(pairs.T)]  # sums over pairs do not depend on how the tree was walked
         first, second = pairs.T
         apart = self.cells.position[first] - self.cells.position[second]
@@ -141,7 +146,7 @@ class World:
         self.cells = cells
 
     def _settle(self) -> None:
-        """Out of sight, cells are put in or taken away until their density is that of the field of view, or makes up."""
+        """Out of sight, cells are put in or taken away, until they are as dense as in view or make up for it."""
         wanted = (self.room - 1) * max(0.0, 2 * self.settings.cells - self._in_view())
         surplus = len(self.cells) - self._in_view() - round(wanted)
         reach = REACH * radius_of(self.cells.size, self.settings.dims)
@@ -159,7 +164,7 @@ class World:
 
     def _in_view(self) -> int:
         """How many cells are seen, at least in part."""
-        return int(np.count_nonzero(self._beyond() < 0.6 * self.settings.radius))
+        return int(np.count_nonzero(self._beyond() < 0.4 * self.settings.radius))
 
     def _hidden_places(self, n: int) -> Array:
         """(n, d) points out of sight, each the loneliest of a few."""
