@@ -1,0 +1,79 @@
+"""The few pieces of HTML that the report is made of; everything that comes from outside passes through `text`."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+# characters that no document may hold; a file's name may
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def printable(value: object) -> str:
+    """Anything as characters that every document may hold."""
+    return FORBIDDEN.sub("\ufffd", str(value))
+
+
+def text(value: object) -> str:
+    """Anything as text that a browser shows and never obeys."""
+    return html.escape(printable(value), quote=True)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number for people: thousands apart, few digits, a true minus sign."""
+    if value != value:
+        return "–"
+    if value in (float("inf"), float("-inf")):
+        return "∞" if value > 0 else "−∞"
+    if float(value).is_integer() and abs(value) < 1e15:
+        plain = f"{int(value):,}"
+    else:
+        plain = f"{value:,.{digits}f}" if 0.01 <= abs(value) < 1e6 else f"{value:.{digits - 1}g}"
+    return plain.replace("-", "−")
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: "1 track", "2,410 tracks"."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 1, caption: str = "") -> str:
+    """A table whose first `words` columns are words and whose others are figures, aligned right."""
+
+    def row(cells: Sequence[object], tag: str) -> str:
+        marks = ["" if at < words else ' class="figure"' for at in range(len(cells))]
+        return "<tr>" + "".join(f"<{tag}{m}>{text(c)}</{tag}>" for m, c in zip(marks, cells, strict=True)) + "</tr>"
+
+    title = f"<caption>{text(caption)}</caption>" if caption else ""
+    body = "".join(row(cells, "td") for cells in rows)
+    return f'<div class="scroll"><table>{title}<thead>{row(head, "th")}</thead><tbody>{body}</tbody></table></div>'
+
+
+def facts_list(facts: Iterable[tuple[object, object]]) -> str:
+    """Names and values, one a line."""
+    return (
+        '<dl class="facts">'
+        + "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts)
+        + "</dl>"
+    )
+
+
+def section(title: str, *parts: str) -> str:
+    """A part of the page under its heading; the parts are HTML already."""
+    return f"<section><h2>{text(title)}</h2>{''.join(parts)}</section>"
+
+
+def lead(sentence: str) -> str:
+    """What a section shows, in a sentence or two."""
+    return f'<p class="lead">{text(sentence)}</p>'
+
+
+def picture(svg: str) -> str:
+    """A figure that scrolls by itself where the window is narrower than it can be read."""
+    return f'<div class="picture scroll">{svg}</div>'
+
+
+def folded(summary: str, body: str) -> str:
+    """What most readers need not see at once."""
+    return f"<details><summary>{text(summary)}</summary>{body}</details>"

@@ -1,0 +1,58 @@
+"""The look of the report: one style sheet, light and dark, nothing loaded from anywhere."""
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --font: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, "Liberation Sans", sans-serif;
+  --paper: #ffffff; --raised: #f6f8fa; --ink: #1c2128; --muted: #636c76; --hair: #d5dae0;
+  --blue: #0072b2; --vermillion: #d55e00; --green: #009e73; --orange: #e69f00; --sky: #56b4e9; --purple: #cc79a7;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --paper: #14181d; --raised: #1c2229; --ink: #e3e7ec; --muted: #9aa4af; --hair: #333b45;
+    --blue: #4aa8e0; --vermillion: #f0803c; --green: #2fc49a; --orange: #edb440; --sky: #7cc7f2; --purple: #dc9bc0;
+  }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.55 var(--font); }
+main { max-width: 1010px; margin: 0 auto; padding: 48px 24px 80px; }
+header { margin-bottom: 32px; }
+h1 { margin: 0 0 6px; font-size: 30px; line-height: 1.2; font-weight: 650; letter-spacing: -.015em; }
+h1, .facts dd, header p { overflow-wrap: anywhere; }
+h2 { margin: 0 0 6px; font-size: 20px; line-height: 1.3; font-weight: 620; letter-spacing: -.01em; }
+h3 { margin: 28px 0 8px; font-size: 15px; font-weight: 620; }
+header p, .lead, .note { margin: 0; color: var(--muted); max-width: 92ch; text-wrap: pretty; }
+section { margin-top: 52px; padding-top: 24px; border-top: 1px solid var(--hair); }
+.lead { margin-bottom: 18px; }
+.note { margin-top: 14px; font-size: 13.5px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px; margin: 0; }
+.tiles div { padding: 14px 16px 12px; background: var(--raised); border-radius: 8px; }
+.tiles dt { color: var(--muted); font-size: 13px; }
+.tiles dd { margin: 0; font-size: 26px; line-height: 1.25; font-weight: 600; font-variant-numeric: tabular-nums; }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 8px 48px; }
+.scroll { overflow-x: auto; }
+table { width: 100%; border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: var(--muted); font-size: 13px; padding-bottom: 6px; }
+th { color: var(--muted); font-weight: 500; font-size: 13px; text-align: left; vertical-align: bottom; }
+th, td { padding: 6px 0 6px 16px; border-bottom: 1px solid var(--hair); }
+th:first-child, td:first-child { padding-left: 0; }
+.figure { text-align: right; white-space: nowrap; }
+.facts { margin: 0; font-size: 14px; }
+.facts div { display: flex; gap: 16px; justify-content: space-between; }
+.facts div { padding: 6px 0; border-bottom: 1px solid var(--hair); }
+.facts dt { color: var(--muted); flex: none; max-width: 50%; }
+.facts dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; }
+.picture svg { display: block; width: 100%; min-width: 640px; height: auto; }
+.doubts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)); gap: 36px 48px; }
+.doubts { padding: 0; margin: 0; list-style: none; }
+.doubts svg { display: block; width: 100%; height: auto; }
+.doubts h3 { margin: 10px 0 2px; display: flex; justify-content: space-between; gap: 16px; }
+.doubts h3 span:last-child { font-weight: 500; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.doubts p { margin: 0; color: var(--muted); font-size: 13.5px; }
+.crop { image-rendering: pixelated; }
+tbody tr:last-child td { border-bottom-color: transparent; }
+details { margin-top: 18px; }
+summary { cursor: pointer; color: var(--muted); font-size: 14px; margin-bottom: 8px; }
+footer { margin-top: 56px; color: var(--muted); font-size: 13px; }
+@media print { main { max-width: none; padding: 0; } section, .doubts li { break-inside: avoid; } }
+"""
