@@ -273,7 +273,7 @@ def _events_of(result: CtcLineage) -> tuple[EventTable, str]:
 def _track_table(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
     """Frame, label and track of every detection."""
     columns = {"frame": 0, "label": 1, "track": 1}
-    table = read_delimited(path, dict.fromkeys(columns, ()), required=columns)
+    table = read_delimited(path, dict.fromkeys(columns, ()), required=list(columns))
     faults = Faults(table.where)
     frame, label, track = (table.integers(name, faults, least) for name, least in columns.items())
     faults.refuse()

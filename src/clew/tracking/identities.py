@@ -81,7 +81,7 @@ def _runs(n: int, event: NDArray[np.int8], sources: Nodes, targets: Nodes) -> ND
     count, run = connected_components(links, directed=False)
     head = np.full(count, n, dtype=np.int64)
     head[run[::-1]] = np.arange(n - 1, -1, -1)  # written backwards, the first node of a run stays
-    return head[run]
+    return np.asarray(head[run], dtype=np.int64)
 
 
 def _replaced(values: NDArray[np.int64], changes: Mapping[int, int]) -> NDArray[np.int64]:
