@@ -21,7 +21,7 @@ from clew.tracking.scales import Scales
 from clew.tracking.views import Cells, Family, Lone, Pair, Shared, total
 
 LARGEST = 5.0
-"""Values beyond are cut off: what is far out is wrong enough."""
+"""Values beyond are cut off; distances approach it and never get there, so that a farther cell always looks farther."""
 NEAR_BORDER = 3.0
 """In diameters: beyond, the border does not matter."""
 
@@ -46,6 +46,11 @@ def _feature(name: str, needs: str, of: Callable[[Any], Array]) -> Feature:
 def ratio(pair: tuple[Array, Array]) -> Array:
     """(n,) |log| of the ratio of two positive columns: 0 if they are alike, 0.69 if one is twice the other."""
     return np.abs(np.log(pair[0] / pair[1]))
+
+
+def far(distance: Array) -> Array:
+    """(n,) a distance in diameters, shortened: 1 becomes 0.83, 5 becomes 2.5."""
+    return distance / (1 + distance / LARGEST)
 
 
 def grown(view: Family, name: str) -> Array:
@@ -80,7 +85,7 @@ def _together(view: Family) -> Array:
 
 MOVE = (
     _feature("bias", "", _bias),
-    _feature("distance", "", lambda v: v.distance),
+    _feature("distance", "", lambda v: far(v.distance)),
     _feature("distance in usual steps", "", lambda v: np.log1p(v.distance / v.step)),
     _feature("overlap missing", "size overlap", lambda v: one_minus_iou(v.common, *v.both("size"))),
     _feature("smaller mask uncovered", "size overlap", lambda v: 1 - v.common / np.minimum(*v.both("size"))),
@@ -94,9 +99,9 @@ MOVE = (
 
 DIVIDE = (
     _feature("bias", "", _bias),
-    _feature("distance of the nearer daughter", "", lambda v: v.distances[0]),
-    _feature("distance of the farther daughter", "", lambda v: v.distances[1]),
-    _feature("distance of the daughters' middle", "", lambda v: v.centre_distance),
+    _feature("distance of the nearer daughter", "", lambda v: far(v.distances[0])),
+    _feature("distance of the farther daughter", "", lambda v: far(v.distances[1])),
+    _feature("distance of the daughters' middle", "", lambda v: far(v.centre_distance)),
     _feature("angle of the daughters", "", lambda v: 1 + v.cosine),
     _feature("unevenness of volume", "size", lambda v: ratio(v.of_parts("size"))),
     _feature("change of volume", "size", lambda v: grown(v, "size")),
@@ -114,12 +119,10 @@ DIVIDE = (
 
 PARTS = (  # splits and merges are each other's mirror image
     _feature("bias", "", _bias),
-    _feature("distance of the farther part", "", lambda v: v.distances[1]),
-    _feature("distance of the parts' middle", "", lambda v: v.centre_distance),
+    _feature("distance of the farther part", "", lambda v: far(v.distances[1])),
+    _feature("distance of the parts' middle", "", lambda v: far(v.centre_distance)),
     _feature("change of volume", "size", lambda v: grown(v, "size")),
-    _feature("size of the whole", "size", lambda v: np.log(v.of_whole("size"))),
     _feature("change of mass", "size intensity", lambda v: grown(v, "mass")),
-    _feature("unevenness of brightness", "intensity", lambda v: ratio(v.of_parts("brightness"))),
     _feature("compactness of the parts", "size shape", lambda v: v.compactness),
     _feature("part uncovered", "size overlap", _uncovered_part),
     _feature("overlap missing", "size overlap", _together),

@@ -198,7 +198,7 @@ def _intensities(
     inside = labels.reshape(-1) != 0
     sampled = slice(None, None, max(1, flat.size // MAX_SAMPLED))
     outside = flat[sampled][~inside[sampled]]
-    background = float(np.median(outside)) if outside.size else float(flat.min(initial=0))
+    background = float(np.median(outside)) if outside.size else float(flat.min())
     values = flat[inside].astype(np.float64)
     values -= background
     if not np.isfinite(values.sum()):
@@ -219,12 +219,14 @@ def _quantiles(values: Array, row: Indices, length: Indices, pixels: Array) -> A
     """(n, N_QUANTILES) of the values of each cell, to a 65,535th of their range: one sort of cell and level."""
     if not len(values):
         return np.zeros((len(pixels), N_QUANTILES))
-    low, extent = float(values.min()), float(np.ptp(values))
+    low = float(values.min())
+    above = values - low
+    extent = float(above.max())
     # integers of 16 bits stay what they are
-    step = 1.0 if extent <= LEVELS and np.array_equal(values, np.rint(values)) else extent / LEVELS
+    step = 1.0 if extent <= LEVELS and np.array_equal(above, np.rint(above)) else extent / LEVELS
     number = np.dtype(np.uint32 if len(pixels) <= LEVELS else np.uint64)  # the shorter sorts three times as fast
     key = np.repeat((row * (LEVELS + 1)).astype(number), length)
-    key += np.rint((values - low) / step).astype(number)
+    key += np.rint(above / step).astype(number)
     key.sort()
     begin = np.cumsum(pixels) - pixels
     at = begin[:, None] + np.floor(pixels[:, None] * (np.arange(N_QUANTILES) + 0.5) / N_QUANTILES)

@@ -30,7 +30,8 @@ class Scales:
     volume: float | None = None
     """Median; None without volumes."""
     intensity: float | None = None
-    """Median above background, negative where cells are darker than it; None without images."""
+    """Median above background, negative where cells are darker than it, but no less than their texture's median
+    deviation (cells in phase contrast may be as bright as the background on average); None without images."""
 
     def as_dict(self) -> dict[str, float | None]:
         """Plain values for JSON."""
@@ -52,6 +53,7 @@ def estimate_scales(source: Source) -> Scales:
     gaps: list[Floats] = []
     volumes: list[Floats] = []
     intensities: list[Floats] = []
+    deviations: list[Floats] = []
     for a, b in sampled_pairs(source):
         ways.append(mutual_displacements(a, b))
         gaps.append(_gaps(a))
@@ -59,10 +61,16 @@ def estimate_scales(source: Source) -> Scales:
             volumes.append(a.columns["volume"])
         if "intensity" in source.has:
             intensities.append(a.columns["intensity"])
+        if "histogram" in source.has:
+            deviations.append(a.columns["deviation"])
     volume = _median(volumes) if "size" in source.has else None
     diameter = ball_diameter(volume, source.ndim) if volume is not None else _median(gaps)
     displacement = max(_median(ways, default=0.0), LEAST_DISPLACEMENT * diameter)
-    return Scales(diameter, displacement, volume, _median(intensities) if "intensity" in source.has else None)
+    intensity = None
+    if "intensity" in source.has:
+        usual = _median(intensities)
+        intensity = float(np.copysign(max(abs(usual), _median(deviations, default=0.0)), usual))
+    return Scales(diameter, displacement, volume, intensity)
 
 
 def sampled_pairs(source: Source) -> Iterator[tuple[Detections, Detections]]:
