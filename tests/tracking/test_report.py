@@ -255,6 +255,24 @@ def test_large_crops_are_thinned_out():
     assert len(picture) < 100_000
 
 
+def test_of_a_crowd_only_the_nearest_are_outlined():
+    mask = np.kron(np.arange(1, 401).reshape(20, 20), np.pad(np.ones((6, 6), dtype=int), 1))
+    label = mask[82, 82]
+    lineage = Lineage(
+        2, np.array([0, 1]), np.full(2, label), np.full((2, 2), 82.0),
+        EventTable.of([(0, Event.MOVE, [label], [label])]), np.ones(1),
+    )  # fmt: skip
+    (close,) = crops(lineage, Movie.from_arrays(np.stack([mask, mask])), [[0]])
+    outlined = {int(name.text) for name in ET.fromstring(close).iter("text") if "dy" in name.attrib}
+    assert {label - 1, label, label + 1, label - 20, label + 20} <= outlined
+    wide = Lineage(
+        2, np.array([0, 1]), np.array([1, 400]), np.array([[3.0, 3.0], [155.0, 155.0]]),
+        EventTable.of([(0, Event.MOVE, [1], [400])]), np.ones(1),
+    )  # fmt: skip
+    (crowd,) = crops(wide, Movie.from_arrays(np.stack([mask, mask])), [[0]])
+    assert len(ET.fromstring(crowd).findall(".//g/path")) <= 2 * (30 + 1) + 1
+
+
 def test_cells_at_the_border_and_constant_images():
     mask = np.zeros((2, 30, 40), dtype=np.int32)
     mask[:, :3, 36:] = 1

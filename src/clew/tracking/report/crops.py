@@ -24,6 +24,10 @@ MAX_PIXELS = 160
 """Larger crops are thinned out: more would not be seen."""
 CONTEXT = 3.0
 """A crop is so many times as wide as what it is about."""
+MAX_NEIGHBOURS = 30
+"""Outlines beside those that matter: the ones nearest to the middle."""
+ROOM_FOR_NAME = 150
+"""Square units that a neighbour must cover to be named."""
 GAMMA = 0.7
 """Lifts dim cells beside bright ones, such as those in division."""
 ACCENT, OTHERS = "#ffb000", "#ffffff"
@@ -160,12 +164,13 @@ def _panel(
         f'href="data:image/png;base64,{data}"/>'
     ]
     names = []
-    for label, shape in _shapes(mask, np.setdiff1d(mask, [NONE])).items():
+    for label, shape in _shapes(mask, np.union1d(_neighbours(mask), involved)).items():
         mine = label in involved
         look = f'stroke="{ACCENT}" stroke-width="1.8"' if mine else f'stroke="{OTHERS}" stroke-width=".7" opacity=".6"'
         parts.append(f'<path d="{window.outline(shape)}" fill="none" stroke-linejoin="round" {look}/>')
         x, y = window.middle(shape)
-        if mine or (12 < x < width - 12 and 8 < y < height - 8):  # a neighbour's id would stick out
+        roomy = shape.sum() * window.down * window.right > ROOM_FOR_NAME
+        if mine or (roomy and 12 < x < width - 12 and 8 < y < height - 8):  # a neighbour's id must not stick out
             names.append(_name(label, x, y, mine))
     parts += [
         f'<path d="{window.outline(shape)}" fill="none" stroke="{ACCENT}" stroke-width="1.1" stroke-dasharray="3 3" '
@@ -173,6 +178,16 @@ def _panel(
         for shape in ghosts.values()
     ]
     return "".join([*parts, *names])
+
+
+def _neighbours(mask: NDArray[Any]) -> Labels:
+    """Labels of the cells nearest to the middle of a crop, which is where the event is."""
+    labels, cell = np.unique(_flat(mask), return_inverse=True)
+    if len(labels) > MAX_NEIGHBOURS:
+        far = np.hypot(*(np.indices(cell.shape) - np.array(cell.shape)[:, None, None] / 2))
+        distance = np.bincount(cell.ravel(), weights=far.ravel()) / np.bincount(cell.ravel())
+        labels = labels[np.argsort(distance, kind="stable")[:MAX_NEIGHBOURS]]
+    return np.setdiff1d(labels, [NONE]).astype(np.int64)
 
 
 def _name(label: int, x: float, y: float, mine: bool) -> str:

@@ -58,7 +58,7 @@ def _name_row(axes: Axes, name: str, more: str, most: int) -> None:
     """The name of a row at its left, and as much of a scale as a row so low can hold."""
     bare(axes)
     axes.set_ylim(0, 1.08 * most)
-    axes.set_yticks([0, most])
+    axes.set_yticks([0, most], ["0", f"{most:,}"])
     axes.grid(axis="y", color=HAIR, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_ylabel(" ", rotation=0, labelpad=62)  # room for the two lines of the name

@@ -27,6 +27,8 @@ ROW = 0.135
 """Inches from one line to the next."""
 SHARES = (0.01, 0.10)
 """Events are told apart by confidence: the least certain 1 %, those up to 10 %, and the rest."""
+VISIBLE = 250
+"""The least certain links are drawn at least so many times shorter than the movie: others would be too short to see."""
 LOOKS = [(INK, 0.9, "more certain"), (ORANGE, 2.0, "least certain 10 %"), (VERMILLION, 3.4, "least certain 1 %")]
 MARKS = {Event.DIVIDE: "o", Event.APPEAR: ">", Event.DISAPPEAR: "x", Event.SPLIT: "d", Event.MERGE: "s"}
 
@@ -82,7 +84,8 @@ def _draw_links(axes: Axes, forest: Forest) -> list[Line2D]:
         lines = along[level[along] == rank]
         begin, end = _runs(mother[lines], time[lines])
         at = row[mother[lines[begin]]]
-        straight = _polylines((time[lines[begin]], at), (time[lines[end]] + 1, at))
+        more = max(lineage.n_frames / VISIBLE - 1, 0) / 2 if rank == 2 else 0
+        straight = _polylines((time[lines[begin]] - more, at), (time[lines[end]] + 1 + more, at))
         bent = fork[level[fork] == rank]
         t, high, low = time[bent], row[mother[bent]], row[daughter[bent]]
         forks = _polylines((t, high), (t + 0.5, high), (t + 0.5, low), (t + 1, low))
