@@ -85,6 +85,11 @@ def say(text: str) -> None:
     typer.echo(line.encode("utf-8", "backslashreplace").decode(), err=True)
 
 
+def note(text: str) -> None:
+    """What was chosen or done, in passing: on stderr, so that stdout holds results only."""
+    typer.secho(text.encode("utf-8", "backslashreplace").decode(), err=True, dim=True)
+
+
 def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     say(f"warning: {message}")
 
@@ -101,3 +106,11 @@ def check_folder(folder: Path) -> None:
         raise StoreError(f"{existing}: is a file; give a folder to write to")
     if not os.access(existing, os.W_OK):
         raise StoreError(f"{existing}: this folder cannot be written to; give another one")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for results, with those above it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder}: the folder cannot be made ({error.strerror})") from error

@@ -15,10 +15,10 @@ from clew.cli.base import app, shown
 
 @app.command()
 def info(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .clew file, as an estimator's save writes it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .clew file, as save writes it.")],
 ) -> None:
-    """Show what a .clew file holds: model, loss, λ and certificate."""
-    from clew import archive
+    """Show what a .clew file holds: model or tracker, loss, λ and certificate."""
+    from clew.tracking import archive
 
     about = archive.describe(file)
     table = Table(show_header=False, title=Text(shown(file)), title_justify="left")

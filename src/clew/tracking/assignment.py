@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +71,7 @@ def make_program(candidates: Candidates, features: Matrix) -> Program:
     return Program(features, A, one, one)
 
 
-def assign(candidates: Candidates, scores: Array, pinned: dict[int, bool] | None = None) -> Assignment:
+def assign(candidates: Candidates, scores: Array, pinned: Mapping[int, int] | None = None) -> Assignment:
     """The best consistent choice; `pinned` maps rows of the candidates to whether they happen.
 
     Most candidates cannot be part of a best choice and are left out of the programme (`undominated`).
@@ -129,7 +130,7 @@ def _by_detection(n: int, detection: Indices, scores: Array, which: Mask) -> Arr
     return values
 
 
-def _possible(candidates: Candidates, pinned: dict[int, bool]) -> Mask:
+def _possible(candidates: Candidates, pinned: Mapping[int, int]) -> Mask:
     """(n,) which candidates agree with what is pinned: a pinned event excludes all others of its detections."""
     possible = np.ones(len(candidates.event), dtype=bool)
     if not pinned:

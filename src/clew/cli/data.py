@@ -1,0 +1,159 @@
+"""Commands that make movies, label images and annotations."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.movies import ImagesPath, Jobs, LabelsPath, Spacing, open_pixels, parse_spacing
+from clew.errors import InputError
+from clew.progress import ProgressBar
+
+
+@app.command()
+def simulate(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the movie goes: FOLDER/01, FOLDER/01_GT …")],
+    frames: Annotated[int, typer.Option(metavar="N", help="How many frames.")] = 60,
+    cells: Annotated[int, typer.Option(metavar="N", help="About how many cells are in view.")] = 40,
+    dims: Annotated[int, typer.Option(metavar="2|3", help="Dimensions of space.")] = 2,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same movie.")] = 0,
+    sequence: Annotated[str, typer.Option(metavar="NAME", help="The name of the sequence.")] = "01",
+) -> None:
+    """Simulate a movie of dividing cells: images, label images with a segmentation's errors, and the whole truth."""
+    from clew.tracking.formats.simulated import write_simulation
+    from clew.tracking.simulate import Settings
+
+    check_folder(folder)
+    settings = Settings(frames=frames, cells=cells, dims=dims, seed=seed)
+    with ProgressBar("simulating") as progress:
+        write_simulation(folder, settings, sequence, progress)
+    size = " × ".join(map(str, settings.shape))
+    where = shown(folder)
+    Console(highlight=False, soft_wrap=True).print(
+        f"Simulated {frames} frames of {size} pixels with about {cells} cells.\n"
+        f"  {where}/{sequence}: images\n"
+        f"  {where}/{sequence}_SEG: label images, with what a segmentation gets wrong\n"
+        f"  {where}/{sequence}_GT/TRA: the true lineage\n"
+        f"\nNext\n"
+        f"  clew sample {where}/{sequence}_GT/TRA --fraction 0.25 -o some.csv\n"
+        f"  clew train {where}/{sequence} --annotations some.csv -o weights.clew",
+        markup=False,
+    )
+
+
+@app.command()
+def sample(
+    truth: Annotated[Path, typer.Argument(metavar="TRUTH", help="A lineage folder with man_track.txt: …/01_GT/TRA.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the annotations go.")],
+    fraction: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="The share of all events to draw.", show_default=False)
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option(metavar="N", help="How many events to draw, instead.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the draw.")] = 0,
+    frames: Annotated[
+        str | None, typer.Option(metavar="FIRST:LAST", help="Only events that begin in these frames, as in 0:59.")
+    ] = None,
+    movie: Annotated[
+        Path | None,
+        typer.Option(metavar="MOVIE", help="The sequence folder whose cells are meant; found beside TRUTH."),
+    ] = None,
+    labels: LabelsPath = None,
+    images: ImagesPath = None,
+    spacing: Spacing = None,
+) -> None:
+    """Draw a stratified part of a full lineage, as annotations of the movie's own label images."""
+    from clew.annotation.sampling import sample as draw
+    from clew.tracking.formats.annotation_csv import write_annotations
+    from clew.tracking.formats.annotations import read_any_annotations
+
+    check_folder(output.absolute().parent)
+    if movie is None and labels is None:
+        movie, labels = movie_of(truth)
+    opened = open_pixels(movie, labels, images, spacing)
+    with ProgressBar("matching masks") as progress:
+        known = read_any_annotations(truth, opened, progress)
+    fraction = 0.25 if fraction is None and number is None else fraction
+    chosen = draw(known, fraction, seed, number=number, frames=parse_frames(frames))
+    make_folder(output.absolute().parent)
+    write_annotations(output, chosen)
+    Console(highlight=False, soft_wrap=True).print(
+        f"Drew {len(chosen)} of {len(known)} events: {counts_in_words(chosen.events.event)}.\nWritten {shown(output)}",
+        markup=False,
+    )
+
+
+@app.command()
+def detect(
+    images: Annotated[
+        Path, typer.Argument(metavar="IMAGES", help="Raw images: a folder of TIFFs, a TIFF stack or a Zarr.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Where label images go; IMAGES_SEG if not given."),
+    ] = None,
+    diameter: Annotated[
+        float | None, typer.Option(metavar="PIXELS", help="Of a typical cell; estimated where not given.")
+    ] = None,
+    min_size: Annotated[
+        float, typer.Option(metavar="SHARE", help="The smallest cell, as a share of a typical one's area or volume.")
+    ] = 0.12,
+    sensitivity: Annotated[float, typer.Option(metavar="0..1", help="The higher, the dimmer a cell may be.")] = 0.5,
+    spacing: Spacing = None,
+    jobs: Jobs = -1,
+) -> None:
+    """Find cells in raw images by local threshold and watershed: good enough to start with.
+
+    For hard data, segment with Cellpose or StarDist and give their label images to --labels.
+    """
+    from clew.tracking.detect import Settings, write_detections
+    from clew.tracking.movie import open_frames
+
+    folder = output or images.absolute().with_name(f"{images.absolute().name.split('.')[0]}_SEG")
+    check_folder(folder)
+    frames = open_frames(images)
+    sizes = parse_spacing(spacing) or getattr(frames, "spacing", None)
+    settings = Settings(diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes)
+    with ProgressBar("detecting") as progress:
+        found = write_detections(frames, folder, settings, jobs, progress)
+    Console(highlight=False, soft_wrap=True).print(
+        f"Found {found:,} cells in {len(frames)} frames, {found / len(frames):.1f} a frame.\nWritten {shown(folder)}",
+        markup=False,
+    )
+
+
+def movie_of(truth: Path) -> tuple[Path | None, Path | None]:
+    """The sequence folder that a truth is of, by its name (…/01_GT/TRA is of …/01), else the truth's masks as labels."""
+    folder = truth.absolute() if truth.is_dir() else truth.absolute().parent
+    for part in (folder, folder.parent):
+        found = re.fullmatch(r"(.+)_(GT|RES)", part.name)
+        if found and (part.parent / found[1]).is_dir():
+            return part.parent / found[1], None
+    note(f"there is no sequence folder beside {shown(truth)}: its own masks are the cells that are annotated")
+    return None, folder
+
+
+def parse_frames(text: str | None) -> range | None:
+    """FIRST:LAST, both of them included."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+):(\d+)", text)
+    if not found:
+        raise InputError(f"--frames is {text!r}; two numbers are right, as in 0:59")
+    return range(int(found[1]), int(found[2]) + 1)
+
+
+def counts_in_words(events: object) -> str:
+    """Like "120 move, 3 divide"."""
+    import numpy as np
+
+    from clew.tracking.events import Event
+
+    counts = np.bincount(np.asarray(events), minlength=len(Event))
+    return ", ".join(f"{counts[event]} {event}" for event in Event if counts[event])

@@ -1,0 +1,95 @@
+"""The whole way in one command: simulate a movie, annotate a part of it, learn, track, evaluate, report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.data import counts_in_words
+from clew.cli.movies import Jobs
+from clew.cli.tracking import REPORT, print_evaluation, print_lineage, training_facts, write_report
+from clew.progress import ProgressBar
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where movie, weights, result and report go.")
+    ] = Path("demo"),
+    frames: Annotated[int, typer.Option(metavar="N", help="Frames of the simulated movie.")] = 60,
+    cells: Annotated[int, typer.Option(metavar="N", help="About how many cells are in view.")] = 40,
+    dims: Annotated[int, typer.Option(metavar="2|3", help="Dimensions of space.")] = 2,
+    fraction: Annotated[float, typer.Option(metavar="SHARE", help="The share of events that is annotated.")] = 0.25,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the movie and of the annotated part.")] = 0,
+    jobs: Jobs = -1,
+) -> None:
+    """Simulate a movie, annotate a part of it, learn, track, evaluate, and write report.html."""
+    import numpy as np
+
+    from clew.annotation.sampling import sample
+    from clew.tracking.evaluate import evaluate, task_loss
+    from clew.tracking.formats.annotation_csv import write_annotations
+    from clew.tracking.formats.ctc import open_truth
+    from clew.tracking.formats.results import write_results
+    from clew.tracking.formats.simulated import write_simulation
+    from clew.tracking.movie import open_movie
+    from clew.tracking.simulate import Settings
+    from clew.tracking.tracker import Tracker
+    from clew.tracking.truth import truth_annotations
+
+    check_folder(folder)
+    settings = Settings(frames=frames, cells=cells, dims=dims, seed=seed)
+    make_folder(folder)
+    with ProgressBar("simulating") as progress:
+        write_simulation(folder / "sim", settings, "01", progress)
+    movie = open_movie(folder / "sim/01", spacing=settings.spacing)
+    truth = open_truth(folder / "sim/01_GT/TRA")
+    with ProgressBar("matching masks") as progress:
+        known = truth_annotations(truth, movie, progress)
+    some = sample(known, fraction, seed)
+    write_annotations(folder / "some.csv", some)
+    note(f"simulated {movie.n_frames} frames; annotated {len(some)} of {len(known)} events: "
+         f"{counts_in_words(some.events.event)}")  # fmt: skip
+
+    started = time.perf_counter()
+    tracker = Tracker(n_jobs=jobs, verbose=True).fit(movie, some)
+    learned = time.perf_counter() - started
+    tracker.save(folder / "weights.clew")
+    note(f"learned {len(tracker.coef_)} weights in {learned:.1f} s")
+    started = time.perf_counter()
+    lineage = tracker.track(movie)
+    tracked = time.perf_counter() - started
+    result = folder / "result"
+    with ProgressBar("writing masks") as progress:
+        write_results(result, lineage, movie, ["ctc", "csv", "geff", "napari"], progress, jobs)
+    with ProgressBar("evaluating") as progress:
+        found = evaluate(result, truth, progress=progress)
+    others = ~np.isin(known.events.keys(), some.events.keys())
+    unseen = task_loss(known[others], lineage)
+    facts = training_facts(tracker) | {
+        "annotated": f"{len(some)} of {len(known)} events ({counts_in_words(some.events.event)})",
+        "learned in": f"{learned:.1f} s",
+        "tracked in": f"{tracked:.1f} s",
+        "task loss on events that were not annotated": f"{unseen.total:.2%}",
+    }
+    write_report(folder / REPORT, lineage, movie, tracker, facts, found)
+    print_lineage(lineage, tracked)
+    print_evaluation(found, "Against the simulation's truth")
+    where = shown(folder)
+    Console(highlight=False, soft_wrap=True).print(
+        f"Task loss on the {others.sum()} events that nobody annotated: {unseen.total:.2%}\n"
+        f"\nWritten\n"
+        f"  {where}/{REPORT}: the report; open it in a browser\n"
+        f"  {where}/sim: the movie; {where}/some.csv: the annotated events\n"
+        f"  {where}/weights.clew, {where}/result: what was learned, and the lineage\n"
+        f"\nNext\n"
+        f"  clew explain {where}/weights.clew\n"
+        f"  clew demo --fraction 0.05\n"
+        f"  clew track YOUR_MOVIE --weights {where}/weights.clew",
+        markup=False,
+    )

@@ -1,0 +1,257 @@
+"""Commands that learn to track, track, and show what was learned."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from clew import persist
+from clew.cli.base import app, check_folder, make_folder, shown
+from clew.cli.movies import ImagesPath, Jobs, LabelsPath, MoviePath, NoCache, Spacing, open_any, read_marks
+from clew.errors import InputError
+from clew.progress import ProgressBar
+from clew.tracking.detections import DetectionTable
+from clew.tracking.formats.results import FORMATS
+from clew.tracking.movie import Movie
+
+REPORT = "report.html"
+PICTURES = (".png", ".svg", ".pdf")
+
+if TYPE_CHECKING:
+    from clew.tracking.evaluate import Evaluation
+    from clew.tracking.lineage import Lineage
+    from clew.tracking.tracker import Tracker
+
+
+@app.command()
+def train(
+    annotations: Annotated[
+        Path,
+        typer.Option(
+            "--annotations", "-a", metavar="PATH",
+            help="Annotated events: a table (.csv), a lineage folder with man_track.txt, or a .geff.",
+        ),
+    ],
+    movie: MoviePath = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the weights go.")] = Path(
+        "weights.clew"
+    ),
+    labels: LabelsPath = None,
+    images: ImagesPath = None,
+    spacing: Spacing = None,
+    neighbours: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Cells of the next frame that each cell is compared with.")
+    ] = 4,
+    reach: Annotated[
+        float | None,
+        typer.Option(metavar="LENGTH", help="How far a cell may move in a frame; estimated where not given."),
+    ] = None,
+    lam: Annotated[
+        str, typer.Option(metavar="NUMBER", help="Weight λ of the regulariser; auto chooses it by cross-validation.")
+    ] = "auto",
+    loss: Annotated[str, typer.Option(metavar="NAME", help="The loss to minimise; see docs/guide.md.")] = "bridge",
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the folds by which λ is chosen.")] = 0,
+    jobs: Jobs = -1,
+    no_cache: NoCache = False,
+) -> None:  # fmt: skip
+    """Learn tracking weights from a movie of which some events are annotated."""
+    from clew.tracking.tracker import Tracker
+
+    check_folder(output.absolute().parent)
+    opened = open_any(movie, labels, images, spacing)
+    marks = read_marks(annotations, opened)
+    tracker = Tracker(
+        neighbours=neighbours, reach=reach, loss=loss, lam=parse_lam(lam), cache=None if no_cache else "auto",
+        n_jobs=jobs, verbose=True, random_state=seed,
+    )  # fmt: skip
+    started = time.perf_counter()
+    tracker.fit(opened, marks)
+    seconds = time.perf_counter() - started
+    make_folder(output.absolute().parent)
+    tracker.save(output)
+    out = Console(highlight=False, soft_wrap=True)
+    out.print(
+        f"Learned {len(tracker.coef_)} weights from {tracker.n_annotated_} events in {tracker.n_pairs_} frame pairs "
+        f"in {seconds:.1f} s (λ = {tracker.lam_:.3g})."
+    )
+    out.print(f"  {tracker.result_}", markup=False)
+    out.print(f"Written {shown(output)}", markup=False)
+
+
+@app.command()
+def track(
+    weights: Annotated[Path, typer.Option("--weights", "-w", metavar="FILE", help="What clew train wrote.")],
+    movie: MoviePath = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the results go.")] = Path(
+        "result"
+    ),
+    formats: Annotated[
+        str, typer.Option("--format", "-f", metavar="NAMES", help=f"Any of {','.join(FORMATS)}, separated by commas.")
+    ] = "ctc,csv",
+    annotations: Annotated[
+        Path | None, typer.Option("--annotations", "-a", metavar="PATH", help="Events that the lineage must keep to.")
+    ] = None,
+    labels: LabelsPath = None,
+    images: ImagesPath = None,
+    spacing: Spacing = None,
+    report: Annotated[bool, typer.Option(help="Write report.html as well.")] = True,
+    jobs: Jobs = -1,
+    no_cache: NoCache = False,
+) -> None:
+    """Track a movie with learned weights, and write its lineage."""
+    from clew.tracking.archive import load_tracker
+    from clew.tracking.formats.results import check_formats, write_results
+
+    check_folder(output)
+    tracker = load_tracker(weights)
+    tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
+    opened = open_any(movie, labels, images, spacing)
+    wanted = check_formats(formats.split(","), opened)
+    given = None if annotations is None else read_marks(annotations, opened)
+    started = time.perf_counter()
+    lineage = tracker.track(opened, annotations=given)
+    seconds = time.perf_counter() - started
+    make_folder(output)
+    with ProgressBar("writing masks") as progress:
+        written = write_results(output, lineage, opened, wanted, progress, jobs)
+    if report:
+        facts = training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
+        write_report(output / REPORT, lineage, opened, tracker, facts)
+        written.append(REPORT)
+    print_lineage(lineage, seconds)
+    Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def evaluate(
+    result: Annotated[Path, typer.Argument(metavar="RESULT", help="A folder with res_track.txt and masks.")],
+    truth: Annotated[
+        Path, typer.Option("--truth", "-t", metavar="FOLDER", help="A true lineage: …_GT/TRA with man_track.txt.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Measure a result against a true lineage."""
+    from clew.tracking.evaluate import evaluate as measure_result
+
+    with ProgressBar("matching masks") as progress:
+        found = measure_result(result, truth, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=2))
+        return
+    print_evaluation(found, f"{shown(result)} against {shown(truth)}")
+
+
+@app.command()
+def explain(
+    weights: Annotated[Path, typer.Argument(metavar="WEIGHTS", help="What clew train wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Draw the weights too (.png, .svg, .pdf).")
+    ] = None,
+) -> None:
+    """Show learned weights by event and feature: what speaks for an event, and what against it."""
+    from clew.tracking.archive import load_tracker
+    from clew.tracking.report import weights_figure, weights_rows
+
+    if output is not None and output.suffix.lower() not in PICTURES:
+        raise InputError(f"{output}: a picture ends in {', '.join(PICTURES)}")
+    tracker = load_tracker(weights)
+    rows = weights_rows(tracker.feature_names_, tracker.coef_)
+    largest = max((abs(row.weight) for row in rows), default=0.0) or 1.0
+    table = Table(title=f"{len(rows)} weights, learned from {tracker.n_annotated_} events", title_justify="left")
+    for column in ("event", "feature"):
+        table.add_column(column)
+    table.add_column("weight", justify="right")
+    table.add_column("against · for", no_wrap=True)
+    last = None
+    for row in rows:
+        if last is not None and row.event != last:
+            table.add_section()
+        table.add_row(
+            row.event if row.event != last else "", row.feature, f"{row.weight:+.3f}", _bar(row.weight / largest)
+        )
+        last = row.event
+    Console().print(table)
+    if output is not None:
+        image = io.BytesIO()
+        figure = weights_figure(tracker.feature_names_, tracker.coef_)
+        figure.savefig(image, format=output.suffix[1:].lower(), dpi=150)
+        persist.write_bytes(output, image.getvalue())
+        typer.echo(f"Written {shown(output)}")
+
+
+def parse_lam(text: str) -> float | str:
+    """A number, or auto."""
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--lam is {text!r}; a positive number or auto is right") from None
+
+
+def training_facts(tracker: Tracker) -> dict[str, str]:
+    """What the report says of the weights."""
+    return {
+        "learned from": f"{tracker.n_annotated_} events in {tracker.n_pairs_} frame pairs",
+        "λ": f"{tracker.lam_:.3g}",
+        "certificate": str(tracker.result_),
+    }
+
+
+def write_report(
+    path: Path,
+    lineage: Lineage,
+    movie: Movie | DetectionTable,
+    tracker: Tracker,
+    facts: dict[str, str],
+    evaluation: Evaluation | None = None,
+) -> None:
+    """Write report.html."""
+    from clew.tracking.report import make_report
+
+    page = make_report(
+        lineage, movie=movie if isinstance(movie, Movie) else None, title=movie.name, facts=facts,
+        weights=dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), evaluation=evaluation,
+    )  # fmt: skip
+    persist.write_bytes(path, page.encode())
+
+
+def print_lineage(lineage: Lineage, seconds: float) -> None:
+    """What was found, in figures."""
+    from clew.tracking.events import Event
+
+    counts = lineage.counts().sum(axis=0)
+    table = Table(show_header=False, title="Lineage", title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, value in (("frames", lineage.n_frames), ("cells", len(lineage.frame)), ("tracks", len(lineage.tracks))):
+        table.add_row(name, f"{value:,}")
+    table.add_section()
+    for event in Event:
+        table.add_row(str(event), f"{counts[event]:,}")
+    table.add_section()
+    table.add_row("seconds", f"{seconds:.1f}")
+    Console().print(table)
+
+
+def print_evaluation(found: Evaluation, title: str) -> None:
+    """The figures of an evaluation."""
+    table = Table(show_header=False, title=title, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, value in found.rows():
+        table.add_row(name, value)
+    Console().print(table)
+
+
+def _bar(share: float, width: int = 12) -> str:
+    """A bar to the left or right of the middle, of block characters."""
+    length = round(abs(share) * width)
+    return f"{'█' * length if share < 0 else '':>{width}}│{'█' * length if share > 0 else '':<{width}}"

@@ -1,0 +1,85 @@
+"""All frame pairs of a movie, one after the other in several threads, joined to a lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from clew.errors import InfeasibleAnnotation
+from clew.learning.task import Array
+from clew.parallel import resolve_jobs
+from clew.progress import ProgressBar
+from clew.tracking.assignment import assign
+from clew.tracking.events import Annotations, EventTable
+from clew.tracking.lineage import Lineage
+from clew.tracking.pairs import Pairs
+
+KEPT_COLUMNS = ("volume", "intensity")
+"""What a lineage keeps of each detection, to match identities by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happened in one frame pair, and how sure that is."""
+
+    events: EventTable
+    confidence: Array
+    n_candidates: int
+
+
+def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None) -> Step:
+    """The best events from one frame to the next, among those that agree with the annotations."""
+    here = None if annotations is None else annotations[annotations.events.frame == frame]
+    pair = pairs.pair(frame, None if here is None else here.events)
+    pinned = None if here is None else pair.annotated(here)
+    try:
+        answer = assign(pair.candidates, pair.scores(w), pinned)
+    except InfeasibleAnnotation as error:
+        raise InfeasibleAnnotation(f"from frame {frame} to {frame + 1}: {error}", frame) from error
+    events = pair.candidates.table(pair.a, pair.b, answer.chosen)
+    return Step(events, answer.confidence(), len(pair.candidates))
+
+
+def track_pairs(
+    pairs: Pairs, w: Array, annotations: Annotations | None = None, n_jobs: int | None = None, verbose: bool = False
+) -> Lineage:
+    """The lineage of a whole movie."""
+    n = pairs.source.n_frames
+    steps: list[Step] = []
+    with ProgressBar(f"tracking {pairs.source.name}", verbose, "frame pairs") as progress:
+        for step in _in_order(pairs, w, annotations, resolve_jobs(n_jobs)):
+            steps.append(step)
+            progress(len(steps), n - 1)
+    frame, label, position, columns = _nodes(pairs)
+    confidence = np.concatenate([step.confidence for step in steps]) if steps else np.zeros(0)
+    return Lineage(n, frame, label, position, EventTable.join([step.events for step in steps]), confidence, columns)
+
+
+def _in_order(pairs: Pairs, w: Array, annotations: Annotations | None, jobs: int) -> Iterator[Step]:
+    """One step after the other, worked out in several threads: solvers and array operations run without the GIL."""
+    frames = range(pairs.source.n_frames - 1)
+    if jobs == 1:
+        return (solve_pair(pairs, w, frame, annotations) for frame in frames)
+    work = (delayed(solve_pair)(pairs, w, frame, annotations) for frame in frames)
+    found: Iterator[Step] = Parallel(jobs, require="sharedmem", return_as="generator", pre_dispatch="2*n_jobs")(work)
+    return found
+
+
+def _nodes(pairs: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, dict[str, Array]]:
+    """The table of all detections: frame, label, position, and the columns that a lineage keeps."""
+    frames, labels, positions = [], [], []
+    columns: dict[str, list[Array]] = {}
+    for t in range(pairs.source.n_frames):
+        found = pairs.source.detections(t)
+        frames.append(np.full(len(found), t, dtype=np.int64))
+        labels.append(found.label)
+        positions.append(found.position)
+        for name in KEPT_COLUMNS:
+            if name in found.columns:
+                columns.setdefault(name, []).append(np.asarray(found.columns[name], dtype=float))
+    kept = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return np.concatenate(frames), np.concatenate(labels), np.concatenate(positions), kept

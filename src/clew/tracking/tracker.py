@@ -1,0 +1,171 @@
+"""Tracker: learns what events look like from a few annotated ones, and tracks whole movies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from clew.errors import InputError
+from clew.estimator import StructuredSVM
+from clew.learning.cccp import Algorithm
+from clew.learning.losses import Loss
+from clew.learning.master import Regulariser
+from clew.learning.result import Result
+from clew.models.program import BinaryProgram
+from clew.progress import ProgressBar
+from clew.tracking.annotations import check_annotations
+from clew.tracking.assignment import make_program
+from clew.tracking.detections import Source
+from clew.tracking.events import Annotations
+from clew.tracking.features import feature_names
+from clew.tracking.hypotheses import NEIGHBOURS
+from clew.tracking.lineage import Lineage
+from clew.tracking.measure import measure
+from clew.tracking.movie import Movie, open_movie
+from clew.tracking.pairs import Pairs
+from clew.tracking.stream import track_pairs
+
+AnyMovie = Movie | Source | str | Path
+
+
+class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """Tracking by assignment, with weights that are learned from partial annotations (section 5 of the paper).
+
+    Parameters
+    ----------
+    neighbours : how many cells of the next frame each cell is compared with.
+    reach : how far a cell may move from one frame to the next, in physical units; None estimates it from the movie.
+    loss, lam, regulariser, algorithm : of the learner, see `StructuredSVM`.
+    cache : where measurements of the cells are kept: "auto" (next to the movie), a folder, or None for nowhere.
+    n_jobs : processes for measuring, threads for learning and tracking; -1 for all cores.
+    verbose : show progress.
+    random_state : seed of the folds by which λ is chosen.
+
+    After `fit`: `coef_` (the weights), `feature_names_`, `svm_` (the learner), `result_` (its certificate), `lam_`, and
+    `n_annotated_`, how many events it learned from.
+    """
+
+    def __init__(
+        self,
+        *,
+        neighbours: int = NEIGHBOURS,
+        reach: float | None = None,
+        loss: str | Loss = "bridge",
+        lam: float | str | Sequence[float] = "auto",
+        regulariser: Regulariser = "l2",
+        algorithm: str | Algorithm = "clew",
+        cache: Literal["auto"] | str | Path | None = "auto",
+        n_jobs: int | None = -1,
+        verbose: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.neighbours = neighbours
+        self.reach = reach
+        self.loss = loss
+        self.lam = lam
+        self.regulariser = regulariser
+        self.algorithm = algorithm
+        self.cache = cache
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, movie: Any, annotations: Any, *, warm_start: Result | None = None) -> Self:
+        """Learn from annotated events of a movie, or of several: then both are lists, one entry a movie.
+
+        Only frame pairs that carry an annotation take part; each is one example (a programme). `warm_start` is the
+        `result_` of an earlier fit, whose bounds serve again where a pair's annotations are the same.
+        """
+        movies, given = _as_lists(movie, annotations)
+        sources = [self.measure(one) for one in movies]
+        groups = _common_groups(sources)
+        X, Y = [], []
+        for source, marks in zip(sources, given, strict=True):
+            marks = _checked(marks, source)
+            pairs = self.pairs(source, groups)
+            for frame in np.unique(marks.events.frame).tolist():
+                here = marks[marks.events.frame == frame]
+                pair = pairs.pair(frame, here.events)
+                X.append(make_program(pair.candidates, pair.features()))
+                Y.append(pair.annotated(here))
+        self.svm_ = StructuredSVM(
+            BinaryProgram(), loss=self.loss, lam=self.lam, regulariser=self.regulariser, algorithm=self.algorithm,
+            n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
+        ).fit(X, Y, warm_start=warm_start)  # fmt: skip
+        self.groups_, self.feature_names_ = groups, feature_names(groups)
+        self.coef_, self.result_, self.lam_ = self.svm_.coef_, self.svm_.result_, self.svm_.lam_
+        self.n_annotated_, self.n_pairs_ = sum(len(annotation) for annotation in Y), len(Y)
+        return self
+
+    def track(self, movie: AnyMovie, *, annotations: Annotations | None = None) -> Lineage:
+        """Track a whole movie; `annotations` of it are kept to, whatever the weights say.
+
+        Memory holds a few frames, and for each detection a row of the lineage.
+        """
+        check_is_fitted(self, "coef_")
+        source = self.measure(movie)
+        self._check_groups(source)
+        if annotations is not None:
+            annotations = _checked(annotations, source)
+        return track_pairs(self.pairs(source, self.groups_), self.coef_, annotations, self.n_jobs, self.verbose)
+
+    def measure(self, movie: AnyMovie) -> Source:
+        """The detections of a movie, measured once and kept in the cache."""
+        if isinstance(movie, str | Path):
+            movie = open_movie(movie)
+        if not isinstance(movie, Movie):
+            return movie
+        with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
+            return measure(movie, cache=self.cache, n_jobs=self.n_jobs, progress=progress)
+
+    def pairs(self, source: Source, groups: frozenset[str]) -> Pairs:
+        """The frame pairs of a movie with their candidates and features."""
+        return Pairs.of(source, groups, neighbours=self.neighbours, reach=self.reach)
+
+    def save(self, path: str | Path) -> None:
+        """Write the learned weights with all that `track` needs to one file; `clew.load` reads it."""
+        from clew.tracking import archive  # which makes trackers, so it cannot be imported before this module
+
+        archive.save(self, path)
+
+    def _check_groups(self, source: Source) -> None:
+        """Refuse a movie that lacks what the weights are for."""
+        needed, there = set(self.feature_names_), set(feature_names(source.has))
+        missing = [name for name in self.feature_names_ if name in needed - there]
+        if missing:
+            lacking = ", ".join(sorted(self.groups_ - source.has))
+            raise InputError(
+                f"{source.name} has no measurements of {lacking}, which {len(missing)} of the learned weights are for "
+                f"(the first is {missing[0]!r}); give the movie's images, or learn weights without them"
+            )
+
+
+def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations]]:
+    """One movie and its annotations, or lists of both, as lists."""
+    if not isinstance(movie, list | tuple):
+        movie, annotations = [movie], [annotations]
+    if len(movie) != len(annotations) or not len(movie):
+        raise InputError(f"there are {len(movie)} movies and annotations of {len(annotations)}; as many are right")
+    for marks in annotations:
+        if not isinstance(marks, Annotations):
+            raise InputError(f"annotations is a {type(marks).__name__}; a clew.tracking Annotations table is right")
+    if not sum(len(marks) for marks in annotations):
+        raise InputError("nothing is annotated; at least a few events are needed to learn from")
+    return list(movie), list(annotations)
+
+
+def _checked(annotations: Annotations, source: Source) -> Annotations:
+    """Annotations whose cells are in the movie and that do not contradict each other, each once."""
+    return check_annotations(
+        annotations, lambda t: source.detections(t).label, source.n_frames, f"annotations of {source.name}"
+    )
+
+
+def _common_groups(sources: Sequence[Source]) -> frozenset[str]:
+    """The groups of measurements that all movies have."""
+    return frozenset.intersection(*(source.has for source in sources))
