@@ -129,7 +129,7 @@ def detect(
 
 
 def movie_of(truth: Path) -> tuple[Path | None, Path | None]:
-    """The sequence folder that a truth is of, by its name (…/01_GT/TRA is of …/01), else the truth's masks as labels."""
+    """The sequence folder that a truth is of, by its name (…/01_GT/TRA is of …/01), else its masks as labels."""
     folder = truth.absolute() if truth.is_dir() else truth.absolute().parent
     for part in (folder, folder.parent):
         found = re.fullmatch(r"(.+)_(GT|RES)", part.name)
