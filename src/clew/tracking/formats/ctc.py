@@ -10,7 +10,7 @@ import contextlib
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,17 +139,21 @@ def check_all(lineage: CtcLineage, progress: Progress | None = None) -> None:
             progress(t + 1, n)
 
 
-def check_result_folder(folder: str | Path) -> None:
-    """Refuse to write results into a folder that holds anything but results."""
+def check_result_folder(folder: str | Path, beside: Sequence[str] = (RESULT, *OTHER_OUTPUT)) -> None:
+    """Refuse to write masks into a folder that holds anything but masks and what may lie `beside` them.
+
+    Hidden files do not count.
+    """
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; results go into a folder")
-    foreign = [entry.name for entry in sorted(path.iterdir()) if not _is_output(entry.name)] if path.exists() else []
-    if foreign:
-        raise InputError(
-            f"{path} holds {foreign[0]}, which is no result of clew; results go into a new folder, or one that holds "
-            "results only"
-        )
+    names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+    for name in names:
+        if not name.startswith(".") and name not in beside and not re.fullmatch(r"mask[0-9]+\.tif", name):
+            raise InputError(
+                f"{path} holds {name}, which is no result of this kind; results go into a new folder, or one that has "
+                "such results only"
+            )
 
 
 def write_result(
@@ -179,7 +183,7 @@ def write_result(
         check_frame(tracks, t, np.flatnonzero(np.bincount(relabelled.ravel())), "the lineage")
         tiff.write_frame(stage / f"mask{t:0{digits}}.tif", relabelled)
 
-    with _staged(target) as stage:
+    with staged(target) as stage:
         jobs = joblib.Parallel(resolve_jobs(n_jobs), prefer="threads", return_as="generator")
         for done, _ in enumerate(jobs(joblib.delayed(write_mask)(stage, t) for t in range(n)), 1):
             if progress is not None:
@@ -188,8 +192,8 @@ def write_result(
 
 
 @contextmanager
-def _staged(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target whose files replace those of an older result when all went well."""
+def staged(target: Path) -> Iterator[Path]:
+    """A hidden folder beside the target whose masks and table replace older ones when all went well, the table last."""
     stage = target.absolute().parent / f".{target.absolute().name}.{secrets.token_hex(4)}.tmp"
     try:
         stage.mkdir(parents=True)
@@ -218,8 +222,3 @@ def _table_of(path: Path) -> Path:
     unfinished = path.is_dir() and tiff.frame_files(path, MASK_NAMES)
     hint = "; it has masks: was the writing of a result cut short?" if unfinished else ""
     raise InputError(f"{path} has no tracks; looked for {', '.join(map(str, wanted))}{hint}")
-
-
-def _is_output(name: str) -> bool:
-    """Whether clew may have written a file of this name into a folder of results; hidden files do not count."""
-    return name.startswith(".") or name in (RESULT, *OTHER_OUTPUT) or bool(re.fullmatch(r"mask[0-9]+\.tif", name))
