@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from clew.errors import InputError
 from clew.tracking.detections import Detections, DetectionTable
 from clew.tracking.events import Event, EventTable
+from clew.tracking.formats.ctc import open_truth
 from clew.tracking.hypotheses import Candidates, candidates, estimate_reach, find
+from clew.tracking.measure import measure
+from clew.tracking.movie import open_movie
+from clew.tracking.truth import truth_annotations
 
 
 def cells(frame, positions, labels=None):
@@ -132,3 +136,17 @@ def test_fifty_thousand_cells_in_a_frame():
     found = candidates(a, b, reach=0.1)
     assert len(found) <= 28 * 50_000
     assert found.of_event(Event.DIVIDE).stop - found.of_event(Event.DIVIDE).start == 6 * 50_000
+
+
+def test_what_really_happened_is_among_the_candidates(clew_data):
+    movie = open_movie(clew_data / "Fluo-N2DH-SIM+/01")
+    events = truth_annotations(open_truth(clew_data / "Fluo-N2DH-SIM+/01_GT/TRA"), movie).events
+    source = measure(movie, cache=None)
+    reach = estimate_reach(source)
+    seen = np.zeros(len(events), dtype=bool)
+    for t in range(movie.n_frames - 1):
+        a, b = source.detections(t), source.detections(t + 1)
+        there = np.flatnonzero(events.frame == t)
+        seen[there] = find(candidates(a, b, reach=reach), events[there], a, b) >= 0
+    assert seen[events.event == Event.MOVE].mean() >= 0.999
+    assert seen[events.event == Event.DIVIDE].mean() >= 0.99

@@ -41,14 +41,14 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, key: str, cells: Detections, shared: Shared) -> None:
+    def keep(self, key: str, cells: Detections, shared: Shared) -> None:
         """Keep a frame."""
         arrays: dict[str, NDArray[Any]] = {f"column.{name}": _single(column) for name, column in cells.columns.items()}
         arrays |= {"label": cells.label, "position": cells.position}
         arrays |= {"source": shared[0], "target": shared[1], "shared": _single(shared[2])}
         persist.write(self._path(key), KIND, {"key": key}, arrays)
 
-    def load(self, key: str, frame: int) -> tuple[Detections, Shared] | None:
+    def recall(self, key: str, frame: int) -> tuple[Detections, Shared] | None:
         """A frame that was kept; None if there is none, or if it is damaged."""
         try:
             document = persist.read(self._path(key), KIND)

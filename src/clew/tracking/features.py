@@ -164,7 +164,7 @@ def feature_blocks(
 ) -> dict[Event, Array]:
     """For each event the features (n_e, d_e) of its candidates, in the candidates' order.
 
-    Memory: about 2 kB a cell of the frame beside the result, which has about 1.5 kB (50,000 cells: 200 MB in all).
+    They take 2 kB for each cell of a frame and 5.5 kB while they are made: 270 MB for 50,000 cells.
     """
     before, after = Cells(a, scales), Cells(b, scales)
     shared = Shared(overlap, len(a), len(b), scales)
@@ -202,7 +202,7 @@ def assemble(blocks: Mapping[Event, Array]) -> Any:
     begins = np.cumsum([0, *widths])
     rows = np.concatenate([np.full(len(blocks[event]), widths[event]) for event in Event])
     indices = np.concatenate(
-        [np.tile(np.arange(begins[event], begins[event + 1]), len(blocks[event])) for event in Event]
+        [np.tile(np.arange(begins[event], begins[event + 1], dtype=np.int32), len(blocks[event])) for event in Event]
     )
     data = np.concatenate([blocks[event].ravel() for event in Event])
     return sp.csr_array((data, indices, np.append(0, np.cumsum(rows))), shape=(len(rows), int(begins[-1])))

@@ -83,9 +83,9 @@ def _measure_chunk(movie: Movie, store: Store, frames: range) -> list[str]:
         following = movie.label(t + 1) if t + 1 < movie.n_frames else None
         next_content = frame_digest(following)
         keys.append(digest([settings, content, frame_digest(image), next_content]))
-        if store.load(keys[-1], t) is None:
+        if store.recall(keys[-1], t) is None:
             shared = shared_volume(labels, following, movie.spacing)
-            store.save(keys[-1], measure_frame(t, labels, image, movie.spacing), shared)
+            store.keep(keys[-1], measure_frame(t, labels, image, movie.spacing), shared)
         if following is not None:
             labels, content = following, next_content
     return keys
@@ -93,11 +93,11 @@ def _measure_chunk(movie: Movie, store: Store, frames: range) -> list[str]:
 
 def _recall(movie: Movie, store: Store, keys: list[str], t: int) -> tuple[Detections, Shared]:
     """A measured frame from the store; measured again should its file be gone or damaged by now."""
-    kept = store.load(keys[t], t)
+    kept = store.recall(keys[t], t)
     if kept is None:
         if _measure_chunk(movie, store, range(t, t + 1)) != keys[t : t + 1]:
             raise InputError(f"{movie.name}: the pixels of frame {t} changed after they were measured; measure again")
-        kept = store.load(keys[t], t)
+        kept = store.recall(keys[t], t)
     if kept is None:
         raise StoreError(f"{movie.name}: frame {t} was measured, but cannot be read back from {store.folder}")
     return kept
