@@ -318,7 +318,7 @@ def test_a_movie_without_cells(n_frames):
 
 def test_one_frame_and_frames_without_cells():
     one = Lineage(1, np.array([0]), np.array([3]), np.zeros((1, 2)), EventTable.empty(), np.zeros(0))
-    assert "All 1 tracks of 1 families" in words(make_report(one))
+    assert "1 track in 1 family, all of them." in words(make_report(one))
     gap = Lineage(
         4, np.array([0, 3]), np.array([1, 1]), np.zeros((2, 2)),
         EventTable.of([(0, Event.DISAPPEAR, [1], []), (2, Event.APPEAR, [], [1])]), np.ones(2),
@@ -362,7 +362,7 @@ def test_mothers_lie_amid_their_daughters_and_leaves_one_below_the_other():
     assert sorted(forest.row[leaves]) == list(range(8))
     for mother in np.flatnonzero(~leaves):
         assert forest.row[mother] == forest.row[forest.parent == mother].mean()
-    assert forest.describe() == "All 15 tracks of 1 families."
+    assert forest.describe() == "15 tracks in 1 family, all of them."
 
 
 def test_a_family_that_is_too_large_loses_its_last_tracks():
@@ -379,8 +379,8 @@ def test_the_largest_families_are_shown_and_the_others_counted():
     assert sorted(lineage.tracks.begin[forest.shown]) == [0, 2, 2]  # the division
     n, families = len(lineage.tracks), int((lineage.tracks.parent == 0).sum())
     assert forest.describe() == (
-        f"The 1 largest of {families} families, with 3 of {n} tracks; {families - 1} smaller families with {n - 3} "
-        "tracks are left out."
+        f"The largest 1 of {families} families, with 3 of {n} tracks; left out: {families - 1} families with {n - 3} "
+        "tracks."
     )
 
 
@@ -434,4 +434,4 @@ def test_a_large_movie_makes_a_small_page():
     lineage = Lineage(n_frames, frame, label + 1, np.zeros((len(frame), 2)), events, confidence)
     page = make_report(lineage)
     assert len(page) < 1_000_000
-    assert "The 120 largest of 300 families" in words(page)
+    assert "The largest 120 of 300 families" in words(page)

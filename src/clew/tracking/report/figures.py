@@ -42,7 +42,7 @@ def events_figure(lineage: Lineage) -> Figure:
         )
         _name_row(row, str(event), f"{counts[:, event].sum():,} in all", int(heights.max()))
     rows[-1].set_xlim(-0.5, max(lineage.n_frames - 0.5, 0.5))
-    rows[-1].xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
+    rows[-1].xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10]))
     each = f", events counted over {window} frames each" if window > 1 else ""
     rows[-1].set_xlabel(f"frame{each}", fontsize=9, color=MUTED)
     return figure

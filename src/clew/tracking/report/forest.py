@@ -9,6 +9,7 @@ import numpy as np
 
 from clew.learning.task import Array, Indices
 from clew.tracking.lineage import Lineage
+from clew.tracking.report.markup import counted
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,16 @@ class Forest:
 
     def describe(self) -> str:
         """What is drawn and what is left out, in words."""
-        n, shown = len(self.parent), len(self.shown)
+        n, shown, families = len(self.parent), len(self.shown), len(np.unique(self.founder[self.shown]))
         if shown == n:
-            return f"All {n:,} tracks of {self.n_families:,} families."
-        families = len(np.unique(self.founder[self.shown]))
-        if families == 1 and shown < (size := int((self.founder == self.founder[self.shown[0]]).sum())):
+            return f"{counted(n, 'track')} in {counted(families, 'family', 'families')}, all of them."
+        size = int((self.founder == self.founder[self.shown[0]]).sum())
+        if shown < size:
             return (
                 f"The first {shown:,} tracks of the largest family, which has {size:,}. Left out: its later tracks and "
-                f"{self.n_families - 1:,} other families, {n - shown:,} tracks in all."
+                f"{counted(self.n_families - 1, 'other family', 'other families')}, {n - shown:,} tracks in all."
             )
         return (
-            f"The {families:,} largest of {self.n_families:,} families, with {shown:,} of {n:,} tracks; "
-            f"{self.n_families - families:,} smaller families with {n - shown:,} tracks are left out."
+            f"The largest {families:,} of {self.n_families:,} families, with {shown:,} of {n:,} tracks; left out: "
+            f"{counted(self.n_families - families, 'family', 'families')} with {counted(n - shown, 'track')}."
         )

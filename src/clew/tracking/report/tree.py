@@ -27,8 +27,8 @@ ROW = 0.135
 """Inches from one line to the next."""
 SHARES = (0.01, 0.10)
 """Events are told apart by confidence: the least certain 1 %, those up to 10 %, and the rest."""
-VISIBLE = 250
-"""The least certain links are drawn at least so many times shorter than the movie: others would be too short to see."""
+VISIBLE = 1 / 250
+"""The least certain links are drawn no shorter than this part of the movie, or they would not be seen."""
 LOOKS = [(INK, 0.9, "more certain"), (ORANGE, 2.0, "least certain 10 %"), (VERMILLION, 3.4, "least certain 1 %")]
 MARKS = {Event.DIVIDE: "o", Event.APPEAR: ">", Event.DISAPPEAR: "x", Event.SPLIT: "d", Event.MERGE: "s"}
 
@@ -46,14 +46,14 @@ def lineage_figure(lineage: Lineage, max_tracks: int = 120) -> Figure:
     axes.set_ylim(max(drawn, 4), -1)
     axes.set_yticks([])
     axes.tick_params(axis="x", labeltop=drawn > 30)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlabel("frame", fontsize=9, color=MUTED)
     keys = _draw_links(axes, forest) + _draw_marks(axes, forest)
     _draw_names(axes, forest)
     if keys:
         figure.legend(
             handles=keys, loc="outside upper left", ncols=len(keys), frameon=False, fontsize=8, labelcolor=MUTED,
-            handlelength=1.6, columnspacing=1.6, borderpad=0, handletextpad=0.6,
+            handlelength=1.6, columnspacing=1.3, borderpad=0, handletextpad=0.6,
         )  # fmt: skip
     return figure
 
@@ -84,7 +84,7 @@ def _draw_links(axes: Axes, forest: Forest) -> list[Line2D]:
         lines = along[level[along] == rank]
         begin, end = _runs(mother[lines], time[lines])
         at = row[mother[lines[begin]]]
-        more = max(lineage.n_frames / VISIBLE - 1, 0) / 2 if rank == 2 else 0
+        more = max(VISIBLE * lineage.n_frames - 1, 0) / 2 if rank == 2 else 0
         straight = _polylines((time[lines[begin]] - more, at), (time[lines[end]] + 1 + more, at))
         bent = fork[level[fork] == rank]
         t, high, low = time[bent], row[mother[bent]], row[daughter[bent]]
@@ -96,7 +96,7 @@ def _draw_links(axes: Axes, forest: Forest) -> list[Line2D]:
     child = child[tracks.begin[child] > tracks.end[parent[child]] + 1]
     gaps = _polylines((tracks.end[parent[child]], row[parent[child]]), (tracks.begin[child], row[child]))
     if _draw(axes, [gaps], MUTED, 0.9, zorder=2, style=":"):
-        keys.append(Line2D([], [], color=MUTED, linewidth=0.9, linestyle=":", label="seen again after a merge"))
+        keys.append(Line2D([], [], color=MUTED, linewidth=0.9, linestyle=":", label="merged"))
     return keys
 
 
