@@ -15,6 +15,7 @@ import numpy as np
 import scipy.ndimage as ndi
 from numpy.typing import NDArray
 from skimage.filters import gaussian
+from skimage.measure import block_reduce
 from skimage.morphology import h_maxima
 from skimage.segmentation import relabel_sequential, watershed
 
@@ -200,10 +201,11 @@ def _split(cells: Mask, diameter: float, settings: Settings) -> NDArray[Any]:
     distance = ndi.distance_transform_edt(np.pad(cells, 1, constant_values=False), sampling=pixel)
     distance = distance[(slice(1, -1),) * cells.ndim]
     distance = gaussian(distance, 0.04 * diameter / pixel, preserve_range=True)
-    coarse = tuple(slice(None, None, step) for step in _steps(diameter / FINE, pixel))  # for h_maxima is slow
-    levels = np.round(distance[coarse] / (settings.separation * diameter) * 8).astype(np.int32)  # and exact on integers
-    seeds = np.zeros(cells.shape, dtype=np.int32)
-    seeds[coarse] = ndi.label(h_maxima(levels, 8) & cells[coarse], np.ones((3,) * cells.ndim))[0]
+    steps = _steps(diameter / FINE, pixel)  # h_maxima is slow, so that it sees blocks only; and exact on integers
+    levels = np.round(block_reduce(distance, steps, np.max) / (settings.separation * diameter) * 8).astype(np.int32)
+    seeds = ndi.label(h_maxima(levels, 8), np.ones((3,) * cells.ndim))[0] * (levels > 0)
+    for axis, step in enumerate(steps):
+        seeds = seeds.repeat(step, axis).take(np.arange(cells.shape[axis]), axis)
     return np.asarray(watershed(-distance, seeds, mask=cells))
 
 
