@@ -43,9 +43,9 @@ def _feature(name: str, needs: str, of: Callable[[Any], Array]) -> Feature:
     return Feature(name, frozenset(needs.split()), of)
 
 
-def ratio(pair: tuple[Array, Array]) -> Array:
-    """(n,) |log| of the ratio of two positive columns: 0 if they are alike, 0.69 if one is twice the other."""
-    return np.abs(np.log(pair[0] / pair[1]))
+def unlike(pair: tuple[Array, Array]) -> Array:
+    """(n,) by which share the smaller of two positive columns falls short of the larger: 0 if they are alike."""
+    return 1 - np.minimum(*pair) / np.maximum(*pair)
 
 
 def far(distance: Array) -> Array:
@@ -53,9 +53,9 @@ def far(distance: Array) -> Array:
     return distance / (1 + distance / LARGEST)
 
 
-def grown(view: Family, name: str) -> Array:
-    """(n,) |log| of what the parts have together, relative to the whole."""
-    return ratio((total(view.of_parts(name)), view.of_whole(name)))
+def not_adding_up(view: Family, name: str) -> Array:
+    """(n,) how unlike the whole is to what the parts have together."""
+    return unlike((total(view.of_parts(name)), view.of_whole(name)))
 
 
 def difference(pair: tuple[Array, Array]) -> Array:
@@ -79,6 +79,16 @@ def _uncovered_part(view: Family) -> Array:
     return 1 - np.minimum(*shares)
 
 
+def _uncovered(view: Lone) -> Array:
+    """(n,) the share of a cell's mask that no mask of the other frame covers."""
+    return 1 - np.minimum(view.covered / view.its("size"), 1)
+
+
+def _leaving(view: Lone) -> Array:
+    """(n,) how much a cell is on the border; where its place is taken in the other frame, it hardly left or entered."""
+    return np.minimum(view.its("border_share"), 1) * _uncovered(view)
+
+
 def _together(view: Family) -> Array:
     return one_minus_iou(total(view.common), view.of_whole("size"), total(view.of_parts("size")))
 
@@ -89,9 +99,9 @@ MOVE = (
     _feature("distance in usual steps", "", lambda v: np.log1p(v.distance / v.step)),
     _feature("overlap missing", "size overlap", lambda v: one_minus_iou(v.common, *v.both("size"))),
     _feature("smaller mask uncovered", "size overlap", lambda v: 1 - v.common / np.minimum(*v.both("size"))),
-    _feature("change of volume", "size", lambda v: ratio(v.both("size"))),
-    _feature("change of brightness", "intensity", lambda v: ratio(v.both("brightness"))),
-    _feature("change of mass", "size intensity", lambda v: ratio(v.both("mass"))),
+    _feature("change of volume", "size", lambda v: unlike(v.both("size"))),
+    _feature("change of brightness", "intensity", lambda v: unlike(v.both("brightness"))),
+    _feature("change of mass", "size intensity", lambda v: unlike(v.both("mass"))),
     _feature("change of histogram", "histogram intensity", lambda v: difference(v.both("quantiles"))),
     _feature("change of texture", "histogram intensity", lambda v: difference(v.both("deviation"))),
     _feature("change of shape", "shape", lambda v: 4 * difference(v.both("axes"))),
@@ -103,14 +113,14 @@ DIVIDE = (
     _feature("distance of the farther daughter", "", lambda v: far(v.distances[1])),
     _feature("distance of the daughters' middle", "", lambda v: far(v.centre_distance)),
     _feature("angle of the daughters", "", lambda v: 1 + v.cosine),
-    _feature("unevenness of volume", "size", lambda v: ratio(v.of_parts("size"))),
-    _feature("change of volume", "size", lambda v: grown(v, "size")),
+    _feature("unevenness of volume", "size", lambda v: unlike(v.of_parts("size"))),
+    _feature("change of volume", "size", lambda v: not_adding_up(v, "size")),
     _feature("size of the mother", "size", lambda v: np.log(v.of_whole("size"))),
     _feature("size of the daughters", "size", lambda v: np.log(total(v.of_parts("size")) / 2)),
     _feature("brightness of the mother", "intensity", lambda v: np.log(v.of_whole("brightness"))),
     _feature("brightness of the daughters", "intensity", lambda v: np.log(total(v.of_parts("brightness")) / 2)),
-    _feature("unevenness of brightness", "intensity", lambda v: ratio(v.of_parts("brightness"))),
-    _feature("change of mass", "size intensity", lambda v: grown(v, "mass")),
+    _feature("unevenness of brightness", "intensity", lambda v: unlike(v.of_parts("brightness"))),
+    _feature("change of mass", "size intensity", lambda v: not_adding_up(v, "mass")),
     _feature("eccentricity of the mother", "shape", lambda v: v.of_whole("eccentricity")),
     _feature("compactness of the daughters", "size shape", lambda v: v.compactness),
     _feature("overlap missing", "size overlap", _together),
@@ -121,8 +131,8 @@ PARTS = (  # splits and merges are each other's mirror image
     _feature("bias", "", _bias),
     _feature("distance of the farther part", "", lambda v: far(v.distances[1])),
     _feature("distance of the parts' middle", "", lambda v: far(v.centre_distance)),
-    _feature("change of volume", "size", lambda v: grown(v, "size")),
-    _feature("change of mass", "size intensity", lambda v: grown(v, "mass")),
+    _feature("change of volume", "size", lambda v: not_adding_up(v, "size")),
+    _feature("change of mass", "size intensity", lambda v: not_adding_up(v, "mass")),
     _feature("compactness of the parts", "size shape", lambda v: v.compactness),
     _feature("part uncovered", "size overlap", _uncovered_part),
     _feature("overlap missing", "size overlap", _together),
@@ -131,12 +141,10 @@ PARTS = (  # splits and merges are each other's mirror image
 LONE = (
     _feature("bias", "", _bias),
     _feature("distance to the border", "border", lambda v: np.minimum(v.its("border_distance"), NEAR_BORDER)),
-    _feature("share on the border", "shape", lambda v: v.its("border_share")),
-    _feature("size", "size", lambda v: np.log(v.its("size"))),
-    _feature("brightness", "intensity", lambda v: np.log(v.its("brightness"))),
-    _feature("distance to the nearest cell", "", lambda v: np.log1p(v.isolation)),
-    _feature("mask uncovered", "size overlap", lambda v: 1 - v.covered / v.its("size")),
-)
+    _feature("uncovered on the border", "size shape overlap", _leaving),
+    _feature("distance to the nearest cell", "", lambda v: np.log1p(v.isolation / v.step)),
+    _feature("mask uncovered", "size overlap", _uncovered),
+)  # size and brightness are left out: tried, and they carried over badly, for daughters look like what appears
 
 FEATURES: dict[Event, tuple[Feature, ...]] = {
     Event.MOVE: MOVE,

@@ -25,6 +25,11 @@ class Cells:
         self.frame, self.scales = frame, scales
         self.position: Array = frame.position / scales.diameter
 
+    @property
+    def step(self) -> float:
+        """The usual displacement in diameters."""
+        return self.scales.displacement / self.scales.diameter
+
     def column(self, name: str, unit: float = 1.0) -> Array:
         """A measured column in a unit."""
         return np.asarray(self.frame.columns[name], dtype=np.float64) / unit
@@ -122,7 +127,7 @@ class Pair:
     @property
     def step(self) -> float:
         """The usual displacement in diameters."""
-        return self.a.scales.displacement / self.a.scales.diameter
+        return self.a.step
 
     @cached_property
     def common(self) -> Array:
@@ -209,6 +214,11 @@ class Lone:
     def its(self, name: str) -> Array:
         """A column of the cell."""
         return np.asarray(getattr(self.cells, name)[self.rows])
+
+    @property
+    def step(self) -> float:
+        """The usual displacement in diameters."""
+        return self.cells.step
 
     @cached_property
     def isolation(self) -> Array:
