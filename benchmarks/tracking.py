@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5, help="draws of pairs and annotations for each fraction")
     parser.add_argument("--fractions", type=float, nargs="+", default=FRACTIONS)
     parser.add_argument("--lam", default="auto", help="a number, or auto")
+    parser.add_argument("--prior", default="generic", choices=["generic", "none"])
     parser.add_argument("--show", action="store_true", help="print each missed event")
     options = parser.parse_args()
     folder = Path(os.environ["CLEW_DATA"]) / "Fluo-N2DL-HeLa"
@@ -60,7 +61,8 @@ def main() -> None:
             given = sample(truth, fraction, rng, frames=frames.tolist())
             lam = options.lam if options.lam == "auto" else float(options.lam)
             wall, cpu = time.perf_counter(), time.process_time()
-            tracker = Tracker(lam=lam, n_jobs=1, random_state=draw).fit(source, given)
+            prior = None if options.prior == "none" else options.prior
+            tracker = Tracker(lam=lam, prior=prior, n_jobs=1, random_state=draw).fit(source, given)
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             pairs = tracker.pairs(source, tracker.groups_)
             steps = []

@@ -20,7 +20,7 @@ from clew.models.program import BinaryProgram
 from clew.progress import ProgressBar
 from clew.tracking.annotations import check_annotations
 from clew.tracking.assignment import make_program
-from clew.tracking.detections import Source
+from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations
 from clew.tracking.features import feature_names
 from clew.tracking.hypotheses import NEIGHBOURS
@@ -28,6 +28,7 @@ from clew.tracking.lineage import Lineage
 from clew.tracking.measure import measure
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.pairs import Pairs
+from clew.tracking.prior import generic_weights, joined, prior_direction, with_prior
 from clew.tracking.stream import track_pairs
 
 AnyMovie = Movie | Source | str | Path
@@ -40,6 +41,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
     ----------
     neighbours : how many cells of the next frame each cell is compared with.
     reach : how far a cell may move from one frame to the next, in physical units; None estimates it from the movie.
+    prior : weights to begin with: "generic" (learned from simulated movies, they come with clew), those of another
+        fitted `Tracker`, or None. Their score is one more feature of each event, so that few annotations go a long way.
     loss, lam, regulariser, algorithm : of the learner, see `StructuredSVM`.
     cache : where measurements of the cells are kept: "auto" (next to the movie), a folder, or None for nowhere.
     n_jobs : processes for measuring, threads for learning and tracking; -1 for all cores.
@@ -55,6 +58,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         *,
         neighbours: int = NEIGHBOURS,
         reach: float | None = None,
+        prior: Tracker | Literal["generic"] | None = "generic",
         loss: str | Loss = "bridge",
         lam: float | str | Sequence[float] = "auto",
         regulariser: Regulariser = "l2",
@@ -66,6 +70,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
     ) -> None:
         self.neighbours = neighbours
         self.reach = reach
+        self.prior = prior
         self.loss = loss
         self.lam = lam
         self.regulariser = regulariser
@@ -83,7 +88,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         """
         movies, given = _as_lists(movie, annotations)
         sources = [self.measure(one) for one in movies]
-        groups = _common_groups(sources)
+        groups = frozenset.intersection(*(source.has for source in sources))
+        prior = prior_direction(self.prior, feature_names(groups))
         X, Y = [], []
         for source, marks in zip(sources, given, strict=True):
             marks = _checked(marks, source)
@@ -91,14 +97,14 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
             for frame in np.unique(marks.events.frame).tolist():
                 here = marks[marks.events.frame == frame]
                 pair = pairs.pair(frame, here.events)
-                X.append(make_program(pair.candidates, pair.features()))
+                X.append(make_program(pair.candidates, with_prior(pair.features(), prior)))
                 Y.append(pair.annotated(here))
         self.svm_ = StructuredSVM(
             BinaryProgram(), loss=self.loss, lam=self.lam, regulariser=self.regulariser, algorithm=self.algorithm,
             n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
         ).fit(X, Y, warm_start=warm_start)  # fmt: skip
         self.groups_, self.feature_names_ = groups, feature_names(groups)
-        self.coef_, self.result_, self.lam_ = self.svm_.coef_, self.svm_.result_, self.svm_.lam_
+        self.coef_, self.result_, self.lam_ = joined(self.svm_.coef_, prior), self.svm_.result_, self.svm_.lam_
         self.n_annotated_, self.n_pairs_ = sum(len(annotation) for annotation in Y), len(Y)
         return self
 
@@ -113,6 +119,16 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         if annotations is not None:
             annotations = _checked(annotations, source)
         return track_pairs(self.pairs(source, self.groups_), self.coef_, annotations, self.n_jobs, self.verbose)
+
+    @classmethod
+    def generic(cls, **parameters: Any) -> Self:
+        """A tracker that needs no annotation: its weights were learned from simulated movies, and come with clew."""
+        tracker = cls(**parameters)
+        tracker.groups_ = frozenset({*GROUPS, OVERLAP})
+        tracker.feature_names_ = feature_names(tracker.groups_)
+        tracker.coef_ = generic_weights(tracker.feature_names_)
+        tracker.n_annotated_ = tracker.n_pairs_ = 0
+        return tracker
 
     def measure(self, movie: AnyMovie) -> Source:
         """The detections of a movie, measured once and kept in the cache."""
@@ -164,8 +180,3 @@ def _checked(annotations: Annotations, source: Source) -> Annotations:
     return check_annotations(
         annotations, lambda t: source.detections(t).label, source.n_frames, f"annotations of {source.name}"
     )
-
-
-def _common_groups(sources: Sequence[Source]) -> frozenset[str]:
-    """The groups of measurements that all movies have."""
-    return frozenset.intersection(*(source.has for source in sources))
