@@ -213,7 +213,9 @@ def assemble(blocks: Mapping[Event, Array]) -> Any:
         [np.tile(np.arange(begins[event], begins[event + 1], dtype=np.int32), len(blocks[event])) for event in Event]
     )
     data = np.concatenate([blocks[event].ravel() for event in Event])
-    return sp.csr_array((data, indices, np.append(0, np.cumsum(rows))), shape=(len(rows), int(begins[-1])))
+    return sp.csr_array(
+        (data, indices, np.append(0, np.cumsum(rows)).astype(np.int32)), shape=(len(rows), int(begins[-1]))
+    )
 
 
 def event_features(
