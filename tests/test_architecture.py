@@ -35,7 +35,8 @@ FILE_CALLS = {
     "loadtxt", "genfromtxt", "fromfile", "tofile", "memmap", "unlink", "rename", "rmtree", "to_csv", "imread",
     "imwrite",
 }  # fmt: skip
-OWN_CALLS = {"archive.save", "archive.load", "svm.save"}
+# calls of these names that end in persist.py, where the file is touched
+OWN_CALLS = {"archive.save", "archive.load", "svm.save", "tracker.save"}
 FILE_MODULES = {
     "socket", "socketserver", "http", "urllib", "ssl", "sqlite3", "tempfile", "shutil", "pickle", "shelve", "zipfile",
     "tarfile", "requests", "uvicorn", "starlette", "fastapi", "tifffile", "zarr", "mmap",

@@ -1,16 +1,23 @@
-"""clew: large-margin learning of structured outputs from partial annotations."""
+"""clew: large-margin learning of structured outputs from partial annotations.
 
-from clew import errors, models
-from clew.errors import ClewError
-from clew.estimator import StructuredPerceptron, StructuredSVM
-from clew.learning.cccp import PRESETS, Algorithm, learn
-from clew.learning.losses import LOSSES, Loss
-from clew.learning.result import Result, Status
-from clew.learning.task import Argmax, Space, Task
-from clew.tracking.archive import load
-from clew.tracking.lineage import Lineage
-from clew.tracking.movie import Movie, open_movie
-from clew.tracking.tracker import Tracker
+Public names are imported when they are first used, so that `import clew` and `clew --help` take no time.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clew import errors, models
+    from clew.errors import ClewError
+    from clew.estimator import StructuredPerceptron, StructuredSVM
+    from clew.learning.cccp import PRESETS, Algorithm, learn
+    from clew.learning.losses import LOSSES, Loss
+    from clew.learning.result import Result, Status
+    from clew.learning.task import Argmax, Space, Task
+    from clew.tracking.archive import load
+    from clew.tracking.lineage import Lineage
+    from clew.tracking.movie import Movie, open_movie
+    from clew.tracking.tracker import Tracker
 
 __all__ = [
     "LOSSES",
@@ -34,3 +41,31 @@ __all__ = [
     "models",
     "open_movie",
 ]
+
+_MODULES = ("annotation", "archive", "errors", "learning", "models", "tracking")
+_HOMES = {
+    "clew.errors": ("ClewError",),
+    "clew.estimator": ("StructuredPerceptron", "StructuredSVM"),
+    "clew.learning.cccp": ("PRESETS", "Algorithm", "learn"),
+    "clew.learning.losses": ("LOSSES", "Loss"),
+    "clew.learning.result": ("Result", "Status"),
+    "clew.learning.task": ("Argmax", "Space", "Task"),
+    "clew.tracking.archive": ("load",),
+    "clew.tracking.lineage": ("Lineage",),
+    "clew.tracking.movie": ("Movie", "open_movie"),
+    "clew.tracking.tracker": ("Tracker",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"clew.{name}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'clew' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,8 +12,9 @@ from rich.console import Console
 from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.data import counts_in_words
 from clew.cli.movies import Jobs
-from clew.cli.tracking import REPORT, print_evaluation, print_lineage, training_facts, write_report
+from clew.cli.tracking import print_evaluation, print_lineage, training_facts, write_report
 from clew.progress import ProgressBar
+from clew.tracking.formats.names import FORMATS, REPORT
 
 
 @app.command()
@@ -66,7 +67,7 @@ def demo(
     tracked = time.perf_counter() - started
     result = folder / "result"
     with ProgressBar("writing masks") as progress:
-        write_results(result, lineage, movie, ["ctc", "csv", "geff", "napari"], progress, jobs)
+        write_results(result, lineage, movie, list(FORMATS), progress, jobs)
     with ProgressBar("evaluating") as progress:
         found = evaluate(result, truth, progress=progress)
     others = ~np.isin(known.events.keys(), some.events.keys())

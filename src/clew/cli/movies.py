@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clew.cli.base import note, shown
 from clew.errors import InputError
 from clew.progress import ProgressBar
-from clew.tracking.detections import DetectionTable
-from clew.tracking.events import Annotations
-from clew.tracking.formats.annotation_csv import read_annotations
-from clew.tracking.formats.annotations import read_any_annotations
-from clew.tracking.formats.tables import read_detections
-from clew.tracking.movie import TABLES, Movie, open_movie
+
+if TYPE_CHECKING:  # each command imports what it runs, so that the others start at once
+    from clew.tracking.detections import DetectionTable
+    from clew.tracking.events import Annotations
+    from clew.tracking.movie import Movie
 
 MoviePath = Annotated[
     Path | None,
@@ -47,6 +46,9 @@ def open_any(
     movie: Path | None, labels: Path | None, images: Path | None, spacing: str | None
 ) -> Movie | DetectionTable:
     """The movie that the options name; says on stderr what was chosen."""
+    from clew.tracking.formats.tables import read_detections
+    from clew.tracking.movie import TABLES, open_movie
+
     sizes = parse_spacing(spacing)
     if movie is not None and labels is None and movie.suffix.lower() in TABLES:
         table = read_detections(movie, spacing=sizes)
@@ -59,6 +61,8 @@ def open_any(
 
 def open_pixels(movie: Path | None, labels: Path | None, images: Path | None, spacing: str | None) -> Movie:
     """The movie that the options name, which must have label images."""
+    from clew.tracking.movie import Movie
+
     opened = open_any(movie, labels, images, spacing)
     if not isinstance(opened, Movie):
         raise InputError(f"{opened.name} is a table of detections; label images are needed to match a lineage's masks")
@@ -67,6 +71,10 @@ def open_pixels(movie: Path | None, labels: Path | None, images: Path | None, sp
 
 def read_marks(path: Path, movie: Movie | DetectionTable) -> Annotations:
     """Annotations from a file; those in a lineage's masks need the movie's own."""
+    from clew.tracking.formats.annotation_csv import read_annotations
+    from clew.tracking.formats.annotations import read_any_annotations
+    from clew.tracking.movie import Movie
+
     if isinstance(movie, Movie):
         with ProgressBar("reading annotations") as progress:
             return read_any_annotations(path, movie, progress)

@@ -12,21 +12,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from clew import persist
-from clew.cli.base import app, check_folder, make_folder, shown
+from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.movies import ImagesPath, Jobs, LabelsPath, MoviePath, NoCache, Spacing, open_any, read_marks
 from clew.errors import InputError
 from clew.progress import ProgressBar
-from clew.tracking.detections import DetectionTable
-from clew.tracking.formats.results import FORMATS
-from clew.tracking.movie import Movie
+from clew.tracking.formats.names import FORMATS, REPORT
 
-REPORT = "report.html"
 PICTURES = (".png", ".svg", ".pdf")
 
+NO_SCORES = "not computed: pip install clew[evaluate]"
+
 if TYPE_CHECKING:
+    from clew.tracking.detections import DetectionTable
     from clew.tracking.evaluate import Evaluation
     from clew.tracking.lineage import Lineage
+    from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
 
@@ -87,8 +87,14 @@ def train(
 
 @app.command()
 def track(
-    weights: Annotated[Path, typer.Option("--weights", "-w", metavar="FILE", help="What clew train wrote.")],
     movie: MoviePath = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            "--weights", "-w", metavar="FILE",
+            help="What clew train wrote; without it, generic weights that come with clew.", show_default=False,
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the results go.")] = Path(
         "result"
     ),
@@ -104,13 +110,14 @@ def track(
     report: Annotated[bool, typer.Option(help="Write report.html as well.")] = True,
     jobs: Jobs = -1,
     no_cache: NoCache = False,
-) -> None:
+) -> None:  # fmt: skip
     """Track a movie with learned weights, and write its lineage."""
-    from clew.tracking.archive import load_tracker
+    from clew.tracking.formats.ctc import check_result_folder
     from clew.tracking.formats.results import check_formats, write_results
 
     check_folder(output)
-    tracker = load_tracker(weights)
+    check_result_folder(output)
+    tracker = open_tracker(weights)
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
     opened = open_any(movie, labels, images, spacing)
     wanted = check_formats(formats.split(","), opened)
@@ -143,7 +150,8 @@ def evaluate(
     with ProgressBar("matching masks") as progress:
         found = measure_result(result, truth, progress=progress)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2))
+        missing = {"scores_note": NO_SCORES} if found.scores is None else {}
+        typer.echo(json.dumps(found.to_dict() | missing, indent=2))
         return
     print_evaluation(found, f"{shown(result)} against {shown(truth)}")
 
@@ -156,6 +164,7 @@ def explain(
     ] = None,
 ) -> None:
     """Show learned weights by event and feature: what speaks for an event, and what against it."""
+    from clew import persist
     from clew.tracking.archive import load_tracker
     from clew.tracking.report import weights_figure, weights_rows
 
@@ -164,7 +173,8 @@ def explain(
     tracker = load_tracker(weights)
     rows = weights_rows(tracker.feature_names_, tracker.coef_)
     largest = max((abs(row.weight) for row in rows), default=0.0) or 1.0
-    table = Table(title=f"{len(rows)} weights, learned from {tracker.n_annotated_} events", title_justify="left")
+    learned = f"learned from {tracker.n_annotated_} events" if tracker.n_annotated_ else "generic"
+    table = Table(title=f"{len(rows)} weights, {learned}", title_justify="left")
     for column in ("event", "feature"):
         table.add_column(column)
     table.add_column("weight", justify="right")
@@ -196,8 +206,21 @@ def parse_lam(text: str) -> float | str:
         raise InputError(f"--lam is {text!r}; a positive number or auto is right") from None
 
 
+def open_tracker(weights: Path | None) -> Tracker:
+    """Learned weights from a file, or the generic ones."""
+    from clew.tracking.archive import load_tracker
+    from clew.tracking.tracker import Tracker
+
+    if weights is not None:
+        return load_tracker(weights)
+    note("no --weights: generic ones are used, learned from simulated movies; clew train learns your own")
+    return Tracker.generic()
+
+
 def training_facts(tracker: Tracker) -> dict[str, str]:
     """What the report says of the weights."""
+    if not hasattr(tracker, "svm_"):
+        return {"weights": "generic, learned from simulated movies"}
     return {
         "learned from": f"{tracker.n_annotated_} events in {tracker.n_pairs_} frame pairs",
         "λ": f"{tracker.lam_:.3g}",
@@ -214,6 +237,8 @@ def write_report(
     evaluation: Evaluation | None = None,
 ) -> None:
     """Write report.html."""
+    from clew import persist
+    from clew.tracking.movie import Movie
     from clew.tracking.report import make_report
 
     page = make_report(
@@ -248,6 +273,8 @@ def print_evaluation(found: Evaluation, title: str) -> None:
     table.add_column(justify="right")
     for name, value in found.rows():
         table.add_row(name, value)
+    if found.scores is None:
+        table.add_row("DET, SEG, TRA …", NO_SCORES)
     Console().print(table)
 
 

@@ -5,24 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from clew import archive, persist
 from clew.errors import InputError
+from clew.learning.task import Array
 from clew.tracking.features import feature_names
+from clew.tracking.prior import weights_by_name
 from clew.tracking.tracker import Tracker
 
 KIND = "tracker"
-OWN_PARAMS = ("neighbours", "reach", "lam", "regulariser", "random_state")
-"""Parameters that are kept; loss and algorithm are those of the learner inside."""
+WEIGHTS, PRIOR = "tracker.weights", "tracker.prior"
+"""Arrays beside those of the learner: (d,) each."""
+GENERIC = "simulated movies (the generic weights that come with clew)"
 
 
 def save(tracker: Tracker, path: str | Path) -> None:
-    """Write a fitted tracker to one file: weights, features, settings and the learner's certificate."""
+    """Write a fitted tracker to one file: weights, features, settings, its prior and the learner's certificate."""
     check_is_fitted(tracker, "coef_")
-    meta, arrays = archive.pack(tracker.svm_)
+    meta, arrays = archive.pack(tracker.svm_) if hasattr(tracker, "svm_") else (None, {})
+    arrays = arrays | {WEIGHTS: np.asarray(tracker.coef_, dtype=float)}
+    prior: Any = tracker.prior
+    if isinstance(prior, Tracker):
+        arrays[PRIOR], prior = weights_by_name(prior, tracker.feature_names_), "tracker"
     own = {
-        "neighbours": tracker.neighbours, "reach": tracker.reach, "groups": sorted(tracker.groups_),
+        "neighbours": tracker.neighbours, "reach": tracker.reach, "prior": prior, "groups": sorted(tracker.groups_),
         "features": tracker.feature_names_, "n_annotated": tracker.n_annotated_, "n_pairs": tracker.n_pairs_,
     }  # fmt: skip
     persist.write(path, KIND, {"learner": meta, "tracker": own}, arrays)
@@ -36,27 +44,35 @@ def load(path: str | Path, model: Any = None) -> Any:
     document = persist.read(path)
     if document.kind != KIND:
         return archive.load(path, model)
-    svm = archive.unpack(path, document.meta["learner"], document.arrays)
-    with archive.reading(path):
-        own = document.meta["tracker"]
-        groups, names = frozenset(own["groups"]), list(own["features"])
-        tracker = Tracker(
-            neighbours=own["neighbours"], reach=own["reach"], loss=svm.loss, lam=svm.lam,
-            regulariser=svm.regulariser, algorithm=svm.algorithm,
-        )  # fmt: skip
-        tracker.n_annotated_, tracker.n_pairs_ = int(own["n_annotated"]), int(own["n_pairs"])
-    _check_features(path, names, feature_names(groups))
-    tracker.svm_, tracker.groups_, tracker.feature_names_ = svm, groups, names
-    tracker.coef_, tracker.result_, tracker.lam_ = svm.coef_, svm.result_, svm.lam_
-    if len(tracker.coef_) != len(names):
-        raise InputError(f"{path}: it has {len(tracker.coef_)} weights for {len(names)} features")
-    return tracker
+    return _unpack(path, document)
 
 
 def load_tracker(path: str | Path) -> Tracker:
     """Read a tracker; a file of another kind is refused."""
-    persist.read(path, KIND)
-    tracker: Tracker = load(path)
+    return _unpack(path, persist.read(path, KIND))
+
+
+def _unpack(path: str | Path, document: persist.Document) -> Tracker:
+    """The inverse of what `save` does; `path` is for messages."""
+    with archive.reading(path):
+        own, arrays = document.meta["tracker"], document.arrays
+        learner, weights = document.meta["learner"], arrays[WEIGHTS]
+        groups, names, prior = frozenset(own["groups"]), list(own["features"]), own["prior"]
+        tracker = Tracker(neighbours=own["neighbours"], reach=own["reach"])
+        tracker.n_annotated_, tracker.n_pairs_ = int(own["n_annotated"]), int(own["n_pairs"])
+        tracker.prior = prior if prior in ("generic", None) else _with_weights(Tracker(), groups, names, arrays[PRIOR])
+    _check_features(path, names, feature_names(groups))
+    if weights.shape != (len(names),):
+        raise InputError(f"{path}: it has weights of shape {weights.shape} for {len(names)} features")
+    if learner is not None:
+        svm = archive.unpack(path, learner, arrays)
+        tracker.set_params(loss=svm.loss, lam=svm.lam, regulariser=svm.regulariser, algorithm=svm.algorithm)
+        tracker.svm_, tracker.result_, tracker.lam_ = svm, svm.result_, svm.lam_
+    return _with_weights(tracker, groups, names, weights)
+
+
+def _with_weights(tracker: Tracker, groups: frozenset[str], names: list[str], weights: Array) -> Tracker:
+    tracker.groups_, tracker.feature_names_, tracker.coef_ = groups, names, weights
     return tracker
 
 
@@ -65,17 +81,17 @@ def describe(path: str | Path) -> dict[str, str]:
     document = persist.read(path)
     if document.kind != KIND:
         return archive.describe(path)
-    about = archive.describe_packed(path, document.meta["learner"], document.arrays)
     with archive.reading(path):
-        own = document.meta["tracker"]
-        learned = f"{own['n_annotated']} annotated events in {own['n_pairs']} frame pairs"
+        own, learner = document.meta["tracker"], document.meta["learner"]
+        learned = f"{own['n_annotated']} annotated events in {own['n_pairs']} frame pairs" if learner else GENERIC
         measured = ", ".join(own["groups"])
         reach = "estimated from each movie" if own["reach"] is None else f"{own['reach']:g}"
-    about.pop("model", None)
+        weights = str(len(own["features"]))
+    about = archive.describe_packed(path, learner, document.arrays) if learner else {}
     return (
         {"holds": "the weights of a tracker", "learned from": learned, "measurements": measured, "reach": reach}
-        | {key: value for key, value in about.items() if key not in ("estimator", "examples")}
-        | {"written by": f"clew {document.clew_version}"}
+        | {key: value for key, value in about.items() if key not in ("estimator", "model", "examples")}
+        | {"weights": weights, "written by": f"clew {document.clew_version}"}
     )
 
 

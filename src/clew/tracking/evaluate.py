@@ -25,6 +25,8 @@ from clew.tracking.formats import tiff
 from clew.tracking.formats.ctc import CtcLineage, open_truth
 from clew.tracking.formats.delimited import read_delimited
 from clew.tracking.formats.events_csv import read_events
+from clew.tracking.formats.names import EVENTS as EVENTS_FILE
+from clew.tracking.formats.names import TRACKS as TRACKS_FILE
 from clew.tracking.lineage import Lineage
 from clew.tracking.truth import (
     Held,
@@ -42,7 +44,6 @@ NOTHING = len(Event)
 TOLERANCES = (0, 1)
 """How many frames too early or late a division may be found."""
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
-EVENTS_FILE, TRACKS_FILE = "events.csv", "tracks.csv"
 
 
 @dataclass(frozen=True, slots=True)

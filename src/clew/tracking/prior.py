@@ -25,6 +25,12 @@ def generic_weights(names: Sequence[str]) -> Array:
     return np.array([GENERIC.get(name, 0.0) for name in names])
 
 
+def weights_by_name(tracker: Any, names: Sequence[str]) -> Array:
+    """(d,) the weights of a fitted tracker for the features of these names; 0 for those that it does not know."""
+    known = dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True))
+    return np.array([known.get(name, 0.0) for name in names])
+
+
 def prior_direction(prior: Any, names: Sequence[str]) -> Array | None:
     """(d,) earlier weights for these features, of norm `TRUST`; None for none."""
     if prior is None:
@@ -36,8 +42,7 @@ def prior_direction(prior: Any, names: Sequence[str]) -> Array | None:
     else:
         if not hasattr(prior, "coef_"):
             raise InputError("prior is a Tracker that was not fitted; fit it first, or give 'generic' or None")
-        known = dict(zip(prior.feature_names_, prior.coef_.tolist(), strict=True))
-        weights = np.array([known.get(name, 0.0) for name in names])
+        weights = weights_by_name(prior, names)
     norm = float(np.linalg.norm(weights))
     return None if norm == 0 else weights * (TRUST / norm)
 

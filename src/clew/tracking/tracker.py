@@ -28,7 +28,7 @@ from clew.tracking.lineage import Lineage
 from clew.tracking.measure import measure
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.pairs import Pairs
-from clew.tracking.prior import generic_weights, joined, prior_direction, with_prior
+from clew.tracking.prior import generic_weights, joined, prior_direction, weights_by_name, with_prior
 from clew.tracking.stream import track_pairs
 
 AnyMovie = Movie | Source | str | Path
@@ -115,14 +115,18 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         """
         check_is_fitted(self, "coef_")
         source = self.measure(movie)
-        self._check_groups(source)
+        groups = self._groups_for(source)
+        w = weights_by_name(self, feature_names(groups))
         if annotations is not None:
             annotations = _checked(annotations, source)
-        return track_pairs(self.pairs(source, self.groups_), self.coef_, annotations, self.n_jobs, self.verbose)
+        return track_pairs(self.pairs(source, groups), w, annotations, self.n_jobs, self.verbose)
 
     @classmethod
     def generic(cls, **parameters: Any) -> Self:
-        """A tracker that needs no annotation: its weights were learned from simulated movies, and come with clew."""
+        """A tracker that needs no annotation: its weights were learned from simulated movies, and come with clew.
+
+        Where a movie has no images, the weights for intensities drop out.
+        """
         tracker = cls(**parameters)
         tracker.groups_ = frozenset({*GROUPS, OVERLAP})
         tracker.feature_names_ = feature_names(tracker.groups_)
@@ -149,16 +153,19 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
 
         archive.save(self, path)
 
-    def _check_groups(self, source: Source) -> None:
-        """Refuse a movie that lacks what the weights are for."""
-        needed, there = set(self.feature_names_), set(feature_names(source.has))
-        missing = [name for name in self.feature_names_ if name in needed - there]
-        if missing:
+    def _groups_for(self, source: Source) -> frozenset[str]:
+        """The groups of measurements to score a movie's events by; one that lacks what was learned is refused.
+
+        Generic weights were learned for movies in general, so that those for what a movie lacks just drop out.
+        """
+        missing = [name for name in self.feature_names_ if name not in set(feature_names(source.has))]
+        if missing and hasattr(self, "svm_"):
             lacking = ", ".join(sorted(self.groups_ - source.has))
             raise InputError(
                 f"{source.name} has no measurements of {lacking}, which {len(missing)} of the learned weights are for "
                 f"(the first is {missing[0]!r}); give the movie's images, or learn weights without them"
             )
+        return self.groups_ & source.has
 
 
 def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations]]:

@@ -9,10 +9,11 @@ from clew.tracking.events import Annotations
 from clew.tracking.formats import ctc
 from clew.tracking.formats.annotation_csv import read_annotations
 from clew.tracking.formats.geff import is_geff, read_geff
+from clew.tracking.formats.names import RESULT, TRUTH
 from clew.tracking.truth import Labelled, Progress, truth_annotations
 
 TABLES = (".csv", ".tsv", ".txt")
-CTC_FILES = (ctc.TRUTH, ctc.RESULT)
+CTC_FILES = (TRUTH, RESULT)
 
 
 def read_any_annotations(path: str | Path, movie: Labelled, progress: Progress | None = None) -> Annotations:

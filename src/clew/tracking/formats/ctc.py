@@ -26,14 +26,12 @@ from clew.parallel import resolve_jobs
 from clew.persist import write_bytes
 from clew.tracking.events import Labels
 from clew.tracking.formats import tiff
+from clew.tracking.formats.names import BESIDE_MASKS, RESULT, TRUTH
 from clew.tracking.movie import Frames, Movie
 from clew.tracking.tracks import Tracks, check_tracks
 
-TRUTH, RESULT = "man_track.txt", "res_track.txt"
 MASK_NAMES = r"(man_track|mask)[0-9]"
 """How the names of masks with tracks begin."""
-OTHER_OUTPUT = ("tracks.csv", "lineage.geff", "napari.csv", "report.html")
-"""What else clew writes into a folder of results."""
 
 Progress = Callable[[int, int], None]
 
@@ -139,7 +137,7 @@ def check_all(lineage: CtcLineage, progress: Progress | None = None) -> None:
             progress(t + 1, n)
 
 
-def check_result_folder(folder: str | Path, beside: Sequence[str] = (RESULT, *OTHER_OUTPUT)) -> None:
+def check_result_folder(folder: str | Path, beside: Sequence[str] = BESIDE_MASKS) -> None:
     """Refuse to write masks into a folder that holds anything but masks and what may lie `beside` them.
 
     Hidden files do not count.

@@ -10,18 +10,11 @@ from clew.tracking.detections import DetectionTable
 from clew.tracking.formats import ctc
 from clew.tracking.formats.events_csv import write_events
 from clew.tracking.formats.geff import write_geff
+from clew.tracking.formats.names import EVENTS, FORMATS, GEFF, NAPARI, NAPARI_GRAPH, RESULT, TRACKS
 from clew.tracking.formats.napari import write_napari
 from clew.tracking.formats.tracks_csv import write_track_table
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
-
-FORMATS = {
-    "ctc": "res_track.txt and mask000.tif …, as the Cell Tracking Challenge has them",
-    "csv": "events.csv and tracks.csv",
-    "geff": "lineage.geff, a graph with events and confidences",
-    "napari": "napari.csv and napari.json, for a tracks layer",
-}
-EVENTS, TRACKS, GEFF, NAPARI = "events.csv", "tracks.csv", "lineage.geff", "napari.csv"
 
 
 def check_formats(names: Sequence[str], movie: Movie | DetectionTable | None = None) -> list[str]:
@@ -49,7 +42,7 @@ def write_results(
     written = []
     if "ctc" in formats and pixels is not None:
         ctc.write_result(folder, pixels, lineage, progress, n_jobs)
-        written += [ctc.RESULT, "mask*.tif"]
+        written += [RESULT, "mask*.tif"]
     folder.mkdir(parents=True, exist_ok=True)
     if "csv" in formats:
         write_events(folder / EVENTS, lineage)
@@ -60,5 +53,5 @@ def write_results(
         written.append(GEFF)
     if "napari" in formats:
         write_napari(folder / NAPARI, lineage)
-        written.append(NAPARI)
+        written += [NAPARI, NAPARI_GRAPH]
     return written

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from clew.errors import InputError, StoreError
 from clew.persist import write_bytes
 from clew.tracking.formats import ctc, tiff
+from clew.tracking.formats.names import TRUTH
 from clew.tracking.simulate import Settings, simulate
 
 KIND = "clew simulation"
@@ -72,7 +73,7 @@ def write_simulation(
                 progress(frame.index + 1, settings.frames)
         for job in pending:
             job.result()
-        ctc.write_tracks(stage / f"{sequence}_GT/TRA" / ctc.TRUTH, movie.tracks)
+        ctc.write_tracks(stage / f"{sequence}_GT/TRA" / TRUTH, movie.tracks)
         content = {"kind": KIND, "settings": settings.as_dict()}
         write_bytes(stage / f"{sequence}{MARKER}", (json.dumps(content, indent=1) + "\n").encode())
 

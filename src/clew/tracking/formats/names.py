@@ -1,0 +1,17 @@
+"""The names of files and formats in a folder of results. All of them, and nothing else is imported here."""
+
+TRUTH, RESULT = "man_track.txt", "res_track.txt"
+"""Tables of tracks of the Cell Tracking Challenge: of a truth, and of a result."""
+EVENTS, TRACKS = "events.csv", "tracks.csv"
+GEFF = "lineage.geff"
+NAPARI, NAPARI_GRAPH = "napari.csv", "napari.json"
+REPORT = "report.html"
+
+FORMATS = {
+    "ctc": f"{RESULT} and mask000.tif …, as the Cell Tracking Challenge has them",
+    "csv": f"{EVENTS} and {TRACKS}",
+    "geff": f"{GEFF}, a graph with events and confidences",
+    "napari": f"{NAPARI} and {NAPARI_GRAPH}, for a tracks layer",
+}
+BESIDE_MASKS = (RESULT, EVENTS, TRACKS, GEFF, NAPARI, NAPARI_GRAPH, REPORT)
+"""What may lie beside masks in a folder of results: all that clew writes there, so that a movie can be tracked anew."""
