@@ -73,7 +73,9 @@ class Bundle:
         model = self.values(w)
         new = np.flatnonzero(value > model + 1e-12 * (1 + np.abs(value)))
         if len(new):
-            self.slopes = sp.vstack([self.slopes, slopes[new]], format="csr")
+            fresh = slopes[new]
+            fresh.sum_duplicates()
+            self.slopes = sp.vstack([self.slopes, fresh], format="csr")
             self.offsets = np.concatenate([self.offsets, offsets[new]])
             self.group = np.concatenate([self.group, new])
             self.alpha = np.concatenate([self.alpha, np.zeros(len(new))])
