@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from clew.learning.task import Array
 from clew.parallel import resolve_jobs
 from clew.progress import ProgressBar
 from clew.tracking.assignment import assign
+from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
 from clew.tracking.pairs import Pairs
@@ -54,9 +55,15 @@ def track_pairs(
         for step in _in_order(pairs, w, annotations, resolve_jobs(n_jobs)):
             steps.append(step)
             progress(len(steps), n - 1)
-    frame, label, position, columns = _nodes(pairs)
+    return join_steps(pairs.source, steps)
+
+
+def join_steps(source: Source, steps: Sequence[Step]) -> Lineage:
+    """What happened in each frame pair of a movie, as a lineage."""
+    frame, label, position, columns = _nodes(source)
     confidence = np.concatenate([step.confidence for step in steps]) if steps else np.zeros(0)
-    return Lineage(n, frame, label, position, EventTable.join([step.events for step in steps]), confidence, columns)
+    events = EventTable.join([step.events for step in steps])
+    return Lineage(source.n_frames, frame, label, position, events, confidence, columns)
 
 
 def _in_order(pairs: Pairs, w: Array, annotations: Annotations | None, jobs: int) -> Iterator[Step]:
@@ -69,12 +76,12 @@ def _in_order(pairs: Pairs, w: Array, annotations: Annotations | None, jobs: int
     return found
 
 
-def _nodes(pairs: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, dict[str, Array]]:
+def _nodes(source: Source) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, dict[str, Array]]:
     """The table of all detections: frame, label, position, and the columns that a lineage keeps."""
     frames, labels, positions = [], [], []
     columns: dict[str, list[Array]] = {}
-    for t in range(pairs.source.n_frames):
-        found = pairs.source.detections(t)
+    for t in range(source.n_frames):
+        found = source.detections(t)
         frames.append(np.full(len(found), t, dtype=np.int64))
         labels.append(found.label)
         positions.append(found.position)

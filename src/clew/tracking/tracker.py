@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -11,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from clew.errors import InputError
-from clew.estimator import StructuredSVM
+from clew.estimator import StructuredSVM, get_algorithm
 from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
 from clew.learning.master import Regulariser
@@ -32,6 +33,8 @@ from clew.tracking.prior import generic_weights, joined, prior_direction, weight
 from clew.tracking.stream import track_pairs
 
 AnyMovie = Movie | Source | str | Path
+MODEL = BinaryProgram(normalize=False)
+"""Δ counts missed events: each annotated event weighs the same, in a frame pair with many of them or with few."""
 
 
 class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -100,7 +103,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
                 X.append(make_program(pair.candidates, with_prior(pair.features(), prior)))
                 Y.append(pair.annotated(here))
         self.svm_ = StructuredSVM(
-            BinaryProgram(), loss=self.loss, lam=self.lam, regulariser=self.regulariser, algorithm=self.algorithm,
+            MODEL, loss=self.loss, lam=self.lam, regulariser=self.regulariser,
+            algorithm=by_event(self.algorithm, [len(annotation) for annotation in Y]),
             n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
         ).fit(X, Y, warm_start=warm_start)  # fmt: skip
         self.groups_, self.feature_names_ = groups, feature_names(groups)
@@ -115,7 +119,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         """
         check_is_fitted(self, "coef_")
         source = self.measure(movie)
-        groups = self._groups_for(source)
+        groups = self.groups_for(source)
         w = weights_by_name(self, feature_names(groups))
         if annotations is not None:
             annotations = _checked(annotations, source)
@@ -153,7 +157,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
 
         archive.save(self, path)
 
-    def _groups_for(self, source: Source) -> frozenset[str]:
+    def groups_for(self, source: Source) -> frozenset[str]:
         """The groups of measurements to score a movie's events by; one that lacks what was learned is refused.
 
         Generic weights were learned for movies in general, so that those for what a movie lacks just drop out.
@@ -166,6 +170,13 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
                 f"(the first is {missing[0]!r}); give the movie's images, or learn weights without them"
             )
         return self.groups_ & source.has
+
+
+def by_event(algorithm: str | Algorithm, annotated: Sequence[int]) -> Algorithm:
+    """The algorithm with precisions that are meant for the loss of one event, while pairs have several annotated."""
+    chosen = get_algorithm(algorithm)
+    n = max(float(np.mean(annotated)), 1.0)
+    return replace(chosen, epsilon=n * chosen.epsilon, tol=n * chosen.tol, eta=n * chosen.eta)
 
 
 def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations]]:
