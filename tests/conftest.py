@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,3 +20,41 @@ def clew_data() -> Path:
     if not folder:
         pytest.skip("CLEW_DATA does not name a folder of data sets")
     return Path(folder)
+
+
+def simulate(folder: Path, **settings_of_movie: int) -> SimpleNamespace:
+    """A simulated movie: its folder, the movie, all true events, and a quarter of them."""
+    from clew.annotation.sampling import sample
+    from clew.tracking.formats.ctc import open_truth
+    from clew.tracking.formats.simulated import write_simulation
+    from clew.tracking.movie import open_movie
+    from clew.tracking.simulate import Settings
+    from clew.tracking.truth import truth_annotations
+
+    write_simulation(folder, Settings(**settings_of_movie))
+    movie = open_movie(folder / "01")
+    known = truth_annotations(open_truth(folder / "01_GT/TRA"), movie)
+    return SimpleNamespace(
+        folder=folder, path=folder / "01", truth=folder / "01_GT/TRA", movie=movie, known=known,
+        some=sample(known, 0.25, 0),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A small movie in 2D with all six events. It is shared, so that nobody may write to it."""
+    return simulate(tmp_path_factory.mktemp("plane"), frames=14, cells=24, cycle=40, seed=6)
+
+
+@pytest.fixture(scope="session")
+def simulated_3d(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A smaller movie in 3D, with a spacing that is not the same along all axes."""
+    return simulate(tmp_path_factory.mktemp("space"), frames=6, cells=8, dims=3, cycle=20, seed=0)
+
+
+@pytest.fixture(scope="session")
+def learned(simulated: SimpleNamespace) -> object:
+    """A tracker that learned from a quarter of the events of `simulated`."""
+    from clew.tracking.tracker import Tracker
+
+    return Tracker(lam=100.0, cache=None, n_jobs=1).fit(simulated.movie, simulated.some)

@@ -28,7 +28,14 @@ RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # `estimator.save(path)` is a shorthand for archive.save, imported when it is called
 SHORTHANDS = {("estimator.py", "archive")}
 
-TOUCH_FILES = ("persist.py", "tracking/formats/", "tracking/movie.py", "tracking/cache.py", "annotation/store.py", "app/")
+TOUCH_FILES = (
+    "persist.py",
+    "tracking/formats/",
+    "tracking/movie.py",
+    "tracking/cache.py",
+    "annotation/store.py",
+    "app/",
+)
 PRINT = ("cli/", "progress.py")
 FILE_CALLS = {
     "open", "fdopen", "read_text", "read_bytes", "write_text", "save", "savez", "savez_compressed", "savetxt", "load",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from clew import archive, persist
 from clew.errors import InputError
+from clew.learning.cccp import Algorithm
 from clew.learning.task import Array
 from clew.tracking.features import feature_names
 from clew.tracking.prior import weights_by_name
@@ -29,8 +31,10 @@ def save(tracker: Tracker, path: str | Path) -> None:
     prior: Any = tracker.prior
     if isinstance(prior, Tracker):
         arrays[PRIOR], prior = weights_by_name(prior, tracker.feature_names_), "tracker"
+    algorithm = tracker.algorithm
     own = {
         "neighbours": tracker.neighbours, "reach": tracker.reach, "prior": prior, "groups": sorted(tracker.groups_),
+        "algorithm": asdict(algorithm) if isinstance(algorithm, Algorithm) else algorithm,
         "features": tracker.feature_names_, "n_annotated": tracker.n_annotated_, "n_pairs": tracker.n_pairs_,
     }  # fmt: skip
     persist.write(path, KIND, {"learner": meta, "tracker": own}, arrays)
@@ -58,7 +62,11 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         own, arrays = document.meta["tracker"], document.arrays
         learner, weights = document.meta["learner"], arrays[WEIGHTS]
         groups, names, prior = frozenset(own["groups"]), list(own["features"]), own["prior"]
-        tracker = Tracker(neighbours=own["neighbours"], reach=own["reach"])
+        algorithm = own["algorithm"]  # the learner's own has its precision scaled to the annotations
+        tracker = Tracker(
+            neighbours=own["neighbours"], reach=own["reach"],
+            algorithm=algorithm if isinstance(algorithm, str) else Algorithm(**algorithm),
+        )  # fmt: skip
         tracker.n_annotated_, tracker.n_pairs_ = int(own["n_annotated"]), int(own["n_pairs"])
         tracker.prior = prior if prior in ("generic", None) else _with_weights(Tracker(), groups, names, arrays[PRIOR])
     _check_features(path, names, feature_names(groups))
@@ -66,7 +74,7 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         raise InputError(f"{path}: it has weights of shape {weights.shape} for {len(names)} features")
     if learner is not None:
         svm = archive.unpack(path, learner, arrays)
-        tracker.set_params(loss=svm.loss, lam=svm.lam, regulariser=svm.regulariser, algorithm=svm.algorithm)
+        tracker.set_params(loss=svm.loss, lam=svm.lam, regulariser=svm.regulariser)
         tracker.svm_, tracker.result_, tracker.lam_ = svm, svm.result_, svm.lam_
     return _with_weights(tracker, groups, names, weights)
 
