@@ -1,0 +1,105 @@
+// All that a person can do, once: name, keys, and what it does. Buttons, keys and the list of keys are made from this table.
+
+import { cancel, confirm, deny, pick, say } from "./answering.js";
+import { browseTo, nextQuestion, skipQuestion } from "./asking.js";
+import { camera, panBy, showAll, zoomBy } from "./camera.js";
+import { toggleExports } from "./exports.js";
+import { toggleHelp } from "./help.js";
+import { send } from "./outbox.js";
+import { pairAt } from "./pairs.js";
+import { candidates } from "./picking.js";
+import { changed, state } from "./state.js";
+import { toggleTheme } from "./theme.js";
+
+const asked = () => state.question !== null;
+const open = () => asked() && !state.draft?.loose;
+const turn = (frames) => () => browseTo(state.frame + frames, null);
+const pan = (dx, dy) => () => panBy(dx * 60, dy * 60);
+
+/** name → {text, keys: [as KeyboardEvent.key, with Ctrl+ or Shift+ before], run, can?, group, title?} */
+export const ACTIONS = {
+  yes: { group: "Answer", text: "Yes", keys: ["Enter", "y"], run: confirm, can: () => asked() && (!state.question.pinned || Boolean(state.draft)) && (!state.draft || state.draft.loose), title: "It is as drawn" },
+  no: { group: "Answer", text: "No", keys: ["n"], run: deny, can: () => asked() && !state.draft, title: "It did not happen" },
+  skip: { group: "Answer", text: "Skip", keys: [" "], run: skipQuestion, can: () => asked() && state.mode === "questions", title: "Another question" },
+  divide: { group: "Answer", text: "Divides", keys: ["v"], run: () => say("divide"), can: open, title: "A mother and two daughters: click both, or this and the missing one" },
+  disappear: { group: "Answer", text: "Disappears", keys: ["d"], run: () => say("disappear"), can: open, title: "Gone in the next frame" },
+  appear: { group: "Answer", text: "Appears", keys: ["a"], run: () => say("appear"), can: open, title: "The cell on the right was not there before" },
+  split: { group: "Answer", text: "Splits", keys: ["s"], run: () => say("split"), can: open, title: "One outline becomes two without a division" },
+  merge: { group: "Answer", text: "Merges", keys: ["m"], run: () => say("merge"), can: open, title: "Two outlines become one" },
+  pick: { group: "Answer", text: "Take a numbered cell", keys: ["1", "2", "3", "4", "5", "6"], run: pickNumber, can: asked },
+  cancel: { group: "Answer", text: "Take a half-given answer back", keys: ["Escape"], run: escape },
+  undo: { group: "Answer", text: "Undo", keys: ["Ctrl+z"], run: () => send("undo"), can: () => state.canUndo },
+  redo: { group: "Answer", text: "Redo", keys: ["Ctrl+Shift+z", "Ctrl+y"], run: () => send("redo"), can: () => state.canRedo },
+  questions: { group: "Look around", text: "Questions", keys: ["q"], run: nextQuestion, pressed: () => state.mode === "questions" },
+  browse: { group: "Look around", text: "Browse", keys: ["b"], run: () => browseTo(state.frame, cellInQuestion()), pressed: () => state.mode === "browse" },
+  back: { group: "Look around", text: "‹", keys: ["ArrowLeft"], run: turn(-1), can: () => state.frame > 0, title: "One frame back" },
+  forward: { group: "Look around", text: "›", keys: ["ArrowRight"], run: turn(1), can: () => state.frame < (state.movie?.n_frames ?? 0) - 2, title: "One frame on" },
+  first: { group: "Look around", text: "First frame", keys: ["Home"], run: () => browseTo(0) },
+  last: { group: "Look around", text: "Last frame", keys: ["End"], run: () => browseTo(state.movie.n_frames) },
+  play: { group: "Look around", text: "▶", keys: ["p"], run: togglePlay, title: "Play", pressed: () => state.playing },
+  "previous-cell": { group: "Look around", text: "Previous cell", keys: ["["], run: () => step(-1) },
+  "next-cell": { group: "Look around", text: "Next cell", keys: ["]"], run: () => step(1) },
+  "zoom-in": { group: "View", text: "+", keys: ["+", "="], run: () => zoomBy(1.25), title: "Zoom in" },
+  "zoom-out": { group: "View", text: "−", keys: ["-"], run: () => zoomBy(0.8), title: "Zoom out" },
+  fit: { group: "View", text: "⤢", keys: ["0"], run: fit, title: "Whole frame, or back to the cell" },
+  masks: { group: "View", text: "Hide and show the masks", keys: ["h"], run: toggleMasks },
+  left: { group: "View", text: "Move the picture", keys: ["Shift+ArrowLeft"], run: pan(1, 0) },
+  right: { group: "View", text: "Move the picture", keys: ["Shift+ArrowRight"], run: pan(-1, 0) },
+  up: { group: "View", text: "Move the picture", keys: ["Shift+ArrowUp"], run: pan(0, 1) },
+  down: { group: "View", text: "Move the picture", keys: ["Shift+ArrowDown"], run: pan(0, -1) },
+  export: { group: "Page", text: "Export", keys: ["e"], run: toggleExports },
+  theme: { group: "Page", text: "◐", keys: ["t"], run: toggleTheme, title: "Light or dark" },
+  help: { group: "Page", text: "?", keys: ["?"], run: toggleHelp, title: "All keys" },
+};
+
+function pickNumber(key) {
+  const cell = candidates()[Number(key) - 1];
+  if (cell) pick(cell.side, cell.id);
+}
+
+function escape() {
+  if (state.draft || state.mode === "questions") return cancel();
+  return browseTo(state.frame, null);
+}
+
+function togglePlay() {
+  state.playing = !state.playing;
+  if (state.playing && state.mode === "questions") browseTo(state.frame, null);
+  changed();
+}
+
+const cellInQuestion = () => {
+  const { sources, targets } = state.question ?? { sources: [], targets: [] };
+  if (state.mode === "browse") return state.cell;
+  return sources.length ? { side: "a", label: sources[0] } : targets.length ? { side: "b", label: targets[0] } : null;
+};
+
+/** Select the next cell of the left frame, in the order of reading. */
+function step(by) {
+  const pair = pairAt(state.frame);
+  if (!pair?.a.length) return;
+  const band = 40;
+  const cells = [...pair.a].sort((p, q) => Math.floor(p.y / band) - Math.floor(q.y / band) || p.x - q.x);
+  const now = cells.findIndex((cell) => cell.id === cellInQuestion()?.label);
+  const next = cells[(now + by + cells.length) % cells.length];
+  browseTo(state.frame, { side: "a", label: next.id });
+  state.framed = false;
+}
+
+let wasWhole = false;
+
+function fit() {
+  const before = camera.scale;
+  if (!wasWhole || !state.question) showAll();
+  else state.framed = false;
+  wasWhole = !wasWhole && before !== camera.scale;
+  changed();
+}
+
+let masksBefore = 0.5;
+
+function toggleMasks() {
+  if (state.masks) masksBefore = state.masks;
+  state.masks = state.masks ? 0 : masksBefore;
+  changed();
+}

@@ -1,0 +1,139 @@
+// From keys and clicks to an answer. An answer that needs more cells than are named so far is a draft until they are clicked.
+
+import { answeredQuestion, reselect } from "./asking.js";
+import { ARITY, asStatement, sorted } from "./events.js";
+import { send } from "./outbox.js";
+import { corrects, pinHere } from "./pairs.js";
+import { changed, state } from "./state.js";
+
+export const PAUSE = 900; // ms after the click on one target until it counts as a move; a second click makes it a division
+let timer = 0;
+
+/** Yes: what is proposed, or what the draft says so far. */
+export function confirm() {
+  if (state.draft?.loose) answer(state.draft);
+  else if (state.question && !state.draft && !state.question.pinned) answer(state.question);
+}
+
+export function deny() {
+  if (state.question && !state.draft) answer(state.question, false);
+}
+
+export function cancel() {
+  clearTimeout(timer);
+  state.draft = null;
+  reselect();
+  changed();
+}
+
+/** "It divides", "it appears", …: at once if the cells are clear from the question, else the missing ones are to be clicked. */
+export function say(event) {
+  if (!state.question) return;
+  clearTimeout(timer);
+  const [nSources, nTargets] = ARITY[event];
+  const { sources, targets } = state.question;
+  state.draft = { event, loose: false, sources: kept(sources, nSources), targets: kept(targets, nTargets) };
+  finishIfComplete();
+}
+
+/** The cells of the question, unless there are more than the event has: then it is not clear which of them. */
+const kept = (labels, most) => (labels.length <= most ? [...labels] : []);
+
+/** A click on a cell, or its number: the cell belongs to the answer. Returns false if a click there means nothing. */
+export function pick(side, label) {
+  const names = side === "a" ? "sources" : "targets";
+  const draft = state.draft;
+  if (draft && !draft.loose) {
+    if (draft[names].includes(label)) draft[names] = draft[names].filter((other) => other !== label);
+    else if (missing(draft)[side === "a" ? 0 : 1] > 0) draft[names].push(label);
+    finishIfComplete();
+    return true;
+  }
+  if (draft) return pickMore(draft, side, names, label);
+  return state.question ? pickFirst(state.question, side, label) : false;
+}
+
+/** What a question is about: the fate of a cell of the left frame ("a"), or the history of one of the right frame ("b"). */
+export function about() {
+  if (state.mode === "browse" && state.cell) return state.cell.side;
+  return state.question.sources.length ? "a" : "b";
+}
+
+/** The first click: where the cell went, or where it came from. */
+function pickFirst(question, side, label) {
+  if (side === about()) return false;
+  const here = state.mode === "browse" && side === "a" ? [state.cell.label] : question.targets;
+  const draft = side === "b" ? { sources: question.sources, targets: [label] } : { sources: [label], targets: here };
+  const event = draft.sources.length === 2 ? "merge" : "move";
+  state.draft = { event, loose: true, ...draft };
+  if (event === "merge") answer(state.draft);
+  else waitForMore();
+  return true;
+}
+
+/** A second click: on the same cell it says "that is all", on another one it makes a division (or a merge). */
+function pickMore(draft, side, names, label) {
+  if (side === about()) return false;
+  const event = draft[names].includes(label) ? draft.event : side === "a" ? "merge" : "divide";
+  answer({ ...draft, event, [names]: [...new Set([...draft[names], label])] });
+  return true;
+}
+
+function waitForMore() {
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    const { draft, hover } = state;
+    const thinking = hover && hover.label && ![...draft.sources, ...draft.targets].includes(hover.label);
+    if (thinking) waitForMore(); // the pointer is on another cell: perhaps the other daughter
+    else answer(draft);
+  }, PAUSE);
+  changed();
+}
+
+function finishIfComplete() {
+  const [sources, targets] = missing(state.draft);
+  if (!sources && !targets) answer(state.draft);
+  else changed();
+}
+
+/** How many sources and targets a draft still lacks. */
+export function missing({ event, sources, targets }) {
+  return [ARITY[event][0] - sources.length, ARITY[event][1] - targets.length];
+}
+
+/** What the person is to do next, in words. */
+export function hint() {
+  const { draft, frame } = state;
+  if (!draft) return "";
+  if (draft.loose) return `${asStatement(draft)}. A second cell makes it a ${about() === "a" ? "division" : "merge"}.`;
+  const part = (lacking, all, t) => lacking && `${lacking === 2 ? "two cells" : all === 2 ? "the other cell" : "the cell"} in frame ${t}`;
+  const [sources, targets] = missing(draft);
+  const [allSources, allTargets] = ARITY[draft.event];
+  const parts = [part(sources, allSources, frame), part(targets, allTargets, frame + 1)].filter(Boolean);
+  return `It ${WORDS[draft.event]}: click ${parts.join(" and ")}.`;
+}
+
+const WORDS = { divide: "divides", split: "splits", merge: "merges", appear: "appears", disappear: "disappears", move: "moves" };
+
+function answer({ event, sources, targets }, happened = true) {
+  clearTimeout(timer);
+  const body = { frame: state.frame, event, sources: sorted(sources), targets: sorted(targets), happened };
+  body.replace = corrects(body);
+  state.draft = null;
+  send("answers", body);
+  pinHere(body);
+  Object.assign(state, { canUndo: true, canRedo: false, annotated: state.annotated + (body.replace ? 0 : 1) });
+  if (state.mode === "questions") answeredQuestion();
+  else reselect();
+  changed();
+}
+
+/** Send a refused answer again, now in place of what it contradicts; or drop it. */
+export function settleRefused(entry, replace) {
+  state.refused = state.refused.filter((other) => other !== entry);
+  if (replace) {
+    const { key: _, ...body } = entry.item.body;
+    send("answers", { ...body, replace: true });
+  }
+  changed();
+}

@@ -1,0 +1,132 @@
+// The queue of questions, and the one that is asked now. The next ones lie ready with their pictures, so that none is waited for.
+
+import { getJson } from "./api.js";
+import { keyOf } from "./events.js";
+import { frameAt } from "./frames.js";
+import { undelivered } from "./outbox.js";
+import { eventOf, pairAt } from "./pairs.js";
+import { changed, state } from "./state.js";
+
+const AHEAD = 5; // questions whose pictures are fetched before they are asked
+const FEW = 8; // with fewer in the queue, more are fetched
+const STEADY = 2; // the next ones stay when a new list comes: their pictures are here
+
+let queue = [];
+let skipped = new Set();
+let past = []; // questions that were answered here, for undo
+let fetching = false;
+
+export function resetQueue() {
+  [queue, skipped, past] = [[], new Set(), []];
+}
+
+/** Cells of questions that were answered here but not yet confirmed by the server. */
+function answered() {
+  return new Set(undelivered(state.movie.id).flatMap(({ body }) => cellsOf(body)));
+}
+
+const cellsOf = ({ frame, sources, targets }) =>
+  sources.length ? sources.map((s) => `${frame}a${s}`) : targets.map((t) => `${frame}b${t}`);
+
+function worthAsking(question) {
+  const done = answered();
+  if (skipped.has(keyOf(question)) || cellsOf(question).some((cell) => done.has(cell))) return false;
+  const pair = pairAt(question.frame);
+  return !pair || pair.events.some((event) => !event.pinned && keyOf({ frame: question.frame, ...event }) === keyOf(question));
+}
+
+/** Take a new list from the server; the current question stays. */
+export function takeQuestions(list) {
+  const known = new Set([state.mode === "questions" && state.question ? keyOf(state.question) : ""]);
+  queue = [...queue.slice(0, STEADY), ...list].filter((question) => {
+    const fresh = !known.has(keyOf(question)) && worthAsking(question);
+    known.add(keyOf(question));
+    return fresh;
+  });
+  prepare();
+  if (state.mode === "questions" && !state.question) nextQuestion();
+}
+
+export async function fetchQuestions() {
+  if (fetching) return;
+  fetching = true;
+  const movie = state.movie.id;
+  try {
+    const { questions } = await getJson(`/api/movies/${movie}/questions?n=20`);
+    if (movie === state.movie.id) takeQuestions(questions);
+  } catch {
+    // the outbox and the stream of events say when the server is gone
+  } finally {
+    fetching = false;
+  }
+}
+
+function prepare() {
+  for (const { frame } of queue.slice(0, AHEAD)) {
+    pairAt(frame);
+    frameAt(frame + 1);
+    frameAt(frame);
+  }
+}
+
+export function nextQuestion() {
+  queue = queue.filter(worthAsking);
+  show(queue.shift() ?? null);
+  prepare();
+  if (queue.length < FEW) fetchQuestions();
+}
+
+function show(question) {
+  Object.assign(state, { mode: "questions", question, draft: null, playing: false });
+  if (question) Object.assign(state, { frame: question.frame, framed: false });
+  changed();
+}
+
+export function skipQuestion() {
+  if (state.question) skipped.add(keyOf(state.question));
+  nextQuestion();
+}
+
+/** Ask the skipped ones again. */
+export function unskip() {
+  skipped = new Set();
+  nextQuestion();
+}
+
+export const anySkipped = () => skipped.size > 0;
+
+/** The question was answered: remember it for undo, and go on. */
+export function answeredQuestion() {
+  past.push(state.question);
+  nextQuestion();
+}
+
+/** An answer was taken back: ask again if it was one to a question, else go where it was given. */
+export function backTo(frame) {
+  const last = past.at(-1);
+  if (state.mode === "questions" && last?.frame === frame) {
+    past.pop();
+    if (state.question) queue.unshift(state.question);
+    show(last);
+  } else if (frame !== null && frame !== undefined) {
+    browseTo(frame);
+  }
+}
+
+/** Leave the queue and look at a frame; `cell` {side, label} is selected: its event becomes the question. */
+export function browseTo(frame, cell = null) {
+  if (state.mode === "questions" && state.question) queue.unshift(state.question);
+  const t = Math.max(0, Math.min(frame, state.movie.n_frames - 2));
+  Object.assign(state, { mode: "browse", frame: t, draft: null, question: null, cell });
+  reselect();
+  frameAt(t + 2);
+  pairAt(t + 1);
+  changed();
+}
+
+/** In browsing, the question is what is now said of the selected cell; said anew whenever predictions change. */
+export function reselect() {
+  if (state.mode !== "browse" || state.draft) return;
+  const event = state.cell && eventOf(pairAt(state.frame), state.cell.side, state.cell.label);
+  state.question = event ? { frame: state.frame, ...event } : null;
+}

@@ -1,0 +1,51 @@
+// The export menu. Answers that are still on their way are waited for, so that a file holds all of them.
+
+import { withToken } from "./api.js";
+import { delivered } from "./outbox.js";
+import { state } from "./state.js";
+
+const KINDS = [
+  ["Tracks", [["ctc", "Cell Tracking Challenge"], ["geff", "GEFF"], ["csv", "CSV tables"], ["napari", "napari"]]],
+  ["Annotations", [["annotations.csv", "CSV"], ["annotations.geff", "GEFF"]]],
+  ["Learned weights", [["weights", "For clew track"]]],
+];
+const menu = document.getElementById("exports");
+const button = document.querySelector("[data-action=export]");
+
+export function makeExports() {
+  for (const [title, kinds] of KINDS) {
+    menu.append(Object.assign(document.createElement("h3"), { textContent: title }));
+    for (const [kind, text] of kinds) {
+      const item = Object.assign(document.createElement("button"), { type: "button", textContent: text });
+      item.dataset.export = kind;
+      item.addEventListener("click", () => download(kind));
+      menu.append(item);
+    }
+  }
+  document.addEventListener("pointerdown", (event) => menu.hidden || event.target.closest(".menu") || toggleExports());
+  menu.addEventListener("keydown", move);
+}
+
+function move(event) {
+  const items = [...menu.querySelectorAll("button")];
+  const way = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (way) items[(items.indexOf(document.activeElement) + way + items.length) % items.length].focus();
+  else if (event.key === "Escape") toggleExports();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+export function toggleExports() {
+  menu.hidden = !menu.hidden;
+  button.setAttribute("aria-expanded", String(!menu.hidden));
+  if (menu.hidden) button.focus();
+  else menu.querySelector("button").focus();
+}
+
+async function download(kind) {
+  const { id } = state.movie;
+  toggleExports();
+  await delivered();
+  Object.assign(document.createElement("a"), { href: withToken(`/api/movies/${id}/export/${kind}`), download: "" }).click();
+}

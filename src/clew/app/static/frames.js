@@ -1,0 +1,66 @@
+// Pictures of frames, kept near: the raw image, and the label under each pixel with the cells' outlines.
+
+import { getBlob } from "./api.js";
+import { changed, state } from "./state.js";
+
+const MOST = 48; // frames that are kept
+const kept = new Map(); // address → {ready, image, width, height, labels, cells}; the last one used is last
+const worker = new Worker(new URL("outline-worker.js", import.meta.url), { type: "module" });
+const waiting = new Map();
+let sent = 0;
+
+worker.onmessage = ({ data }) => {
+  waiting.get(data.id)(data);
+  waiting.delete(data.id);
+};
+
+function traced(blob) {
+  return new Promise((resolve) => {
+    waiting.set(++sent, resolve);
+    worker.postMessage({ id: sent, blob });
+  });
+}
+
+/** The frame if it is here; otherwise null, and it is fetched: `changed` tells when it came. */
+export function frameAt(t) {
+  if (!state.movie || t < 0 || t >= state.movie.n_frames) return null;
+  const key = `${state.movie.id}/${state.slice ?? ""}/${t}`;
+  let frame = kept.get(key);
+  if (frame) {
+    kept.delete(key);
+  } else {
+    frame = { ready: false };
+    load(frame, state.movie.id, t, state.slice).catch(() => kept.delete(key)); // asked for again when it is drawn again
+  }
+  kept.set(key, frame);
+  if (kept.size > MOST) kept.delete(kept.keys().next().value);
+  return frame.ready ? frame : null;
+}
+
+async function load(frame, movie, t, slice) {
+  const end = slice === null ? "" : `?z=${slice}`;
+  const [image, labels] = await Promise.all([
+    getBlob(`/api/movies/${movie}/image/${t}.png${end}`).then((blob) => createImageBitmap(blob)),
+    getBlob(`/api/movies/${movie}/labels/${t}.png${end}`).then(traced),
+  ]);
+  Object.assign(frame, labels, { image, ready: true });
+  for (const cell of frame.cells.values()) cell.path = pathOf(cell.loops);
+  changed();
+}
+
+function pathOf(loops) {
+  const path = new Path2D();
+  for (const loop of loops) {
+    path.moveTo(loop[0], loop[1]);
+    for (let i = 2; i < loop.length; i += 2) path.lineTo(loop[i], loop[i + 1]);
+    path.closePath();
+  }
+  return path;
+}
+
+/** The label under a point of a frame, 0 for none. */
+export function labelAt(t, x, y) {
+  const frame = frameAt(t);
+  const inside = frame && x >= 0 && y >= 0 && x < frame.width && y < frame.height;
+  return inside ? frame.labels[Math.floor(y) * frame.width + Math.floor(x)] : 0;
+}

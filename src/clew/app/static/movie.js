@@ -1,0 +1,113 @@
+// Opening a movie, and following what happens to it: replies to answers, and news from the server.
+
+import { getJson, postJson, withToken } from "./api.js";
+import { backTo, browseTo, fetchQuestions, resetQueue, takeQuestions } from "./asking.js";
+import { forgetScale, showAll } from "./camera.js";
+import { isNews, setRevision, whyGone } from "./outbox.js";
+import { forget, release, setPair } from "./pairs.js";
+import { changed, state } from "./state.js";
+
+let placed = ""; // the last place that the server was told
+
+export async function openMovie(id) {
+  const movie = state.movies[id];
+  Object.assign(state, {
+    movie, mode: "questions", question: null, draft: null, cell: null, frame: 0, slice: null, curve: [], playing: false, gone: "",
+  });
+  document.title = `${movie.name} – clew`;
+  localStorage.setItem("clew-movie", movie.name);
+  resetQueue();
+  forgetScale();
+  showAll();
+  const status = await fetchStatus();
+  if (status?.place) state.frame = Math.max(0, Math.min(status.place.frame, movie.n_frames - 2));
+  if (movie.n_frames < 2) browseTo(0);
+  await fetchQuestions();
+}
+
+/** What the server knows; null if it does not answer, which the page then says. */
+export async function fetchStatus() {
+  const movie = state.movie.id;
+  try {
+    const status = await getJson(`/api/movies/${movie}/status`);
+    setRevision(movie, status.revision);
+    if (movie === state.movie.id) takeStatus(status);
+    state.gone = "";
+    return status;
+  } catch (error) {
+    state.gone = whyGone(error);
+    return null;
+  } finally {
+    changed();
+  }
+}
+
+function takeStatus({ annotated, can_undo, can_redo, learning, curve, version }) {
+  if (JSON.stringify(curve) !== JSON.stringify(state.curve)) state.curve = curve;
+  Object.assign(state, { learning, version });
+  if (!state.waiting) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });
+}
+
+/** A request was confirmed (or refused: then there is no reply). */
+export function takeReply(item, reply) {
+  if (!reply) {
+    if (item.kind === "answers") release(item.movie, item.body.frame);
+    fetchStatus();
+    return;
+  }
+  if (reply.pair) setPair(item.movie, reply.pair);
+  if (item.movie !== state.movie.id) return;
+  if (item.kind === "answers") {
+    takeQuestions(reply.questions);
+    if (!state.waiting) state.annotated = reply.annotated;
+  } else {
+    backTo(reply.frame);
+    state.annotated = reply.annotated;
+    fetchStatus();
+  }
+  changed();
+}
+
+/** News: answers from another page, new weights, new predictions. */
+export function listenToServer() {
+  const source = new EventSource(withToken("/api/events"));
+  const on = (name, take) => source.addEventListener(name, ({ data }) => take(JSON.parse(data)));
+  on("changed", ({ movie, revision }) => {
+    if (!isNews(movie, revision)) return;
+    setRevision(movie, revision);
+    forget(movie);
+    if (movie === state.movie.id) refresh();
+  });
+  on("learned", ({ movie }) => movie === state.movie.id && fetchStatus());
+  on("predictions", ({ movie, version, frames }) => {
+    forget(movie, frames);
+    if (movie === state.movie.id) {
+      state.version = version;
+      refresh();
+    }
+  });
+  source.onopen = () => state.gone && fetchStatus();
+  source.onerror = () => setTimeout(fetchStatus, 300); // says so if the server is gone; the browser connects again by itself
+}
+
+let refreshing = 0;
+
+/** Ask for status and questions, once for news that come together. */
+function refresh() {
+  clearTimeout(refreshing);
+  refreshing = setTimeout(() => {
+    fetchStatus();
+    fetchQuestions();
+  }, 150);
+}
+
+/** Tell the server where the person is, when the page has been still for a moment. */
+export function rememberPlace() {
+  if (!state.movie) return;
+  const place = { frame: state.frame, ...(state.cell?.side === "a" ? { label: state.cell.label } : {}) };
+  const key = `${state.movie.id}${JSON.stringify(place)}`;
+  if (key === placed) return;
+  placed = key;
+  const { id } = state.movie;
+  setTimeout(() => key === placed && postJson(`/api/movies/${id}/place`, place).catch(() => {}), 800);
+}

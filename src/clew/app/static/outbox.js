@@ -1,0 +1,103 @@
+// Answers on their way to the server. Each is kept in the browser until the server has confirmed it: none is ever lost.
+
+import { getJson, postJson, Refused } from "./api.js";
+import { changed, state } from "./state.js";
+
+const KEPT = "clew-outbox";
+const AGAIN = 1000; // ms until the next try when the server is gone
+
+const items = []; // {kind: "answers" | "undo" | "redo", movie, identity, body: {key, …}}
+const revisions = new Map(); // movie → the revision that the next request builds on
+let hear = () => {};
+let busy = false;
+let idle = [];
+
+const identityOf = (movie) => JSON.stringify([movie.name, movie.n_frames, movie.shape]);
+
+/** Call `listener(item, reply)` for each confirmed request; take up those that an earlier page left behind. */
+export function openOutbox(listener) {
+  hear = listener;
+  for (const item of JSON.parse(localStorage.getItem(KEPT) ?? "[]")) {
+    const movie = state.movies.find((one) => identityOf(one) === item.identity);
+    if (movie) items.push({ ...item, movie: movie.id });
+  }
+  keep();
+  flush();
+}
+
+export function setRevision(movie, revision) {
+  revisions.set(movie, Math.max(revision, revisions.get(movie) ?? 0));
+}
+
+export const isNews = (movie, revision) => !items.length && revision > (revisions.get(movie) ?? 0);
+
+/** Send a request as soon as those before it are through. */
+export function send(kind, body = {}) {
+  items.push({ kind, movie: state.movie.id, identity: identityOf(state.movie), body: { key: crypto.randomUUID(), ...body } });
+  keep();
+  flush();
+}
+
+/** Resolves when nothing is on its way. */
+export const delivered = () => (items.length ? new Promise((resolve) => idle.push(resolve)) : Promise.resolve());
+
+/** The answers of a movie that the server does not have yet. */
+export const undelivered = (movie) => items.filter((item) => item.kind === "answers" && item.movie === movie);
+
+function keep() {
+  localStorage.setItem(KEPT, JSON.stringify(items));
+  state.waiting = items.length;
+  changed();
+}
+
+async function flush() {
+  if (busy) return;
+  busy = true;
+  while (items.length) {
+    try {
+      await deliver(items[0]);
+      state.gone = "";
+    } catch (error) {
+      state.gone = whyGone(error);
+      setTimeout(flush, AGAIN);
+      break;
+    }
+  }
+  busy = false;
+  changed();
+  if (!items.length) idle.splice(0).forEach((resolve) => resolve());
+}
+
+/** One request; returns when it is settled, throws when it must be tried again later. */
+async function deliver(item) {
+  const path = `/api/movies/${item.movie}`;
+  try {
+    if (!revisions.has(item.movie)) setRevision(item.movie, (await getJson(`${path}/status`)).revision);
+    const reply = await postJson(`${path}/${item.kind}`, { ...item.body, revision: revisions.get(item.movie) });
+    settle(item, reply.revision);
+    hear(item, reply);
+  } catch (error) {
+    if (!(error instanceof Refused) || error.status === 403 || error.status >= 500) throw error;
+    const now = error.status === 409 ? (await getJson(`${path}/status`)).revision : null;
+    if (now !== null && now !== revisions.get(item.movie)) {
+      revisions.set(item.movie, now); // someone else was faster: the same answer again, on top of theirs
+    } else {
+      settle(item, revisions.get(item.movie));
+      state.refused.push({ item, why: error.message });
+      hear(item, null);
+    }
+  }
+}
+
+function settle(item, revision) {
+  items.splice(items.indexOf(item), 1);
+  revisions.set(item.movie, revision);
+  keep();
+}
+
+/** What to tell the person when the server cannot be reached. */
+export function whyGone(error) {
+  return error instanceof Refused && error.status === 403
+    ? "clew was started anew. Open the address that it printed; your answers wait in this browser."
+    : "clew does not answer. Go on: your answers are kept here and sent when it is back.";
+}

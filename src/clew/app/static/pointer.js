@@ -1,0 +1,67 @@
+// Mouse and touch on the panes: click cells, drag to pan, wheel or pinch to zoom.
+
+import { cancel, pick } from "./answering.js";
+import { browseTo } from "./asking.js";
+import { panBy, paneAt, toImage, zoomBy } from "./camera.js";
+import { labelAt } from "./frames.js";
+import { changed, state } from "./state.js";
+
+const STILL = 4; // a pointer that moved by fewer pixels has clicked
+const down = new Map(); // pointers that touch: id → {x, y}
+let moved = 0;
+
+function cellUnder(event) {
+  const pane = paneAt(event.offsetX);
+  const [x, y] = toImage(pane, event.offsetX, event.offsetY);
+  return { side: pane.side, label: labelAt(state.frame + (pane.side === "b" ? 1 : 0), x, y) };
+}
+
+export function listenToPointer(overlay) {
+  overlay.addEventListener("pointerdown", (event) => {
+    if (!down.size) moved = 0;
+    down.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
+    overlay.setPointerCapture(event.pointerId);
+  });
+  overlay.addEventListener("pointermove", (event) => (down.has(event.pointerId) ? drag(event) : hover(event, overlay)));
+  overlay.addEventListener("pointerup", (event) => {
+    if (down.delete(event.pointerId) && !down.size && moved < STILL) click(cellUnder(event));
+  });
+  overlay.addEventListener("pointercancel", (event) => down.delete(event.pointerId));
+  overlay.addEventListener("pointerleave", () => setHover(null));
+  overlay.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    zoomBy(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0015)), paneAt(event.offsetX), event.offsetX, event.offsetY);
+  }, { passive: false });
+}
+
+function drag(event) {
+  const last = down.get(event.pointerId);
+  const now = { x: event.offsetX, y: event.offsetY };
+  moved += Math.hypot(now.x - last.x, now.y - last.y);
+  const other = [...down].find(([id]) => id !== event.pointerId)?.[1];
+  if (other) zoomBy(distance(now, other) / distance(last, other), paneAt(other.x), other.x, other.y);
+  else if (moved >= STILL) panBy(now.x - last.x, now.y - last.y);
+  down.set(event.pointerId, now);
+}
+
+const distance = (p, q) => Math.max(1, Math.hypot(p.x - q.x, p.y - q.y));
+
+function hover(event, overlay) {
+  const cell = cellUnder(event);
+  overlay.style.cursor = cell.label ? "pointer" : "grab";
+  setHover(cell.label ? cell : null);
+}
+
+function setHover(cell) {
+  if (cell?.label === state.hover?.label && cell?.side === state.hover?.side) return;
+  state.hover = cell;
+  changed();
+}
+
+/** A cell that answers the question does; any other one is selected. The background takes a draft back. */
+function click(cell) {
+  if (!cell.label) return state.draft ? cancel() : undefined;
+  if (pick(cell.side, cell.label)) return undefined;
+  return browseTo(state.frame, cell);
+}
+

@@ -1,0 +1,207 @@
+// The two panes: raw images below, cells and events above them.
+
+import { about } from "./answering.js";
+import { camera, centreOn, layOut, panes, toScreen } from "./camera.js";
+import { surenessOf } from "./events.js";
+import { frameAt } from "./frames.js";
+import { drawArrow, drawSign, drawTag, INK } from "./ink.js";
+import { candidates } from "./picking.js";
+import { pairAt } from "./pairs.js";
+import { state } from "./state.js";
+
+const stage = document.getElementById("stage");
+const images = [...stage.querySelectorAll("canvas.image")];
+const overlay = stage.querySelector("canvas.overlay");
+const chips = [...stage.querySelectorAll(".chip")];
+let due = false;
+
+/** Draw before the next paint. */
+export function redraw() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => {
+    due = false;
+    draw();
+  });
+}
+
+export function watchSize() {
+  new ResizeObserver(() => {
+    const { clientWidth, clientHeight } = stage;
+    layOut(clientWidth, clientHeight);
+    fitCanvas(overlay, 0, clientWidth, clientHeight);
+    images.forEach((canvas, i) => fitCanvas(canvas, panes[i].x, panes[i].width, clientHeight));
+    chips[1].style.left = `${panes[1].x + 12}px`;
+    if (state.question) state.framed = false;
+    draw();
+  }).observe(stage);
+}
+
+function fitCanvas(canvas, left, width, height) {
+  canvas.width = Math.round(width * devicePixelRatio);
+  canvas.height = Math.round(height * devicePixelRatio);
+  Object.assign(canvas.style, { left: `${left}px`, width: `${width}px`, height: `${height}px` });
+}
+
+function draw() {
+  if (!state.movie) return;
+  const pair = pairAt(state.frame);
+  const frames = [frameAt(state.frame), frameAt(state.frame + 1)];
+  if (!state.framed && state.question) {
+    centreOn(state.question);
+    state.framed = Boolean(pair && frames[0]);
+  }
+  frames.forEach((frame, i) => drawImage(images[i], panes[i], frame));
+  chips.forEach((chip, i) => (chip.textContent = `Frame ${state.frame + i}${advice(panes[i].side)}`));
+
+  const context = overlay.getContext("2d");
+  context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+  context.clearRect(0, 0, overlay.width, overlay.height);
+  const shown = state.draft ?? state.question;
+  frames.forEach((frame, i) => frame && inPane(context, panes[i], () => drawCells(context, panes[i], frame, shown)));
+  if (!pair) return;
+  inPane(context, panes[1], () => drawWays(context, pair, shown));
+  inPane(context, panes[0], () => drawFates(context, pair));
+  if (shown) {
+    inPane(context, panes[1], () => frames[0] && drawGhosts(context, panes[1], frames[0], shown.sources));
+    if (!shown.sources.length && frames[1]) inPane(context, panes[0], () => drawGhosts(context, panes[0], frames[1], shown.targets));
+    drawEvent(context, pair, shown, frames);
+    drawNumbers(context, frames);
+  }
+}
+
+/** What a click into a pane would say. */
+function advice(side) {
+  if (!state.question || state.draft || side === about()) return "";
+  return side === "b" ? " – not so? Click where it went" : " – not so? Click where it came from";
+}
+
+function drawImage(canvas, pane, frame) {
+  const context = canvas.getContext("2d");
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  if (!frame) return;
+  const [x, y] = toScreen(pane, 0, 0);
+  const scale = camera.scale * devicePixelRatio;
+  context.setTransform(scale, 0, 0, scale, (x - pane.x) * devicePixelRatio, (y - pane.y) * devicePixelRatio);
+  context.imageSmoothingEnabled = camera.scale < 6;
+  context.drawImage(frame.image, 0, 0);
+  // levels black … white as a filter: contrast then shifts, brightness scales; exact in between
+  const { black, white } = state;
+  const contrast = 1 + (2 * black) / (white - black);
+  canvas.style.filter = black || white < 1 ? `brightness(${1 / (white + black)}) contrast(${contrast})` : "";
+}
+
+function inPane(context, pane, paint) {
+  context.save();
+  context.beginPath();
+  context.rect(pane.x, pane.y, pane.width, pane.height);
+  context.clip();
+  paint();
+  context.restore();
+}
+
+/** Run `paint` in image coordinates, so that outlines are drawn as they were traced. */
+function inImage(context, pane, paint) {
+  const [x, y] = toScreen(pane, 0, 0);
+  context.save();
+  context.transform(camera.scale, 0, 0, camera.scale, x, y);
+  paint(1 / camera.scale);
+  context.restore();
+}
+
+function visible(pane, [x0, y0, x1, y1]) {
+  const [left, top] = toScreen(pane, x0, y0);
+  const [right, bottom] = toScreen(pane, x1, y1);
+  return right > pane.x && bottom > pane.y && left < pane.x + pane.width && top < pane.y + pane.height;
+}
+
+function drawCells(context, pane, frame, shown) {
+  const mine = shown ? (pane.side === "a" ? shown.sources : shown.targets) : [];
+  const colour = shown ? INK[inkOf(shown)].colour : "";
+  inImage(context, pane, (pixel) => {
+    for (const [label, cell] of frame.cells) {
+      if (!visible(pane, cell.box)) continue;
+      const chosen = mine.includes(label);
+      const hovered = state.hover?.side === pane.side && state.hover.label === label;
+      context.globalAlpha = chosen ? 0.24 : (hovered ? 0.5 : 0.28) * state.masks;
+      context.fillStyle = chosen ? colour : "#9fb6cc";
+      context.fill(cell.path);
+      context.globalAlpha = chosen || hovered ? 1 : 1.2 * Math.min(state.masks, 0.75);
+      context.strokeStyle = chosen ? colour : hovered ? "#ffffff" : "#a9bccd";
+      context.lineWidth = pixel * (chosen ? 2.5 : hovered ? 2 : 1);
+      context.stroke(cell.path);
+    }
+  });
+}
+
+export const inkOf = (shown) => (shown === state.draft ? "draft" : surenessOf(shown));
+
+/** Where each cell of the right frame came from, as a thin line in its own degree of certainty. */
+function drawWays(context, pair, shown) {
+  const before = new Map(pair.a.map((cell) => [cell.id, cell]));
+  const after = new Map(pair.b.map((cell) => [cell.id, cell]));
+  context.globalAlpha = 0.8;
+  for (const event of pair.events) {
+    if (shown && event.targets.some((t) => shown.targets.includes(t))) continue;
+    const ink = INK[surenessOf(event)];
+    for (const target of event.targets.map((t) => after.get(t))) {
+      const there = toScreen(panes[1], target.x, target.y);
+      for (const source of event.sources.map((s) => before.get(s))) {
+        drawArrow(context, toScreen(panes[1], source.x, source.y), there, ink, { bend: 0, head: 6, thin: 0.45 });
+      }
+      if (!event.sources.length) drawSign(context, ...there, "appear", { ...ink, width: 2 }, 4);
+    }
+  }
+}
+
+/** In the left frame: cells that disappear, and those whose fate was annotated. */
+function drawFates(context, pair) {
+  const fate = new Map(pair.events.flatMap((event) => event.sources.map((s) => [s, event])));
+  for (const cell of pair.a) {
+    const event = fate.get(cell.id);
+    if (!event) continue;
+    const [x, y] = toScreen(panes[0], cell.x, cell.y);
+    const ink = INK[surenessOf(event)];
+    if (event.event === "disappear") drawSign(context, x, y, "disappear", { ...ink, width: 2 }, 4);
+    if (event.pinned) drawTag(context, "✓", x, y - (event.event === "disappear" ? 16 : 0), INK.pinned.colour, 10);
+  }
+}
+
+/** Outlines of cells of the other frame, so that the way they went can be judged. */
+function drawGhosts(context, pane, frame, labels) {
+  inImage(context, pane, (pixel) => {
+    context.setLineDash([4 * pixel, 4 * pixel]);
+    context.lineWidth = 1.25 * pixel;
+    context.strokeStyle = "#ffffff";
+    context.globalAlpha = 0.55;
+    for (const label of labels) if (frame.cells.has(label)) context.stroke(frame.cells.get(label).path);
+  });
+}
+
+/** The event in question: arrows from the left pane to the right one, or a sign where there is only one side. */
+function drawEvent(context, pair, shown, frames) {
+  const ink = INK[inkOf(shown)];
+  const place = (cells, labels, i) => cells.filter(({ id }) => labels.includes(id)).map((cell) => [cell, toScreen(panes[i], cell.x, cell.y), i]);
+  const sources = place(pair.a, shown.sources, 0);
+  const targets = place(pair.b, shown.targets, 1);
+  for (const [, from] of sources) for (const [, to] of targets) drawArrow(context, from, to, ink, { bend: 0.1, head: 14 });
+  if (!targets.length && shown.event === "disappear") for (const [, at] of sources) drawSign(context, ...at, "disappear", ink, 10);
+  if (!sources.length && shown.event === "appear") for (const [, at] of targets) drawSign(context, ...at, "appear", ink, 10);
+  for (const [cell, [x], i] of [...sources, ...targets]) drawTag(context, String(cell.id), x, edge(frames[i], panes[i], cell, 3) + 13, ink.colour);
+}
+
+/** The upper (1) or lower (3) end of a cell on the screen. */
+function edge(frame, pane, cell, end) {
+  const y = frame?.cells.get(cell.id)?.box[end] ?? cell.y;
+  return toScreen(pane, 0, y)[1];
+}
+
+/** Cells that can be named by a number key carry it. */
+function drawNumbers(context, frames) {
+  candidates().forEach((cell, i) => {
+    const [x] = toScreen(cell.pane, cell.x, cell.y);
+    const y = edge(frames[cell.side === "a" ? 0 : 1], cell.pane, cell, 1);
+    inPane(context, cell.pane, () => drawTag(context, String(i + 1), x, Math.max(y, 16), "rgba(12, 18, 24, 0.82)", 11, "#e3e9ee"));
+  });
+}

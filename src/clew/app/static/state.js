@@ -1,0 +1,43 @@
+// What the page knows. Modules change `state` and call `changed`; those that show it are told once, before the next paint.
+
+export const state = {
+  movies: [],
+  movie: null, // the one that is open: {id, name, n_frames, …}
+  mode: "questions", // or "browse"
+  frame: 0, // the left pane; the right one shows frame + 1
+  slice: null, // of a 3D movie; null is the projection
+  question: null, // {frame, event, sources, targets, reason, pinned?}
+  framed: true, // whether the view was centred on it
+  cell: null, // the cell that is selected in browsing: {side: "a" | "b", label}
+  draft: null, // the answer that is being put together: {event, sources, targets, loose}
+  hover: null, // {side: "a" | "b", label}
+  revision: 0,
+  annotated: 0,
+  canUndo: false,
+  canRedo: false,
+  learning: false,
+  curve: [], // [{answers, error, se}]
+  waiting: 0, // answers on their way to the server
+  gone: "", // why the server does not answer, in words; empty when it does
+  refused: [], // answers that the server refused: [{item, why}]
+  playing: false,
+  black: 0,
+  white: 1,
+  masks: 0.5,
+};
+
+const listeners = [];
+let told = true;
+
+export function onChange(listener) {
+  listeners.push(listener);
+}
+
+export function changed() {
+  if (!told) return;
+  told = false;
+  queueMicrotask(() => {
+    told = true;
+    for (const listener of listeners) listener();
+  });
+}

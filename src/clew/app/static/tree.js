@@ -1,0 +1,104 @@
+// The family of the selected cell: time from left to right, a line for each track; a click goes to that frame.
+
+import { getJson } from "./api.js";
+import { browseTo } from "./asking.js";
+import { shape } from "./curve.js";
+import { state } from "./state.js";
+
+const container = document.getElementById("tree");
+const title = document.getElementById("lineage-of");
+const [WIDTH, ROW, TOP, LEFT, RIGHT] = [272, 18, 8, 8, 8];
+let shown = ""; // whose family it is
+
+/** The cell that the tree follows: that of the question, or the selected one. */
+function followed() {
+  const { question, cell, frame } = state;
+  if (question?.sources.length && cell?.side !== "b") return { frame, label: question.sources[0] };
+  if (question?.targets.length) return { frame: frame + 1, label: state.mode === "browse" && cell ? cell.label : question.targets[0] };
+  return null;
+}
+
+/** Draw the tree if it belongs to another cell, frame or state of the predictions than before. */
+export async function showTree(version) {
+  const cell = followed();
+  const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${version}`;
+  if (key === shown) return;
+  shown = key;
+  title.textContent = cell ? `of cell ${cell.label}` : "";
+  if (!cell) return empty("Select a cell to see its family.");
+  try {
+    const tree = await getJson(`/api/movies/${state.movie.id}/tree?frame=${cell.frame}&label=${cell.label}`);
+    if (shown === key) draw(tree, cell);
+  } catch {
+    if (shown === key) empty("Not tracked yet.");
+  }
+}
+
+function empty(words) {
+  container.replaceChildren(Object.assign(document.createElement("p"), { textContent: words }));
+}
+
+/** The row of each track: leaves one below the other, a mother half way between her first and her last daughter. */
+function rowsOf(tracks) {
+  const daughters = new Map(tracks.map((track) => [track.id, []]));
+  const roots = [];
+  for (const track of tracks) (daughters.get(track.parent) ?? roots).push(track);
+  const row = new Map();
+  let leaves = 0;
+  const place = (track) => {
+    const below = daughters.get(track.id).map(place);
+    row.set(track.id, below.length ? (below[0] + below.at(-1)) / 2 : leaves++);
+    return row.get(track.id);
+  };
+  roots.forEach(place);
+  return { row, leaves };
+}
+
+function draw({ tracks, selected }, cell) {
+  const { row, leaves } = rowsOf(tracks);
+  const begin = Math.min(...tracks.map((track) => track.begin));
+  const end = Math.max(...tracks.map((track) => track.end), begin + 1);
+  const x = (t) => LEFT + ((WIDTH - LEFT - RIGHT) * (t - begin)) / (end - begin);
+  const y = (id) => TOP + ROW * (row.get(id) + 0.5);
+  const height = TOP + ROW * leaves + 18;
+  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, role: "group", "aria-label": "Family tree" });
+  svg.append(shape("line", { x1: x(cell.frame), x2: x(cell.frame), y1: 0, y2: height - 16, class: "here" }));
+  for (const track of tracks) {
+    const mine = track.id === selected.track;
+    const mother = tracks.find((other) => other.id === track.parent);
+    if (mother) svg.append(shape("path", { d: `M${x(mother.end)},${y(mother.id)}H${(x(mother.end) + x(track.begin)) / 2}V${y(track.id)}H${x(track.begin)}`, class: "birth" }));
+    svg.append(shape("line", { x1: x(track.begin), x2: Math.max(x(track.end), x(track.begin) + 1), y1: y(track.id), y2: y(track.id), class: mine ? "track mine" : "track" }));
+    svg.append(hitArea(track, x, y));
+  }
+  svg.append(shape("circle", { cx: x(cell.frame), cy: y(selected.track), r: 4.5, class: "cell" }));
+  svg.append(shape("text", { x: LEFT, y: height - 4 }, `frame ${begin}`));
+  svg.append(shape("text", { x: WIDTH - RIGHT, y: height - 4, "text-anchor": "end" }, String(end)));
+  container.replaceChildren(svg);
+  const middle = y(selected.track) - container.clientHeight / 2;
+  container.scrollTop = Math.max(0, middle);
+}
+
+/** A wide invisible line over a track that takes clicks and keys: to the frame that was pointed at. */
+function hitArea(track, x, y) {
+  const words = `Track ${track.id}, frames ${track.begin} to ${track.end}`;
+  const area = shape("line", { x1: x(track.begin) - 3, x2: x(track.end) + 3, y1: y(track.id), y2: y(track.id), class: "hit", tabindex: 0, role: "button", "aria-label": words });
+  area.append(shape("title", {}, words));
+  const go = (t) => {
+    const [frame, label] = track.cells.reduce((best, one) => (Math.abs(one[0] - t) < Math.abs(best[0] - t) ? one : best));
+    const last = frame === state.movie.n_frames - 1;
+    browseTo(last ? frame - 1 : frame, { side: last ? "b" : "a", label });
+    state.framed = false;
+  };
+  area.addEventListener("click", (event) => {
+    const box = area.ownerSVGElement.getBoundingClientRect();
+    const share = (((event.clientX - box.left) / box.width) * WIDTH - x(track.begin)) / Math.max(1, x(track.end) - x(track.begin));
+    go(track.begin + share * (track.end - track.begin));
+  });
+  area.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation();
+    go(track.begin);
+  });
+  return area;
+}

@@ -1,0 +1,73 @@
+// The question at the top: what is asked, and why.
+
+import { hint, PAUSE } from "./answering.js";
+import { anySkipped, unskip } from "./asking.js";
+import { asQuestion, asStatement, keyOf } from "./events.js";
+import { drawArrow, INK } from "./ink.js";
+import { pairAt } from "./pairs.js";
+import { inkOf } from "./stage.js";
+import { state } from "./state.js";
+
+const box = document.getElementById("question");
+const [heading, reason] = [box.querySelector("h1"), box.querySelector("p")];
+const sureness = document.getElementById("sureness");
+const hintBox = document.getElementById("hint");
+
+export function showQuestion() {
+  const { question } = state;
+  const [title, why] = question ? asked(question) : idle();
+  setText(heading, title);
+  setText(reason, why);
+  box.dataset.key = question ? keyOf(question) : "";
+  reason.classList.toggle("action", !question && state.mode === "questions" && anySkipped());
+  showSureness(question);
+  showHint();
+}
+
+/** Screen readers speak on every change of the text, so the same text is not set twice. */
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function asked(question) {
+  const frames = `Frame ${question.frame} → ${question.frame + 1}`;
+  if (question.pinned) return [`${asStatement(question)}.`, `${frames}. You said so; click another cell or press a key to change it.`];
+  const why = question.reason ? `Asked because: ${question.reason.replace(/\.$/, "")}.` : "This is the prediction.";
+  return [asQuestion(question), `${frames}. ${why}`];
+}
+
+function idle() {
+  if (!state.movie) return ["Opening the movie …", ""];
+  if (state.mode === "browse") return ["Click a cell to say what happens to it.", `Frame ${state.frame} → ${state.frame + 1}`];
+  if (anySkipped()) return ["Nothing else to ask.", "Ask what was skipped once more."];
+  return ["Looking for a good question …", "Meanwhile, browse: any cell can be annotated."];
+}
+
+reason.addEventListener("click", () => reason.classList.contains("action") && unskip());
+
+/** The line style of the question's arrow with its meaning in words. */
+function showSureness(question) {
+  sureness.hidden = !question;
+  if (!question) return;
+  const known = pairAt(question.frame)?.events.find((event) => keyOf({ frame: question.frame, ...event }) === keyOf(question));
+  if (known && question.certainty === undefined) Object.assign(question, { certainty: known.certainty });
+  const ink = INK[inkOf(question)];
+  drawSample(sureness.querySelector("canvas"), ink);
+  sureness.querySelector("span").textContent = ink.word;
+}
+
+/** A short arrow on a dark plate, as on the images. */
+export function drawSample(canvas, ink) {
+  const context = canvas.getContext("2d");
+  const { width, height } = canvas;
+  context.clearRect(0, 0, width, height);
+  drawArrow(context, [8, height / 2], [width - 6, height / 2], ink, { bend: 0, head: 11 });
+}
+
+function showHint() {
+  const words = hint();
+  hintBox.hidden = !words;
+  setText(hintBox, words);
+  hintBox.classList.toggle("loose", Boolean(state.draft?.loose));
+  hintBox.style.setProperty("--pause", `${PAUSE}ms`);
+}
