@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.movies import ImagesPath, Jobs, LabelsPath, MoviePath, NoCache, Spacing, open_any, read_marks
@@ -268,13 +269,12 @@ def print_lineage(lineage: Lineage, seconds: float) -> None:
 
 def print_evaluation(found: Evaluation, title: str) -> None:
     """The figures of an evaluation."""
-    table = Table(show_header=False, title=title, title_justify="left")
+    table = Table(show_header=False, title=Text(title), title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for name, value in found.rows():
-        table.add_row(name, value)
-    if found.scores is None:
-        table.add_row("DET, SEG, TRA …", NO_SCORES)
+    missing = [("DET, SEG, TRA …", NO_SCORES)] if found.scores is None else []
+    for name, value in found.rows() + missing:
+        table.add_row(name, Text(value))
     Console().print(table)
 
 

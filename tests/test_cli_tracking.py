@@ -1,0 +1,255 @@
+"""The commands of tracking: the whole way in 2D and 3D, what they print, and what they refuse in one line."""
+
+import csv
+import importlib.util
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from clew.cli import app
+from clew.tracking.formats import names
+from clew.tracking.formats.annotation_csv import read_annotations, write_annotations
+from clew.tracking.formats.events_csv import read_events
+from clew.tracking.formats.tracks_csv import write_track_table
+from clew.tracking.movie import open_frames
+
+
+def invoke(*args):
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+def done(*args):
+    """A command that works."""
+    result = invoke(*args)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def refused(*args):
+    """A command that the user can mend: one line, exit code 2, no result; what it says last."""
+    result = invoke(*args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    errors = [line for line in result.stderr.splitlines() if line.startswith("clew: ")]
+    assert len(errors) == 1, result.stderr
+    return errors[0]
+
+
+@pytest.fixture(scope="module")
+def weights(learned, tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "weights.clew"
+    learned.save(path)
+    return path
+
+
+@pytest.fixture
+def some(simulated, tmp_path):
+    write_annotations(tmp_path / "some.csv", simulated.some)
+    return tmp_path / "some.csv"
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_the_whole_way(tmp_path, dims):
+    sim, some, weights, result = (tmp_path / name for name in ("sim", "some.csv", "weights.clew", "result"))
+    size = ["--frames", 8, "--cells", 16] if dims == 2 else ["--frames", 5, "--cells", 8]
+    assert "Simulated" in done("simulate", sim, *size, "--dims", dims).stdout
+
+    drawn = done("sample", sim / "01_GT/TRA", "--fraction", 0.5, "--seed", 0, "-o", some).stdout
+    assert f"Drew {len(read_annotations(some))} of" in drawn
+
+    trained = done("train", sim / "01", "--annotations", some, "-o", weights, "--lam", 10)
+    assert "masks from 01_SEG" in trained.stderr
+    assert "Learned" in trained.stdout
+
+    formats = ",".join(names.FORMATS)
+    tracked = done("track", sim / "01", "--weights", weights, "-o", result, "--format", formats).stdout
+    assert {path.name for path in result.iterdir() if "mask" not in path.name} == set(names.BESIDE_MASKS)
+    assert all(name in tracked for name in names.BESIDE_MASKS)
+    assert open_frames(result)[0].ndim == dims
+    assert "<html" in (result / names.REPORT).read_text()
+
+    table = done("evaluate", result, "--truth", sim / "01_GT/TRA").stdout
+    assert all(words in table for words in ("task loss", "AOGM", "division F1, ± 0", "division F1, ± 1"))
+    figures = json.loads(done("evaluate", result, "--truth", sim / "01_GT/TRA", "--json").stdout)
+    assert figures["task_loss"]["total"] < 0.2
+    assert figures["events_from"] == names.EVENTS
+
+    explained = done("explain", weights, "-o", tmp_path / "weights.png").stdout
+    assert "distance" in explained
+    assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
+    assert "annotated events in" in done("info", weights).stdout
+
+    found = done("detect", sim / "01", "-o", tmp_path / "found").stdout
+    masks = open_frames(tmp_path / "found")
+    assert (len(masks), masks.shape) == (size[1], open_frames(sim / "01").shape)
+    assert sum(len(np.unique(masks[t])) - 1 for t in range(len(masks))) > 4 * size[1]
+    assert "a frame" in found
+    bare = done(
+        "track", "--labels", tmp_path / "found", "--images", sim / "01", "-o", tmp_path / "again", "--no-report"
+    )
+    assert "generic" in bare.stderr
+
+
+def test_a_spacing_in_three_dimensions_comes_with_the_images(simulated_3d, tmp_path):
+    done("track", simulated_3d.path, "-o", tmp_path / "a", "-f", "csv")
+    done("track", simulated_3d.path, "-o", tmp_path / "b", "-f", "csv", "--no-report", "--spacing", "6,1,1")
+    heights = []
+    for name in "ab":
+        with (tmp_path / name / names.TRACKS).open() as file:
+            heights.append(max(float(row["z"]) for row in csv.DictReader(file)))
+    assert heights[1] == pytest.approx(2 * heights[0])
+
+
+def test_the_demo(tmp_path):
+    result = done("demo", "-o", tmp_path / "demo", "--frames", 6, "--cells", 12, "--fraction", 0.5)
+    assert "Task loss on the" in result.stdout
+    there = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert {"sim", "some.csv", "weights.clew", "result", names.REPORT} <= there
+    again = done("demo", "-o", tmp_path / "demo", "--frames", 6, "--cells", 12, "--fraction", 0.5)  # over itself
+
+    def figures(text):
+        return [line for line in text.splitlines() if "second" not in line]
+
+    assert figures(again.stdout) == figures(result.stdout)
+
+
+def test_tracking_twice_into_the_same_folder(simulated, weights, tmp_path):
+    args = ("track", simulated.path, "-w", weights, "-o", tmp_path / "r", "-f", "ctc,csv")
+    done(*args)
+    first = (tmp_path / "r" / names.EVENTS).read_bytes()
+    done(*args)
+    assert (tmp_path / "r" / names.EVENTS).read_bytes() == first
+
+
+def test_generic_weights_are_said_to_be_used(simulated, tmp_path):
+    result = done("track", simulated.path, "-o", tmp_path / "r", "--no-cache", "-f", "csv")
+    assert "no --weights: generic ones are used" in result.stderr
+    assert "generic ones" not in result.stdout
+    assert "generic, learned from simulated movies" in (tmp_path / "r" / names.REPORT).read_text()
+
+
+def test_annotations_are_kept_to(simulated, weights, tmp_path):
+    ends = "frame,event,sources,targets,happened\n"
+    label = int(np.unique(simulated.movie.label(0))[1])
+    (tmp_path / "a.csv").write_text(f"{ends}0,disappear,{label},,yes\n")
+    done("track", simulated.path, "-w", weights, "-a", tmp_path / "a.csv", "-o", tmp_path / "r", "--no-report")
+    events, _ = read_events(tmp_path / "r" / names.EVENTS)
+    gone = read_annotations(tmp_path / "a.csv").events.keys()
+    assert np.isin(gone, events.keys()).all()
+
+
+def test_a_table_of_detections(simulated, learned, tmp_path):
+    write_track_table(tmp_path / "cells.csv", learned.track(simulated.movie))
+    result = done("track", tmp_path / "cells.csv", "-o", tmp_path / "r", "-f", "csv,geff,napari", "--no-report")
+    assert "a table of detections in 14 frames" in result.stderr
+    assert (tmp_path / "r" / names.GEFF).is_dir()
+    told = refused("track", tmp_path / "cells.csv", "-o", tmp_path / "s")
+    assert "the format ctc needs label images" in told
+    assert not (tmp_path / "s").exists()
+
+
+def test_weights_for_intensities_need_images(simulated, weights, tmp_path):
+    told = refused("track", "--labels", simulated.folder / "01_SEG", "-w", weights, "-o", tmp_path / "r", "--no-cache")
+    assert "no measurements of histogram, intensity" in told
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_result_folder_with_other_things_is_refused_at_once(simulated, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "holds notes.txt" in refused("track", simulated.path, "-o", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_scores_that_cannot_be_computed_are_said_to_be_missing(simulated, weights, tmp_path, monkeypatch):
+    from clew.tracking import evaluate
+
+    done("track", simulated.path, "-w", weights, "-o", tmp_path / "r", "--no-report")
+    monkeypatch.setattr(evaluate, "find_spec", lambda name: None)
+    args = ("evaluate", tmp_path / "r", "-t", simulated.truth)
+    assert "pip install clew[evaluate]" in done(*args).stdout
+    figures = json.loads(done(*args, "--json").stdout)
+    assert figures["scores"] is None
+    assert "clew[evaluate]" in figures["scores_note"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ctc_metrics") is None, reason="py-ctcmetrics is not installed")
+def test_scores_of_the_challenge(simulated, weights, tmp_path):
+    done("track", simulated.path, "-w", weights, "-o", tmp_path / "r", "--no-report")
+    figures = json.loads(done("evaluate", tmp_path / "r", "-t", simulated.truth, "--json").stdout)
+    assert figures["scores"]["TRA"] > 0.95
+    assert "scores_note" not in figures
+
+
+def test_a_truth_without_its_movie(simulated, tmp_path):
+    alone = tmp_path / "lineage"
+    alone.mkdir()
+    for path in simulated.truth.iterdir():
+        (alone / path.name).write_bytes(path.read_bytes())
+    result = done("sample", alone, "--number", 30, "-o", tmp_path / "some.csv")
+    assert "its own masks are the cells" in result.stderr
+    done("train", "--labels", alone, "-a", tmp_path / "some.csv", "-o", tmp_path / "w.clew", "--lam", 100)
+
+
+def test_only_some_frames_are_drawn_from(simulated, tmp_path):
+    done("sample", simulated.truth, "--frames", "3:5", "--fraction", 1, "-o", tmp_path / "some.csv")
+    assert set(read_annotations(tmp_path / "some.csv").events.frame.tolist()) == {3, 4, 5}
+
+
+def test_a_lineage_as_annotations(simulated, tmp_path):
+    done("train", simulated.path, "-a", simulated.truth, "-o", tmp_path / "w.clew", "--lam", 100)
+    assert f"{len(simulated.known)} annotated events" in done("info", tmp_path / "w.clew").stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("train", "{movie}", "-a", "{some}", "--lam", "much"), "--lam is 'much'"),
+        (("train", "{movie}", "-a", "{some}", "--loss", "none"), "unknown loss"),
+        (("train", "{movie}", "-a", "{some}", "--reach", "-3"), "reach is -3"),
+        (("train", "{movie}", "-a", "no.csv"), "no.csv: there are no annotations"),
+        (("train", "-a", "{some}"), "a movie is opened by the path"),
+        (("track", "{movie}", "-w", "{some}"), "some.csv"),
+        (("track", "{movie}", "-f", "xml"), "unknown format xml; give any of ctc, csv, geff, napari"),
+        (("track", "{movie}", "--spacing", "1,a"), "--spacing is '1,a'"),
+        (("track", "{movie}", "--spacing", "1"), "spacing is (1.0,)"),
+        (("track", "nowhere"), "nowhere is not a folder"),
+        (("sample", "{truth}", "-o", "a.csv", "--frames", "3"), "--frames is '3'"),
+        (("sample", "{truth}", "-o", "a.csv", "--fraction", "2"), "fraction to draw is 2"),
+        (("sample", "{truth}", "-o", "a.csv", "--number", "0"), "cannot be drawn"),
+        (("simulate", "sim", "--frames", "0"), "frames"),
+        (("simulate", "sim", "--dims", "4"), "dims"),
+        (("detect", "nowhere"), "nowhere does not exist"),
+        (("detect", "{movie}", "-o", "d", "--sensitivity", "2"), "sensitivity"),
+        (("evaluate", "{movie}", "-t", "{truth}"), "has no tracks"),
+        (("explain", "{weights}", "-o", "a.txt"), "a picture ends in .png"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_one_line_says_what_would_be_right(simulated, weights, some, tmp_path, monkeypatch, args, words):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    paths = {"movie": simulated.path, "truth": simulated.truth, "some": some, "weights": weights}
+    assert words in refused(*(arg.format(**paths) for arg in args))
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_command_starts_without_what_it_does_not_need():
+    code = "import sys, clew, clew.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "typer" in loaded
+    heavy = {
+        "sklearn",
+        "pandas",
+        "numba",
+        "skimage",
+        "zarr",
+        "geff",
+        "networkx",
+        "matplotlib",
+        "scipy.stats",
+        "highspy",
+    }
+    assert not heavy & set(loaded)
