@@ -90,11 +90,15 @@ class Learner:
         wrong = 0
         for k in range(FOLDS):
             rest, held = self.annotations[fold != k], self.annotations[fold == k]
-            frames = np.unique(rest.events.frame).tolist()
-            w = joined(self._fit(*self._task(frames, rest), self.result).w, self.prior)
+            w = self.weights_from(rest)
             wrong += sum(self._missed(w, held, frame) for frame in np.unique(held.events.frame).tolist())
         share = wrong / n
         return share, float(np.sqrt(max(share * (1 - share), 1 / n) / n))
+
+    def weights_from(self, annotations: Annotations) -> Array:
+        """(d,) the weights that a part of the annotations would lead to; the learner itself stays as it is."""
+        frames = np.unique(annotations.events.frame).tolist()
+        return joined(self._fit(*self._task(frames, annotations), self.result).w, self.prior)
 
     def step(self, frame: int) -> Step:
         """What happens from a frame to the next, by the present weights and in accord with the annotations."""

@@ -15,7 +15,7 @@ from clew.models.highs import KeptProgram
 from clew.models.program import Program
 from clew.tracking.events import Event
 from clew.tracking.hypotheses import Candidates
-from clew.tracking.margins import margins
+from clew.tracking.margins import alternatives, margins
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,16 @@ class Assignment:
         """
         asked = self.chosen if rows is None else np.asarray(rows, dtype=np.intp)
         return margins(takes_part(self.candidates), n_detections(self.candidates), self.chosen, self.reduced, asked)
+
+    def alternatives(self, rows: Indices) -> tuple[Array, Indices, Indices]:
+        """The confidence of `rows`, (m,), and the candidates that come, (m, a), and go, (m, b), if one is otherwise.
+
+        −1 is filled in; there are none where nothing else is possible.
+        """
+        asked = np.asarray(rows, dtype=np.intp)
+        return alternatives(
+            takes_part(self.candidates), n_detections(self.candidates), self.chosen, self.reduced, asked
+        )
 
 
 def n_detections(candidates: Candidates) -> int:

@@ -11,6 +11,7 @@ from clew.learning.task import Array, Indices
 
 MOST_STEPS = 4000
 """Columns that are tried for one event; beyond that the best alternative so far counts, which is near the best."""
+SWEEPS = 6
 DEEPEST = 12
 """How many events an alternative may bring in."""
 
@@ -21,9 +22,36 @@ def margins(rows: Indices, n_detections: int, chosen: Indices, reduced: Array, a
     Two consistent choices y and y' of columns with reduced scores r differ in score by Σ r (y − y'), since each
     detection is counted once in both: the prices cancel. So an alternative costs a sum over the few columns that leave
     and that come. The search removes the column in question, covers one uncovered detection after the other, cheapest
-    column first, removes what is in its way, and is cut off where it costs more than the best alternative so far.
+    column first, removes what is in its way, and is cut off where it must cost more than the best alternative so far.
     `rows` is (n, 4): the detections of each column, −1 filled in.
     """
+    nothing = np.zeros((0, 0), dtype=np.intp)
+    return _searched(rows, n_detections, chosen, reduced, asked, nothing, nothing)
+
+
+def alternatives(
+    rows: Indices, n_detections: int, chosen: Indices, reduced: Array, asked: Indices
+) -> tuple[Array, Indices, Indices]:
+    """The `margins`, (m,), and the columns that come, (m, a), and go, (m, b), in the best alternative; −1 filled in.
+
+    A column may both come and go. Where there is no alternative, the margin is inf and there are no columns.
+    """
+    came = np.full((len(asked), DEEPEST + 1), -1, dtype=np.intp)
+    went = np.full((len(asked), (DEEPEST + 1) * rows.shape[1]), -1, dtype=np.intp)
+    found = _searched(rows, n_detections, chosen, reduced, asked, came, went)
+    return found, _narrow(came), _narrow(went)
+
+
+def _narrow(columns: Indices) -> Indices:
+    """Without the places at the end that no row uses."""
+    width = int(np.max(np.flatnonzero((columns >= 0).any(axis=0)), initial=-1)) + 1
+    return columns[:, :width]
+
+
+def _searched(
+    rows: Indices, n_detections: int, chosen: Indices, reduced: Array, asked: Indices, came: Indices, went: Indices
+) -> Array:
+    """The margins; the alternatives are written into `came` and `went` unless these are empty."""
     column, place = np.nonzero((rows >= 0) & (reduced > -np.inf)[:, None])
     of_row = rows[column, place]
     order = np.lexsort((-reduced[column], of_row))  # by detection, and there the cheapest first
@@ -31,26 +59,107 @@ def margins(rows: Indices, n_detections: int, chosen: Indices, reduced: Array, a
     cover = np.full(n_detections, -1, dtype=np.intp)
     for side in rows[chosen].T:
         cover[side[side >= 0]] = chosen[side >= 0]
+    reduced = reduced.copy()
+    _balance(rows, column[order], starts, chosen, cover, reduced, SWEEPS)
+    order = np.lexsort((-reduced[column], of_row))
     # where the LP was fractional, a chosen column's reduced score may be negative: removing it then earns something
     slack = float(np.maximum(-reduced[chosen], 0.0).sum() + np.maximum(reduced, 0.0).sum())
     slack -= float(np.maximum(reduced[chosen], 0.0).sum())
-    found: Array = _search_all(rows, column[order], starts, cover, reduced, np.asarray(asked, dtype=np.intp), slack)
+    asked = np.asarray(asked, dtype=np.intp)
+    # each uncovered detection takes a column that is not chosen, which it shares with the column's other detections
+    share = np.full(n_detections, np.inf)
+    other = np.ones(len(rows), dtype=bool)
+    other[chosen] = False
+    new = other[column]
+    np.minimum.at(share, of_row[new], np.maximum(-reduced, 0.0)[column[new]] / (rows >= 0).sum(axis=1)[column[new]])
+    found: Array = _search_all(rows, column[order], starts, cover, reduced, share, asked, slack, came, went)
     return found
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _balance(
+    rows: Any, columns: Any, starts: Any, chosen: Any, cover: Any, reduced: Any, sweeps: int
+) -> None:  # pragma: no cover  # compiled
+    """Shift prices within chosen columns until their detections' nearest alternatives are equally far, in place.
+
+    The simplex method ends at a vertex, where many columns that are not chosen have the reduced score 0 and say
+    nothing. Prices may go from one detection of a chosen column to another: all reduced scores stay right.
+    """
+    for _ in range(sweeps):
+        for k in chosen:
+            for p in range(rows.shape[1]):
+                for q in range(p + 1, rows.shape[1]):
+                    a, b = rows[k, p], rows[k, q]
+                    if a < 0 or b < 0:
+                        continue
+                    shift = _nearest(rows, columns, starts, cover, reduced, b, a)
+                    shift = (shift - _nearest(rows, columns, starts, cover, reduced, a, b)) / 2
+                    if np.isfinite(shift) and shift != 0.0:
+                        _add(rows, columns, starts, reduced, a, b, -shift)
+                        _add(rows, columns, starts, reduced, b, a, shift)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _nearest(
+    rows: Any, columns: Any, starts: Any, cover: Any, reduced: Any, row: int, without: int
+) -> float:  # pragma: no cover  # compiled
+    """How little any other column of a detection costs, of those that do not have a certain other detection."""
+    least = np.inf
+    for at in range(starts[row], starts[row + 1]):
+        if cover[row] != columns[at] and not _has(rows, columns[at], without):
+            least = min(least, -reduced[columns[at]])
+    return least
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add(
+    rows: Any, columns: Any, starts: Any, reduced: Any, row: int, without: int, value: float
+) -> None:  # pragma: no cover  # compiled
+    for at in range(starts[row], starts[row + 1]):
+        if not _has(rows, columns[at], without):
+            reduced[columns[at]] += value
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _has(rows: Any, column: int, row: int) -> bool:  # pragma: no cover  # compiled
+    for p in range(rows.shape[1]):  # noqa: SIM110  # a plain loop compiles
+        if rows[column, p] == row:
+            return True
+    return False
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _search_all(
-    rows: Any, columns: Any, starts: Any, cover: Any, reduced: Any, asked: Any, slack: float
+    rows: Any,
+    columns: Any,
+    starts: Any,
+    cover: Any,
+    reduced: Any,
+    share: Any,
+    asked: Any,
+    slack: float,
+    came: Any,
+    went: Any,
 ) -> Any:  # pragma: no cover  # compiled
     found = np.empty(len(asked))
     for k in range(len(asked)):
-        found[k] = _search(rows, columns, starts, cover, reduced, asked[k], slack)
+        kept = slice(k, k + 1)
+        found[k] = _search(rows, columns, starts, cover, reduced, share, asked[k], slack, came[kept], went[kept])
     return found
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _search(
-    rows: Any, columns: Any, starts: Any, cover: Any, reduced: Any, asked: int, slack: float
+    rows: Any,
+    columns: Any,
+    starts: Any,
+    cover: Any,
+    reduced: Any,
+    share: Any,
+    asked: int,
+    slack: float,
+    came: Any,
+    went: Any,
 ) -> Any:  # pragma: no cover  # compiled
     width = rows.shape[1]
     added = np.full(DEEPEST + 1, -1, dtype=np.intp)  # the column that each level brought in
@@ -82,17 +191,16 @@ def _search(
     descend = True
     while level >= 0:
         if descend:
-            row = -1
+            row, least = -1, cost[level] - slack
             for u in range(n_uncovered[level]):
-                if cover[uncovered[u]] == -1:
-                    row = uncovered[u]
-                    break
-            if row < 0:  # a consistent choice
-                best = min(best, cost[level])
-                descend = False
-                level = _back(rows, cover, level, added, removed, n_removed)
-                continue
-            if level == DEEPEST:
+                if cover[uncovered[u]] == -1 and not _seen(uncovered, u):
+                    least += share[uncovered[u]]
+                    if row < 0 or share[uncovered[u]] > share[row]:
+                        row = uncovered[u]  # the dearest first: what it needs decides most
+            if row < 0 and cost[level] < best:  # a consistent choice
+                best = cost[level]
+                _keep(level, added, removed, n_removed, came, went)
+            if row < 0 or level == DEEPEST or least >= best:
                 descend = False
                 level = _back(rows, cover, level, added, removed, n_removed)
                 continue
@@ -120,12 +228,18 @@ def _search(
             while level >= 0:
                 level = _back(rows, cover, level, added, removed, n_removed)
             break
-        if descend and cost[level] - slack >= best:
-            descend = False
-            level = _back(rows, cover, level, added, removed, n_removed)
-        elif not descend:
+        if not descend:
             level = _back(rows, cover, level, added, removed, n_removed)
     return max(best, 0.0)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _seen(log: Any, place: int) -> bool:  # pragma: no cover  # compiled
+    """Whether an entry of the log stands in it before."""
+    for earlier in range(place):  # noqa: SIM110  # a plain loop compiles
+        if log[earlier] == log[place]:
+            return True
+    return False
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -178,6 +292,24 @@ def _bring_in(
         if rows[column, p] >= 0:
             cover[rows[column, p]] = column
     return cost
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _keep(
+    level: int, added: Any, removed: Any, n_removed: Any, came: Any, went: Any
+) -> None:  # pragma: no cover  # compiled
+    """Write down what came and went up to a level, if that is asked for."""
+    if not len(came):
+        return
+    came[:], went[:] = -1, -1
+    n_came = n_went = 0
+    for above in range(level + 1):
+        if added[above] >= 0:
+            came[0, n_came] = added[above]
+            n_came += 1
+        for k in range(n_removed[above]):
+            went[0, n_went] = removed[above, k]
+            n_went += 1
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

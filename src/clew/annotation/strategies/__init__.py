@@ -1,0 +1,1 @@
+"""What is worth asking about: one idea in one file."""

@@ -1,0 +1,75 @@
+"""How much each open event is worth asking about, by one idea each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from clew.annotation.learner import Learner
+from clew.annotation.strategies.contrast import contrasts
+from clew.annotation.strategies.pool import Pool
+from clew.learning.task import Array, Indices
+from clew.tracking.events import Annotations
+
+MEMBERS = 4
+"""Models of the committee."""
+RESAMPLED = 0.6
+"""The share of the annotations that each of them learns from, about that of a bootstrap."""
+
+Ranking = Callable[[Learner, Annotations, Pool, np.random.Generator], Array]
+"""Gives (n,) values of the pool's events; the more the better."""
+
+
+def random(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:  # noqa: ARG001
+    """Any event is worth as much as another."""
+    return rng.random(len(pool))
+
+
+def least_margin(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:  # noqa: ARG001
+    """The less score is lost without the event, the better the question."""
+    return pool.doubt
+
+
+def disagreement(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:
+    """Models that learned from different parts of the annotations: the more of them would choose otherwise, the better.
+
+    Whether they would is read off the scores of the prediction and of its best alternative. Among events that all
+    models agree on, the one with the widest spread of margins comes first.
+    """
+    weights = committee(learner, annotations, rng)
+    if not len(weights):
+        return pool.doubt
+    margin = contrasts(learner, pool) @ weights.T  # (n, members)
+    margin /= np.maximum(np.abs(margin).mean(axis=0), 1e-12)  # models differ in the scale of their scores
+    against = (margin < 0).mean(axis=1)
+    lean = margin.mean(axis=1) / np.maximum(margin.std(axis=1), 1e-9)
+    return np.asarray(against * (1.0 - against) + pool.doubt * 0.1 / (1.0 + np.maximum(lean, 0.0)))
+
+
+def expected_change(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:  # noqa: ARG001
+    """How far an answer would move the weights: the chance that the prediction is wrong × the length of the step.
+
+    The step is φ(y') − φ(y), as of a perceptron. It is shorter in directions that many open questions share, and longer
+    for kinds of events that were rarely annotated.
+    """
+    steps = contrasts(learner, pool)
+    scale = np.sqrt((steps**2).mean(axis=0))
+    steps = steps / np.where(scale > 0, scale, 1.0)
+    return np.asarray(pool.doubt * np.linalg.norm(steps, axis=1) * rarity(pool))
+
+
+def rarity(pool: Pool) -> Array:
+    """(n,) more for kinds of events of which few were annotated."""
+    share = (1.0 + pool.annotated) / (len(pool.annotated) + pool.annotated.sum())
+    return np.asarray(1.0 / np.sqrt(share[pool.events.event]))
+
+
+def committee(learner: Learner, annotations: Annotations, rng: np.random.Generator) -> Array:
+    """(k, d) weights of models that learned from a random part of the annotations each; none if there are too few."""
+    n = len(annotations)
+    size = round(RESAMPLED * n)
+    if size < 1:
+        return np.zeros((0, len(learner.w)))
+    draws: list[Indices] = [np.sort(rng.choice(n, size, replace=False)) for _ in range(MEMBERS)]
+    return np.array([learner.weights_from(annotations[rows]) for rows in draws])
