@@ -1,0 +1,1 @@
+"""The annotation page: a server on this machine, a worker that learns, and the page itself in static/."""

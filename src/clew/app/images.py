@@ -1,0 +1,116 @@
+"""The frames of a movie as pictures: raw images in gray, and label images whose colours are the labels."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.app.png import encode_png
+from clew.errors import InputError
+from clew.tracking.movie import Movie
+
+CACHE_BYTES = 256 * 2**20
+"""Of encoded pictures that stay in memory."""
+SAMPLED_FRAMES = 5
+SAMPLED_PIXELS = 200_000
+"""By which the contrast is set."""
+DARK, BRIGHT = 0.1, 99.9
+"""Percentiles that become black and white."""
+MASK_GRAY = 160
+"""Of cells, where there is no raw image."""
+MAX_LABEL = 2**24 - 1
+"""The largest that a colour can stand for."""
+Pixels = NDArray[Any]
+
+
+class Pictures:
+    """Encoded pictures of one movie; several threads may ask at once."""
+
+    def __init__(self, movie: Movie, cache_bytes: int = CACHE_BYTES) -> None:
+        self.movie, self.cache_bytes = movie, cache_bytes
+        self._kept: OrderedDict[tuple[str, int, int | None], bytes] = OrderedDict()
+        self._kept_bytes = 0
+        self._lock, self._contrast_lock = Lock(), Lock()
+        self._contrast: tuple[float, float] | None = None
+
+    def image(self, t: int, z: int | None = None) -> bytes:
+        """PNG of the raw frame in gray; in 3D of slice `z`, or of the brightest along z. The masks, without images."""
+        return self._recall(("image", t, z), lambda: encode_png(self._gray(t, z)))
+
+    def labels(self, t: int, z: int | None = None) -> bytes:
+        """PNG of the label image: red + 256 green + 65536 blue is the label; along z, the largest label counts."""
+        return self._recall(("labels", t, z), lambda: encode_png(self._colours(t, z)))
+
+    def _recall(self, key: tuple[str, int, int | None], make: Callable[[], bytes]) -> bytes:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = make()
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = made
+                self._kept_bytes += len(made)
+            while self._kept_bytes > self.cache_bytes and len(self._kept) > 1:
+                self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+        return made
+
+    def _gray(self, t: int, z: int | None) -> NDArray[np.uint8]:
+        raw = self.movie.image(t)
+        if raw is None:
+            return np.where(self._flat(self.movie.label(t), z) > 0, MASK_GRAY, 0).astype(np.uint8)
+        low, high = self.contrast()
+        flat = self._flat(raw, z).astype(np.float32)
+        stretched = np.nan_to_num((flat - np.float32(low)) * np.float32(255 / (high - low)))
+        gray: NDArray[np.uint8] = np.clip(stretched, 0, 255).astype(np.uint8)
+        return gray
+
+    def _colours(self, t: int, z: int | None) -> NDArray[np.uint8]:
+        flat = self._flat(self.movie.label(t), z)
+        if flat.max(initial=0) > MAX_LABEL:
+            raise InputError(
+                f"frame {t} of {self.movie.name} has the label {flat.max()}; the page can show labels up to {MAX_LABEL}"
+            )
+        colours = np.zeros((*flat.shape, 3), dtype=np.uint8)
+        for channel in range(min(3, flat.dtype.itemsize)):
+            colours[..., channel] = flat >> 8 * channel & 255
+        return colours
+
+    def _flat(self, pixels: Pixels, z: int | None) -> Pixels:
+        """(y, x) of a frame."""
+        if self.movie.ndim == 2:
+            if z is not None:
+                raise InputError(f"{self.movie.name} is flat; it has no slice {z}")
+            return pixels
+        if z is None:
+            flat: Pixels = pixels.max(axis=0)
+            return flat
+        if not 0 <= z < len(pixels):
+            raise InputError(f"{self.movie.name} has no slice {z}; its slices are 0 to {len(pixels) - 1}")
+        chosen: Pixels = pixels[z]
+        return chosen
+
+    def contrast(self) -> tuple[float, float]:
+        """What becomes black and what white, from a few frames of the movie."""
+        with self._contrast_lock:
+            if self._contrast is None:
+                self._contrast = self._measure_contrast()
+            return self._contrast
+
+    def _measure_contrast(self) -> tuple[float, float]:
+        parts = []
+        for t in np.unique(np.linspace(0, self.movie.n_frames - 1, SAMPLED_FRAMES).astype(int)).tolist():
+            pixels = np.asarray(self.movie.image(t), dtype=np.float64).ravel()
+            step = max(1, SAMPLED_FRAMES * pixels.size // SAMPLED_PIXELS)
+            some = pixels[::step]
+            parts.append(some[np.isfinite(some)])
+        values = np.concatenate(parts)
+        if not len(values):
+            return 0.0, 1.0
+        low, high = np.percentile(values, [DARK, BRIGHT]).tolist()
+        return (low, high) if high > low else (low, low + 1.0)

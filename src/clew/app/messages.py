@@ -1,0 +1,102 @@
+"""What the server and its worker say to each other, over a pipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clew.annotation.queries import Question
+from clew.learning.task import Array
+from clew.tracking.detections import Source
+from clew.tracking.events import Annotations
+from clew.tracking.stream import Step
+from clew.tracking.tracker import Tracker
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A movie that the worker learns to track."""
+
+    source: Source
+    tracker: Tracker | None
+    """Whose weights it begins with; None for those that come with clew."""
+
+
+@dataclass(frozen=True)
+class Learn:
+    """To the worker: learn from these annotations; a newer one takes the place of one that still waits."""
+
+    movie: int
+    revision: int
+    annotations: Annotations
+    frame: int
+    """Where the person is: predictions near it come first."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """To the worker: write the weights or the tracks that follow from these annotations into a file."""
+
+    job: int
+    kind: str
+    path: str
+    learn: Learn
+
+
+@dataclass(frozen=True)
+class Learned:
+    """From the worker: the weights changed, or are the first."""
+
+    movie: int
+    revision: int
+    version: int
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """From the worker: predictions of some frame pairs."""
+
+    movie: int
+    version: int
+    steps: tuple[tuple[int, bytes, Step], ...]
+    """(frame, marks, step), see `predictor.Solved`."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """From the worker: what to ask next, the best question first. All predictions are up to date then."""
+
+    movie: int
+    revision: int
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """From the worker: the error on annotations that were held out, in the mean and its standard error."""
+
+    movie: int
+    answers: int
+    error: float
+    se: float
+
+
+@dataclass(frozen=True)
+class Exported:
+    """From the worker: a file is written, unless there is a reason why not."""
+
+    job: int
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """From the worker: learning from a revision went wrong."""
+
+    movie: int
+    revision: int
+    problem: str
+
+
+Command = Learn | Export
+Reply = Learned | Predicted | Asked | Estimated | Exported | Failed

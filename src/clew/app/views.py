@@ -1,0 +1,98 @@
+"""What the page gets to see, as plain JSON content: cells, frame pairs, questions, families."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.annotation.queries import Question
+from clew.app.roster import DIGITS, Cells
+from clew.learning.task import Array
+from clew.tracking.events import Annotations, EventTable
+from clew.tracking.lineage import Lineage
+from clew.tracking.stream import Step
+
+Json = dict[str, Any]
+
+
+def event_view(event: str, sources: Sequence[int], targets: Sequence[int]) -> Json:
+    """An event, without its frame."""
+    return {"event": event, "sources": list(sources), "targets": list(targets)}
+
+
+def pair_view(frame: int, cells: tuple[Cells, Cells], step: Step, here: Annotations, ranks: Array) -> Json:
+    """A frame pair with its predicted events; `here` are its annotations, `ranks` as for `certainty`."""
+    pinned = np.isin(step.events.keys(), here.events.keys()[here.happened])
+    events = [
+        event_view(str(event), sources, targets)
+        | {"confidence": sure if math.isfinite(sure) else None, "certainty": share, "pinned": True if pin else None}
+        for (_, event, sources, targets), sure, share, pin in zip(
+            step.events, step.confidence.tolist(), certainty(step.confidence, ranks), pinned.tolist(), strict=True
+        )
+    ]
+    denied = [event_view(str(event), sources, targets) for _, event, sources, targets in here.events[~here.happened]]
+    return {
+        "frame": frame, "a": cells[0].view(), "b": cells[1].view(), "events": events, "denied": denied,
+    }  # fmt: skip
+
+
+def certainty(confidence: Array, ranks: Array) -> list[float]:
+    """The share of a movie's events that are less certain; `ranks` are all confidences of the movie, ascending."""
+    if not len(ranks):
+        return [0.5] * len(confidence)
+    shares: list[float] = np.round(np.searchsorted(ranks, confidence) / len(ranks), 4).tolist()
+    return shares
+
+
+def question_view(question: Question, cells: tuple[Cells, Cells], step: Step | None) -> Json:
+    """A question with its place in the picture, and how sure the proposed event is if it is the predicted one."""
+    where = np.vstack([cells[0].of_labels(question.sources), cells[1].of_labels(question.targets)])
+    centre = np.round(where.mean(axis=0)[::-1][:2], DIGITS).tolist() if len(where) else [0.0, 0.0]
+    return {
+        "frame": question.frame, **event_view(str(question.event), question.sources, question.targets),
+        "reason": question.reason, "confidence": _confidence(question, step), "centre": centre,
+    }  # fmt: skip
+
+
+def _confidence(question: Question, step: Step | None) -> float | None:
+    if step is None:
+        return None
+    asked = EventTable.of([(question.frame, question.event, question.sources, question.targets)])
+    at = np.flatnonzero(step.events.keys() == asked.keys())
+    return float(step.confidence[at[0]]) if len(at) and np.isfinite(step.confidence[at[0]]) else None
+
+
+def is_open(question: Question, annotations: Annotations) -> bool:
+    """Whether nobody has answered it: the proposed event can still be, and is not known to be."""
+    here = annotations[annotations.events.frame == question.frame]
+    asked = EventTable.of([(question.frame, question.event, question.sources, question.targets)])
+    known = here.events.keys() == asked.keys()
+    shared = np.isin(here.events.sources, question.sources) | np.isin(here.events.targets, question.targets)
+    return not (known | (here.happened & shared.any(axis=1))).any()
+
+
+def family_view(lineage: Lineage, frame: int, label: int) -> Json:
+    """The tracks of a cell's family, from its first ancestor on."""
+    node = np.flatnonzero((lineage.frame == frame) & (lineage.label == label))
+    if not len(node):
+        return {"tracks": [], "selected": None}
+    tracks, own = lineage.tracks, int(lineage.track[node[0]])
+    root = row = int(np.flatnonzero(tracks.id == own)[0])
+    above = tracks.parent_row()
+    while (row := int(above[row])) >= 0:
+        root = row
+    family = np.isin(tracks.id, [tracks.id[root], *lineage.descendants(int(tracks.id[root]))])
+    by_track: dict[int, list[list[int]]] = {}
+    mine = np.isin(lineage.track, tracks.id[family])
+    for of, *cell in np.column_stack([lineage.track, lineage.frame, lineage.label])[mine].tolist():
+        by_track.setdefault(of, []).append(cell)
+    return {
+        "tracks": [
+            {"id": name, "begin": begin, "end": end, "parent": parent, "cells": by_track.get(name, [])}
+            for name, begin, end, parent in tracks[family].table().tolist()
+        ],
+        "selected": {"track": own, "frame": frame},
+    }

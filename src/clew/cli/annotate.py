@@ -1,0 +1,160 @@
+"""The command that opens the annotation page."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.movies import ImagesPath, LabelsPath, NoCache, Spacing, open_pixels
+from clew.errors import InputError
+from clew.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from clew.app.session import Session
+    from clew.tracking.movie import Movie
+    from clew.tracking.tracker import Tracker
+
+STORE = ".annotations.clewdb"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@app.command()
+def annotate(
+    movies: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[MOVIE]...",
+            help="Sequence folders of images (…/01, with masks beside it). Without one, a simulated movie is opened.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: LabelsPath = None,
+    images: ImagesPath = None,
+    spacing: Spacing = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", "-w", metavar="FILE", help="Weights to begin with: what clew train wrote."),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="FILE", help=f"Where answers are kept; beside the movie, as MOVIE{STORE}."),
+    ] = None,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port of the page; 0 for any.")] = 0,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where the page can be reached; by default from this machine only.")
+    ] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+    no_cache: NoCache = False,
+) -> None:
+    """Annotate a movie in the browser, while clew learns from every answer.
+
+    The page's address holds a secret token: who knows it may see the movie and answer. Ctrl-C ends the page; nothing
+    that was answered is lost.
+    """
+    from clew.app.serve import bind, hosts_of, make_server, run
+    from clew.tracking.archive import load_tracker
+
+    paths = _stores(movies, labels, images, store)
+    bound = bind(host, port)
+    with contextlib.closing(bound), contextlib.ExitStack() as cleanup:
+        tracker = None if weights is None else load_tracker(weights)
+        opened = [open_pixels(path, labels, images, spacing) for path, _ in paths]
+        sessions: list[Session] = []
+        for number, (movie, (_, place)) in enumerate(zip(opened, paths, strict=True)):
+            sessions.append(_open(number, movie, place, tracker, no_cache))
+            cleanup.callback(sessions[-1].close)
+        server, token = make_server(sessions, tracker, hosts_of(bound, host))
+        name = host if host not in ("0.0.0.0", "::") else "localhost"
+        name = f"[{name}]" if ":" in name else name
+        address = f"http://{name}:{bound.getsockname()[1]}/?token={token}"
+        for session, (_, place) in zip(sessions, paths, strict=True):
+            known = len(session.state.annotations)
+            note(f"{session.movie.name}: answers are kept in {shown(place)}" + (f" ({known} so far)" if known else ""))
+        if host not in LOOPBACK:
+            note(f"the page can be reached from other machines under {host}, by anyone who knows the token")
+        typer.echo(f"clew annotate: {address}")
+        sys.stdout and sys.stdout.flush()
+        note("Ctrl-C ends it.")
+        run(server, bound, lambda: _show(address) if browser else None)
+    note("ended; all answers are kept.")
+
+
+def _stores(
+    movies: list[Path] | None, labels: Path | None, images: Path | None, store: Path | None
+) -> list[tuple[Path | None, Path]]:
+    """The movies to open, and where the answers about each are kept."""
+    if movies and labels is not None:
+        raise InputError("a movie is opened by its sequence folder or by --labels: one of the two")
+    if store is not None and len(movies or []) > 1:
+        raise InputError(f"--store is for one movie; {len(movies or [])} are given, whose answers go beside each")
+    if labels is not None:
+        return [(None, store or _beside(labels))]
+    if images is not None:
+        raise InputError("--images is for a movie that is opened by its --labels")
+    paths = movies or [_example()]
+    names = [path.absolute() for path in paths]
+    if len(set(names)) < len(names):
+        raise InputError("the same movie is given twice")
+    return [(path, store or _beside(path)) for path in paths]
+
+
+def _beside(path: Path) -> Path:
+    """…/01 → …/01.annotations.clewdb"""
+    whole = path.absolute()
+    return whole.with_name(whole.name + STORE)
+
+
+def _open(number: int, movie: Movie, store: Path, tracker: Tracker | None, no_cache: bool) -> Session:
+    from clew.app.serve import open_session
+    from clew.tracking.measure import measure
+
+    check_folder(store.absolute().parent)
+    with ProgressBar(f"measuring {movie.name}") as progress:
+        source = measure(movie, cache=None if no_cache else "auto", n_jobs=-1, progress=progress)
+    return open_session(number, movie, source, store, tracker)
+
+
+def cache_folder() -> Path:
+    """Where clew may keep what it can make again."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
+    elif sys.platform == "darwin":
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / "Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "clew"
+
+
+def _example() -> Path:
+    """A simulated movie, made once."""
+    from clew.tracking.formats.simulated import write_simulation
+    from clew.tracking.simulate import Settings
+
+    folder = cache_folder() / "example"
+    if not (folder / "01").is_dir():
+        check_folder(folder)
+        make_folder(folder.parent)
+        with ProgressBar("simulating a movie to try clew on") as progress:
+            write_simulation(folder, Settings(frames=60, cells=40), "01", progress)
+    note(f"no movie was given: this is a simulated one, in {shown(folder)}")
+    return folder / "01"
+
+
+def _show(address: str) -> None:
+    """Open the browser, unless it is one that would take the terminal; what goes wrong is no harm."""
+
+    def show() -> None:
+        with contextlib.suppress(Exception):
+            found = webbrowser.get()
+            if not isinstance(found, webbrowser.GenericBrowser) or isinstance(found, webbrowser.BackgroundBrowser):
+                found.open(address)
+
+    threading.Thread(target=show, daemon=True).start()

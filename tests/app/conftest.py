@@ -1,0 +1,59 @@
+"""A server over a simulated movie, without a process and without a worker."""
+
+from types import SimpleNamespace
+
+import pytest
+from starlette.testclient import TestClient
+
+TOKEN = "a-token-for-tests"
+HOST = "127.0.0.1:8017"
+
+
+class Idle:
+    """Stands for the worker: it hears what it is told, and says what the test lets it say."""
+
+    def __init__(self, subjects, on_reply, on_life):
+        self.subjects, self.on_reply, self.on_life = subjects, on_reply, on_life
+        self.sent = []
+
+    def start(self):
+        self.on_life(True, "")
+
+    def send(self, command):
+        self.sent.append(command)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="session")
+def source(simulated, tmp_path_factory):
+    """The measured cells of `simulated`."""
+    from clew.tracking.measure import measure
+
+    return measure(simulated.movie, cache=tmp_path_factory.mktemp("cache"), n_jobs=1)
+
+
+@pytest.fixture
+def serve(simulated, source, tmp_path):
+    """Makes servers: each is a context with the client and what is behind it."""
+    from contextlib import contextmanager
+
+    from clew.app.serve import make_server, open_session
+
+    @contextmanager
+    def served(movie=simulated.movie, measured=source, store=tmp_path / "answers.clewdb", **others):
+        session = open_session(0, movie, measured, store)
+        server, _ = make_server([session], None, [HOST, "localhost:8017"], TOKEN, minder=Idle, **others)
+        with TestClient(server.app, f"http://{HOST}", raise_server_exceptions=False) as client:
+            client.headers["X-Clew-Token"] = TOKEN
+            yield SimpleNamespace(client=client, server=server, session=session, app=server.app)
+
+    return served
+
+
+@pytest.fixture
+def page(serve):
+    """One such server."""
+    with serve() as served:
+        yield served
