@@ -18,6 +18,8 @@ Fact = tuple[int, Event, tuple[int, ...], tuple[int, ...]]
 """(frame, event, sources, targets)"""
 Cell = tuple[int, bool, int]
 """(frame, if it is a target, label): its history if it is a target, else its fate."""
+LabelsOf = Callable[[int], ArrayLike]
+"""The labels of a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Answer:
         yield from ((self.frame, False, label) for label in self.sources)
         yield from ((self.frame + 1, True, label) for label in self.targets)
 
-    def check(self, n_frames: int, labels_of: Callable[[int], ArrayLike] | None) -> None:
+    def check(self, n_frames: int, labels_of: LabelsOf | None) -> None:
         """Refuse an answer about frames or, where `labels_of` a frame are known, cells that the movie does not have."""
         if not 0 <= self.frame <= n_frames - 2:
             raise InputError(f"{self}, but the movie has {n_frames} frames, which count from 0")
@@ -71,12 +73,12 @@ class Answer:
 def _labels(name: str, event: Event, number: int, labels: Sequence[Any]) -> tuple[int, ...]:
     """The labels of one side of an event, ascending."""
     if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__") or len(labels) != number:
-        raise InputError(f"the {name}s of a {event} are {labels!r}; it has {number}")
-    found = tuple(sorted(_integer(f"a {name} of a {event}", label) for label in labels))
+        raise InputError(f"the {name}s of {event} are {labels!r}; it has {number}")
+    found = tuple(sorted(_integer(f"a {name} of {event}", label) for label in labels))
     if found and not 0 < found[0] <= found[-1] <= MAX_LABEL:
-        raise InputError(f"the {name}s of a {event} are {list(found)}; labels are over 0 and less than 2**63")
+        raise InputError(f"the {name}s of {event} are {list(found)}; labels are over 0 and less than 2**63")
     if len(set(found)) < number:
-        raise InputError(f"the {name}s of a {event} are {list(found)}; they are different cells")
+        raise InputError(f"the {name}s of {event} are {list(found)}; they are different cells")
     return found
 
 

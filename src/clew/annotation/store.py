@@ -10,16 +10,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from numpy.typing import ArrayLike
-
-from clew.annotation.answers import Answer
+from clew.annotation.answers import Answer, LabelsOf
 from clew.annotation.content import Content, beginning, check_kind
 from clew.annotation.history import Act, Contradiction, Entry, StaleRevision, chained
 from clew.annotation.identity import MovieIdentity
@@ -27,13 +27,10 @@ from clew.errors import InputError, StoreError
 from clew.tracking.events import Annotations, Event
 
 PATIENCE = 0.5
-"""Seconds to wait for a process that only looks at the file."""
+"""Seconds to wait for a process that only looks at the file, or is about to close it."""
 MAX_KEY = 200
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-CIRCUMSTANCES = BUSY | {
-    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_AUTH,
-}  # fmt: skip
+CIRCUMSTANCES = BUSY | {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 """Codes of errors that say nothing about what the file holds."""
 
 
@@ -44,10 +41,9 @@ class Store:
     """
 
     def __init__(
-        self, path: Path, movie: MovieIdentity, labels_of: Callable[[int], ArrayLike] | None, content: Content,
+        self, path: Path, movie: MovieIdentity, labels_of: LabelsOf | None, content: Content,
         connection: sqlite3.Connection, beacon: _Beacon,
     ) -> None:  # fmt: skip
-        """Opened by `Store.open`."""
         self.path, self.movie = path, movie
         self._labels_of, self._connection, self._beacon = labels_of, connection, beacon
         self._history, self._digests, self._notes = content.history, content.digests, content.notes
@@ -55,9 +51,7 @@ class Store:
         self._turn = threading.RLock()
 
     @classmethod
-    def open(
-        cls, path: str | Path, *, movie: MovieIdentity, labels_of: Callable[[int], ArrayLike] | None = None
-    ) -> Self:
+    def open(cls, path: str | Path, *, movie: MovieIdentity, labels_of: LabelsOf | None = None) -> Self:
         """Open the store of a movie for writing, or begin one; refused with a StoreError if anything is wrong with it.
 
         Where `labels_of(t)` gives the labels of a frame, answers about other cells are refused.
@@ -189,8 +183,7 @@ class Store:
                 return earlier.revision
             if (answer := which()) is None:
                 return None
-            entry = Entry(self.revision + 1, act, answer.answer, answer.revision, key, datetime.now(UTC))
-            return self._accept(entry)
+            return self._accept(Entry(self.revision + 1, act, answer.answer, answer.of, key, datetime.now(UTC)))
 
     def _earlier(self, key: str | None, act: Act, revision: int | None) -> Entry | None:
         """The change that has this key; if there is none, a new one must be asked for at the present revision."""
@@ -316,7 +309,6 @@ def _is_unwritten(path: Path, beacon: _Beacon) -> bool:
 def _begin(path: Path, movie: MovieIdentity) -> None:
     """Write an empty store, in one transaction of the kind that leaves no log beside the file."""
     with contextlib.closing(_connect(path, "rwc")) as connection:
-        connection.execute("BEGIN EXCLUSIVE")
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
             for statement, values in beginning(movie):
                 connection.execute(statement, values)
@@ -325,24 +317,22 @@ def _begin(path: Path, movie: MovieIdentity) -> None:
 
 def _read_checked(path: Path, movie: MovieIdentity, beacon: _Beacon) -> Content:
     """What the file holds, if it is a whole store of this movie; nothing is written."""
-    with contextlib.closing(_connect(path, "ro")) as connection:
-        try:
+    try:
+        with contextlib.closing(_connect(path, "ro")) as connection:
             check_kind(connection.execute)
             content = Content(connection.execute)
-        except Exception as error:
-            if isinstance(error, StoreError) or _code(error) in CIRCUMSTANCES:
-                raise
-            raise StoreError(
-                f"the file is damaged or not a store ({error}); it was left as it is, restore it from a copy"
-            ) from error
+    except Exception as error:
+        if isinstance(error, StoreError) or _code(error) in CIRCUMSTANCES:
+            raise
+        words = f"the file is damaged or not a store ({error}); it was left as it is, restore it from a copy"
+        raise StoreError(words) from error
     beacon.require(content)
     content.movie.require(movie)
     return content
 
 
 def _prepare(connection: sqlite3.Connection, content: Content) -> None:
-    """Take the lock for as long as the connection lives, and make every commit wait for the disk."""
-    connection.execute("BEGIN EXCLUSIVE")
+    """See that all is as it was checked, and let SQLite write a log."""
     present = connection.execute("SELECT revision, digest FROM store").fetchone()
     connection.execute("COMMIT")
     if present != (content.history.revision, content.digests[-1]):
@@ -353,15 +343,26 @@ def _prepare(connection: sqlite3.Connection, content: Content) -> None:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection that takes the lock for itself when it writes, and waits for the disk."""
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=PATIENCE, check_same_thread=False
-    )
-    for setting in ("trusted_schema = OFF", "cell_size_check = ON", "synchronous = FULL", "fullfsync = ON"):
-        connection.execute(f"PRAGMA {setting}")
+    """A connection that cannot write, or one in a transaction, which keeps the lock and waits for the disk."""
+    statements = ["PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"]
     if mode != "ro":
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    return connection
+        # exclusive first of all, for the first look into the file decides how SQLite shares it
+        settings = ["PRAGMA locking_mode = EXCLUSIVE", "PRAGMA synchronous = FULL", "PRAGMA fullfsync = ON"]
+        statements = [*settings, *statements, "BEGIN EXCLUSIVE"]
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        address = f"{path.as_uri()}?mode={mode}"
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=0, check_same_thread=False)
+        try:
+            for statement in statements:
+                connection.execute(statement)
+            return connection
+        except BaseException as error:
+            connection.close()
+            if _code(error) not in BUSY or time.monotonic() > deadline:
+                raise
+        # two that ask at once stand in each other's way: both step back, and one comes back earlier
+        time.sleep(random.uniform(0.01, 0.05))
 
 
 @contextlib.contextmanager
@@ -375,13 +376,14 @@ def _reported(path: str | Path, comfort: str = "") -> Iterator[None]:
         if _code(error) in BUSY:
             holder = _Beacon(Path(os.path.realpath(path))).holder()
             raise StoreError(f"{path}: {holder} has it open; one at a time may, so close it there first") from error
-        raise StoreError(f"{path}: cannot be used ({error}){comfort}") from error
+        hint = "; is the drive full or read-only?" if _code(error) in CIRCUMSTANCES else ""
+        raise StoreError(f"{path}: cannot be used ({error}){hint}{comfort}") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise StoreError(f"{path}: cannot be opened ({reason}){comfort}") from error
 
 
-def _code(error: Exception) -> int | None:
+def _code(error: BaseException) -> int | None:
     """The primary code of an error of SQLite's."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
