@@ -11,7 +11,7 @@ from clew.errors import InfeasibleAnnotation, MissingCapability
 from clew.estimator import StructuredSVM
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import CONVEX, loss_values, penalty_part
-from clew.learning.task import Space
+from clew.learning.task import Space, Subset, separated
 from clew.models.chain import Chain
 from clew.models.listed import list_outputs
 from clew.models.multiclass import Multiclass
@@ -118,6 +118,32 @@ def test_the_loss_is_convex():
     assert task.annotated_part() is None
     assert task.spaces == {Space.ALL}
     assert learn(task, CONVEX, 0.1).iterations <= 12
+
+
+def test_the_hinges_one_by_one_have_the_same_mean_loss():
+    X, candidates, _, _ = stacked()
+    task, rng = list_outputs(Multiclass(bias=False).prepare(X, candidates), X, candidates), np.random.default_rng(0)
+    for whole in (task, Subset(task, np.array([7, 2, 11]))):
+        hinges = separated(whole)
+        assert hinges.n_examples > whole.n_examples
+        assert len(set(hinges.keys)) == hinges.n_examples
+        for w in rng.normal(size=(5, task.n_features)):
+            mean = loss_values(whole, CONVEX, w).mean()
+            assert loss_values(hinges, CONVEX, w).mean() == pytest.approx(mean, rel=1e-12)
+
+
+def test_bounds_of_hinges_are_taken_over_only_at_the_same_scale():
+    X, candidates, _, _ = stacked()
+    model = Multiclass(bias=False).prepare(X, candidates)
+    first = learn(list_outputs(model, X, candidates), CONVEX, 0.1, algorithm=PRECISE)
+    again = learn(list_outputs(model, X, candidates), CONVEX, 0.1, algorithm=PRECISE, warm_start=first)
+    assert again.passes < first.passes
+    changed = candidates.copy()
+    changed[0] = True  # fewer hinges: another scale
+    task = list_outputs(model, X, changed)
+    warm, cold = (learn(task, CONVEX, 0.1, algorithm=PRECISE, warm_start=start) for start in (first, None))
+    assert warm.objective == pytest.approx(cold.objective, abs=2e-5)
+    assert first.n_examples == len(X)
 
 
 def test_lambda_is_chosen_for_it_too():

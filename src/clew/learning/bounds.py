@@ -19,7 +19,7 @@ from clew.learning.losses import Linear
 from clew.learning.task import Array, Indices, Mask, Matrix
 
 EXPECTED_BOUNDS = 30
-"""Bounds that a group is expected to need; only used to choose the number of groups."""
+"""Bounds that a group is expected to need, unless the task knows; only used to choose the number of groups."""
 
 
 class Bundle:
@@ -150,15 +150,17 @@ class Bundle:
         self.idle, self.gram = np.zeros(int(has.sum()), dtype=np.intp), None
 
 
-def make_groups(n_examples: int, groups: int | str, plane: Matrix, memory: int) -> Indices:
+def make_groups(
+    n_examples: int, groups: int | str, plane: Matrix, memory: int, expected_bounds: int = EXPECTED_BOUNDS
+) -> Indices:
     """(N,) the group of each example: consecutive examples share a group, groups are of almost equal size.
 
-    "auto" is a group for each example where EXPECTED_BOUNDS bounds for each fit into half of `memory` bytes, and as
+    "auto" is a group for each example where `expected_bounds` bounds for each fit into half of `memory` bytes, and as
     many groups as do fit otherwise; `plane` is an evaluation's (N, d) features, to measure from.
     """
     if groups == "auto":
         csr = sp.csr_array(plane)
-        room = memory / 2 / EXPECTED_BOUNDS
+        room = memory / 2 / expected_bounds
         one_each = 12 * csr.nnz + 40 * n_examples <= room
         # A group's bound is dense in the worst case: value and index of each of its d slopes.
         fits = n_examples if one_each else int(room / (12 * csr.shape[1] + 40))

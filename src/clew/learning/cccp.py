@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from clew.errors import InexactArgmaxWarning, InputError, NotConvergedWarning
-from clew.learning.bounds import Bundle, make_groups
+from clew.learning.bounds import EXPECTED_BOUNDS, Bundle, make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
 from clew.learning.master import SOLVERS, Regulariser, Solver, check_regulariser, known_bound, regularisation, update
 from clew.learning.result import Record, Result, Status
-from clew.learning.task import Array, Task
+from clew.learning.task import Array, Task, separated
 
 log = logging.getLogger("clew")
 Callback = Callable[[Record], None]
@@ -113,7 +113,9 @@ def learn(
         loss = simplify(loss, task)
     require_spaces(loss, task)
     w = _start(task, start, warm_start)
-    return _Run(task, loss, lam, regulariser, algorithm, callback).fit(w, warm_start)
+    finest = separated(task) if algorithm.groups == "auto" else task
+    result = _Run(finest, loss, lam, regulariser, algorithm, callback).fit(w, warm_start)
+    return replace(result, n_examples=task.n_examples)
 
 
 def _start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
@@ -302,7 +304,8 @@ class _Run:
 
     def _first_bundle(self, convex: Linear, warm_start: Result | None) -> Bundle:
         """An empty bundle, or the bounds of an earlier fit that still hold."""
-        groups = make_groups(self.n, self.algorithm.groups, convex.features, self.algorithm.memory)
+        expected = getattr(self.task, "expected_bounds", EXPECTED_BOUNDS)
+        groups = make_groups(self.n, self.algorithm.groups, convex.features, self.algorithm.memory, expected)
         old = None if warm_start is None else warm_start.bundle
         if old is None or warm_start is None or warm_start.loss != self.loss or old.n_features != self.task.n_features:
             return Bundle(self.task.n_features, groups, self.task.keys)

@@ -2,15 +2,17 @@
 
     L(w) = l( mean_{y ∈ Y*} f(x, y) ) + Σ_{y ∈ Y°} l( −f(x, y) ),     l(a) = |1 − a|₊
 
-Each hinge is a maximum of zero and a linear function, so L itself is a maximum of linear functions:
-L(w) = max_z <w, φ_z> + Δ_z, where z ∈ {0, 1}^(1 + |Y°|) says which hinges are active,
-φ_z = −z₀ mean_{Y*} φ + Σ z_y φ(y) and Δ_z = z₀ + Σ z_y. That makes it a Task with outputs z, and the same
-optimiser certifies it.
+A sum of hinges, each the larger one of zero and a linear function, is itself a maximum of linear functions:
+L(w) = max_z <w, φ_z> + Δ_z, where z ∈ {0, 1}^(1 + |Y°|) says which hinges are on, Δ_z = z₀ + Σ z_y and
+φ_z = −z₀ mean_{Y*} φ + Σ z_y φ(y). That makes it a Task with outputs z, and the same optimiser certifies it. The
+optimiser prefers the hinges one by one (`Hinges`): none of them ever has more than two bounds, and so the model is soon
+complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -20,29 +22,17 @@ from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Argmax, Array, Indices, Mask, Matrix, Space, Task
 
 
-class ListedTask:
-    """CLPL on examples whose outputs are listed: row m of `features` is φ of one output of example `example_of[m]`."""
+class Hinges:
+    """Hinges |offset + <slope, w>|₊ as examples with two outputs, on and off."""
 
-    def __init__(
-        self, features: Matrix, example_of: Indices, compatible: Mask, keys: Sequence[bytes] | None = None
-    ) -> None:
-        self.features: Any = sp.csr_array(features)
-        self.n_examples = int(example_of.max()) + 1
-        self.n_features = int(self.features.shape[1])
-        self.spaces = frozenset({Space.ALL})
-        self.loss_zero_iff_compatible = False
-        self.keys = keys
-        self.compatible = compatible
-        n_rows = len(example_of)
-        n_compatible = np.bincount(example_of, weights=compatible, minlength=self.n_examples)
-        empty = np.flatnonzero(n_compatible == 0)
-        if len(empty):
-            raise InfeasibleAnnotation(f"example {empty[0]}: no output agrees with its annotation", int(empty[0]))
-        share = compatible / n_compatible[example_of]
-        self.mean = sp.csr_array((share, (example_of, np.arange(n_rows))), shape=(self.n_examples, n_rows))
-        self.wrong = sp.csr_array(
-            ((~compatible).astype(float), (example_of, np.arange(n_rows))), shape=(self.n_examples, n_rows)
-        )
+    expected_bounds = 2
+    spaces = frozenset({Space.ALL})
+    loss_zero_iff_compatible = False
+
+    def __init__(self, slopes: Matrix, offset: float = 1.0, keys: Sequence[bytes] | None = None) -> None:
+        self.slopes: Any = sp.csr_array(slopes)
+        self.n_examples, self.n_features = self.slopes.shape
+        self.offset, self.keys = offset, keys
 
     def argmax(
         self,
@@ -51,17 +41,55 @@ class ListedTask:
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """The active hinges of each example, where each counts `loss_weight` instead of 1."""
-        mean, wrong = self.mean, self.wrong
-        if examples is not None:
-            mean, wrong = mean[examples], wrong[examples]
-        score = self.features @ w
-        right_active = loss_weight - mean @ score > 0  # z₀
-        wrong_active = (loss_weight + score > 0).astype(float)  # z_y, read only where y ∈ Y°
-        active = sp.csr_array(wrong @ sp.diags_array(wrong_active) - sp.diags_array(right_active.astype(float)) @ mean)
-        active.eliminate_zeros()
-        count = right_active + wrong @ wrong_active
-        return Argmax(sp.csr_array(active @ self.features), np.asarray(count, dtype=float), np.full(len(count), True))
+        """Whether each hinge is on, where its offset counts `loss_weight` times."""
+        slopes = self.slopes if examples is None else self.slopes[examples]
+        on = (slopes @ w + loss_weight * self.offset > 0).astype(float)
+        return Argmax(sp.csr_array(sp.diags_array(on) @ slopes), self.offset * on, np.full(len(on), True))
+
+    def annotated_part(self) -> Task | None:
+        """None: the loss is convex as it is."""
+        return None
+
+
+class ListedTask:
+    """CLPL on examples whose outputs are listed: row m of `features` is φ of one output of example `example_of[m]`."""
+
+    def __init__(
+        self, features: Matrix, example_of: Indices, compatible: Mask, keys: Sequence[bytes] | None = None
+    ) -> None:
+        rows: Any = sp.csr_array(features)
+        self.n_examples = n = int(example_of.max()) + 1
+        self.n_features = int(rows.shape[1])
+        self.spaces = frozenset({Space.ALL})
+        self.loss_zero_iff_compatible = False
+        self.keys = keys
+        n_compatible = np.bincount(example_of, weights=compatible, minlength=n)
+        empty = np.flatnonzero(n_compatible == 0)
+        if len(empty):
+            raise InfeasibleAnnotation(f"example {empty[0]}: no output agrees with its annotation", int(empty[0]))
+        right, wrong = np.flatnonzero(compatible), np.flatnonzero(~compatible)
+        share = 1.0 / n_compatible[example_of[right]]
+        mean = sp.csr_array((share, (example_of[right], right)), shape=(n, len(example_of))) @ rows
+        self.hinges = Hinges(sp.vstack([-mean, rows[wrong]]))
+        whose = np.concatenate([np.arange(n), example_of[wrong]])
+        self.sums = sp.csr_array((np.ones(len(whose)), (whose, np.arange(len(whose)))), shape=(n, len(whose)))
+
+    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """The hinges of each example that are on, where each counts `loss_weight` instead of 1."""
+        found = self.hinges.argmax(w, space, loss_weight)
+        sums = self.sums if examples is None else self.sums[examples]
+        return Argmax(sp.csr_array(sums @ found.features), sums @ found.loss, np.full(sums.shape[0], True))
+
+    def separated(self, examples: Indices | None = None) -> Task:
+        """Every hinge an example of its own, scaled so that their mean is the examples' mean loss."""
+        examples = np.arange(self.n_examples) if examples is None else examples
+        sums = self.sums[examples]
+        scale = sums.nnz / len(examples)
+        keys = None
+        if self.keys is not None:  # bounds hold for hinges of the same example at the same scale
+            of_example = [(n, int(count)) for n, count in zip(examples, np.diff(sums.indptr), strict=True)]
+            keys = [self.keys[n] + pack("di", scale, hinge) for n, count in of_example for hinge in range(count)]
+        return Hinges(scale * self.hinges.slopes[sums.indices], scale, keys)
 
     def annotated_part(self) -> Task | None:
         """None: the loss is convex as it is."""

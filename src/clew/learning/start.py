@@ -20,7 +20,7 @@ from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import Loss, loss_values, simplify
 from clew.learning.master import Regulariser, regularisation
 from clew.learning.result import Result, Status
-from clew.learning.task import Array, Space, Task
+from clew.learning.task import Array, Space, Task, separated
 
 COARSE = 0.01
 """The precision of starts and of held-out fits, as a share of the loss at w = 0: they are improved upon or compared."""
@@ -94,4 +94,5 @@ def contrast(task: Task) -> Array | None:
 def coarsened(algorithm: Algorithm, task: Task, loss: Loss) -> Algorithm:
     """The algorithm with a precision that is enough for a start or a comparison."""
     at_zero = float(loss_values(task, simplify(loss, task), np.zeros(task.n_features)).mean())
+    at_zero *= task.n_examples / separated(task).n_examples  # of a sum of hinges, most are zero almost anywhere else
     return replace(algorithm, tol=max(algorithm.tol, COARSE * at_zero), eta=max(algorithm.eta, COARSE * at_zero))

@@ -132,3 +132,10 @@ class Subset:
         """The chosen examples of the whole task's annotated part."""
         part = self.task.annotated_part()
         return None if part is None else Subset(part, self.examples)
+
+
+def separated(task: Task) -> Task:
+    """The same mean loss over more and simpler examples, for a task that is a sum of such and offers `separated`."""
+    whole, examples = (task.task, task.examples) if isinstance(task, Subset) else (task, None)
+    separate = getattr(whole, "separated", None)
+    return task if separate is None else separate(examples)
