@@ -12,6 +12,7 @@ from clew.errors import InfeasibleAnnotation, NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import get_loss
 from clew.learning.result import Result
+from clew.learning.start import Start
 from clew.learning.task import Array, Space
 from clew.models.highs import KeptProgram
 from clew.models.linear import LinearTask
@@ -28,9 +29,10 @@ from clew.tracking.tracker import MODEL, Tracker, by_event
 
 KEPT_CANDIDATES = 3_000_000
 """Candidates whose features stay in memory, at about 100 bytes each; those of other frame pairs are made again."""
-STIFFNESS = 40.0
+STIFFNESS = 5.0
 """λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed event. On real movies the λ that
-cross-validation chooses is near this, whether 2 % or 25 % of the events are annotated."""
+cross-validation chooses is near this or above, whether 2 % or 25 % of the events are annotated; with a prior, less is
+better."""
 FOLDS, FEWEST = 3, 12
 """For the estimated error: folds, and how many annotations it takes."""
 
@@ -185,20 +187,21 @@ class Learner:
     def _fit(self, task: LinearTask, counts: list[int], warm: Result | None) -> Result:
         """Learn at the fixed stiffness, from the last weights or from those that the learner began with."""
         algorithm = by_event(Algorithm(time_limit=self.seconds), counts)
-        start = None if warm is not None else self._start(task.n_features)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConvergedWarning)  # the next fit goes on where this one was cut off
+            start = None if warm is not None else self._start(task)
             return learn(
                 task, get_loss("bridge"), STIFFNESS / task.n_examples, algorithm=algorithm, start=start, warm_start=warm
             )
 
-    def _start(self, n_features: int) -> Array:
-        """The weights of the tracker that the learner began with."""
-        w = np.zeros(n_features)
+    def _start(self, task: LinearTask) -> Array | None:
+        """The weights that the learner began with; if those are zero, what the annotations themselves point to."""
+        if not self.w.any():
+            return Start(task, get_loss("bridge")).at(STIFFNESS / task.n_examples)
         if self.prior is None:
-            w[:] = self.w
-        else:
-            w[-1] = np.linalg.norm(self.w) / np.linalg.norm(self.prior)
+            return self.w
+        w = np.zeros(task.n_features)
+        w[-1] = np.linalg.norm(self.w) / np.linalg.norm(self.prior)
         return w
 
     def _missed(self, w: Array, held: Annotations, frame: int) -> int:
