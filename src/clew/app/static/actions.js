@@ -27,7 +27,7 @@ export const ACTIONS = {
   split: { group: "Answer", text: "Splits", keys: ["s"], run: () => say("split"), can: open, title: "One outline becomes two without a division" },
   merge: { group: "Answer", text: "Merges", keys: ["m"], run: () => say("merge"), can: open, title: "Two outlines become one" },
   pick: { group: "Answer", text: "Take a numbered cell", keys: ["1", "2", "3", "4", "5", "6"], run: pickNumber, can: asked },
-  cancel: { group: "Answer", text: "Take a half-given answer back", keys: ["Escape"], run: escape },
+  cancel: { group: "Answer", text: "Cancel", keys: ["Escape"], run: escape, title: "Take a half-given answer back" },
   undo: { group: "Answer", text: "Undo", keys: ["Ctrl+z"], run: () => send("undo"), can: () => state.canUndo },
   redo: { group: "Answer", text: "Redo", keys: ["Ctrl+Shift+z", "Ctrl+y"], run: () => send("redo"), can: () => state.canRedo },
   questions: { group: "Look around", text: "Questions", keys: ["q"], run: nextQuestion, pressed: () => state.mode === "questions" },

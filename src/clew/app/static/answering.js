@@ -105,7 +105,7 @@ export function missing({ event, sources, targets }) {
 export function hint() {
   const { draft, frame } = state;
   if (!draft) return "";
-  if (draft.loose) return `${asStatement(draft)}. A second cell makes it a ${about() === "a" ? "division" : "merge"}.`;
+  if (draft.loose) return `${asStatement(draft)}. If it ${about() === "a" ? "divides, click the other daughter" : "merges, click the other cell"}.`;
   const part = (lacking, all, t) => lacking && `${lacking === 2 ? "two cells" : all === 2 ? "the other cell" : "the cell"} in frame ${t}`;
   const [sources, targets] = missing(draft);
   const [allSources, allTargets] = ARITY[draft.event];

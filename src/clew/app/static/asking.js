@@ -1,13 +1,14 @@
 // The queue of questions, and the one that is asked now. The next ones lie ready with their pictures, so that none is waited for.
 
 import { getJson } from "./api.js";
-import { keyOf } from "./events.js";
+import { exclude, keyOf } from "./events.js";
 import { frameAt } from "./frames.js";
 import { undelivered } from "./outbox.js";
 import { eventOf, pairAt } from "./pairs.js";
 import { changed, state } from "./state.js";
 
 const AHEAD = 5; // questions whose pictures are fetched before they are asked
+const MANY = 20; // so many are fetched
 const FEW = 8; // with fewer in the queue, more are fetched
 const STEADY = 2; // the next ones stay when a new list comes: their pictures are here
 
@@ -32,7 +33,8 @@ function worthAsking(question) {
   const done = answered();
   if (skipped.has(keyOf(question)) || cellsOf(question).some((cell) => done.has(cell))) return false;
   const pair = pairAt(question.frame);
-  return !pair || pair.events.some((event) => !event.pinned && keyOf({ frame: question.frame, ...event }) === keyOf(question));
+  const same = (event) => keyOf({ frame: question.frame, ...event }) === keyOf(question);
+  return !pair?.events.some((event) => event.pinned && exclude(event, question)) && !pair?.denied.some(same);
 }
 
 /** Take a new list from the server; the current question stays. */
@@ -52,7 +54,7 @@ export async function fetchQuestions() {
   fetching = true;
   const movie = state.movie.id;
   try {
-    const { questions } = await getJson(`/api/movies/${movie}/questions?n=20`);
+    const { questions } = await getJson(`/api/movies/${movie}/questions?n=${MANY + skipped.size}`);
     if (movie === state.movie.id) takeQuestions(questions);
   } catch {
     // the outbox and the stream of events say when the server is gone
@@ -101,15 +103,17 @@ export function answeredQuestion() {
   nextQuestion();
 }
 
-/** An answer was taken back: ask again if it was one to a question, else go where it was given. */
-export function backTo(frame) {
+/** An answer was taken back, or given again: ask its question if it was one of the queue, else go where it was given. */
+export function backTo({ frame, sources, targets, act }) {
   const last = past.at(-1);
-  if (state.mode === "questions" && last?.frame === frame) {
+  const common = (one) => one.frame === frame && exclude(one, { sources, targets });
+  if (state.mode === "questions" && act === "undo" && last && common(last)) {
     past.pop();
     if (state.question) queue.unshift(state.question);
     show(last);
-  } else if (frame !== null && frame !== undefined) {
-    browseTo(frame);
+  } else {
+    browseTo(frame, sources.length ? { side: "a", label: sources[0] } : { side: "b", label: targets[0] });
+    state.framed = false;
   }
 }
 

@@ -5,12 +5,12 @@ export const ARITY = { move: [1, 1], divide: [1, 2], appear: [0, 1], disappear: 
 const both = (cells) => cells.join(" and ");
 
 const ASKED = {
-  move: (s, t) => `Is cell ${s[0]} the same cell as ${t[0]}?`,
-  divide: (s, t) => `Does cell ${s[0]} divide into ${both(t)}?`,
-  appear: (s, t) => `Does cell ${t[0]} appear out of nothing?`,
-  disappear: (s) => `Does cell ${s[0]} disappear?`,
-  split: (s, t) => `Does ${s[0]} fall apart into ${both(t)}, without a division?`,
-  merge: (s, t) => `Do cells ${both(s)} merge into ${t[0]}?`,
+  move: "Is this the same cell?",
+  divide: "Does this cell divide?",
+  appear: "Does this cell come out of nothing?",
+  disappear: "Does this cell disappear?",
+  split: "Does this outline fall apart, without a division?",
+  merge: "Do these two merge into one outline?",
 };
 
 const SAID = {
@@ -22,7 +22,15 @@ const SAID = {
   merge: (s, t) => `Cells ${both(s)} merge into ${t[0]}`,
 };
 
-export const asQuestion = ({ event, sources, targets }) => ASKED[event](sources, targets);
+export const asQuestion = ({ event }) => ASKED[event];
+
+const cellsIn = (labels, frame) => labels.length && `cell${labels.length > 1 ? "s" : ""} ${both(labels)} in frame ${frame}`;
+
+/** Which cells an event concerns: "Cell 4 in frame 10 → cells 5 and 6 in frame 11". */
+export function whichCells({ frame, sources, targets }) {
+  const words = [cellsIn(sources, frame), cellsIn(targets, frame + 1)].filter(Boolean).join(" → ");
+  return words[0].toUpperCase() + words.slice(1);
+}
 
 export const asStatement = ({ event, sources, targets }) => SAID[event](sources, targets);
 
@@ -37,8 +45,7 @@ export const exclude = (one, other) =>
   one.sources.some((s) => other.sources.includes(s)) || one.targets.some((t) => other.targets.includes(t));
 
 /** How sure the tracking is of an event, as a name; each name has a colour, a line style and a word of its own. */
-export function surenessOf({ pinned, confidence, certainty }) {
+export function surenessOf({ pinned, certainty = 0 }) {
   if (pinned) return "pinned";
-  if (certainty === undefined || certainty === null) return confidence === null ? "sure" : "unsure";
   return certainty < 0.1 ? "unsure" : certainty < 0.4 ? "fair" : "sure";
 }

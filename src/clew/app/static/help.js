@@ -10,7 +10,7 @@ export function makeHelp(actions, keyName) {
     list.setAttribute("aria-label", group);
     const rows = new Map(); // actions with the same words share a row
     for (const action of members) {
-      const words = action.text.length > 1 ? action.text : action.title;
+      const words = action.text.length > 1 ? action.text : action.title; // a sign alone says little
       rows.set(words, [...(rows.get(words) ?? []), ...action.keys]);
     }
     for (const [words, keys] of rows) {

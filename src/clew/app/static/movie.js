@@ -61,9 +61,9 @@ export function takeReply(item, reply) {
     takeQuestions(reply.questions);
     if (!state.waiting) state.annotated = reply.annotated;
   } else {
-    backTo(reply.frame);
-    state.annotated = reply.annotated;
-    fetchStatus();
+    if (reply.changed) backTo(reply.changed);
+    Object.assign(state, { annotated: reply.annotated, canUndo: reply.can_undo, canRedo: reply.can_redo });
+    if (reply.questions) takeQuestions(reply.questions);
   }
   changed();
 }
@@ -86,8 +86,16 @@ export function listenToServer() {
       refresh();
     }
   });
+  on("questions", ({ movie }) => movie === state.movie.id && refresh());
+  on("worker", ({ alive, problem }) => trouble(!alive && problem ? `Nothing is learned at the moment: ${problem}. Answers are kept.` : ""));
+  on("problem", ({ problem }) => trouble(`Nothing could be learned: ${problem}.`));
   source.onopen = () => state.gone && fetchStatus();
   source.onerror = () => setTimeout(fetchStatus, 300); // says so if the server is gone; the browser connects again by itself
+}
+
+function trouble(words) {
+  state.trouble = words;
+  changed();
 }
 
 let refreshing = 0;

@@ -3,10 +3,10 @@
 import { getJson, postJson, Refused } from "./api.js";
 import { changed, state } from "./state.js";
 
-const KEPT = "clew-outbox";
+const KEPT = "clew-outbox/"; // with the answer's own key behind: pages that are open side by side keep out of each other's way
 const AGAIN = 1000; // ms until the next try when the server is gone
 
-const items = []; // {kind: "answers" | "undo" | "redo", movie, identity, body: {key, …}}
+const items = []; // {kind: "answers" | "undo" | "redo", movie, identity, time, body: {key, …}}
 const revisions = new Map(); // movie → the revision that the next request builds on
 let hear = () => {};
 let busy = false;
@@ -17,11 +17,11 @@ const identityOf = (movie) => JSON.stringify([movie.name, movie.n_frames, movie.
 /** Call `listener(item, reply)` for each confirmed request; take up those that an earlier page left behind. */
 export function openOutbox(listener) {
   hear = listener;
-  for (const item of JSON.parse(localStorage.getItem(KEPT) ?? "[]")) {
+  const left = Object.keys(localStorage).filter((name) => name.startsWith(KEPT)).map((name) => JSON.parse(localStorage.getItem(name)));
+  for (const item of left.sort((a, b) => a.time - b.time)) {
     const movie = state.movies.find((one) => identityOf(one) === item.identity);
     if (movie) items.push({ ...item, movie: movie.id });
   }
-  keep();
   flush();
 }
 
@@ -33,10 +33,13 @@ export const isNews = (movie, revision) => !items.length && revision > (revision
 
 /** Send a request as soon as those before it are through. */
 export function send(kind, body = {}) {
-  items.push({ kind, movie: state.movie.id, identity: identityOf(state.movie), body: { key: crypto.randomUUID(), ...body } });
-  keep();
+  const item = { kind, movie: state.movie.id, identity: identityOf(state.movie), time: Date.now(), body: { key: newKey(), ...body } };
+  localStorage.setItem(KEPT + item.body.key, JSON.stringify(item));
+  items.push(item);
   flush();
 }
+
+const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** Resolves when nothing is on its way. */
 export const delivered = () => (items.length ? new Promise((resolve) => idle.push(resolve)) : Promise.resolve());
@@ -44,13 +47,9 @@ export const delivered = () => (items.length ? new Promise((resolve) => idle.pus
 /** The answers of a movie that the server does not have yet. */
 export const undelivered = (movie) => items.filter((item) => item.kind === "answers" && item.movie === movie);
 
-function keep() {
-  localStorage.setItem(KEPT, JSON.stringify(items));
+async function flush() {
   state.waiting = items.length;
   changed();
-}
-
-async function flush() {
   if (busy) return;
   busy = true;
   while (items.length) {
@@ -79,11 +78,11 @@ async function deliver(item) {
   } catch (error) {
     if (!(error instanceof Refused) || error.status === 403 || error.status >= 500) throw error;
     const now = error.status === 409 ? (await getJson(`${path}/status`)).revision : null;
-    if (now !== null && now !== revisions.get(item.movie)) {
+    if (item.kind === "answers" && now !== null && now !== revisions.get(item.movie)) {
       revisions.set(item.movie, now); // someone else was faster: the same answer again, on top of theirs
     } else {
       settle(item, revisions.get(item.movie));
-      state.refused.push({ item, why: error.message });
+      state.refused.push({ item, why: error.message, replaceable: error.body?.kind === "contradiction" });
       hear(item, null);
     }
   }
@@ -91,13 +90,14 @@ async function deliver(item) {
 
 function settle(item, revision) {
   items.splice(items.indexOf(item), 1);
+  localStorage.removeItem(KEPT + item.body.key);
   revisions.set(item.movie, revision);
-  keep();
+  state.waiting = items.length;
 }
 
 /** What to tell the person when the server cannot be reached. */
 export function whyGone(error) {
-  return error instanceof Refused && error.status === 403
-    ? "clew was started anew. Open the address that it printed; your answers wait in this browser."
-    : "clew does not answer. Go on: your answers are kept here and sent when it is back.";
+  if (!(error instanceof Refused)) return "clew does not answer. Go on: your answers are kept here and sent when it is back.";
+  if (error.status === 403) return "clew was started anew. Open the address that it printed; your answers wait in this browser.";
+  return `clew has a problem: ${error.message}. Your answers are kept here and sent again.`;
 }

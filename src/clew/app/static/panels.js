@@ -24,9 +24,9 @@ export function showProgress() {
 
 export function showNotices() {
   const banner = find("banner");
-  banner.hidden = !state.gone;
-  const waiting = state.waiting ? ` ${state.waiting} waiting.` : "";
-  if (banner.textContent !== state.gone + waiting) banner.textContent = state.gone + waiting;
+  const words = state.gone ? state.gone + (state.waiting ? ` ${state.waiting} waiting.` : "") : state.trouble;
+  banner.hidden = !words;
+  if (banner.textContent !== words) banner.textContent = words;
   const [entry] = state.refused;
   const box = find("refused");
   box.hidden = !entry;
@@ -40,7 +40,7 @@ const inWords = ({ item, why }) =>
 
 function choices(entry) {
   const drop = button("Leave it", () => settleRefused(entry, false));
-  return entry.item.kind === "answers" ? [button("Replace the earlier answer", () => settleRefused(entry, true)), drop] : [drop];
+  return entry.replaceable ? [button("Replace the earlier answer", () => settleRefused(entry, true)), drop] : [drop];
 }
 
 const text = (tag, words) => Object.assign(document.createElement(tag), { textContent: words });

@@ -202,6 +202,6 @@ function drawNumbers(context, frames) {
   candidates().forEach((cell, i) => {
     const [x] = toScreen(cell.pane, cell.x, cell.y);
     const y = edge(frames[cell.side === "a" ? 0 : 1], cell.pane, cell, 1);
-    inPane(context, cell.pane, () => drawTag(context, String(i + 1), x, Math.max(y, 16), "rgba(12, 18, 24, 0.82)", 11, "#e3e9ee"));
+    inPane(context, cell.pane, () => drawTag(context, String(i + 1), x, Math.max(y - 7, 14), "rgba(12, 18, 24, 0.82)", 11, "#e3e9ee"));
   });
 }

@@ -19,7 +19,8 @@ export const state = {
   curve: [], // [{answers, error, se}]
   waiting: 0, // answers on their way to the server
   gone: "", // why the server does not answer, in words; empty when it does
-  refused: [], // answers that the server refused: [{item, why}]
+  trouble: "", // why nothing is learned, in words; empty when all is well
+  refused: [], // answers that the server refused: [{item, why, replaceable}]
   playing: false,
   black: 0,
   white: 1,

@@ -7,6 +7,7 @@ import { changed, state } from "./state.js";
 const BEAT = 140; // ms for a frame
 const slider = document.getElementById("time");
 const when = document.getElementById("when");
+const play = document.querySelector("[data-action=play]");
 let timer = 0;
 
 export function listenToTime() {
@@ -19,6 +20,7 @@ export function showTime() {
   slider.valueAsNumber = state.frame;
   slider.setAttribute("aria-valuetext", `frames ${state.frame} and ${state.frame + 1}`);
   when.textContent = `${state.frame} → ${state.frame + 1} of ${state.movie.n_frames - 1}`;
+  play.textContent = state.playing ? "❚❚" : "▶";
   if (state.playing && !timer) timer = setInterval(beat, BEAT);
   if (!state.playing) timer = void clearInterval(timer) ?? 0;
 }

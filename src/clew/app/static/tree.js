@@ -28,7 +28,9 @@ export async function showTree(version) {
   if (!cell) return empty("Select a cell to see its family.");
   try {
     const tree = await getJson(`/api/movies/${state.movie.id}/tree?frame=${cell.frame}&label=${cell.label}`);
-    if (shown === key) draw(tree, cell);
+    if (shown !== key) return;
+    if (tree.tracks.length) draw(tree, cell);
+    else empty("Not tracked yet.");
   } catch {
     if (shown === key) empty("Not tracked yet.");
   }

@@ -2,7 +2,7 @@
 
 import { hint, PAUSE } from "./answering.js";
 import { anySkipped, unskip } from "./asking.js";
-import { asQuestion, asStatement, keyOf } from "./events.js";
+import { asQuestion, asStatement, keyOf, whichCells } from "./events.js";
 import { drawArrow, INK } from "./ink.js";
 import { pairAt } from "./pairs.js";
 import { inkOf } from "./stage.js";
@@ -30,10 +30,10 @@ function setText(element, text) {
 }
 
 function asked(question) {
-  const frames = `Frame ${question.frame} → ${question.frame + 1}`;
-  if (question.pinned) return [`${asStatement(question)}.`, `${frames}. You said so; click another cell or press a key to change it.`];
+  const cells = whichCells(question);
+  if (question.pinned) return [`${asStatement(question)}.`, `${cells}. Your answer; to change it, click the right cell or another button.`];
   const why = question.reason ? `Asked because: ${question.reason.replace(/\.$/, "")}.` : "This is the prediction.";
-  return [asQuestion(question), `${frames}. ${why}`];
+  return [asQuestion(question), `${cells}. ${why}`];
 }
 
 function idle() {
@@ -50,7 +50,7 @@ function showSureness(question) {
   sureness.hidden = !question;
   if (!question) return;
   const known = pairAt(question.frame)?.events.find((event) => keyOf({ frame: question.frame, ...event }) === keyOf(question));
-  if (known && question.certainty === undefined) Object.assign(question, { certainty: known.certainty });
+  if (known) question.certainty = known.certainty; // a proposed event that is not predicted has none
   const ink = INK[inkOf(question)];
   drawSample(sureness.querySelector("canvas"), ink);
   sureness.querySelector("span").textContent = ink.word;
@@ -67,7 +67,7 @@ export function drawSample(canvas, ink) {
 function showHint() {
   const words = hint();
   hintBox.hidden = !words;
-  setText(hintBox, words);
+  setText(hintBox.querySelector("span"), words);
   hintBox.classList.toggle("loose", Boolean(state.draft?.loose));
   hintBox.style.setProperty("--pause", `${PAUSE}ms`);
 }

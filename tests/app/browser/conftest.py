@@ -1,0 +1,265 @@
+"""A real browser, a real server, and a person at the page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.tracking.formats.simulated import write_simulation
+from clew.tracking.simulate import Settings
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the tests of the page need playwright (clew[test])")
+
+PATIENCE = 40
+"""Seconds that a busy machine has for anything."""
+CHROMIUM = os.environ.get("CLEW_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+
+
+Answer = tuple[int, str, tuple[int, ...], tuple[int, ...], bool]
+"""Frame, event, sources, targets, and whether it happened."""
+
+
+class Served:
+    """`clew annotate` in a process of its own."""
+
+    def __init__(self, movies: Sequence[Path], store: Path | None, port: int = 0) -> None:
+        self.movies, self.store, self.port = movies, store, port
+        self.start()
+
+    def start(self) -> None:
+        """Start, on the same port as before."""
+        places = [] if self.store is None else ["--store", str(self.store)]
+        command = [sys.executable, "-m", "clew.cli", "annotate", *map(str, self.movies), *places]
+        self.process = subprocess.Popen(
+            [*command, "--no-browser", "--port", str(self.port)],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        line = next(line for line in self.process.stdout if line.startswith("clew annotate: "))
+        self.address = line.removeprefix("clew annotate: ").strip()
+        self.port = int(self.address.split(":")[2].split("/")[0])
+
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """A request beside the browser."""
+        base, token = self.address.split("/?token=")
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"X-Clew-Token": token, "Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(base + path, data, headers), timeout=PATIENCE) as reply:
+            return json.load(reply)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End the process, kindly or not."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(timeout=PATIENCE)
+
+
+class Annotator:
+    """A person at the page, with eyes (`asked`, `annotated`), fingers (`press`) and a mouse (`click_cell`, `click`)."""
+
+    def __init__(self, page: Any) -> None:
+        self.page, self.complaints = page, list[str]()
+        page.set_default_timeout(1000 * PATIENCE)
+        page.on("console", lambda message: message.type == "error" and self._complain(message.text))
+        page.on("pageerror", lambda error: self._complain(str(error)))
+
+    def _complain(self, text: str) -> None:
+        if "net::ERR_" not in text and not any(code in text for code in ("409", "422", "403")):
+            self.complaints.append(text)  # those are the browser's way to log what the tests bring about
+
+    def open(self, address: str) -> None:
+        """Go to the page and wait for the first question."""
+        self.page.goto(address)
+        self.page.wait_for_selector('#question:not([data-key=""])[data-key]')
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the pictures and predictions of the present question are there."""
+        self.page.wait_for_function(
+            """async () => {
+                const { frameAt } = await import("/static/frames.js"), { pairAt } = await import("/static/pairs.js");
+                const { state } = await import("/static/state.js");
+                return frameAt(state.frame) && frameAt(state.frame + 1) && pairAt(state.frame) && state.framed;
+            }"""
+        )
+
+    def saved(self) -> None:
+        """Wait until the server has all answers."""
+        playwright.expect(self.page.locator("#saved")).to_have_text("all answers saved", timeout=1000 * PATIENCE)
+
+    def until_annotated(self, n: int) -> None:
+        """Wait for the number of annotated events."""
+        playwright.expect(self.page.locator("#annotated")).to_have_text(str(n), timeout=1000 * PATIENCE)
+
+    def asked(self) -> Answer | None:
+        """The event in question."""
+        key = self.page.get_attribute("#question", "data-key")
+        if not key:
+            return None
+        frame, event, sources, targets = key.split(":")
+        return int(frame), event, _labels(sources), _labels(targets), True
+
+    def press(self, *keys: str) -> None:
+        """Press keys, one after the other."""
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def click(self, action: str) -> None:
+        """Click a button with the mouse."""
+        self.page.click(f"[data-action={action}]")
+
+    def skip_to(self, event: str) -> Answer:
+        """Skip questions until one of this kind is asked."""
+        for _ in range(200):
+            question = self.asked()
+            if question is not None and question[1] == event:
+                self.settle()
+                return question
+            if self.page.is_visible("#question p.action"):
+                self.page.click("#question p.action")  # all were skipped: once more from the start
+            self.press("Space")
+            self.page.wait_for_timeout(30)
+        raise AssertionError(f"no question about: {event}")
+
+    def click_cell(self, side: str, label: int) -> None:
+        """Click a cell of the left ("a") or the right frame ("b")."""
+        self.page.mouse.click(*self._place(side, label))
+
+    def _place(self, side: str, label: int) -> tuple[float, float]:
+        """A pixel of the cell near its middle, on the screen."""
+        x, y = self.page.evaluate(
+            """async ([side, label]) => {
+                const { frameAt } = await import("/static/frames.js");
+                const { panes, toScreen } = await import("/static/camera.js");
+                const { state } = await import("/static/state.js");
+                const { labels, width } = frameAt(state.frame + (side === "b" ? 1 : 0));
+                const mine = [...labels.keys()].filter((i) => labels[i] === label);
+                const at = mine.map((i) => [i % width, Math.floor(i / width)]);
+                const mean = [0, 1].map((k) => at.reduce((sum, p) => sum + p[k], 0) / at.length);
+                const far = (p) => (p[0] - mean[0]) ** 2 + (p[1] - mean[1]) ** 2;
+                const [x, y] = at.reduce((best, p) => (far(p) < far(best) ? p : best));
+                const box = document.getElementById("stage").getBoundingClientRect();
+                const [sx, sy] = toScreen(panes[side === "a" ? 0 : 1], x + 0.5, y + 0.5);
+                return [box.left + sx, box.top + sy];
+            }""",
+            [side, label],
+        )
+        return x, y
+
+    def pair(self) -> dict[str, Any]:
+        """What the page knows of the shown frames."""
+        found: dict[str, Any] = self.page.evaluate(
+            """async () => {
+                const { pairAt } = await import("/static/pairs.js"), { state } = await import("/static/state.js");
+                return pairAt(state.frame);
+            }"""
+        )
+        return found
+
+    def nearest(self, source: int, n: int) -> list[int]:
+        """The cells of the right frame that are nearest to one of the left frame, nearest first."""
+        pair = self.pair()
+        (here,) = (cell for cell in pair["a"] if cell["id"] == source)
+        away = {cell["id"]: (cell["x"] - here["x"]) ** 2 + (cell["y"] - here["y"]) ** 2 for cell in pair["b"]}
+        return sorted(away, key=lambda label: away[label])[:n]
+
+    def export(self, folder: Path, kind: str = "annotations.csv") -> Path:
+        """Download a file through the menu."""
+        with self.page.expect_download() as download:
+            if not self.page.is_visible("#exports"):
+                self.click("export")
+            self.page.click(f'[data-export="{kind}"]')
+        path = folder / download.value.suggested_filename
+        download.value.save_as(path)
+        return path
+
+    def exported(self, folder: Path) -> set[Answer]:
+        """The annotations as the CSV file has them."""
+        return read_annotations(self.export(folder))
+
+
+def read_annotations(path: Path) -> set[Answer]:
+    """A file of annotations as a set of answers."""
+    with path.open(newline="") as file:
+        return {
+            (
+                int(row["frame"]),
+                row["event"],
+                _labels(row["sources"]),
+                _labels(row["targets"]),
+                row["happened"] == "yes",
+            )
+            for row in csv.DictReader(file)
+        }
+
+
+def _labels(text: str) -> tuple[int, ...]:
+    return tuple(sorted(int(label) for label in text.replace("+", " ").split()))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    if CHROMIUM is None:
+        how = "no Chromium here: run scripts/browser, which installs it, or name one in CLEW_CHROMIUM"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(how)  # where all must pass, none may be left out
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def movie(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small simulated movie with divisions, whose name tries to be a script."""
+    folder = tmp_path_factory.mktemp("movies") / "<script>alert(1)"
+    write_simulation(folder, Settings(frames=14, cells=26, cycle=14, seed=5))
+    return folder / "01"
+
+
+@pytest.fixture(scope="session")
+def served(movie: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all tests: it takes seconds to start. Each test leaves it without annotations."""
+    server = Served([movie], tmp_path_factory.mktemp("store") / "answers.clewdb")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def annotator(browser: Any, served: Served) -> Iterator[Annotator]:
+    """A person with the page open; whatever the browser complains of fails the test."""
+    person = Annotator(browser.new_context(viewport={"width": 1280, "height": 800}).new_page())
+    person.open(served.address)
+    yield person
+    person.page.context.close()
+    undo_all(served)
+    assert person.complaints == []
+
+
+@pytest.fixture
+def another(browser: Any, served: Served) -> Iterator[Annotator]:
+    """A second person with the same movie open."""
+    person = Annotator(browser.new_context(viewport={"width": 1280, "height": 800}).new_page())
+    person.open(served.address)
+    yield person
+    person.page.context.close()
+
+
+def undo_all(served: Served) -> None:
+    """Take back every answer, as a person with patience would."""
+    revision, undone = served.ask("/api/movies/0/status")["revision"], True
+    while undone:
+        reply = served.ask("/api/movies/0/undo", {"key": secrets.token_hex(8), "revision": revision})
+        undone, revision = reply["frame"] is not None, reply["revision"]

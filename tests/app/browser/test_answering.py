@@ -1,0 +1,114 @@
+"""Questions are answered in a real browser, and the export says what was pressed and clicked."""
+
+import signal
+
+
+def test_twenty_questions_by_keyboard_are_what_is_exported(annotator, tmp_path):
+    said = set()
+    for k in range(20):
+        frame, event, sources, targets, _ = annotator.asked()
+        denied = k % 5 == 4
+        said.add((frame, event, sources, targets, not denied))
+        annotator.press("n" if denied else ("Enter", "y")[k % 2])
+        assert annotator.asked() != (frame, event, sources, targets, True)  # the next one is there at once
+    annotator.saved()
+    assert annotator.page.inner_text("#annotated") == "20"
+    assert annotator.exported(tmp_path) == said
+
+
+def test_a_division_is_corrected_by_one_click_and_a_move_by_two(annotator, tmp_path):
+    frame, _, (mother,), (daughter, _), _ = annotator.skip_to("divide")
+    annotator.click_cell("b", daughter)
+    annotator.page.wait_for_selector("#hint", state="visible")
+    annotator.page.wait_for_selector("#hint", state="hidden")  # a moment later it counts as a move
+    moved = (frame, "move", (mother,), (daughter,), True)
+
+    later, _, (cell,), _, _ = annotator.skip_to("move")
+    pair = annotator.nearest(cell, 2)
+    for label in pair:
+        annotator.click_cell("b", label)
+    divided = (later, "divide", (cell,), tuple(sorted(pair)), True)
+    annotator.saved()
+    assert annotator.exported(tmp_path) == {moved, divided}
+
+
+def test_letters_say_what_happened_instead(annotator, tmp_path):
+    frame, _, source, target, _ = annotator.skip_to("move")
+    annotator.press("d")
+    gone = (frame, "disappear", source, (), True)
+    frame, _, source, target, _ = annotator.skip_to("move")
+    annotator.press("a")
+    new = (frame, "appear", (), target, True)
+    frame, _, source, target, _ = annotator.skip_to("divide")
+    annotator.press("s")
+    apart = (frame, "split", source, target, True)
+    frame, _, source, target, _ = annotator.skip_to("move")
+    annotator.press("m")  # with which other cell?
+    assert "click the other cell" in annotator.page.inner_text("#hint")
+    pair = annotator.pair()
+    other = next(cell["id"] for cell in pair["a"] if (cell["id"],) != source)
+    annotator.press("0")
+    annotator.click_cell("a", other)
+    merged = (frame, "merge", tuple(sorted((*source, other))), target, True)
+    annotator.saved()
+    assert annotator.exported(tmp_path) == {gone, new, apart, merged}
+
+
+def test_undo_and_redo_across_a_restart(annotator, served, tmp_path):
+    said = []
+    for _ in range(3):
+        said.append(annotator.asked())
+        annotator.press("y")
+    annotator.saved()
+    served.stop(signal.SIGKILL)
+    served.start()
+    annotator.open(served.address)
+    assert annotator.exported(tmp_path) == set(said)
+
+    for left in (2, 1, 0):
+        annotator.press("Control+z")
+        annotator.until_annotated(left)
+    annotator.page.wait_for_selector("[data-action=undo]:disabled")
+    assert annotator.exported(tmp_path) == set()
+    annotator.press("Control+Shift+z")
+    annotator.until_annotated(1)
+    assert annotator.exported(tmp_path) == {said[0]}
+
+
+def test_undo_asks_the_question_again(annotator):
+    first = annotator.asked()
+    annotator.press("n")
+    second = annotator.asked()
+    annotator.press("Control+z")
+    annotator.page.wait_for_selector(f'#question[data-key="{_key(first)}"]')
+    annotator.press("y")
+    assert annotator.asked() == second
+
+
+def test_the_next_question_does_not_wait_for_the_server(annotator, tmp_path):
+    held = []
+    annotator.page.route("**/answers", lambda route: route.continue_() if held else held.append(route))
+    said = set()
+    for _ in range(4):
+        said.add(annotator.asked())
+        took = annotator.page.evaluate(
+            """() => {
+                const box = document.getElementById("question"), before = box.dataset.key, start = performance.now();
+                document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+                return new Promise((resolve) => {
+                    const took = () => resolve(performance.now() - start);
+                    const look = () => (box.dataset.key !== before ? took() : setTimeout(look));
+                    look();
+                });
+            }"""
+        )
+        assert took < 100
+    assert len(held) == 1  # one after the other, and none was answered
+    held[0].continue_()
+    annotator.saved()
+    assert annotator.exported(tmp_path) == said
+
+
+def _key(answer):
+    frame, event, sources, targets, _ = answer
+    return ":".join([str(frame), event, "+".join(map(str, sources)), "+".join(map(str, targets))])

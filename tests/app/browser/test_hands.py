@@ -1,0 +1,116 @@
+"""All of the page with the keyboard alone, and all of it with the mouse alone."""
+
+
+def test_keyboard_alone(annotator, tmp_path):
+    page = annotator.page
+    said = {annotator.asked()}
+    annotator.press("Enter")
+    frame, _, source, _, _ = annotator.skip_to("move")
+    _, second = annotator.nearest(source[0], 2)
+    annotator.press("2", "Enter")  # the numbered cell next to it, and that is all
+    annotator.saved()
+    said.add((frame, "move", source, (second,), True))
+    assert annotator.exported(tmp_path) == said
+
+    annotator.press("b")
+    assert page.get_attribute("[data-action=browse]", "aria-pressed") == "true"
+    annotator.press("Home", "ArrowRight")
+    page.wait_for_function("() => document.getElementById('time').value === '1'")
+    annotator.settle()
+    annotator.press("]")
+    browsed = annotator.asked()
+    assert browsed[0] == 1
+    annotator.press("y")
+    annotator.saved()
+    assert annotator.asked() == browsed  # it stays in view, now as an answer
+    assert page.inner_text("#sureness") == "your answer"
+
+    annotator.press("?")
+    assert page.is_visible("#help")
+    annotator.press("Escape")
+    assert not page.is_visible("#help")
+    theme = page.get_attribute("html", "data-theme")
+    annotator.press("t")
+    assert page.get_attribute("html", "data-theme") != theme
+    annotator.press("q")
+    page.wait_for_selector("[data-action=questions][aria-pressed=true]")
+
+    annotator.press("e")
+    with page.expect_download() as download:
+        annotator.press("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "Enter")
+    assert download.value.suggested_filename.endswith(".csv")
+
+
+def test_every_button_can_be_reached_by_tab_and_shows_its_focus(annotator):
+    page = annotator.page
+    reached = set()
+    for _ in range(60):
+        annotator.press("Tab")
+        name = page.evaluate("document.activeElement.dataset.action ?? ''")
+        if name:
+            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid", name
+            reached.add(name)
+    enabled = "[...document.querySelectorAll('[data-action]:not(:disabled)')].filter((b) => b.offsetParent)"
+    assert reached == set(page.evaluate(f"{enabled}.map((b) => b.dataset.action)"))
+
+
+def test_mouse_alone(annotator, tmp_path):
+    page = annotator.page
+    said = {annotator.asked()}
+    annotator.click("yes")
+    annotator.click("skip")
+    frame, event, sources, targets, _ = annotator.asked()
+    annotator.click("no")
+    said.add((frame, event, sources, targets, False))
+    undone = annotator.asked()
+    annotator.click("yes")
+    annotator.saved()
+    annotator.click("undo")
+    annotator.until_annotated(2)
+    assert annotator.asked() == undone
+
+    page.locator("#time").click(position={"x": 300, "y": 8})
+    annotator.settle()
+    annotator.click("fit")
+    cell = annotator.pair()["a"][3]["id"]
+    annotator.click_cell("a", cell)
+    frame, event, sources, targets, _ = annotator.asked()
+    assert cell in sources
+    annotator.click("disappear" if event != "disappear" else "yes")
+    said.add((frame, "disappear", (cell,) if len(sources) == 1 else sources, (), True))
+    annotator.saved()
+    annotator.click("questions")
+    assert annotator.exported(tmp_path) == said
+
+
+def test_zoom_pan_and_levels(annotator):
+    page = annotator.page
+    scale = "import('/static/camera.js').then(({ camera }) => [camera.scale, camera.x])"
+    before, _ = page.evaluate(scale)
+    page.mouse.move(300, 400)
+    page.mouse.wheel(0, -400)
+    near, x = page.evaluate(scale)
+    assert near > 1.2 * before
+    asked = annotator.asked()
+    page.mouse.down()
+    page.mouse.move(200, 380, steps=4)
+    page.mouse.up()
+    assert page.evaluate(scale)[1] > x
+    assert annotator.asked() == asked  # a drag is no click
+    page.locator("#white").fill("0.5")
+    page.wait_for_function("() => document.querySelector('canvas.image').style.filter.includes('brightness')")
+
+
+def test_names_are_text_and_the_tree_leads_to_its_frames(annotator):
+    page = annotator.page
+    assert "<script>alert(1)" in page.inner_text("#movie")
+    assert page.evaluate("document.scripts.length") == 1
+    page.wait_for_selector("#tree .hit", state="attached")
+    annotator.skip_to("move")
+    page.wait_for_selector("#tree .mine", state="attached")
+    page.focus("#tree .hit")
+    label = page.get_attribute("#tree .hit", "aria-label")
+    annotator.press("Enter")
+    begin = int(label.split("frames ")[1].split(" ")[0])
+    assert annotator.asked()[0] == min(begin, 12)
+    assert page.get_attribute("[data-action=browse]", "aria-pressed") == "true"

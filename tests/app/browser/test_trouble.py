@@ -1,0 +1,61 @@
+"""The server is gone, slow, or has heard something else meanwhile: no answer is lost."""
+
+import signal
+
+
+def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tmp_path):
+    page = annotator.page
+    served.stop(signal.SIGKILL)
+    said = set()
+    for _ in range(3):
+        said.add(annotator.asked())
+        annotator.press("y")
+    page.wait_for_selector("#banner", state="visible")
+    assert "3 waiting" in page.inner_text("#banner")
+    served.start()  # on the same port, with another token
+    page.wait_for_function("() => document.getElementById('banner').textContent.includes('started anew')")
+    annotator.open(served.address)
+    annotator.saved()
+    assert page.is_hidden("#banner")
+    assert annotator.exported(tmp_path) == said
+
+
+def test_an_answer_to_an_old_state_is_sent_again(annotator, another, tmp_path):
+    stale = []
+    annotator.page.on("response", lambda reply: stale.append(reply) if reply.status == 409 else None)
+    mine = annotator.asked()
+    while (theirs := another.asked()) == mine:
+        another.press("Space")
+    # the first page's answer is held back until the other one's is through: it then builds on an old revision
+    held = []
+    annotator.page.route("**/answers", lambda route: route.continue_() if held else held.append(route))
+    annotator.press("y")
+    annotator.page.wait_for_timeout(100)
+    another.press("y")
+    another.saved()
+    held[0].continue_()
+    annotator.saved()
+    assert stale
+    assert annotator.exported(tmp_path) == {mine, theirs}
+
+
+def test_a_contradiction_is_shown_and_can_replace(annotator, another, tmp_path):
+    page = annotator.page
+    frame, _, source, target, _ = annotator.skip_to("move")
+    page.route("**/pair/*", lambda route: None)  # this page learns nothing of what the other one says
+    another.press("b")
+    another.page.evaluate(
+        "([t, s]) => import('/static/asking.js').then((m) => m.browseTo(t, { side: 'a', label: s }))",
+        [frame, source[0]],
+    )
+    another.settle()
+    another.press("d")
+    another.saved()
+    annotator.press("y")
+    page.wait_for_selector("#refused", state="visible")
+    assert "was not taken" in page.inner_text("#refused")
+    page.unroute("**/pair/*")
+    page.click("#refused button")
+    annotator.page.wait_for_selector("#refused", state="hidden")
+    annotator.saved()
+    assert annotator.exported(tmp_path) == {(frame, "move", source, target, True)}
