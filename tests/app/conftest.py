@@ -1,5 +1,7 @@
-"""A server over a simulated movie, without a process and without a worker."""
+"""Servers over a simulated movie, without a process and without a worker."""
 
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +28,18 @@ class Idle:
         pass
 
 
+@contextmanager
+def serving(movie, measured, store, **others):
+    """A server with a client that knows the token, and what is behind it."""
+    from clew.app.serve import make_server, open_session
+
+    session = open_session(0, movie, measured, store)
+    server, _ = make_server([session], None, [HOST, "localhost:8017"], TOKEN, minder=Idle, **others)
+    with TestClient(server.app, f"http://{HOST}", raise_server_exceptions=False) as client:
+        client.headers["X-Clew-Token"] = TOKEN
+        yield SimpleNamespace(client=client, server=server, session=session, app=server.app)
+
+
 @pytest.fixture(scope="session")
 def source(simulated, tmp_path_factory):
     """The measured cells of `simulated`."""
@@ -36,24 +50,20 @@ def source(simulated, tmp_path_factory):
 
 @pytest.fixture
 def serve(simulated, source, tmp_path):
-    """Makes servers: each is a context with the client and what is behind it."""
-    from contextlib import contextmanager
-
-    from clew.app.serve import make_server, open_session
-
-    @contextmanager
-    def served(movie=simulated.movie, measured=source, store=tmp_path / "answers.clewdb", **others):
-        session = open_session(0, movie, measured, store)
-        server, _ = make_server([session], None, [HOST, "localhost:8017"], TOKEN, minder=Idle, **others)
-        with TestClient(server.app, f"http://{HOST}", raise_server_exceptions=False) as client:
-            client.headers["X-Clew-Token"] = TOKEN
-            yield SimpleNamespace(client=client, server=server, session=session, app=server.app)
-
-    return served
+    """Makes servers, one after the other on the same store."""
+    return partial(serving, **{"movie": simulated.movie, "measured": source, "store": tmp_path / "answers.clewdb"})
 
 
 @pytest.fixture
 def page(serve):
-    """One such server."""
+    """A server."""
     with serve() as served:
         yield served
+
+
+@pytest.fixture(scope="module")
+def still(simulated, source, tmp_path_factory):
+    """A server that many tests share: nothing that they do may change anything."""
+    with serving(simulated.movie, source, tmp_path_factory.mktemp("still") / "answers.clewdb") as served:
+        yield served
+        assert served.session.store.revision == 0

@@ -17,7 +17,10 @@ JSON = {"content-type": "application/json"}
 
 
 def ask(app, path, *, method="GET", headers=None, chunks=(), query=f"token={TOKEN}"):
-    """A request as it comes from the socket: no client smoothes the path. Status, headers, body, chunks that were read."""
+    """A request as it comes from the socket, for no client smoothes the path here.
+
+    Returns status, headers, body, and how many chunks were read.
+    """
     sent, left = [], list(chunks)
 
     async def receive():
@@ -43,28 +46,28 @@ def ask(app, path, *, method="GET", headers=None, chunks=(), query=f"token={TOKE
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("query", ["", "token=", "token=wrong", f"token={TOKEN}x", f"token={TOKEN}&token=wrong"])
-def test_no_or_a_wrong_token_is_refused(page, path, query):
-    assert ask(page.app, path, query=query)[0] == 403
+def test_no_or_a_wrong_token_is_refused(still, path, query):
+    assert ask(still.app, path, query=query)[0] == 403
 
 
-def test_a_wrong_token_in_the_header_is_refused(page):
-    assert ask(page.app, "/api/movies", query="", headers={"x-clew-token": "wrong"})[0] == 403
-    assert ask(page.app, "/api/movies", query="", headers={"x-clew-token": "\xff"})[0] == 403
-    assert ask(page.app, "/api/movies", query="", headers={"x-clew-token": TOKEN})[0] == 200
-    assert ask(page.app, "/api/movies")[0] == 200
+def test_a_wrong_token_in_the_header_is_refused(still):
+    assert ask(still.app, "/api/movies", query="", headers={"x-clew-token": "wrong"})[0] == 403
+    assert ask(still.app, "/api/movies", query="", headers={"x-clew-token": "\xff"})[0] == 403
+    assert ask(still.app, "/api/movies", query="", headers={"x-clew-token": TOKEN})[0] == 200
+    assert ask(still.app, "/api/movies")[0] == 200
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8017", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:8017.x", ""]
 )
-def test_another_host_is_refused(page, host):
-    assert ask(page.app, "/api/movies", headers={"host": host})[0] == 403
-    assert ask(page.app, "/static/main.js", headers={"host": host})[0] == 403
+def test_another_host_is_refused(still, host):
+    assert ask(still.app, "/api/movies", headers={"host": host})[0] == 403
+    assert ask(still.app, "/static/main.js", headers={"host": host})[0] == 403
 
 
-def test_own_hosts_are_served(page):
-    assert ask(page.app, "/api/movies", headers={"host": "localhost:8017"})[0] == 200
-    assert ask(page.app, "/api/movies", headers={"host": "LOCALHOST:8017"})[0] == 200
+def test_own_hosts_are_served(still):
+    assert ask(still.app, "/api/movies", headers={"host": "localhost:8017"})[0] == 200
+    assert ask(still.app, "/api/movies", headers={"host": "LOCALHOST:8017"})[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -89,27 +92,27 @@ def test_another_site_is_refused(page, headers):
     assert page.client.post(ANSWERS, json=good, headers=own).status_code == 200
 
 
-def test_a_form_of_another_site_is_no_json(page):
+def test_a_form_of_another_site_is_no_json(still):
     """Forms can send text without the browser asking first."""
-    body = [json.dumps(answer_of(page)).encode()]
+    body = [json.dumps(answer_of(still)).encode()]
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-        assert ask(page.app, ANSWERS, method="POST", headers={"content-type": kind}, chunks=body)[0] == 400
-    assert page.session.store.revision == 0
+        assert ask(still.app, ANSWERS, method="POST", headers={"content-type": kind}, chunks=body)[0] == 400
+    assert still.session.store.revision == 0
 
 
 @pytest.mark.parametrize(
     "path",
     [
         "/static/../security.py", "/static/%2e%2e/security.py", "/static/..%2fsecurity.py", "/static//etc/passwd",
-        "/static/\x00", "/static/main.js\x00.png", "/static/..\\security.py", "/static/.", "/static/", "/static/.hidden",
+        "/static/\x00", "/static/main.js\x00.png", "/static/..\\security.py", "/static/.", "/static/",
         "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/api/movies/../../etc", "/api/movies/0/image/../0.png",
         "/api/movies/0/image/%2e%2e.png", "/api/movies/0/export/../../etc/passwd", "/api/movies/0/export/%2e%2e",
         "/api/movies/-1/status", "/api/movies/1/status", "/api/movies/0/image/99999.png", "/api/movies/0/pair/13",
         "/api/movies/0/image/0", "/api/movies/0/image/x.png", "/api/movies/99999999999999999999999/status",
     ],
 )  # fmt: skip
-def test_what_leads_elsewhere_is_not_found(page, path):
-    assert ask(page.app, path)[0] == 404
+def test_what_leads_elsewhere_is_not_found(still, path):
+    assert ask(still.app, path)[0] == 404
 
 
 def test_a_link_that_leads_out_is_not_found(serve, tmp_path):
@@ -169,31 +172,31 @@ def test_every_response_has_the_policy(page, monkeypatch):
     assert "inside" not in fault.text
 
 
-def test_a_body_that_says_it_is_too_large_is_not_read(page):
+def test_a_body_that_says_it_is_too_large_is_not_read(still):
     headers = JSON | {"content-length": str(100 * 2**20)}
-    found = ask(page.app, ANSWERS, method="POST", headers=headers, chunks=[b" " * 2**16] * 1600)
+    found = ask(still.app, ANSWERS, method="POST", headers=headers, chunks=[b" " * 2**16] * 1600)
     assert found[0] == 413
     assert found[3] == 0
 
 
-def test_a_body_that_does_not_say_so_is_read_to_the_limit(page):
-    found = ask(page.app, ANSWERS, method="POST", headers=JSON, chunks=[b" " * 2**16] * 1600)
+def test_a_body_that_does_not_say_so_is_read_to_the_limit(still):
+    found = ask(still.app, ANSWERS, method="POST", headers=JSON, chunks=[b" " * 2**16] * 1600)
     assert found[0] == 413
     assert found[3] <= MAX_BODY // 2**16 + 1
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "1e3", "９"])
-def test_a_length_that_is_none_is_refused(page, length):
+def test_a_length_that_is_none_is_refused(still, length):
     headers = JSON | {"content-length": length.encode().decode("latin-1")}
-    assert ask(page.app, ANSWERS, method="POST", headers=headers)[0] == 400
+    assert ask(still.app, ANSWERS, method="POST", headers=headers)[0] == 400
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"1", b'"x"', b"\xff", b"[" * 100_000, b'{"frame": NaN}', b"\x00", b"null"]
 )
-def test_malformed_json_is_refused(page, body):
+def test_malformed_json_is_refused(still, body):
     for path in (ANSWERS, "/api/movies/0/undo", "/api/movies/0/place"):
-        assert ask(page.app, path, method="POST", headers=JSON, chunks=[body])[0] == 400
+        assert ask(still.app, path, method="POST", headers=JSON, chunks=[body])[0] == 400
 
 
 @pytest.mark.parametrize(
@@ -208,11 +211,11 @@ def test_malformed_json_is_refused(page, body):
         ("happened", 1), ("happened", "yes"), ("replace", None),
     ],
 )  # fmt: skip
-def test_an_answer_of_another_form_is_refused(page, field, value):
-    answer = page.client.post(ANSWERS, json=answer_of(page) | {field: value})
+def test_an_answer_of_another_form_is_refused(still, field, value):
+    answer = still.client.post(ANSWERS, json=answer_of(still) | {field: value})
     assert answer.status_code == 400
     assert answer.json()["error"]
-    assert page.session.store.revision == 0
+    assert still.session.store.revision == 0
 
 
 def answer_of(page):

@@ -16,7 +16,6 @@ from time import monotonic
 
 import numpy as np
 
-from clew.annotation.learner import Learner
 from clew.annotation.queries import DEFAULT, STRATEGIES
 from clew.app.exports import write_export
 from clew.app.messages import (
@@ -32,19 +31,22 @@ from clew.app.messages import (
     Reply,
     Subject,
 )
-from clew.app.predictor import marks_of
+from clew.app.recent import RecentLearner
 from clew.errors import ClewError
 from clew.tracking.events import Annotations, EventTable
-from clew.tracking.stream import Step
 
-LEARN_SECONDS = 1.0
+LEARN_SECONDS = 0.8
 """That learning may take; what is left then is learned with the next answer."""
 TURN = 0.15
 """Seconds of predictions between two looks for news."""
+NEAR = 2
+"""Frame pairs to both sides of the last answer that are predicted anew before anything else."""
 QUESTIONS = 60
 """That are kept ready: a fast hand must not run out of them while the next are thought of."""
-MAX_BEHIND = 8
-"""Answers after which new questions are due: learning from still newer answers then waits for them."""
+MAX_BEHIND = 6
+"""Lessons after which new questions are due, even if not all predictions have been renewed."""
+IDLE = 1.0
+"""Seconds without an answer, after which there is time to estimate the error."""
 NICENESS = 5
 """The page comes first."""
 
@@ -68,11 +70,13 @@ def turn(pupils: Sequence[Pupil], inbox: Inbox) -> Iterator[Reply]:
             yield from pupils[command.learn.movie].export(command)
         else:
             pupils[command.movie].take(command)
-    for pupil in sorted(pupils, key=lambda pupil: -pupil.urgency):
-        if pupil.is_behind:
-            yield from pupil.turn()
-            return
-    inbox.wait()
+    by_urgency = sorted(pupils, key=lambda pupil: -pupil.urgency)
+    if behind := [pupil for pupil in by_urgency if pupil.is_behind]:
+        yield from behind[0].turn()
+        return
+    curious = [pupil for pupil in by_urgency if pupil.estimated < pupil.taken.revision]
+    if not inbox.wait(IDLE if curious else None) and curious:
+        yield from curious[0].estimate()
 
 
 class Inbox:
@@ -102,10 +106,10 @@ class Inbox:
         newest = {command.movie: command for command in commands if isinstance(command, Learn)}
         return [*newest.values(), *(command for command in commands if isinstance(command, Export))]
 
-    def wait(self) -> None:
-        """Until there is something to take."""
+    def wait(self, seconds: float | None) -> bool:
+        """Until there is something to take, but not for longer; whether there is."""
         with self._news:
-            self._news.wait_for(lambda: bool(self._commands))
+            return self._news.wait_for(lambda: bool(self._commands), seconds)
 
 
 class Pupil:
@@ -118,22 +122,26 @@ class Pupil:
         self.taken = self.lesson
         """The lesson that the learner has had."""
         self.asked = self.estimated = -1
+        """The revisions of the last questions and of the last estimate."""
+        self.near: list[int] = []
         self.due: list[int] = []
         """Frames whose predictions are to be renewed, the most urgent last."""
-        self.sent: dict[int, Step] = {}
-        self._learner: Learner | None = None
+        self.unasked, self.renewed = 0, False
+        """Lessons since the last questions, and whether predictions were renewed since."""
+        self._learner: RecentLearner | None = None
 
     @property
-    def learner(self) -> Learner:
+    def learner(self) -> RecentLearner:
         """Made when it is first needed, for that takes a moment."""
         if self._learner is None:
-            self._learner = Learner(self.subject.source, tracker=self.subject.tracker, seconds=LEARN_SECONDS)
+            subject = self.subject
+            self._learner = RecentLearner(subject.source, tracker=subject.tracker, seconds=LEARN_SECONDS)
         return self._learner
 
     @property
     def is_behind(self) -> bool:
-        """Whether anything is left to do."""
-        return self.lesson.revision >= 0 and min(self.taken.revision, self.asked, self.estimated) < self.lesson.revision
+        """Whether there is anything to do that does not wait until the person rests."""
+        return self.lesson.revision > min(self.taken.revision, self.asked) or bool(self.due) or self.renewed
 
     def take(self, lesson: Learn) -> None:
         """Be told of new annotations."""
@@ -142,15 +150,14 @@ class Pupil:
     def turn(self) -> Iterator[Reply]:
         """The next short piece of work."""
         try:
-            patient = 0 <= self.asked <= self.taken.revision - MAX_BEHIND
-            if self.taken.revision < self.lesson.revision and not patient:
+            if self.taken.revision < self.lesson.revision:
                 yield self._learn()
-            elif self.due:
-                yield from self._predict()
-            elif self.asked < self.taken.revision:
+            elif self.near:
+                yield self._predict(self.near)
+            elif self.unasked >= MAX_BEHIND or not self.due:
                 yield self._ask()
             else:
-                yield from self._estimate()
+                yield self._predict(self.due)
         except ClewError as error:
             yield self._give_up(str(error))
         except Exception as error:  # one movie's trouble is not to end the work on the others
@@ -158,41 +165,49 @@ class Pupil:
 
     def _give_up(self, problem: str) -> Failed:
         """Leave this revision; the next answer is a new beginning."""
-        self.taken, self.due = self.lesson, []
+        self.taken, self.near, self.due, self.renewed = self.lesson, [], [], False
         self.asked = self.estimated = self.lesson.revision
         return Failed(self.number, self.lesson.revision, problem)
 
     def _learn(self) -> Learned:
+        """Learn, and put the frames near the answer before those that already waited, and these before all others."""
         lesson = self.lesson
         self.learner.learn(lesson.annotations)
-        self.taken = lesson
-        frames = np.arange(max(self.subject.source.n_frames - 1, 0))
-        self.due = frames[np.argsort(-np.abs(frames - lesson.frame), kind="stable")].tolist()
+        self.taken, self.unasked = lesson, self.unasked + 1
+        frames = np.arange(len(self.learner.pairs))
+        nearness = -np.abs(frames - lesson.frame)
+        waits = np.isin(frames, self.due)
+        order = frames[np.lexsort((nearness, waits))]
+        self.near = frames[nearness >= -NEAR][np.argsort(nearness[nearness >= -NEAR], kind="stable")].tolist()
+        self.due = order[~np.isin(order, self.near)].tolist()
         return Learned(self.number, lesson.revision, self.learner.version, self.learner.w)
 
-    def _predict(self) -> Iterator[Predicted]:
-        """Renew predictions for a moment; those that are the same as before are not sent again."""
+    def _predict(self, frames: list[int]) -> Predicted:
+        """Renew predictions for a moment."""
         steps, until = [], monotonic() + TURN
-        events = self.taken.annotations.events
-        while self.due and monotonic() < until:
-            frame = self.due.pop()
-            step = self.learner.step(frame)
-            if self.sent.get(frame) is not step:
-                self.sent[frame] = step
-                steps.append((frame, marks_of(self.taken.annotations[events.frame == frame]), step))
-        if steps:
-            yield Predicted(self.number, self.learner.version, tuple(steps))
+        while frames:
+            made = self.learner.renew(frame := frames.pop())
+            steps.append((frame, made.marks, made.step))
+            if monotonic() > until:
+                break
+        self.renewed = True
+        return Predicted(self.number, self.learner.version, tuple(steps))
 
     def _ask(self) -> Asked:
         revision = self.taken.revision
         rng = np.random.default_rng(revision)
         questions = STRATEGIES[DEFAULT](self.learner, self.taken.annotations, QUESTIONS, rng)
-        self.asked = revision
+        self.asked, self.unasked, self.renewed = revision, 0, False
         return Asked(self.number, revision, tuple(questions))
 
-    def _estimate(self) -> Iterator[Estimated]:
+    def estimate(self) -> Iterator[Reply]:
+        """The error, if enough is annotated to tell."""
         self.estimated = self.taken.revision
-        found = self.learner.estimated_error()
+        try:
+            found = self.learner.estimated_error()
+        except Exception as error:
+            yield Failed(self.number, self.taken.revision, f"the error could not be estimated ({error})")
+            return
         if found is not None:
             yield Estimated(self.number, len(self.taken.annotations), *map(float, found))
 

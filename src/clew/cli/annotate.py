@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,6 +118,7 @@ def _open(number: int, movie: Movie, store: Path, tracker: Tracker | None, no_ca
     from clew.tracking.measure import measure
 
     check_folder(store.absolute().parent)
+    movie = replace(movie, name=shown(Path(movie.name)))  # a folder's name may be no valid Unicode
     with ProgressBar(f"measuring {movie.name}") as progress:
         source = measure(movie, cache=None if no_cache else "auto", n_jobs=-1, progress=progress)
     return open_session(number, movie, source, store, tracker)
@@ -155,6 +157,6 @@ def _show(address: str) -> None:
         with contextlib.suppress(Exception):
             found = webbrowser.get()
             if not isinstance(found, webbrowser.GenericBrowser) or isinstance(found, webbrowser.BackgroundBrowser):
-                found.open(address)
+                found.open_new_tab(address)
 
     threading.Thread(target=show, daemon=True).start()

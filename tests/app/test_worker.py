@@ -1,0 +1,351 @@
+"""The worker process, the command around it, and how both end."""
+
+import contextlib
+import http.client
+import importlib
+import json
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from clew.app import worker
+from clew.app.messages import Asked, Estimated, Export, Exported, Failed, Learn, Learned, Predicted, Subject
+from clew.app.minder import Minder
+from clew.app.predictor import marks_of
+from clew.app.recent import RecentLearner
+from clew.cli import app
+from clew.tracking.archive import load_tracker
+from clew.tracking.events import Annotations, EventTable
+
+NOTHING = Annotations.of(EventTable.empty())
+CLEW = [sys.executable, "-m", "clew.cli"]
+PATIENCE = 90
+
+
+class News:
+    """What a worker says, to be waited for."""
+
+    def __init__(self):
+        self.replies, self.lives = queue.Queue(), queue.Queue()
+
+    def until(self, kind):
+        """The next reply of a kind, and those before it."""
+        before = []
+        while True:
+            reply = self.replies.get(timeout=PATIENCE)
+            if isinstance(reply, kind):
+                return reply, before
+            before.append(reply)
+
+
+@pytest.fixture
+def news():
+    return News()
+
+
+@pytest.fixture
+def minder(source, news):
+    made = Minder([Subject(source, None)], news.replies.put, lambda *life: news.lives.put(life))
+    made.start()
+    assert news.lives.get(timeout=PATIENCE) == (True, "")
+    yield made
+    made.close()
+    assert made.process.exitcode is not None
+
+
+def test_the_worker_learns_predicts_asks_and_writes(minder, news, simulated, tmp_path):
+    minder.send(Learn(0, 0, NOTHING, 6))
+    asked, before = news.until(Asked)
+    assert isinstance(before[0], Learned)
+    frames = [frame for reply in before[1:] for frame, *_ in reply.steps]
+    assert (frames[0], sorted(frames)) == (6, list(range(13)))  # the nearest first, and all of them
+    assert len(asked.questions) > 10
+    assert len({question.frame for question in asked.questions}) > 5
+
+    minder.send(Learn(0, 1, simulated.some, 3))
+    learned, _ = news.until(Learned)
+    assert (learned.revision, learned.version) == (1, 1)
+    first, _ = news.until(Predicted)
+    frame, marks, step = first.steps[0]
+    here = simulated.some[simulated.some.events.frame == frame]
+    assert (frame, marks) == (3, marks_of(here))
+    assert np.isin(here.events.keys()[here.happened], step.events.keys()).all()
+    estimated, before = news.until(Estimated)
+    assert (before[-1].revision, estimated.answers) == (1, len(simulated.some))
+    assert 0 <= estimated.error <= 1
+
+    path = tmp_path / "weights.clew"
+    minder.send(Export(7, "weights", str(path), Learn(0, 1, simulated.some, 0)))
+    assert news.until(Exported)[0] == Exported(7, None)
+    assert np.allclose(load_tracker(path).coef_, learned.weights)
+    minder.send(Export(8, "csv", str(tmp_path / "none/x.zip"), Learn(0, 1, simulated.some, 0)))
+    assert news.until(Exported)[0].problem
+
+
+def test_a_dead_worker_is_noticed_and_followed_by_another(minder, news):
+    first = minder.process.pid
+    os.kill(first, signal.SIGKILL)
+    alive, why = news.lives.get(timeout=PATIENCE)
+    assert not alive
+    assert "-9" in why
+    assert news.lives.get(timeout=PATIENCE) == (True, "")
+    assert minder.process.pid != first
+    minder.send(Learn(0, 0, NOTHING, 0))
+    news.until(Asked)
+
+
+@pytest.fixture
+def workers(tmp_path, monkeypatch):
+    """A module that the worker's process can import: workers that cannot live, or do not hear."""
+    (tmp_path / "bad_workers.py").write_text(
+        "import signal, sys, time\n"
+        "def fail(connection, subjects):\n"
+        "    sys.exit(3)\n"
+        "def hang(connection, subjects):\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    connection.send('here')\n"
+        "    time.sleep(1000)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return importlib.import_module("bad_workers")
+
+
+def test_a_worker_that_always_dies_is_given_up(news, workers):
+    minder = Minder([], news.replies.put, lambda *life: news.lives.put(life), main=workers.fail)
+    minder.start()
+    told = [news.lives.get(timeout=PATIENCE) for _ in range(6)]
+    assert [alive for alive, _ in told] == [True, False] * 3
+    assert "code 3, 3 times in a row" in told[-1][1]
+    minder.close()
+
+
+def test_a_worker_that_does_not_hear_is_ended_by_force(news, workers):
+    minder = Minder([], news.replies.put, lambda *life: news.lives.put(life), main=workers.hang)
+    minder.start()
+    assert news.replies.get(timeout=PATIENCE) == "here"
+    began = time.monotonic()
+    minder.close()
+    assert minder.process.exitcode == -signal.SIGKILL
+    assert time.monotonic() - began < 10
+
+
+class Told:
+    """An inbox that a test fills."""
+
+    def __init__(self, *commands):
+        self.commands = list(commands)
+
+    def take(self):
+        taken, self.commands = self.commands, []
+        return taken
+
+    def wait(self, seconds):
+        return False
+
+
+def replies(pupils, inbox, n):
+    return [reply for _ in range(n) for reply in worker.turn(pupils, inbox)]
+
+
+def test_a_newer_lesson_comes_before_old_predictions(source, simulated, monkeypatch):
+    monkeypatch.setattr(worker, "TURN", 0.0)  # one frame a turn
+    pupil = worker.Pupil(0, Subject(source, None))
+    inbox = Told(Learn(0, 0, NOTHING, 0))
+    assert isinstance(replies([pupil], inbox, 1)[0], Learned)
+    replies([pupil], inbox, 3)
+    inbox.commands = [Learn(0, 1, simulated.some, 9)]
+    learned, *predicted = replies([pupil], inbox, 6)
+    assert learned.revision == 1
+    assert [reply.steps[0][0] for reply in predicted] in ([9, 10, 8, 11, 7], [9, 8, 10, 7, 11])
+    later = replies([pupil], inbox, 20)
+    assert any(isinstance(reply, Asked) for reply in later)
+    assert not pupil.is_behind
+
+
+def test_questions_come_even_if_answers_never_pause(source, monkeypatch):
+    monkeypatch.setattr(worker, "TURN", 0.0)
+    pupil = worker.Pupil(0, Subject(source, None))
+    inbox, found = Told(), []
+    for revision in range(30):
+        inbox.commands = [Learn(0, revision, NOTHING, 0)]
+        found += replies([pupil], inbox, 7)
+    assert any(isinstance(reply, Asked) for reply in found)
+
+
+def test_trouble_with_a_movie_is_told_and_passes(source, monkeypatch):
+    pupil = worker.Pupil(0, Subject(source, None))
+    learn = RecentLearner.learn
+    monkeypatch.setattr(RecentLearner, "learn", lambda *_: 1 / 0)
+    (failed,) = replies([pupil], Told(Learn(0, 0, NOTHING, 0)), 1)
+    assert isinstance(failed, Failed)
+    assert "ZeroDivisionError" in failed.problem
+    assert not pupil.is_behind
+    monkeypatch.setattr(RecentLearner, "learn", learn)
+    assert isinstance(replies([pupil], Told(Learn(0, 1, NOTHING, 0)), 1)[0], Learned)
+
+
+def test_recent_predictions_keep_to_the_annotations(source, simulated):
+    learner = RecentLearner(source)
+    old = learner.step(3)
+    learner.learn(simulated.some[simulated.some.events.frame != 3])
+    assert learner.step(3) is old  # of weights that are one version old
+    assert learner.renew(3).step is not old
+    here = simulated.some[(simulated.some.events.frame == 3) & simulated.some.happened]
+    learner.annotate(here)
+    assert np.isin(here.events.keys(), learner.step(3).events.keys()).all()
+    assert learner.lineage().n_frames == 14
+
+
+# the command in a process of its own
+
+
+@contextlib.contextmanager
+def running(*arguments, **others):
+    """The command, until it says its address; ended by force at last."""
+    process = subprocess.Popen(
+        [*CLEW, "annotate", *arguments, "--no-browser"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        errors="replace", **others,
+    )  # fmt: skip
+    try:
+        line = process.stdout.readline()
+        assert "token=" in line, process.stderr.read()
+        process.port = int(line.split("127.0.0.1:")[1].split("/")[0])
+        process.token = line.strip().split("token=")[1]
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(process, path, method="GET", body=None):
+    connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=60)
+    headers = {"X-Clew-Token": process.token, "Content-Type": "application/json"}
+    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+@pytest.fixture
+def movie(simulated, tmp_path):
+    """A copy of the movie that may be written beside."""
+    shutil.copytree(simulated.folder, tmp_path / "movie", ignore=shutil.ignore_patterns(".clew"))
+    return tmp_path / "movie/01"
+
+
+def test_the_whole_page_in_a_process(movie):
+    with running(movie) as process:
+        answer_one(process)
+        until = time.monotonic() + PATIENCE
+        while not json.loads(ask(process, "/api/movies/0/questions")[1])["questions"]:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        refuse_what_only_a_socket_can_send(process)
+        listening = [row.split()[1] for row in Path("/proc/net/tcp").read_text().splitlines()[1:] if " 0A " in row]
+        port = f"{process.port:04X}"
+        assert [address for address in listening if address.endswith(port)] == [f"0100007F:{port}"]
+        one_line(annotate(movie), "has it open")  # one writer at a time
+        stream = http.client.HTTPConnection("127.0.0.1", process.port, timeout=60)
+        stream.request("GET", f"/api/events?token={process.token}")
+        assert b"retry" in stream.getresponse().readline()  # an open stream does not hold the end up
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+        assert time.monotonic() - began < 10
+        assert "all answers are kept" in process.stderr.read()
+    assert [path.name for path in movie.parent.glob("*clewdb*")] == ["01.annotations.clewdb"]
+
+
+def answer_one(process):
+    pair = json.loads(ask(process, "/api/movies/0/pair/0")[1])
+    move = next(event for event in pair["events"] if event["event"] == "move")
+    body = {"key": "k", "revision": 0, "frame": 0, **{k: move[k] for k in ("event", "sources", "targets")}}
+    assert ask(process, "/api/movies/0/answers", "POST", body)[0] == 200
+
+
+def refuse_what_only_a_socket_can_send(process):
+    """Paths and bodies that no client would send."""
+
+    def status(text, body=b""):
+        with socket.create_connection(("127.0.0.1", process.port), timeout=30) as connection:
+            connection.sendall(text.format(port=process.port, token=process.token).encode() + body)
+            return int(connection.recv(65536).split()[1])
+
+    head = "Host: 127.0.0.1:{port}\r\nX-Clew-Token: {token}\r\n"
+    for path in ("/static/../security.py", "/static/%2e%2e/security.py", "/static/%00", "/static/..%2fserver.py"):
+        assert status(f"GET {path} HTTP/1.1\r\n{head}\r\n") == 404
+    assert status("GET /api/movies HTTP/1.1\r\nHost: evil.example\r\nX-Clew-Token: {token}\r\n\r\n") == 403
+    assert status("GET /api/movies HTTP/1.0\r\nX-Clew-Token: {token}\r\n\r\n") == 403  # no host at all
+    large = f"POST /api/movies/0/answers HTTP/1.1\r\n{head}Content-Type: application/json\r\n"
+    assert status(large + "Content-Length: 104857600\r\n\r\n", b"{}") == 413  # though the rest never comes
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    assert status(large + "Transfer-Encoding: chunked\r\n\r\n", chunk * 17) == 413
+    assert ask(process, "/api/movies")[0] == 200
+
+
+def annotate(*arguments):
+    return CliRunner().invoke(app, ["annotate", *map(str, arguments), "--no-browser"])
+
+
+def one_line(result, words):
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr.splitlines()[-1]
+
+
+def test_mistakes_are_told_in_a_line(movie, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        one_line(annotate(movie, "--port", port), f"port {port} of 127.0.0.1 cannot be used")
+    one_line(annotate(movie, "--host", "no such host"), "no such address")
+    one_line(annotate(tmp_path / "none"), "is not a folder")
+    one_line(annotate(movie, movie), "twice")
+    one_line(annotate(movie, "--labels", movie), "one of the two")
+    one_line(annotate(movie, "--images", movie), "--images")
+    one_line(annotate(movie, "--store", tmp_path), "is not a file")
+    one_line(annotate(movie, "--weights", tmp_path / "none"), "no such file")
+    assert not list(movie.parent.glob("*clewdb*"))
+
+
+def test_a_closed_pipe_no_terminal_and_a_path_that_is_no_unicode(movie):
+    odd = Path(os.fsdecode(os.fsencode(movie.parent.parent) + b"/m\xff"))
+    movie.parent.rename(odd)
+    away = {"stdin": subprocess.DEVNULL, "start_new_session": True}
+    with running(os.fsencode(odd / "01"), **away) as process:
+        assert "�" in json.loads(ask(process, "/api/movies")[1])[0]["name"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    read, write = os.pipe()
+    os.close(read)
+    found = subprocess.run(
+        [*CLEW, "annotate", os.fsencode(odd / "01"), "--no-browser"], stdout=write, stderr=subprocess.PIPE,
+        timeout=PATIENCE, check=False, **away,
+    )  # fmt: skip
+    os.close(write)
+    assert found.returncode in (0, 1)
+    assert b"Traceback" not in found.stderr
+
+
+def test_a_simulated_movie_is_made_once(tmp_path, monkeypatch):
+    from clew.cli import annotate as module
+    from clew.tracking.formats import simulated as written
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    made = []
+
+    def write(folder, settings, sequence, progress):
+        made.append((folder, settings.frames, settings.cells))
+        (folder / sequence).mkdir(parents=True)
+
+    monkeypatch.setattr(written, "write_simulation", write)
+    assert module._example() == module._example() == tmp_path / "clew/example/01"
+    assert made == [(tmp_path / "clew/example", 60, 40)]
