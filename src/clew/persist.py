@@ -97,6 +97,19 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     _sync_folder(target.parent)
 
 
+def write_json(path: str | Path, content: Any) -> None:
+    """Write JSON for people to read, whole or not at all."""
+    write_bytes(path, (json.dumps(json.loads(_json(content)), indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: str | Path) -> Any:
+    """Read what `write_json` wrote."""
+    try:
+        return json.loads(_read_bytes(path))
+    except ValueError as error:
+        raise StoreError(f"{path}: is no JSON ({error})") from error
+
+
 def _sync_folder(folder: Path) -> None:
     """Make the new name itself survive a power cut."""
     with contextlib.suppress(OSError):  # Windows and some network drives cannot; the replacement was atomic anyway

@@ -1,0 +1,52 @@
+"""A simulated annotator: answers a strategy's questions from the truth, and a learner learns from the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from clew.annotation.learner import Learner
+from clew.annotation.queries import STRATEGIES, Question, answer_from_truth
+from clew.learning.task import Indices
+from clew.tracking.events import Annotations
+
+SPARE = 20
+"""Questions beyond those that are needed, since the truth leaves some open."""
+
+
+def annotate(
+    learner: Learner, truth: Annotations, strategy: str, budgets: Sequence[int], seed: int, rounds: int
+) -> Iterator[int]:
+    """Answer questions until each of the budgets is reached, and tell the number of answers.
+
+    The learner learns, and the strategy chooses anew, `rounds` times on the way from one budget to the next.
+    """
+    ask, rng = STRATEGIES[strategy], np.random.default_rng(seed)
+    rows: Indices = np.zeros(0, dtype=np.intp)
+    unanswered = 0
+    for budget in budgets:
+        goals = np.linspace(len(rows), min(budget, len(truth)), rounds + 1).round().astype(int)[1:]
+        for goal in goals.tolist():
+            wanted = goal - len(rows)
+            if wanted < 1:
+                continue
+            asked = ask(learner, truth[rows], wanted + SPARE + unanswered, rng)
+            new, unanswered = answers(asked, truth, rows, wanted)
+            rows = np.union1d(rows, new)
+            learner.learn(truth[rows])
+        yield len(rows)
+
+
+def answers(asked: Sequence[Question], truth: Annotations, known: Indices, wanted: int) -> tuple[Indices, int]:
+    """New rows of the truth that the first questions lead to, at most `wanted`, and how many it leaves open."""
+    new: list[int] = []
+    taken, unanswered = set(known.tolist()), 0
+    for question in asked:
+        found = [row for row in answer_from_truth(question, truth).tolist() if row not in taken]
+        unanswered += not found
+        new += found[: wanted - len(new)]
+        taken.update(new)
+        if len(new) == wanted:
+            break
+    return np.array(new, dtype=np.intp), unanswered

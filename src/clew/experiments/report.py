@@ -1,0 +1,165 @@
+"""One page with all figures and tables, the paper's own figures beside ours, the claims, and how it was made."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from clew.experiments import beyond, fig34, fig56, paper, table3
+from clew.experiments.claims import Claim
+from clew.experiments.plots import FIGURES, METHODS, STRATEGIES, WAYS
+from clew.experiments.tables import Json, Summary, curve, summary, values, where
+from clew.tracking.report import markup
+from clew.tracking.report.markup import text
+from clew.tracking.report.palette import to_svg
+from clew.tracking.report.style import STYLE
+
+PACKAGES = ("clew", "numpy", "scipy", "highspy", "clarabel", "numba", "scikit-learn", "matplotlib")
+LABELS = {
+    "fig3": "Test task loss against the annotated fraction, with deviations over draws",
+    "fig4": "Training time against the annotated fraction, with deviations over draws",
+    "fig5": "Objective against processor time for five ways to optimise",
+    "fig6": "Bounds computed against CCCP iteration for five ways to optimise",
+    "beyond": "Test task loss against the share of annotated events, for random and active annotation",
+}
+MORE_STYLE = ".holds { color: var(--green); } .fails { color: var(--vermillion); } .claims td { vertical-align: top; }"
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the versions."""
+    return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES},
+    }
+
+
+def report(results: Mapping[str, Sequence[Json]], judged: Sequence[Claim], facts: Mapping[str, Any]) -> str:
+    """The whole page."""
+    parts = [_claims(judged)]
+    if results.get("fig34"):
+        parts.append(_fig34(results["fig34"]))
+    if results.get("table3"):
+        parts.append(_table3(results["table3"]))
+    if results.get("fig56"):
+        parts.append(_fig56(results["fig56"]))
+    if results.get("beyond"):
+        parts.append(_beyond(results["beyond"]))
+    parts.append(markup.section("How it was made", markup.facts_list(facts.items())))
+    title = "Learning from partial annotations: the experiments"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{text(title)}</title><style>{STYLE}{MORE_STYLE}</style></head><body><main>"
+        f"<header><h1>{text(title)}</h1><p>Section 5 of {text(paper.CITATION)}, and what it left as outlook. "
+        "The paper's figures are read off its plots; its movies, machine and solver were others.</p></header>"
+        f"{''.join(parts)}</main></body></html>"
+    )
+
+
+def _claims(judged: Sequence[Claim]) -> str:
+    rows = "".join(
+        f'<tr><td class="{"holds" if claim.holds else "fails"}"><b>{"holds" if claim.holds else "does not hold"}</b>'
+        f"</td><td>{text(claim.text)}</td><td>{text(claim.figures)}</td></tr>"
+        for claim in judged
+    )
+    return markup.section("Claims", f'<div class="scroll"><table class="claims"><tbody>{rows}</tbody></table></div>')
+
+
+def _picture(name: str, results: Sequence[Json]) -> str:
+    return markup.picture(to_svg(FIGURES[name][1](results), LABELS[name], name))
+
+
+def _fig34(entries: Sequence[Json]) -> str:
+    fractions = [f for f in values(entries, "fraction") if f < 1]
+
+    def rows(quantity: str, of_paper: Any, show: Any) -> list[list[str]]:
+        table = [[f"{f:.0%}"] for f in fractions]
+        for method in METHODS:
+            for row, f in zip(table, fractions, strict=True):
+                row.append(show(summary(entries, quantity, method=method, fraction=f)))
+                if method in of_paper:
+                    row.append(str(of_paper[method].get(f, "")))
+        full = summary(entries, quantity, method=fig34.FULL)
+        table.append(["100%", show(full), str(of_paper["full"][1.0]), "", "", ""])
+        return table
+
+    head = ["annotated", "clew", "paper", "perceptron", "paper", "averaged perceptron"]
+    note = "The last row is BMRM with full annotation. Deviations are over stratified draws."
+    return markup.section(
+        "Figures 3 and 4: partial and full annotation",
+        markup.lead("Test task loss: the share of all true events of the test movie that the prediction misses."),
+        _picture("fig3", entries),
+        markup.table(head, rows("loss", paper.FIG3, Summary.percent), caption=f"Test task loss in %. {note}"),
+        _picture("fig4", entries),
+        markup.table(head, rows("seconds", paper.FIG4, Summary.plain), caption=f"Training time in seconds. {note}"),
+    )
+
+
+def _table3(entries: Sequence[Json]) -> str:
+    ways = values(entries, "way")
+    twin = {a: b for pair in table3.TWINS for a, b in (pair, pair[::-1])}
+
+    def row(loss: str) -> list[str]:
+        here = [where(entries, surrogate=loss, way=way) for way in ways]
+        found = [summary(part, "loss").percent() for part in here] + [summary(part, "seconds").plain() for part in here]
+        objectives = [f"{summary(part, 'objective').mean:.5f}" for part in here]
+        return [loss, twin[loss], *found[: len(ways)], paper.TABLE3[loss][0], *found[len(ways) :],
+                paper.TABLE3[loss][1], *objectives]  # fmt: skip
+
+    head = ["loss", "must coincide with", *(f"loss %, {way}" for way in ways), "paper",
+            *(f"s, {way}" for way in ways), "paper", *(f"objective, {way}" for way in ways)]  # fmt: skip
+    lead = (
+        f"{table3.FRACTION:.0%} of the events annotated. Literal: Y° is really searched, from w = 0. Identities: the "
+        "searches that cannot matter are spared, from w = 0. Clew's start: the same from the start that clew chooses."
+    )
+    body = markup.table(head, [row(loss) for loss in table3.LOSSES], words=2)
+    return markup.section("Table 3: surrogate losses", markup.lead(lead), body)
+
+
+def _fig56(entries: Sequence[Json]) -> str:
+    def row(way: str, start: str) -> list[str]:
+        here = where(entries, way=way, start=start)
+        seconds, iterations = paper.FIG5.get(way, ("", ""))
+        return [
+            WAYS[way][0], summary(here, "seconds").plain(), seconds, summary(here, "iterations").plain(), iterations,
+            summary(here, "passes").plain(), paper.FIG6.get(way, ""), f"{summary(here, 'objective').mean:.5f}",
+        ]  # fmt: skip
+
+    head = ["", "seconds", "paper", "CCCP iterations", "paper", "bounds", "paper", "objective"]
+    tables = [
+        markup.table(head, [row(way, start) for way in fig56.WAYS], caption=f"Start: {name}.")
+        for start, name in (("zero", "w = 0, as in the paper"), ("auto", "clew's own"))
+    ]
+    lead = "With a bound for each example, as many as there are examples count as one: a pass over the data."
+    return markup.section(
+        "Figures 5 and 6: optimisation",
+        markup.lead(lead),
+        _picture("fig5", entries),
+        _picture("fig6", entries),
+        *tables,
+    )
+
+
+def _beyond(entries: Sequence[Json]) -> str:
+    tables = []
+    for movie in values(entries, "movie"):
+        for prior in values(entries, "prior"):
+            here = where(entries, movie=movie, prior=prior)
+            rows = []
+            for strategy in values(here, "strategy"):
+                chosen = where(here, strategy=strategy)
+                for (share, loss), (_, left) in zip(curve(chosen, "loss"), curve(chosen, "left"), strict=True):
+                    rows.append([STRATEGIES[strategy][0], f"{share:.2%}", loss.percent(), left.percent()])
+            head = ["chosen", "annotated", "test task loss, %", "left wrong in the annotated movie, %"]
+            tables.append(
+                markup.folded(f"Figures: annotated in the {movie} movie, from {prior}", markup.table(head, rows))
+            )
+    lead = (
+        "The test task loss is that of the weights alone, so that annotated events count like all others. What is left "
+        f"wrong in the annotated movie keeps to the annotations. Dashed: {beyond.REFERENCE:.0%} annotated at random."
+    )
+    return markup.section("Beyond: active annotation", markup.lead(lead), _picture("beyond", entries), *tables)

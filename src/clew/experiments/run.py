@@ -1,0 +1,102 @@
+"""Runs jobs, several at a time, and keeps each result in a file of its own: what was interrupted continues."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from joblib import Parallel, delayed, parallel_config
+
+from clew.errors import StoreError
+from clew.experiments import beyond, fig34, fig56, table3
+from clew.experiments.lab import Lab, Setup
+from clew.parallel import resolve_jobs
+from clew.persist import read_json, write_json
+
+RUNNERS: Mapping[str, Callable[[Lab, dict[str, Any]], dict[str, Any]]] = {
+    "fig34": fig34.run, "table3": table3.run, "fig56": fig56.run, "beyond": beyond.run,
+}  # fmt: skip
+EDITION = 1
+"""Of the experiments themselves: results of another edition are not used again."""
+WARM_UP = 0.05
+"""Annotated for the first fit of each worker, which is thrown away."""
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fit or session, which depends on nothing but its settings and the setup."""
+
+    experiment: str
+    settings: Json
+
+    def key(self, setup: Setup) -> str:
+        """A name that is the same for the same job."""
+        whole = {"edition": EDITION, "experiment": self.experiment, "job": self.settings, "setup": setup.as_dict()}
+        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    setup: Setup,
+    folder: Path,
+    n_jobs: int = -1,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Json]:
+    """The results of all jobs, in their order; those that are in the folder are not run again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{job.experiment}-{job.key(setup)}.json" for job in jobs]
+    found = {path: _known(path) for path in paths}
+    todo = [(job, path) for job, path in zip(jobs, paths, strict=True) if found[path] is None]
+    if progress is not None:
+        progress(len(jobs) - len(todo), len(jobs))
+    workers = min(resolve_jobs(n_jobs), max(len(todo), 1))
+    with parallel_config(
+        backend="loky" if workers > 1 else "sequential", inner_max_num_threads=1 if workers > 1 else None
+    ):
+        done = Parallel(workers, return_as="generator_unordered")(
+            delayed(_run)(setup, job, str(path)) for job, path in todo
+        )
+        for n, (path, entry) in enumerate(done, 1):
+            found[Path(path)] = entry
+            if progress is not None:
+                progress(len(jobs) - len(todo) + n, len(jobs))
+    return [entry for path in paths if (entry := found[path]) is not None]
+
+
+def _run(setup: Setup, job: Job, path: str) -> tuple[str, Json]:
+    """In a worker: run a job and write its file."""
+    entry = {
+        "experiment": job.experiment,
+        **job.settings,
+        **RUNNERS[job.experiment](_lab(_frozen(setup)), job.settings),
+    }
+    write_json(path, entry)
+    return path, entry
+
+
+def _known(path: Path) -> Json | None:
+    """A result that is there; one that is damaged is made again."""
+    try:
+        entry = read_json(path)
+    except StoreError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _frozen(setup: Setup) -> str:
+    return json.dumps(setup.as_dict() | {"cache": setup.cache}, sort_keys=True)
+
+
+@lru_cache(maxsize=1)
+def _lab(setup: str) -> Lab:
+    """The movies, opened once in each worker; a first fit compiles what later ones are timed with."""
+    lab = Lab(Setup(**json.loads(setup)))
+    for method in (fig34.FULL, fig34.PARTIAL):
+        fig34.run(lab, {"method": method, "fraction": WARM_UP, "draw": 0})
+    return lab
