@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import socket
 
 import pytest
 
 from clew.app.pages import Pages
 from clew.app.security import MAX_BODY, POLICY
+from clew.app.serve import bind, hosts_of
 from clew.tracking.movie import Movie
 
 TOKEN = "a-token-for-tests"
@@ -226,3 +228,13 @@ def answer_of(page):
         "key": "k1", "revision": 0, "frame": 0, "event": "move", "sources": event["sources"],
         "targets": event["targets"], "happened": True, "replace": False,
     }  # fmt: skip
+
+
+def test_hosts_are_those_of_the_address_that_was_asked_for():
+    with bind() as bound:
+        port = bound.getsockname()[1]
+        assert bound.getsockname()[0] == "127.0.0.1"
+        assert hosts_of(bound) == [f"127.0.0.1:{port}", f"[::1]:{port}", f"localhost:{port}"]
+    with bind("0.0.0.0") as bound:
+        port = bound.getsockname()[1]
+        assert f"{socket.gethostname().lower()}:{port}" in hosts_of(bound, "0.0.0.0")

@@ -127,6 +127,19 @@ def test_an_answer_is_kept_and_pinned_at_once(page):
     assert (told.revision, told.frame, len(told.annotations)) == (1, 0, 1)
 
 
+def test_a_quick_solution_is_the_same_as_a_slow_one(page):
+    predictor, state = page.session.predictor, page.session.state
+    before = predictor.solve(2, state.here(2))
+    send(page, moves(get(page, "/pair/2"))[0], frame=2)
+    here = page.session.state.here(2)
+    quick, slow = predictor.solve(2, here, before), predictor.solve(2, here)
+    assert np.array_equal(quick.step.events.keys(), slow.step.events.keys())
+    pinned = np.isin(quick.step.events.keys(), here.events.keys())
+    assert np.isinf(quick.step.confidence[pinned]).all()
+    assert np.isfinite(slow.step.confidence[~pinned]).any()
+    assert not np.isnan(quick.step.confidence).any()
+
+
 def test_a_denied_event_is_not_predicted(page):
     first = moves(get(page, "/pair/0"))[0]
     pair = send(page, first, happened=False).json()["pair"]

@@ -115,7 +115,7 @@ class Session:
         state, solved = self.state, self.solved.get(frame)
         here = state.here(frame)
         if solved is None or solved.marks != marks_of(here) or solved.version < self.predictor.weights.version:
-            solved = self.predictor.solve(frame, here)
+            solved = self.predictor.solve(frame, here, solved)
         return solved, self._view(frame, state, solved)
 
     def _view(self, frame: int, state: State, solved: Solved) -> Json:
@@ -158,7 +158,8 @@ class Session:
         answer, frame = sent.answer, sent.answer.frame
         answer.check(self.movie.n_frames, lambda t: self.cells(t).label)
         try:
-            solved = self.predictor.solve(frame, with_answer(State.of(self.store).here(frame), answer))
+            here = with_answer(State.of(self.store).here(frame), answer)
+            solved = self.predictor.solve(frame, here, self.solved.get(frame))
         except InfeasibleAnnotation:
             if sent.revision != self.store.revision:
                 raise StaleRevision(sent.revision, self.store.revision) from None
@@ -198,7 +199,7 @@ class Session:
             return state, None, None
         entry = self.store.history()[done - 1]
         frame = entry.answer.frame
-        return state, entry, self.predictor.solve(frame, state.here(frame))
+        return state, entry, self.predictor.solve(frame, state.here(frame), self.solved.get(frame))
 
     def _outcome(self, frame: int, state: State, solved: Solved) -> Json:
         return {"revision": state.revision, "pair": self._view(frame, state, solved)}

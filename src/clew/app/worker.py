@@ -41,7 +41,7 @@ TURN = 0.15
 """Seconds of predictions between two looks for news."""
 NEAR = 2
 """Frame pairs to both sides of the last answer that are predicted anew before anything else."""
-QUESTIONS = 60
+QUESTIONS = 40
 """That are kept ready: a fast hand must not run out of them while the next are thought of."""
 MAX_BEHIND = 6
 """Lessons after which new questions are due, even if not all predictions have been renewed."""
