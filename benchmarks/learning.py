@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from time import process_time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pairs import EVENTS, Pair, make_pairs, motile_graph, motile_solver
@@ -51,7 +51,7 @@ def fit_clew(pairs: Sequence[Pair], annotations: Sequence[np.ndarray], lam: floa
 
 
 def fit_motile(
-    pairs: Sequence[Pair], annotations: Sequence[np.ndarray], events: Sequence[Event], regulariser: float, eps: float
+    pairs: Sequence[Pair], annotations: Sequence[np.ndarray], events: Sequence[Event], regulariser: float, stop: Any
 ) -> tuple[np.ndarray, str]:
     """The weights with clew's sign, and in words what was done.
 
@@ -73,7 +73,7 @@ def fit_motile(
     w = np.zeros(pairs[0].features.shape[1])
     with silence():  # structsvm lets SCIP print its log
         try:
-            solver.fit_weights("truth", regularizer_weight=regulariser, eps=eps)
+            solver.fit_weights("truth", regularizer_weight=regulariser, **stop)
         except Exception as error:  # SCIP raises no other
             return w, f"{words}: {error}"
     learned = np.concatenate([np.arange(w.size)[pairs[0].blocks[event]] for event in events])
@@ -129,11 +129,13 @@ def main() -> None:
     parser.add_argument(
         "--lams", type=float, nargs="+", default=[1.0, 0.1, 0.01], help="of clew, besides its own choice"
     )
-    parser.add_argument("--regularisers", type=float, nargs="+", default=[0.1, 1.0, 10.0], help="of motile")
+    parser.add_argument("--regularisers", type=float, nargs="+", default=[10.0, 100.0], help="of motile")
     parser.add_argument(
         "--eps", type=float, default=1e-2, help="motile's gap; it never reaches its own default of 1e-6"
     )
+    parser.add_argument("--iterations", type=int, default=100, help="motile's limit; its own default is 1000")
     arguments = parser.parse_args()
+    stop = {"eps": arguments.eps, "max_iterations": arguments.iterations}
     console = Console(width=130)
     table = Table("annotated", "draw", "method", "setting", "CPU s", "events missed", "edge error")
     ratios: dict[float, list[list[float]]] = {fraction: [] for fraction in arguments.fractions}
@@ -141,7 +143,7 @@ def main() -> None:
         train, test = (make_pairs(arguments.pairs, arguments.cells, seed) for seed in (draw, 1000 + draw))
         rng = np.random.default_rng(draw)
         annotations = [annotate(pair, fraction, rng) for pair in train]
-        settings = product(((Event.MOVE,), EVENTS), arguments.regularisers, [arguments.eps])
+        settings = product(((Event.MOVE,), EVENTS), arguments.regularisers, [stop])
         plan = {
             "clew": [(fit_clew, "auto")],
             "clew, best of": [(fit_clew, lam) for lam in arguments.lams],
