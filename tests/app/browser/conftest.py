@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,14 +36,13 @@ Answer = tuple[int, str, tuple[int, ...], tuple[int, ...], bool]
 class Served:
     """`clew annotate` in a process of its own."""
 
-    def __init__(self, movies: Sequence[Path], store: Path | None, port: int = 0) -> None:
-        self.movies, self.store, self.port = movies, store, port
+    def __init__(self, movies: Sequence[Path]) -> None:
+        self.movies, self.port = movies, 0
         self.start()
 
     def start(self) -> None:
         """Start, on the same port as before."""
-        places = [] if self.store is None else ["--store", str(self.store)]
-        command = [sys.executable, "-m", "clew.cli", "annotate", *map(str, self.movies), *places]
+        command = [sys.executable, "-m", "clew.cli", "annotate", *map(str, self.movies)]
         self.process = subprocess.Popen(
             [*command, "--no-browser", "--port", str(self.port)],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -132,6 +133,13 @@ class Annotator:
             self.press("Space")
             self.page.wait_for_timeout(30)
         raise AssertionError(f"no question about: {event}")
+
+    def look_at(self, frame: int, label: int) -> None:
+        """Select a cell of the left frame in browsing."""
+        look = "([t, label]) => import('/static/asking.js').then((asking) => asking.browseTo(t, { side: 'a', label }))"
+        self.page.evaluate(look, [frame, label])
+        self.settle()
+        self.press("0")
 
     def click_cell(self, side: str, label: int) -> None:
         """Click a cell of the left ("a") or the right frame ("b")."""
@@ -230,9 +238,17 @@ def movie(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def served(movie: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def solid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small movie in three dimensions."""
+    folder = tmp_path_factory.mktemp("solid") / "solid"
+    write_simulation(folder, Settings(frames=4, cells=8, dims=3, seed=2))
+    return folder / "01"
+
+
+@pytest.fixture(scope="session")
+def served(movie: Path, solid: Path) -> Iterator[Served]:
     """One server for all tests: it takes seconds to start. Each test leaves it without annotations."""
-    server = Served([movie], tmp_path_factory.mktemp("store") / "answers.clewdb")
+    server = Served([movie, solid])
     yield server
     server.stop()
 
@@ -258,8 +274,7 @@ def another(browser: Any, served: Served) -> Iterator[Annotator]:
 
 
 def undo_all(served: Served) -> None:
-    """Take back every answer, as a person with patience would."""
-    revision, undone = served.ask("/api/movies/0/status")["revision"], True
-    while undone:
-        reply = served.ask("/api/movies/0/undo", {"key": secrets.token_hex(8), "revision": revision})
-        undone, revision = reply["frame"] is not None, reply["revision"]
+    """Take back every answer; one that was still on its way may come in between."""
+    while (status := served.ask("/api/movies/0/status"))["can_undo"]:
+        with contextlib.suppress(urllib.error.HTTPError):
+            served.ask("/api/movies/0/undo", {"key": secrets.token_hex(8), "revision": status["revision"]})

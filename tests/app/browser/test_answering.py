@@ -16,13 +16,19 @@ def test_twenty_questions_by_keyboard_are_what_is_exported(annotator, tmp_path):
     assert annotator.exported(tmp_path) == said
 
 
-def test_a_division_is_corrected_by_one_click_and_a_move_by_two(annotator, tmp_path):
-    frame, _, (mother,), (daughter, _), _ = annotator.skip_to("divide")
+def test_a_division_is_corrected_by_one_click_and_a_move_by_two(annotator, served, tmp_path):
+    pairs = (served.ask(f"/api/movies/0/pair/{t}") for t in range(13))
+    found = ((pair["frame"], event) for pair in pairs for event in pair["events"] if event["event"] == "divide")
+    frame, division = next(found)
+    (mother,), (daughter, _) = division["sources"], division["targets"]
+    annotator.look_at(frame, mother)
+    assert annotator.asked() == (frame, "divide", (mother,), tuple(division["targets"]), True)
     annotator.click_cell("b", daughter)
     annotator.page.wait_for_selector("#hint", state="visible")
     annotator.page.wait_for_selector("#hint", state="hidden")  # a moment later it counts as a move
     moved = (frame, "move", (mother,), (daughter,), True)
 
+    annotator.press("q")
     later, _, (cell,), _, _ = annotator.skip_to("move")
     pair = annotator.nearest(cell, 2)
     for label in pair:
@@ -39,9 +45,11 @@ def test_letters_say_what_happened_instead(annotator, tmp_path):
     frame, _, source, target, _ = annotator.skip_to("move")
     annotator.press("a")
     new = (frame, "appear", (), target, True)
-    frame, _, source, target, _ = annotator.skip_to("divide")
-    annotator.press("s")
-    apart = (frame, "split", source, target, True)
+    frame, _, source, target, _ = annotator.skip_to("move")
+    other = next(label for label in annotator.nearest(source[0], 2) if label not in target)
+    annotator.press("s")  # into this one and which other?
+    annotator.click_cell("b", other)
+    apart = (frame, "split", source, tuple(sorted((*target, other))), True)
     frame, _, source, target, _ = annotator.skip_to("move")
     annotator.press("m")  # with which other cell?
     assert "click the other cell" in annotator.page.inner_text("#hint")

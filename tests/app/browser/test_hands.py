@@ -114,3 +114,24 @@ def test_names_are_text_and_the_tree_leads_to_its_frames(annotator):
     begin = int(label.split("frames ")[1].split(" ")[0])
     assert annotator.asked()[0] == min(begin, 12)
     assert page.get_attribute("[data-action=browse]", "aria-pressed") == "true"
+
+
+def test_another_movie_in_three_dimensions(annotator, tmp_path):
+    page = annotator.page
+    assert page.is_hidden("#slice")
+    page.select_option("#movie", "1")
+    page.wait_for_function("() => document.getElementById('time').max === '2'")
+    page.wait_for_selector('#question:not([data-key=""])')
+    annotator.settle()
+    pictures = []
+    page.on("request", lambda request: pictures.append(request.url))
+    page.locator("#slice").fill("3")
+    annotator.settle()
+    assert page.inner_text("#slice-name") == "3"
+    assert any(url.endswith("z=3") for url in pictures)
+    said = annotator.asked()
+    annotator.press("y")
+    annotator.saved()
+    assert annotator.exported(tmp_path) == {said}
+    annotator.press("Control+z")
+    annotator.until_annotated(0)

@@ -43,12 +43,7 @@ def test_a_contradiction_is_shown_and_can_replace(annotator, another, tmp_path):
     page = annotator.page
     frame, _, source, target, _ = annotator.skip_to("move")
     page.route("**/pair/*", lambda route: None)  # this page learns nothing of what the other one says
-    another.press("b")
-    another.page.evaluate(
-        "([t, s]) => import('/static/asking.js').then((m) => m.browseTo(t, { side: 'a', label: s }))",
-        [frame, source[0]],
-    )
-    another.settle()
+    another.look_at(frame, source[0])
     another.press("d")
     another.saved()
     annotator.press("y")

@@ -28,8 +28,8 @@ export const ACTIONS = {
   merge: { group: "Answer", text: "Merges", keys: ["m"], run: () => say("merge"), can: open, title: "Two outlines become one" },
   pick: { group: "Answer", text: "Take a numbered cell", keys: ["1", "2", "3", "4", "5", "6"], run: pickNumber, can: asked },
   cancel: { group: "Answer", text: "Cancel", keys: ["Escape"], run: escape, title: "Take a half-given answer back" },
-  undo: { group: "Answer", text: "Undo", keys: ["Ctrl+z"], run: () => send("undo"), can: () => state.canUndo },
-  redo: { group: "Answer", text: "Redo", keys: ["Ctrl+Shift+z", "Ctrl+y"], run: () => send("redo"), can: () => state.canRedo },
+  undo: { group: "Answer", text: "Undo", keys: ["Ctrl+z"], run: () => travel("undo"), can: () => state.canUndo },
+  redo: { group: "Answer", text: "Redo", keys: ["Ctrl+Shift+z", "Ctrl+y"], run: () => travel("redo"), can: () => state.canRedo },
   questions: { group: "Look around", text: "Questions", keys: ["q"], run: nextQuestion, pressed: () => state.mode === "questions" },
   browse: { group: "Look around", text: "Browse", keys: ["b"], run: () => browseTo(state.frame, cellInQuestion()), pressed: () => state.mode === "browse" },
   back: { group: "Look around", text: "‹", keys: ["ArrowLeft"], run: turn(-1), can: () => state.frame > 0, title: "One frame back" },
@@ -51,6 +51,13 @@ export const ACTIONS = {
   theme: { group: "Page", text: "◐", keys: ["t"], run: toggleTheme, title: "Light or dark" },
   help: { group: "Page", text: "?", keys: ["?"], run: toggleHelp, title: "All keys" },
 };
+
+/** Undo or redo; the way back is open at once. */
+function travel(kind) {
+  send(kind);
+  state[kind === "undo" ? "canRedo" : "canUndo"] = true;
+  changed();
+}
 
 function pickNumber(key) {
   const cell = candidates()[Number(key) - 1];

@@ -57,6 +57,7 @@ export function takeReply(item, reply) {
   }
   if (reply.pair) setPair(item.movie, reply.pair);
   if (item.movie !== state.movie.id) return;
+  state.learning = true; // until the server says that it has new questions
   if (item.kind === "answers") {
     takeQuestions(reply.questions);
     if (!state.waiting) state.annotated = reply.annotated;

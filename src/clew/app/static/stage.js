@@ -51,13 +51,13 @@ function draw() {
     centreOn(state.question);
     state.framed = Boolean(pair && frames[0]);
   }
+  const shown = state.draft ?? state.question;
   frames.forEach((frame, i) => drawImage(images[i], panes[i], frame));
-  chips.forEach((chip, i) => (chip.textContent = `Frame ${state.frame + i}${advice(panes[i].side)}`));
+  chips.forEach((chip, i) => (chip.textContent = describe(i, shown)));
 
   const context = overlay.getContext("2d");
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   context.clearRect(0, 0, overlay.width, overlay.height);
-  const shown = state.draft ?? state.question;
   frames.forEach((frame, i) => frame && inPane(context, panes[i], () => drawCells(context, panes[i], frame, shown)));
   if (!pair) return;
   inPane(context, panes[1], () => drawWays(context, pair, shown));
@@ -65,15 +65,18 @@ function draw() {
   if (shown) {
     inPane(context, panes[1], () => frames[0] && drawGhosts(context, panes[1], frames[0], shown.sources));
     if (!shown.sources.length && frames[1]) inPane(context, panes[0], () => drawGhosts(context, panes[0], frames[1], shown.targets));
-    drawEvent(context, pair, shown, frames);
     drawNumbers(context, frames);
+    drawEvent(context, pair, shown, frames);
   }
 }
 
-/** What a click into a pane would say. */
-function advice(side) {
-  if (!state.question || state.draft || side === about()) return "";
-  return side === "b" ? " – not so? Click where it went" : " – not so? Click where it came from";
+/** The frame of a pane, the cells in question, and what a click there would say. */
+function describe(i, shown) {
+  const labels = shown ? [shown.sources, shown.targets][i] : [];
+  const cells = labels.length ? ` · cell${labels.length > 1 ? "s" : ""} ${labels.join(" and ")}` : "";
+  const open = state.question && !state.draft && panes[i].side !== about();
+  const advice = open ? ` · wrong? click where it ${i ? "went" : "came from"}` : "";
+  return `Frame ${state.frame + i}${cells}${advice}`;
 }
 
 function drawImage(canvas, pane, frame) {

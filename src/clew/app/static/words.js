@@ -2,7 +2,7 @@
 
 import { hint, PAUSE } from "./answering.js";
 import { anySkipped, unskip } from "./asking.js";
-import { asQuestion, asStatement, keyOf, whichCells } from "./events.js";
+import { asQuestion, asStatement, exclude, keyOf, whichCells } from "./events.js";
 import { drawArrow, INK } from "./ink.js";
 import { pairAt } from "./pairs.js";
 import { inkOf } from "./stage.js";
@@ -10,14 +10,16 @@ import { state } from "./state.js";
 
 const box = document.getElementById("question");
 const [heading, reason] = [box.querySelector("h1"), box.querySelector("p")];
+const [cells, why] = reason.children; // the cells are seen in the panes, and heard here
 const sureness = document.getElementById("sureness");
 const hintBox = document.getElementById("hint");
 
 export function showQuestion() {
   const { question } = state;
-  const [title, why] = question ? asked(question) : idle();
+  const [title, words] = question ? asked(question) : idle();
   setText(heading, title);
-  setText(reason, why);
+  setText(cells, question ? `${whichCells(question)}. ` : "");
+  setText(why, words);
   box.dataset.key = question ? keyOf(question) : "";
   reason.classList.toggle("action", !question && state.mode === "questions" && anySkipped());
   showSureness(question);
@@ -30,10 +32,11 @@ function setText(element, text) {
 }
 
 function asked(question) {
-  const cells = whichCells(question);
-  if (question.pinned) return [`${asStatement(question)}.`, `${cells}. Your answer; to change it, click the right cell or another button.`];
-  const why = question.reason ? `Asked because: ${question.reason.replace(/\.$/, "")}.` : "This is the prediction.";
-  return [asQuestion(question), `${cells}. ${why}`];
+  if (question.pinned) return [`${asStatement(question)}.`, "Your answer. To change it, click the right cell or another button."];
+  if (question.reason) return [asQuestion(question), `Asked because: ${question.reason.replace(/\.$/, "")}.`];
+  const denied = pairAt(question.frame)?.denied.filter((event) => exclude(event, question)) ?? [];
+  const said = denied.map((event) => ` Not so, you said: ${asStatement(event).toLowerCase()}.`).join("");
+  return [asQuestion(question), `This is the prediction.${said}`];
 }
 
 function idle() {

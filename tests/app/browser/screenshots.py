@@ -1,0 +1,96 @@
+"""Pictures of the page in all its states for docs/images, light and dark, small and large: run it as a script."""
+
+import contextlib
+import io
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from clew.tracking.formats.ctc import open_truth
+from clew.tracking.formats.simulated import write_simulation
+from clew.tracking.movie import open_movie
+from clew.tracking.simulate import Settings
+from clew.tracking.truth import truth_annotations
+from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
+
+HERE = Path(__file__).parents[3] / "docs/images"
+SIZES = [(1280, 800), (1920, 1080)]
+ANSWERS, ROUNDS = 48, 4
+
+
+def take(person: Annotator, name: str, folder: Path) -> None:
+    """The page as it is now."""
+    person.page.mouse.move(640, 8)
+    person.page.wait_for_timeout(400)
+    width = person.page.viewport_size["width"]
+    theme = person.page.get_attribute("html", "data-theme")
+    picture = Image.open(io.BytesIO(person.page.screenshot())).convert("RGB")
+    picture.save(folder / f"page-{name}-{width}-{theme}.png", optimize=True)
+
+
+def answer(person: Annotator, truth: set, n: int) -> None:
+    """Answer questions as someone would who knows the truth."""
+    for _ in range(n):
+        person.page.wait_for_selector('#question:not([data-key=""])')
+        person.press("y" if person.asked()[:4] in truth else "n")
+        person.page.wait_for_timeout(120)
+    person.saved()
+    with contextlib.suppress(playwright.Error):  # the first answers are too few to estimate an error from
+        grown = "async () => (await import('/static/state.js')).state.curve.at(-1)?.answers === %d"
+        person.page.wait_for_function(grown % int(person.page.inner_text("#annotated")), timeout=30_000)
+
+
+def states(person: Annotator, folder: Path) -> None:
+    """One picture after the other."""
+    take(person, "question", folder)
+    person.skip_to("move")
+    person.press("m")
+    take(person, "half-given", folder)
+    person.press("Escape", "y")
+    person.saved()
+    person.press("Control+z", "Control+Shift+z")
+    person.page.wait_for_selector("[data-action=browse][aria-pressed=true]")
+    person.settle()
+    take(person, "answered", folder)
+    person.press("Escape", "0")
+    take(person, "browse", folder)
+    person.press("e")
+    take(person, "export", folder)
+    person.press("Escape", "?")
+    take(person, "keys", folder)
+    person.press("Escape")
+    person.page.route("**/api/**", lambda route: route.abort())
+    person.press("q", "y", "y")
+    person.page.wait_for_selector("#banner", state="visible")
+    take(person, "offline", folder)
+
+
+def main(folder: Path = HERE) -> None:
+    """All pictures, of a simulated movie."""
+    with tempfile.TemporaryDirectory() as temporary, playwright.sync_playwright() as driver:
+        movie = Path(temporary) / "nuclei"
+        write_simulation(movie, Settings(frames=40, cells=60, cycle=45, seed=3, noise=0.3))
+        marks = truth_annotations(open_truth(movie / "01_GT/TRA"), open_movie(movie / "01"))
+        truth = {(frame, str(event), sources, targets) for frame, event, sources, targets in marks.events}
+        served = Served([movie / "01"])
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        first = True
+        for width, height in SIZES:
+            for theme in ("light", "dark"):
+                context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+                person = Annotator(context.new_page())
+                person.open(served.address)
+                if first:
+                    for _ in range(ROUNDS):
+                        answer(person, truth, ANSWERS // ROUNDS)
+                    first = False
+                states(person, folder)
+                context.close()
+        undo_all(served)
+        served.stop()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
