@@ -10,9 +10,9 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from time import monotonic
 
 import numpy as np
 
@@ -47,6 +47,8 @@ MAX_BEHIND = 6
 """Lessons after which new questions are due, even if not all predictions have been renewed."""
 IDLE = 1.0
 """Seconds without an answer, after which there is time to estimate the error."""
+LAST_SECONDS = 0.3
+"""To come to an end when the server has."""
 NICENESS = 5
 """The page comes first."""
 
@@ -58,9 +60,10 @@ def work(connection: Connection, subjects: Sequence[Subject]) -> None:
         os.nice(NICENESS)
     inbox = Inbox(connection)
     pupils = [Pupil(number, subject) for number, subject in enumerate(subjects)]
-    while True:
-        for reply in turn(pupils, inbox):
-            connection.send(reply)
+    with contextlib.suppress(BrokenPipeError):
+        while not inbox.ended:
+            for reply in turn(pupils, inbox):
+                connection.send(reply)
 
 
 def turn(pupils: Sequence[Pupil], inbox: Inbox) -> Iterator[Reply]:
@@ -82,8 +85,10 @@ def turn(pupils: Sequence[Pupil], inbox: Inbox) -> Iterator[Reply]:
 class Inbox:
     """Commands as they come."""
 
-    def __init__(self, connection: Connection, gone: Callable[[], None] = lambda: os._exit(0)) -> None:
-        self._connection, self._gone = connection, gone
+    def __init__(self, connection: Connection) -> None:
+        self.ended = False
+        """Whether the server is gone."""
+        self._connection = connection
         self._commands: list[Command] = []
         self._news = threading.Condition()
         threading.Thread(target=self._read, daemon=True).start()
@@ -93,8 +98,11 @@ class Inbox:
             try:
                 command = self._connection.recv()
             except (EOFError, OSError):
-                self._gone()
-                return
+                with self._news:
+                    self.ended = True
+                    self._news.notify()
+                time.sleep(LAST_SECONDS)
+                os._exit(0)  # whatever it was busy with
             with self._news:
                 self._commands.append(command)
                 self._news.notify()
@@ -109,7 +117,7 @@ class Inbox:
     def wait(self, seconds: float | None) -> bool:
         """Until there is something to take, but not for longer; whether there is."""
         with self._news:
-            return self._news.wait_for(lambda: bool(self._commands), seconds)
+            return self._news.wait_for(lambda: bool(self._commands) or self.ended, seconds)
 
 
 class Pupil:
@@ -145,7 +153,7 @@ class Pupil:
 
     def take(self, lesson: Learn) -> None:
         """Be told of new annotations."""
-        self.lesson, self.urgency = lesson, monotonic()
+        self.lesson, self.urgency = lesson, time.monotonic()
 
     def turn(self) -> Iterator[Reply]:
         """The next short piece of work."""
@@ -184,11 +192,11 @@ class Pupil:
 
     def _predict(self, frames: list[int]) -> Predicted:
         """Renew predictions for a moment."""
-        steps, until = [], monotonic() + TURN
+        steps, until = [], time.monotonic() + TURN
         while frames:
             made = self.learner.renew(frame := frames.pop())
             steps.append((frame, made.marks, made.step))
-            if monotonic() > until:
+            if time.monotonic() > until:
                 break
         self.renewed = True
         return Predicted(self.number, self.learner.version, tuple(steps))
