@@ -94,12 +94,13 @@ def describe(path: str | Path) -> dict[str, str]:
         learned = f"{own['n_annotated']} annotated events in {own['n_pairs']} frame pairs" if learner else GENERIC
         measured = ", ".join(own["groups"])
         reach = "estimated from each movie" if own["reach"] is None else f"{own['reach']:g}"
-        weights = str(len(own["features"]))
+        settings = {"weights": str(len(own["features"])), "algorithm": str(own["algorithm"])}
     about = archive.describe_packed(path, learner, document.arrays) if learner else {}
     return (
         {"holds": "the weights of a tracker", "learned from": learned, "measurements": measured, "reach": reach}
         | {key: value for key, value in about.items() if key not in ("estimator", "model", "examples")}
-        | {"weights": weights, "written by": f"clew {document.clew_version}"}
+        | (settings if learner else {"weights": settings["weights"]})
+        | {"written by": f"clew {document.clew_version}"}
     )
 
 
