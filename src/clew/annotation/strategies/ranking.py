@@ -48,15 +48,15 @@ def disagreement(learner: Learner, annotations: Annotations, pool: Pool, rng: np
 
 
 def expected_change(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:  # noqa: ARG001
-    """How far an answer would move the weights: the chance that the prediction is wrong × the length of the step.
+    """How far an answer would move the weights: the chance that the prediction is wrong × √(length of the step × rarity).
 
-    The step is φ(y') − φ(y), as of a perceptron. It is shorter in directions that many open questions share, and longer
-    for kinds of events that were rarely annotated.
+    The step is φ(y') − φ(y), as of a perceptron, each feature in units of its usual size; kinds of events that were
+    rarely annotated count for more. Without the root, steps that are long because a cell is odd come too early.
     """
     steps = contrasts(learner, pool)
-    scale = np.sqrt((steps**2).mean(axis=0))
-    steps = steps / np.where(scale > 0, scale, 1.0)
-    return np.asarray(pool.doubt * np.linalg.norm(steps, axis=1) * rarity(pool))
+    usual = np.sqrt((steps**2).mean(axis=0))
+    length = np.linalg.norm(steps / np.where(usual > 0, usual, 1.0), axis=1)
+    return np.asarray(pool.doubt * np.sqrt(length * rarity(pool)))
 
 
 def rarity(pool: Pool) -> Array:
