@@ -95,10 +95,16 @@ def test_the_path_ends_where_the_held_out_loss_has_clearly_grown():
 
 def test_of_equal_losses_the_strongest_regularisation_wins():
     held_out = [(0.3, 0.3), (0.1, 0.3), (0.2, 0.2), (0.4, 0.2)]
-    points = [PathPoint(1.0 / k, h, 1.0, np.zeros(1)) for k, h in enumerate(held_out, 1)]
+    points = [PathPoint(1.0 / k, h, 1.0, np.zeros(1), 0.0) for k, h in enumerate(held_out, 1)]
     assert best_point(points).lam == 0.5
-    assert points[0].standard_error == 0
-    assert points[1].standard_error == pytest.approx(0.1)
+
+
+def test_a_lucky_point_is_not_chosen():
+    means = [0.50, 0.40, 0.30, 0.26, 0.33, 0.25]
+    points = [PathPoint(10.0**-k, (mean,), 1.0, np.zeros(1), 0.03) for k, mean in enumerate(means)]
+    assert best_point(points) is points[3]  # the last is lower by less than a standard error, its neighbour is not
+    sure = [PathPoint(10.0**-k, (mean,), 1.0, np.zeros(1), 0.001) for k, mean in enumerate(means)]
+    assert best_point(sure) is sure[5]
 
 
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])

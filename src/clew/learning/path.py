@@ -47,15 +47,13 @@ class PathPoint:
     """The mean of the folds' weights: a better start for the fit on everything than any single solution, since where
     the folds found different local minima it is no part of either's peculiarities."""
 
+    standard_error: float
+    """Of the mean held-out loss, from its spread over all held-out examples; a few folds alone cannot tell it."""
+
     @property
     def mean(self) -> float:
         """The mean held-out loss over folds."""
         return float(np.mean(self.held_out))
-
-    @property
-    def standard_error(self) -> float:
-        """Of that mean."""
-        return float(np.std(self.held_out, ddof=1) / np.sqrt(len(self.held_out)))
 
 
 def lambda_grid(task: Task, loss: Loss, regulariser: Regulariser = "l2", length: int = PATH_LENGTH) -> Array:
@@ -152,12 +150,17 @@ def cross_validate(
         results = [next(path) for path in paths]
         if any(result.status is Status.INTERRUPTED for result in results):
             raise KeyboardInterrupt
-        held_out = [
-            float(fold.test.argmax(result.w, Space.ALL, 0.0).loss.mean())
-            for fold, result in zip(folds, results, strict=True)
-        ]
-        w = np.mean([result.w for result in results], axis=0)
-        points.append(PathPoint(lam, tuple(held_out), sum(result.passes for result in results), w))
+        losses = [fold.test.argmax(result.w, Space.ALL, 0.0).loss for fold, result in zip(folds, results, strict=True)]
+        every = np.concatenate(losses)
+        points.append(
+            PathPoint(
+                lam,
+                tuple(float(loss.mean()) for loss in losses),
+                sum(result.passes for result in results),
+                np.mean([result.w for result in results], axis=0),
+                float(every.std() / np.sqrt(len(every))),
+            )
+        )
         best = best_point(points)
         if points[-1].mean > best.mean + CLEARLY * best.standard_error:
             break
@@ -172,5 +175,13 @@ def check_path(lams: Sequence[float]) -> list[float]:
 
 
 def best_point(points: Sequence[PathPoint]) -> PathPoint:
-    """The smallest held-out loss; of equal ones, the strongest regularisation."""
-    return min(points, key=lambda point: point.mean)
+    """The smallest held-out loss; of equal ones, the strongest regularisation.
+
+    The loss is a smooth function of log λ, but counted on few examples. So that no lucky point is chosen, those within
+    a standard error of the smallest are compared by the average with their neighbours, with weights 1, 2, 1.
+    """
+    means = np.array([point.mean for point in points])
+    lowest = points[int(np.argmin(means))]
+    around = np.pad(means, 1, mode="reflect" if len(means) > 1 else "edge")
+    smooth = (around[:-2] + 2 * means + around[2:]) / 4
+    return points[int(np.argmin(np.where(means <= lowest.mean + lowest.standard_error, smooth, np.inf)))]
