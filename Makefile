@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e '.[dev]' || exit 1; \
 	touch $@
 
-demo: $(STAMP) ## learn to read simulated words, into ./demo
+demo: $(STAMP) ## simulate a movie, learn from a quarter of its events, track it, report: into ./demo
 	@$(BIN)/clew demo
 
 test: $(STAMP) ## run all tests; those of the page in Chromium, which is installed if root runs this

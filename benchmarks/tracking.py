@@ -1,8 +1,8 @@
 """Tracking HeLa nuclei: learn from a part of the events of 20 frame pairs, test on later frames.
 
 Run it with `CLEW_DATA=… python benchmarks/tracking.py`. Of the first 60 frames of Fluo-N2DL-HeLa 01 (Cell Tracking
-Challenge) 20 frame pairs are drawn; of their events 100 %, 25 % and 5 % are annotated (stratified), five draws each. The
-task loss is counted on all frame pairs from frame 60 on.
+Challenge) 20 frame pairs are drawn; of their events 100 %, 25 % and 5 % are annotated (stratified), five draws each.
+The task loss is counted on all frame pairs from frame 60 on.
 """
 
 from __future__ import annotations

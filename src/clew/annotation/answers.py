@@ -41,10 +41,9 @@ class Answer:
             raise InputError(f"{event!r} is not an event; {', '.join(f'{e.value} ({e})' for e in Event)} are") from None
         if not isinstance(happened, (bool, np.bool_)):
             raise InputError(f"happened is {happened!r}; True or False is right")
-        cells = [_labels(name, kind, n, side) for name, n, side in zip(
-            ("source", "target"), kind.arity, (sources, targets), strict=True
-        )]  # fmt: skip
-        return cls(_integer("the frame", frame), kind, *cells, bool(happened))
+        n_sources, n_targets = kind.arity
+        before, after = _labels("source", kind, n_sources, sources), _labels("target", kind, n_targets, targets)
+        return cls(_integer("the frame", frame), kind, before, after, bool(happened))
 
     @property
     def fact(self) -> Fact:

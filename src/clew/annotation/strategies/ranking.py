@@ -48,7 +48,7 @@ def disagreement(learner: Learner, annotations: Annotations, pool: Pool, rng: np
 
 
 def expected_change(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:  # noqa: ARG001
-    """How far an answer would move the weights: the chance that the prediction is wrong × √(length of the step × rarity).
+    """How far an answer would move the weights: the chance that a prediction is wrong × √(length of the step × rarity).
 
     The step is φ(y') − φ(y), as of a perceptron, each feature in units of its usual size; kinds of events that were
     rarely annotated count for more. Without the root, steps that are long because a cell is odd come too early.
