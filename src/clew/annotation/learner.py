@@ -71,7 +71,10 @@ class Learner:
         if annotations is not None:
             self.annotate(annotations)
         frames = np.unique(self.annotations.events.frame).tolist()
-        if not frames:
+        if not frames:  # all was undone: back to the beginning
+            if self.result is not None:
+                self.w, self.result = weights_by_name(self.tracker, self.names), None
+                self.version += 1
             return
         task, counts = self._task(frames, self.annotations)
         self.result = self._fit(task, counts, self.result)
@@ -98,9 +101,12 @@ class Learner:
         return share, float(np.sqrt(max(share * (1 - share), 1 / n) / n))
 
     def weights_from(self, annotations: Annotations) -> Array:
-        """(d,) the weights that a part of the annotations would lead to; the learner itself stays as it is."""
+        """(d,) the weights that a part of the annotations would lead to; the learner itself stays as it is.
+
+        They start where the learner began: its present weights know of all annotations.
+        """
         frames = np.unique(annotations.events.frame).tolist()
-        return joined(self._fit(*self._task(frames, annotations), self.result).w, self.prior)
+        return joined(self._fit(*self._task(frames, annotations), None).w, self.prior)
 
     def step(self, frame: int) -> Step:
         """What happens from a frame to the next, by the present weights and in accord with the annotations."""
@@ -196,12 +202,13 @@ class Learner:
 
     def _start(self, task: LinearTask) -> Array | None:
         """The weights that the learner began with; if those are zero, what the annotations themselves point to."""
-        if not self.w.any():
+        began = weights_by_name(self.tracker, self.names)
+        if not began.any():
             return Start(task, get_loss("bridge")).at(STIFFNESS / task.n_examples)
         if self.prior is None:
-            return self.w
+            return began
         w = np.zeros(task.n_features)
-        w[-1] = np.linalg.norm(self.w) / np.linalg.norm(self.prior)
+        w[-1] = np.linalg.norm(began) / np.linalg.norm(self.prior)
         return w
 
     def _missed(self, w: Array, held: Annotations, frame: int) -> int:
