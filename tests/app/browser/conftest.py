@@ -88,13 +88,20 @@ class Annotator:
 
     def settle(self) -> None:
         """Wait until the pictures and predictions of the present question are there."""
-        self.page.wait_for_function(
-            """async () => {
-                const { frameAt } = await import("/static/frames.js"), { pairAt } = await import("/static/pairs.js");
-                const { state } = await import("/static/state.js");
-                return frameAt(state.frame) && frameAt(state.frame + 1) && pairAt(state.frame) && state.framed;
-            }"""
-        )
+        self.until("frameAt(state.frame) && frameAt(state.frame + 1) && pairAt(state.frame) && state.framed")
+
+    def until(self, condition: str) -> None:
+        """Wait for something that the page's own modules know."""
+        waiting = """async (patience) => {
+            const { frameAt } = await import("/static/frames.js"), { pairAt } = await import("/static/pairs.js");
+            const { state } = await import("/static/state.js");
+            const end = performance.now() + 1000 * patience;
+            while (!(CONDITION)) {
+                if (performance.now() > end) throw new Error("waited in vain for CONDITION");
+                await new Promise((resolve) => setTimeout(resolve, 20));
+            }
+        }"""
+        self.page.evaluate(waiting.replace("CONDITION", condition), PATIENCE)
 
     def saved(self) -> None:
         """Wait until the server has all answers."""
