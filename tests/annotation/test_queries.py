@@ -150,3 +150,14 @@ def test_reasons_name_what_is_new(source, learner, simulated):
     assert len(kinds) > 1
     for question in asked:
         assert ("annotated yet" in question.reason) == (question.event is not Event.MOVE)
+
+
+def test_a_learner_that_knows_nothing_asks_at_random(source):
+    from clew.tracking.tracker import Tracker
+
+    blank, nothing = Tracker.generic(), Annotations.of(EventTable.empty())
+    blank.coef_ = np.zeros_like(blank.coef_)
+    learner = Learner(source, tracker=blank)
+    asked = ask("least-margin", learner, nothing, seed=1)
+    assert {question.reason for question in asked} == {"drawn at random"}
+    assert asked != ask("least-margin", learner, nothing, seed=2)

@@ -21,6 +21,7 @@ LOOKED_AT = 12
 FEWEST_LOOKED_AT = 200
 NEAR = 2.0
 """Events within so many cell diameters are about the same place."""
+AT_RANDOM = "drawn at random"
 TIE, UNSURE = 0.1, 0.4
 """Confidence as a share of the usual one, below which explanations almost tie, or the model is unsure."""
 
@@ -56,16 +57,17 @@ def strategy(rank: Ranking, why: str, everywhere: bool = False) -> Strategy:
         if n < 1:
             raise InputError(f"{n} questions were asked for; at least one is right")
         pool = Pool.of(learner, annotations)
-        if not everywhere:
+        blind = everywhere or not learner.w.any()  # weights that are all zero have no doubts to tell of
+        if not blind:
             pool = pool.least_certain(max(LOOKED_AT * n, FEWEST_LOOKED_AT))
-        value = rank(learner, annotations, pool, rng)
-        if everywhere:
+        value = (ranking.random if blind else rank)(learner, annotations, pool, rng)
+        if blind:
             chosen = np.argsort(-value, kind="stable")[:n].tolist()
         else:
             near = NEAR * learner.pairs.scales.diameter
             chosen = spread(value, pool.events.frame, pool.events.event, pool.places(learner), near, n)
         return [
-            Question(*event, value=float(value[row]), reason=_reason(pool, row, why))
+            Question(*event, value=float(value[row]), reason=AT_RANDOM if blind else _reason(pool, row, why))
             for row, event in zip(chosen, pool.events[np.array(chosen, dtype=np.intp)], strict=True)
         ]
 
@@ -74,7 +76,7 @@ def strategy(rank: Ranking, why: str, everywhere: bool = False) -> Strategy:
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "random": strategy(ranking.random, "drawn at random", everywhere=True),
+    "random": strategy(ranking.random, AT_RANDOM, everywhere=True),
     "least-margin": strategy(ranking.least_margin, ""),
     "disagreement": strategy(ranking.disagreement, "models that saw other answers disagree here"),
     "expected-change": strategy(ranking.expected_change, "the answer would teach much"),

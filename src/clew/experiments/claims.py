@@ -62,8 +62,8 @@ def beats_perceptron(entries: Sequence[Json]) -> Claim:
 
 
 def beats_averaged(entries: Sequence[Json]) -> Claim:
-    """The averaged perceptron is a stronger rival than the paper's."""
-    return _beats(entries, fig34.AVERAGED, "the averaged perceptron, a stronger rival,")
+    """At every fraction, too."""
+    return _beats(entries, fig34.AVERAGED, "the averaged perceptron")
 
 
 def _beats(entries: Sequence[Json], rival: str, name: str) -> Claim:
@@ -164,17 +164,17 @@ def active_elsewhere(entries: Sequence[Json]) -> Claim:
 
 
 def _active(entries: Sequence[Json], movie: str, place: str) -> Claim:
-    """Against random annotation of a quarter, by the loss of the weights alone."""
+    """Against random annotation of a quarter, by the loss of the weights alone once 8 % are annotated."""
     told, holds = [], True
     for prior in values(entries, "prior"):
         here = where(entries, movie=movie, prior=prior)
         goal = curve(where(here, strategy=beyond.RANDOM), "loss")[-1][1].mean
         points = curve(where(here, strategy=DEFAULT), "loss")
-        reached = next((share for share, loss in points if share <= ACTIVE + 1e-3 and loss.mean <= goal), None)
-        holds &= reached is not None
-        best = min(loss.mean for _, loss in points)
-        at = f"reached with {reached:.1%}" if reached is not None else f"not reached: {100 * best:.2f} % at best"
-        told.append(f"from {prior}: 25 % at random give {100 * goal:.2f} %, {at}")
+        last = max(share for share, _ in points if share <= ACTIVE + 1e-3)
+        end = dict(points)[last].mean
+        holds &= end <= goal
+        first = next((f", first reached with {share:.1%}" for share, loss in points if loss.mean <= goal), "")
+        told.append(f"from {prior}: {100 * goal:.2f} % at random, {100 * end:.2f} % with {last:.1%} chosen{first}")
     return Claim(f"annotating 8 % actively {place} is as good as 25 % at random", holds, "; ".join(told))
 
 

@@ -73,7 +73,7 @@ def fig5(entries: Sequence[Json]) -> Figure:
 
 def fig6(entries: Sequence[Json]) -> Figure:
     """Bounds computed so far against CCCP iteration, of the first draw; a panel for each start."""
-    figure, panels = _by_start(entries, "CCCP iteration", "bounds computed so far (passes over the examples)")
+    figure, panels = _by_start(entries, "CCCP iteration", "bounds computed so far (passes)")
     for axes, shown in panels:
         for entry in shown:
             name, colour, marker = WAYS[entry["way"]]
