@@ -24,7 +24,7 @@ from clew.tracking.simulate import Settings
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests of the page need playwright (clew[test])")
 
-PATIENCE = 40
+PATIENCE = 120
 """Seconds that a busy machine has for anything."""
 CHROMIUM = os.environ.get("CLEW_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
