@@ -1,6 +1,7 @@
 """The experiments themselves: small editions of them, claims that can fail, runs that continue."""
 
 import json
+from html import escape
 
 import pytest
 
@@ -33,7 +34,7 @@ def results(lab):
     settings = {
         "fig34": (fig34.run, fig34.jobs(1, (0.5, 0.25))),
         "table3": (table3.run, table3.jobs(1)),
-        "fig56": (fig56.run, [job for job in fig56.jobs(1) if (job["way"], job["start"]) != ("yu-joachims", "zero")]),
+        "fig56": (fig56.run, [job for job in fig56.jobs(1) if job["way"] in ("paper", "clew")]),
         "beyond": (beyond.run, [job for job in beyond.jobs(1, (0.03, 0.08)) if _is_small(job)]),
     }
     return {
@@ -91,7 +92,7 @@ def test_every_claim_is_judged_and_written(results, lab, tmp_path):
     assert written == figures | {"results.json", "report.html"}
     page = (tmp_path / "report.html").read_text()
     for claim in judged:
-        assert str(claim.text).split(" (")[0].split("&")[0] in page
+        assert escape(claim.text) in page
     assert json.loads((tmp_path / "results.json").read_text())["claims"][0]["holds"] in (True, False)
 
 

@@ -38,7 +38,9 @@ STRATEGIES = {
 PRIORS = {beyond.GENERIC: "from generic weights", beyond.NOTHING: "from nothing"}
 MOVIES = {beyond.OWN: "annotated in the test movie", beyond.OTHER: "annotated in the training movie"}
 STARTS = {"zero": "from w = 0, as in the paper", "auto": "from clew's own start"}
-SIZE = (6.8, 4.3)
+SIZE = (6.8, 4.8)
+BESIDE = 0.5
+"""By how many % of annotated events curves stand beside each other, so that their bars can be told apart."""
 FLOOR = 1e-5
 """Objectives that differ by less are drawn as the same."""
 
@@ -100,10 +102,10 @@ def active(entries: Sequence[Json]) -> Figure:
     return _with_legend(figure, grid[0][0])
 
 
-def _with_legend(figure: Figure, axes: Axes) -> Figure:
+def _with_legend(figure: Figure, axes: Axes, columns: int = 3) -> Figure:
     """The same legend for all panels, below them."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=10)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=10)
     return figure
 
 
@@ -139,12 +141,13 @@ def _by_fraction(entries: Sequence[Json], quantity: str, factor: float, name: st
     """A quantity against the annotated fraction, which falls from left to right as in the paper."""
     figure, axes = _axes("annotated events (%)", name)
     fractions = [f for f in values(entries, "fraction") if f < 1]
-    for method, (label, colour, marker) in METHODS.items():
+    for place, (method, (label, colour, marker)) in enumerate(METHODS.items()):
         found = [summary(entries, quantity, method=method, fraction=f) for f in fractions]
         if not any(one.n for one in found):
             continue
         axes.errorbar(
-            [100 * f for f in fractions], [factor * one.mean for one in found], [factor * one.std for one in found],
+            [100 * f + BESIDE * (1 - place) for f in fractions],
+            [factor * one.mean for one in found], [factor * one.std for one in found],
             color=colour, marker=marker, ms=6, lw=1.8, capsize=3, label=label,
         )  # fmt: skip
     level = factor * summary(entries, quantity, method=fig34.FULL).mean
@@ -152,8 +155,7 @@ def _by_fraction(entries: Sequence[Json], quantity: str, factor: float, name: st
     axes.set_xticks([100 * f for f in fractions])
     axes.invert_xaxis()
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=9.5)
-    return figure
+    return _with_legend(figure, axes, 2)
 
 
 def _axes(x: str, y: str) -> tuple[Figure, Axes]:
