@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -40,7 +41,8 @@ def ask(app, path, *, method="GET", headers=None, chunks=(), query=f"token={TOKE
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8017),
     }  # fmt: skip
-    asyncio.run(app(scope, receive, send))
+    with ThreadPoolExecutor(1) as pool:  # a thread of its own: a browser that other tests opened has a loop in this one
+        pool.submit(asyncio.run, app(scope, receive, send)).result()
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     body = b"".join(message.get("body", b"") for message in sent[1:])
     return sent[0]["status"], found, body, len(chunks) - len(left)
