@@ -13,11 +13,11 @@ from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import get_loss
 from clew.learning.result import Result
 from clew.learning.start import Start
-from clew.learning.task import Array, Space
+from clew.learning.task import Array, Indices, Space
 from clew.models.highs import KeptProgram
 from clew.models.linear import LinearTask
 from clew.models.program import Program
-from clew.tracking.assignment import Assignment, assign, make_program
+from clew.tracking.assignment import Assignment, assign, make_program, takes_part
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.features import feature_names
@@ -33,6 +33,10 @@ STIFFNESS = 5.0
 """λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed event. On real movies the λ that
 cross-validation chooses is near this or above, whether 2 % or 25 % of the events are annotated; with a prior, less is
 better."""
+SUREST = 0.5
+"""The share of the first weights' predictions of each kind, the most certain ones, that count as annotated."""
+ANCHORED_PAIRS = 8
+"""Frame pairs, evenly spread over the movie, where they do so though nobody annotated anything there."""
 FOLDS, FEWEST = 3, 12
 """For the estimated error: folds, and how many annotations it takes."""
 
@@ -49,7 +53,9 @@ class Learner:
         self.groups = self.tracker.groups_for(source)
         names = feature_names(self.groups)
         self.prior = prior_direction(self.tracker, names)
-        self.w: Array = weights_by_name(self.tracker, names)
+        self.first: Array = weights_by_name(self.tracker, names)
+        """(d,) the weights that the learner began with."""
+        self.w: Array = self.first
         """(d,) the present weights."""
         self.pairs: Pairs = self.tracker.pairs(source, self.groups)
         self.source, self.names, self.seconds = source, names, seconds
@@ -61,21 +67,23 @@ class Learner:
         self._programs: dict[int, tuple[FramePair, Program]] = {}
         self._solvers: dict[tuple[int, Space], tuple[bytes, KeptProgram]] = {}
         self._answers: dict[int, tuple[tuple[int, bytes], Assignment, Step]] = {}
+        self._anchors: dict[int, tuple[FramePair, Indices]] = {}
 
     def annotate(self, annotations: Annotations) -> None:
         """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""
         self.annotations = annotations
 
     def learn(self, annotations: Annotations | None = None) -> None:
-        """Fit the weights to the annotations, from the last weights, bounds and solvers."""
+        """Fit the weights to the annotations, with the bounds and solvers of the last fit."""
         if annotations is not None:
             self.annotate(annotations)
         frames = np.unique(self.annotations.events.frame).tolist()
         if not frames:  # all was undone: back to the beginning
             if self.result is not None:
-                self.w, self.result = weights_by_name(self.tracker, self.names), None
+                self.w, self.result = self.first, None
                 self.version += 1
             return
+        frames = self._with_anchored(frames)
         task, counts = self._task(frames, self.annotations)
         self.result = self._fit(task, counts, self.result)
         for (n, space), solver in task.kept.items():
@@ -105,7 +113,7 @@ class Learner:
 
         They start where the learner began: its present weights know of all annotations.
         """
-        frames = np.unique(annotations.events.frame).tolist()
+        frames = self._with_anchored(np.unique(annotations.events.frame).tolist())
         return joined(self._fit(*self._task(frames, annotations), None).w, self.prior)
 
     def step(self, frame: int) -> Step:
@@ -180,7 +188,7 @@ class Learner:
                 self._programs[frame] = known
                 self._solvers = {at: kept for at, kept in self._solvers.items() if at[0] != frame}
             X.append(known[1])
-            Y.append(pair.annotated(here))
+            Y.append(self._with_anchors(frame, pair, pair.annotated(here)))
             for space in (Space.ALL, Space.COMPATIBLE):
                 at = (frame, space)
                 if at in self._solvers and (space is Space.ALL or self._solvers[at][0] == _key(here)):
@@ -190,25 +198,57 @@ class Learner:
         task.kept.update(solvers)
         return task, [len(annotation) for annotation in Y]
 
+    def _with_anchored(self, frames: list[int]) -> list[int]:
+        """Annotated frame pairs, and those that have anchors only."""
+        if not self.first.any():
+            return frames
+        spread = np.linspace(0, len(self.pairs) - 1, ANCHORED_PAIRS).round().astype(int)
+        return sorted({*frames, *spread.tolist()})
+
+    def _with_anchors(self, frame: int, pair: FramePair, annotated: dict[int, int]) -> dict[int, int]:
+        """What is annotated of a pair, and of the rest what the first weights are surest of.
+
+        People are asked about odd events. Weights that explain a few of those alone explain little else: without
+        anchors, one answer about HeLa nuclei led to weights that miss a fifth of all events.
+        """
+        if not self.first.any():
+            return annotated
+        known = self._anchors.get(frame)
+        if known is None or known[0] is not pair:
+            answer = assign(pair.candidates, pair.scores(self.first))
+            confidence, kind = answer.confidence(), pair.candidates.event[answer.chosen]
+            least = {
+                k: np.quantile(confidence[kind == k], 1 - SUREST, method="lower") for k in np.unique(kind).tolist()
+            }
+            known = (pair, answer.chosen[confidence >= [least[k] for k in kind.tolist()]])
+            self._anchors[frame] = known
+        rows = takes_part(pair.candidates)
+        told = rows[[row for row, happened in annotated.items() if happened]]
+        free = ~np.isin(rows[known[1]], told[told >= 0]).any(axis=1)
+        return {int(row): 1 for row in known[1][free]} | annotated
+
     def _fit(self, task: LinearTask, counts: list[int], warm: Result | None) -> Result:
-        """Learn at the fixed stiffness, from the last weights or from those that the learner began with."""
+        """Learn at the fixed stiffness, from the weights that the learner began with.
+
+        The problem is not convex: from weights that odd answers led to, later fits would not find back. `warm` has
+        bounds only.
+        """
         algorithm = by_event(Algorithm(time_limit=self.seconds), counts)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConvergedWarning)  # the next fit goes on where this one was cut off
-            start = None if warm is not None else self._start(task)
+            warnings.simplefilter("ignore", NotConvergedWarning)  # the next fit goes on with the bounds of this one
             return learn(
-                task, get_loss("bridge"), STIFFNESS / task.n_examples, algorithm=algorithm, start=start, warm_start=warm
-            )
+                task, get_loss("bridge"), STIFFNESS / task.n_examples, algorithm=algorithm,
+                start=self._start(task, warm), warm_start=warm,
+            )  # fmt: skip
 
-    def _start(self, task: LinearTask) -> Array | None:
-        """The weights that the learner began with; if those are zero, what the annotations themselves point to."""
-        began = weights_by_name(self.tracker, self.names)
-        if not began.any():
-            return Start(task, get_loss("bridge")).at(STIFFNESS / task.n_examples)
+    def _start(self, task: LinearTask, warm: Result | None) -> Array | None:
+        """The first weights; if those are zero, the last ones, or what the annotations themselves point to."""
+        if not self.first.any():
+            return None if warm is not None else Start(task, get_loss("bridge")).at(STIFFNESS / task.n_examples)
         if self.prior is None:
-            return began
+            return self.first
         w = np.zeros(task.n_features)
-        w[-1] = np.linalg.norm(began) / np.linalg.norm(self.prior)
+        w[-1] = np.linalg.norm(self.first) / np.linalg.norm(self.prior)
         return w
 
     def _missed(self, w: Array, held: Annotations, frame: int) -> int:

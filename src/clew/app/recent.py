@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from clew.annotation.learner import Learner
 from clew.app.predictor import marks_of
-from clew.learning.task import Array
 from clew.tracking.assignment import Assignment
-from clew.tracking.events import Annotations
 from clew.tracking.lineage import Lineage
 from clew.tracking.pairs import FramePair
 from clew.tracking.stream import Step
-
-FEWEST = 20
-"""Answers before which weights that are good for most movies stay: the first questions are about odd events, and
-weights that explain those alone explain little else. On HeLa nuclei one answer leads to 20 % errors, 12 answers to
-1.2 %, 25 to 0.5 %."""
 
 
 class Prediction(NamedTuple):
@@ -44,33 +34,6 @@ class RecentLearner(Learner):
     def __init__(self, *arguments: Any, **others: Any) -> None:
         super().__init__(*arguments, **others)
         self._recent: dict[int, Prediction] = {}
-        self._first = self.w
-
-    def learn(self, annotations: Annotations | None = None) -> None:
-        """Fit the weights, always from those that the learner began with; bounds and solvers are those of the last fit.
-
-        The problem is not convex: from weights that a few odd answers led to, later fits would not find back.
-        """
-        if annotations is not None:
-            self.annotate(annotations)
-        if not self._first.any():
-            super().learn()
-        elif len(self.annotations) < FEWEST:
-            self.version += self.w is not self._first  # after undo there may be fewer again
-            self.w, self.result = self._first, None
-        else:
-            if self.result is not None:
-                self.result = replace(self.result, w=self._beginning(len(self.result.w)))
-            self.w = self._first
-            super().learn()
-
-    def _beginning(self, n: int) -> Array:
-        """(n,) the first weights as the fit sees them: the prior, if there is one, is its last feature."""
-        if self.prior is None:
-            return self._first
-        w = np.zeros(n)
-        w[-1] = np.linalg.norm(self._first) / np.linalg.norm(self.prior)
-        return w
 
     def renew(self, frame: int) -> Prediction:
         """The prediction of the present weights."""
