@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.base import clone
 
-from clew.errors import InfeasibleAnnotation, NotConvergedWarning
+from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import get_loss
 from clew.learning.result import Result
@@ -24,7 +24,7 @@ from clew.tracking.features import feature_names
 from clew.tracking.lineage import Lineage
 from clew.tracking.pairs import FramePair, Pairs
 from clew.tracking.prior import joined, prior_direction, weights_by_name, with_prior
-from clew.tracking.stream import Step, join_steps
+from clew.tracking.stream import Step, join_steps, solve
 from clew.tracking.tracker import MODEL, Tracker, by_event
 
 KEPT_CANDIDATES = 3_000_000
@@ -164,13 +164,7 @@ class Learner:
         known = self._answers.get(frame)
         if known is not None and known[0] == (self.version, key):
             return known[1], known[2]
-        pair = self.pair(frame)
-        try:
-            answer = assign(pair.candidates, pair.scores(self.w), pair.annotated(here))
-        except InfeasibleAnnotation as error:
-            raise InfeasibleAnnotation(f"from frame {frame} to {frame + 1}: {error}", frame) from error
-        events = pair.candidates.table(pair.a, pair.b, answer.chosen)
-        step = Step(events, answer.confidence(), len(pair.candidates))
+        answer, step = solve(self.pair(frame), self.w, here)
         self._answers[frame] = ((self.version, key), answer, step)
         return answer, step
 

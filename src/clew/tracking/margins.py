@@ -11,7 +11,7 @@ from clew.learning.task import Array, Indices
 
 MOST_STEPS = 500
 """Columns that are tried for one event; beyond that the best alternative so far counts. Among 1,000 cells this matters
-for 4 % of the events, none of them among the least certain, and takes an eighth of the time of trying 4,000."""
+for 4 % of the events, none of them among the least certain, and takes a fifth of the time of trying 4,000."""
 TIE = 1e-9
 SWEEPS = 6
 """Over the chosen columns, when prices are balanced."""

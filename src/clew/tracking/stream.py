@@ -13,11 +13,11 @@ from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
 from clew.parallel import resolve_jobs
 from clew.progress import ProgressBar
-from clew.tracking.assignment import assign
+from clew.tracking.assignment import Assignment, assign
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
-from clew.tracking.pairs import Pairs
+from clew.tracking.pairs import FramePair, Pairs
 
 KEPT_COLUMNS = ("volume", "intensity")
 """What a lineage keeps of each detection, to match identities by."""
@@ -32,17 +32,21 @@ class Step:
     n_candidates: int
 
 
-def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None) -> Step:
-    """The best events from one frame to the next, among those that agree with the annotations."""
-    here = None if annotations is None else annotations[annotations.events.frame == frame]
-    pair = pairs.pair(frame, None if here is None else here.events)
-    pinned = None if here is None else pair.annotated(here)
+def solve(pair: FramePair, w: Array, here: Annotations | None = None) -> tuple[Assignment, Step]:
+    """The best events of a frame pair among those that agree with the annotations of it, which are its candidates."""
+    frame = pair.a.frame
     try:
-        answer = assign(pair.candidates, pair.scores(w), pinned)
+        answer = assign(pair.candidates, pair.scores(w), None if here is None else pair.annotated(here))
     except InfeasibleAnnotation as error:
         raise InfeasibleAnnotation(f"from frame {frame} to {frame + 1}: {error}", frame) from error
     events = pair.candidates.table(pair.a, pair.b, answer.chosen)
-    return Step(events, answer.confidence(), len(pair.candidates))
+    return answer, Step(events, answer.confidence(), len(pair.candidates))
+
+
+def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None) -> Step:
+    """The best events from one frame to the next, among those that agree with the annotations."""
+    here = None if annotations is None else annotations[annotations.events.frame == frame]
+    return solve(pairs.pair(frame, None if here is None else here.events), w, here)[1]
 
 
 def track_pairs(
