@@ -110,7 +110,7 @@ def test_the_next_question_does_not_wait_for_the_server(annotator, tmp_path):
                 });
             }"""
         )
-        assert took < 1000  # no reply comes at all; how fast it is, benchmarks/page.py measures
+        assert took < 100
     assert len(held) == 1  # one after the other, and none was answered
     held[0].continue_()
     annotator.saved()
