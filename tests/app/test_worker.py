@@ -64,7 +64,7 @@ def minder(source, news):
 
 
 def test_the_worker_learns_predicts_asks_and_writes(minder, news, simulated, tmp_path):
-    minder.send(Learn(0, 0, NOTHING, 6))
+    minder.send(Learn(0, 0, NOTHING, (6,)))
     asked, before = news.until(Asked)
     assert isinstance(before[0], Learned)
     frames = [frame for reply in before[1:] for frame, *_ in reply.steps]
@@ -72,7 +72,7 @@ def test_the_worker_learns_predicts_asks_and_writes(minder, news, simulated, tmp
     assert len(asked.questions) > 10
     assert len({question.frame for question in asked.questions}) > 5
 
-    minder.send(Learn(0, 1, simulated.some, 3))
+    minder.send(Learn(0, 1, simulated.some, (3,)))
     learned, _ = news.until(Learned)
     assert (learned.revision, learned.version) == (1, 1)
     first, _ = news.until(Predicted)
@@ -85,10 +85,10 @@ def test_the_worker_learns_predicts_asks_and_writes(minder, news, simulated, tmp
     assert 0 <= estimated.error <= 1
 
     path = tmp_path / "weights.clew"
-    minder.send(Export(7, "weights", str(path), Learn(0, 1, simulated.some, 0)))
+    minder.send(Export(7, "weights", str(path), Learn(0, 1, simulated.some, (0,))))
     assert news.until(Exported)[0] == Exported(7, None)
     assert np.allclose(load_tracker(path).coef_, learned.weights)
-    minder.send(Export(8, "csv", str(tmp_path / "none/x.zip"), Learn(0, 1, simulated.some, 0)))
+    minder.send(Export(8, "csv", str(tmp_path / "none/x.zip"), Learn(0, 1, simulated.some, (0,))))
     assert news.until(Exported)[0].problem
 
 
@@ -100,7 +100,7 @@ def test_a_dead_worker_is_noticed_and_followed_by_another(minder, news):
     assert "-9" in why
     assert news.lives.get(timeout=PATIENCE) == (True, "")
     assert minder.process.pid != first
-    minder.send(Learn(0, 0, NOTHING, 0))
+    minder.send(Learn(0, 0, NOTHING, (0,)))
     news.until(Asked)
 
 
@@ -160,10 +160,10 @@ def replies(pupils, inbox, n):
 def test_a_newer_lesson_comes_before_old_predictions(source, simulated, monkeypatch):
     monkeypatch.setattr(worker, "TURN", 0.0)  # one frame a turn
     pupil = worker.Pupil(0, Subject(source, None))
-    inbox = Told(Learn(0, 0, NOTHING, 0))
+    inbox = Told(Learn(0, 0, NOTHING, (0,)))
     assert isinstance(replies([pupil], inbox, 1)[0], Learned)
     replies([pupil], inbox, 3)
-    inbox.commands = [Learn(0, 1, simulated.some, 9)]
+    inbox.commands = [Learn(0, 1, simulated.some, (9,))]
     learned, *predicted = replies([pupil], inbox, 6)
     assert learned.revision == 1
     assert [reply.steps[0][0] for reply in predicted] in ([9, 10, 8, 11, 7], [9, 8, 10, 7, 11])
@@ -177,7 +177,7 @@ def test_questions_come_even_if_answers_never_pause(source, monkeypatch):
     pupil = worker.Pupil(0, Subject(source, None))
     inbox, found = Told(), []
     for revision in range(30):
-        inbox.commands = [Learn(0, revision, NOTHING, 0)]
+        inbox.commands = [Learn(0, revision, NOTHING, (0,))]
         found += replies([pupil], inbox, 7)
     assert any(isinstance(reply, Asked) for reply in found)
 
@@ -186,12 +186,12 @@ def test_trouble_with_a_movie_is_told_and_passes(source, monkeypatch):
     pupil = worker.Pupil(0, Subject(source, None))
     learn = RecentLearner.learn
     monkeypatch.setattr(RecentLearner, "learn", lambda *_: 1 / 0)
-    (failed,) = replies([pupil], Told(Learn(0, 0, NOTHING, 0)), 1)
+    (failed,) = replies([pupil], Told(Learn(0, 0, NOTHING, (0,))), 1)
     assert isinstance(failed, Failed)
     assert "ZeroDivisionError" in failed.problem
     assert not pupil.is_behind
     monkeypatch.setattr(RecentLearner, "learn", learn)
-    assert isinstance(replies([pupil], Told(Learn(0, 1, NOTHING, 0)), 1)[0], Learned)
+    assert isinstance(replies([pupil], Told(Learn(0, 1, NOTHING, (0,))), 1)[0], Learned)
 
 
 def test_recent_predictions_keep_to_the_annotations(source, simulated):

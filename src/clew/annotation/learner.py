@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from sklearn.base import clone
 
+from clew.annotation.lessons import Lessons, Window
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import get_loss
 from clew.learning.result import Result
 from clew.learning.start import Start
-from clew.learning.task import Array, Indices, Space
+from clew.learning.task import Array, Space
 from clew.models.highs import KeptProgram
 from clew.models.linear import LinearTask
 from clew.models.program import Program
-from clew.tracking.assignment import Assignment, assign, make_program, takes_part
+from clew.tracking.assignment import Assignment, assign, make_program
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.features import feature_names
@@ -33,10 +34,6 @@ STIFFNESS = 5.0
 """λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed event. On real movies the λ that
 cross-validation chooses is near this or above, whether 2 % or 25 % of the events are annotated; with a prior, less is
 better."""
-SUREST = 0.5
-"""The share of the first weights' predictions of each kind, the most certain ones, that count as annotated."""
-ANCHORED_PAIRS = 8
-"""Frame pairs, evenly spread over the movie, where they do so though nobody annotated anything there."""
 FOLDS, FEWEST = 3, 12
 """For the estimated error: folds, and how many annotations it takes."""
 
@@ -64,10 +61,10 @@ class Learner:
         self.annotations = Annotations.of(EventTable.empty())
         self.result: Result | None = None
         self._made: dict[int, tuple[bytes, FramePair]] = {}
-        self._programs: dict[int, tuple[FramePair, Program]] = {}
+        self.lessons = Lessons(self.first, len(self.pairs), self.pair)
+        self._programs: dict[int, tuple[Window, Program]] = {}
         self._solvers: dict[tuple[int, Space], tuple[bytes, KeptProgram]] = {}
         self._answers: dict[int, tuple[tuple[int, bytes], Assignment, Step]] = {}
-        self._anchors: dict[int, tuple[FramePair, Indices]] = {}
 
     def annotate(self, annotations: Annotations) -> None:
         """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""
@@ -83,7 +80,7 @@ class Learner:
                 self.w, self.result = self.first, None
                 self.version += 1
             return
-        frames = self._with_anchored(frames)
+        frames = sorted({*frames, *self.lessons.anchored})
         task, counts = self._task(frames, self.annotations)
         self.result = self._fit(task, counts, self.result)
         for (n, space), solver in task.kept.items():
@@ -96,24 +93,31 @@ class Learner:
 
         By three-fold cross-validation with the present λ; None where too little is annotated to tell.
         """
+        *_, found = self.error_by_fold(seed)
+        return found
+
+    def error_by_fold(self, seed: int = 0) -> Iterator[tuple[float, float] | None]:
+        """`estimated_error` in steps of one fold, for those who may break off: None each, and last the error."""
         n = len(self.annotations)
         if n < FEWEST:
-            return None
+            yield None
+            return
         fold = np.random.default_rng(seed).permutation(n) % FOLDS
         wrong = 0
         for k in range(FOLDS):
+            yield None
             rest, held = self.annotations[fold != k], self.annotations[fold == k]
             w = self.weights_from(rest)
             wrong += sum(self._missed(w, held, frame) for frame in np.unique(held.events.frame).tolist())
         share = wrong / n
-        return share, float(np.sqrt(max(share * (1 - share), 1 / n) / n))
+        yield share, float(np.sqrt(max(share * (1 - share), 1 / n) / n))
 
     def weights_from(self, annotations: Annotations) -> Array:
         """(d,) the weights that a part of the annotations would lead to; the learner itself stays as it is.
 
         They start where the learner began: its present weights know of all annotations.
         """
-        frames = self._with_anchored(np.unique(annotations.events.frame).tolist())
+        frames = sorted({*np.unique(annotations.events.frame).tolist(), *self.lessons.anchored})
         return joined(self._fit(*self._task(frames, annotations), None).w, self.prior)
 
     def step(self, frame: int) -> Step:
@@ -175,14 +179,15 @@ class Learner:
         solvers: dict[tuple[int, Space], KeptProgram] = {}
         for n, frame in enumerate(frames):
             here = annotations[annotations.events.frame == frame]
-            pair = self.pair(frame)
+            lesson = self.lessons.lesson(frame, self._here(frame)[0], here)
             known = self._programs.get(frame)
-            if known is None or known[0] is not pair:
-                known = (pair, make_program(pair.candidates, with_prior(pair.features(), self.prior)))
+            if known is None or known[0] is not lesson.window:
+                features = with_prior(lesson.pair.features()[lesson.window.rows], self.prior)
+                known = (lesson.window, make_program(lesson.window.candidates, features))
                 self._programs[frame] = known
                 self._solvers = {at: kept for at, kept in self._solvers.items() if at[0] != frame}
             X.append(known[1])
-            Y.append(self._with_anchors(frame, pair, pair.annotated(here)))
+            Y.append(lesson.known)
             for space in (Space.ALL, Space.COMPATIBLE):
                 at = (frame, space)
                 if at in self._solvers and (space is Space.ALL or self._solvers[at][0] == _key(here)):
@@ -191,35 +196,6 @@ class Learner:
         task = model.task(X, Y)
         task.kept.update(solvers)
         return task, [len(annotation) for annotation in Y]
-
-    def _with_anchored(self, frames: list[int]) -> list[int]:
-        """Annotated frame pairs, and those that have anchors only."""
-        if not self.first.any():
-            return frames
-        spread = np.linspace(0, len(self.pairs) - 1, ANCHORED_PAIRS).round().astype(int)
-        return sorted({*frames, *spread.tolist()})
-
-    def _with_anchors(self, frame: int, pair: FramePair, annotated: dict[int, int]) -> dict[int, int]:
-        """What is annotated of a pair, and of the rest what the first weights are surest of.
-
-        People are asked about odd events. Weights that explain a few of those alone explain little else: without
-        anchors, one answer about HeLa nuclei led to weights that miss a fifth of all events.
-        """
-        if not self.first.any():
-            return annotated
-        known = self._anchors.get(frame)
-        if known is None or known[0] is not pair:
-            answer = assign(pair.candidates, pair.scores(self.first))
-            confidence, kind = answer.confidence(), pair.candidates.event[answer.chosen]
-            least = {
-                k: np.quantile(confidence[kind == k], 1 - SUREST, method="lower") for k in np.unique(kind).tolist()
-            }
-            known = (pair, answer.chosen[confidence >= [least[k] for k in kind.tolist()]])
-            self._anchors[frame] = known
-        rows = takes_part(pair.candidates)
-        told = rows[[row for row, happened in annotated.items() if happened]]
-        free = ~np.isin(rows[known[1]], told[told >= 0]).any(axis=1)
-        return {int(row): 1 for row in known[1][free]} | annotated
 
     def _fit(self, task: LinearTask, counts: list[int], warm: Result | None) -> Result:
         """Learn at the fixed stiffness, from the weights that the learner began with.

@@ -28,8 +28,8 @@ class Learn:
     movie: int
     revision: int
     annotations: Annotations
-    frame: int
-    """Where the person is: predictions near it come first."""
+    frames: tuple[int, ...]
+    """Where the person is and will be next: their predictions come first."""
 
 
 @dataclass(frozen=True)

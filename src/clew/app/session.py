@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from clew.tracking.stream import join_steps
 CURVE, PLACE = "curve", "place"
 """Notes in the store."""
 MAX_QUESTIONS = 100
+SOON = 3
+"""Questions ahead whose frames the worker predicts before others."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +128,16 @@ class Session:
 
     def ask(self, n: int) -> list[Json]:
         """The next questions."""
-        n = min(n, MAX_QUESTIONS)
         found: list[Json] = []
-        for question in self.questions:
-            if len(found) < n and is_open(question, self.state.annotations):
-                solved = self.solved.get(question.frame)
-                cells = self.cells(question.frame), self.cells(question.frame + 1)
-                found.append(question_view(question, cells, None if solved is None else solved.step))
+        for question in self._open_questions(min(n, MAX_QUESTIONS)):
+            solved = self.solved.get(question.frame)
+            cells = self.cells(question.frame), self.cells(question.frame + 1)
+            found.append(question_view(question, cells, None if solved is None else solved.step))
         return found
+
+    def _open_questions(self, n: int) -> list[Question]:
+        """The first questions that no answer has settled."""
+        return list(islice((one for one in self.questions if is_open(one, self.state.annotations)), n))
 
     async def family(self, frame: int, label: int) -> Json:
         """The tracks of a cell's family; none as long as not all of the movie is tracked."""
@@ -229,7 +234,8 @@ class Session:
     def lesson(self, frame: int | None = None) -> Learn:
         """What the worker is to learn from now."""
         place = (self.place or {}).get("frame", 0) if frame is None else frame
-        return Learn(self.number, self.state.revision, self.state.annotations, place)
+        coming = [question.frame for question in self._open_questions(SOON)]
+        return Learn(self.number, self.state.revision, self.state.annotations, (place, *coming))
 
     def take_learned(self, reply: Learned) -> None:
         """New weights: from now on, pairs that are asked for are solved with them."""

@@ -40,16 +40,16 @@ LEARN_SECONDS = 0.8
 TURN = 0.15
 """Seconds of predictions between two looks for news."""
 NEAR = 2
-"""Frame pairs to both sides of the last answer that are predicted anew before anything else."""
+"""Frame pairs to both sides of the last answer that are predicted anew right after what the person sees."""
 QUESTIONS = 40
 """That are kept ready: a fast hand must not run out of them while the next are thought of."""
 MAX_BEHIND = 6
-"""Lessons after which new questions are due, even if not all predictions have been renewed."""
+"""Lessons after which new questions are due, even if others wait and not all predictions have been renewed."""
 IDLE = 1.0
 """Seconds without an answer, after which there is time to estimate the error."""
 LAST_SECONDS = 0.3
 """To come to an end when the server has."""
-NICENESS = 5
+NICENESS = 15
 """The page comes first."""
 
 
@@ -78,7 +78,8 @@ def turn(pupils: Sequence[Pupil], inbox: Inbox) -> Iterator[Reply]:
         yield from behind[0].turn()
         return
     curious = [pupil for pupil in by_urgency if pupil.estimated < pupil.taken.revision]
-    if not inbox.wait(IDLE if curious else None) and curious:
+    rest = 0.0 if curious and curious[0].is_estimating else IDLE
+    if not inbox.wait(rest if curious else None) and curious:
         yield from curious[0].estimate()
 
 
@@ -126,7 +127,7 @@ class Pupil:
     def __init__(self, number: int, subject: Subject) -> None:
         self.number, self.subject = number, subject
         self.urgency = 0.0
-        self.lesson = Learn(number, -1, Annotations.of(EventTable.empty()), 0)
+        self.lesson = Learn(number, -1, Annotations.of(EventTable.empty()), (0,))
         self.taken = self.lesson
         """The lesson that the learner has had."""
         self.asked = self.estimated = -1
@@ -137,6 +138,7 @@ class Pupil:
         self.unasked, self.renewed = 0, False
         """Lessons since the last questions, and whether predictions were renewed since."""
         self._learner: RecentLearner | None = None
+        self._estimation: Iterator[tuple[float, float] | None] | None = None
 
     @property
     def learner(self) -> RecentLearner:
@@ -152,17 +154,19 @@ class Pupil:
         return self.lesson.revision > min(self.taken.revision, self.asked) or bool(self.due) or self.renewed
 
     def take(self, lesson: Learn) -> None:
-        """Be told of new annotations."""
-        self.lesson, self.urgency = lesson, time.monotonic()
+        """Be told of new annotations; an estimate that is under way would be of the old ones."""
+        self.lesson, self.urgency, self._estimation = lesson, time.monotonic(), None
 
     def turn(self) -> Iterator[Reply]:
         """The next short piece of work."""
         try:
-            if self.taken.revision < self.lesson.revision:
+            if self.unasked >= MAX_BEHIND:  # a fast hand gives no rest in which to think of new questions
+                yield self._ask()
+            elif self.taken.revision < self.lesson.revision:
                 yield self._learn()
             elif self.near:
                 yield self._predict(self.near)
-            elif self.unasked >= MAX_BEHIND or not self.due:
+            elif not self.due:
                 yield self._ask()
             else:
                 yield self._predict(self.due)
@@ -178,15 +182,16 @@ class Pupil:
         return Failed(self.number, self.lesson.revision, problem)
 
     def _learn(self) -> Learned:
-        """Learn, and put the frames near the answer before those that already waited, and these before all others."""
+        """Learn, and put what the person sees before what is near it, then what already waited, then all others."""
         lesson = self.lesson
         self.learner.learn(lesson.annotations)
         self.taken, self.unasked = lesson, self.unasked + 1
         frames = np.arange(len(self.learner.pairs))
-        nearness = -np.abs(frames - lesson.frame)
-        waits = np.isin(frames, self.due)
-        order = frames[np.lexsort((nearness, waits))]
-        self.near = frames[nearness >= -NEAR][np.argsort(nearness[nearness >= -NEAR], kind="stable")].tolist()
+        seen = [frame for frame in dict.fromkeys(lesson.frames) if frame < len(frames)]
+        nearness = -np.abs(frames - lesson.frames[0])
+        near = frames[np.argsort(nearness, kind="stable")][-2 * NEAR - 1 :]
+        self.near = [*(frame for frame in near.tolist() if frame not in seen), *reversed(seen)]
+        order = frames[np.lexsort((nearness, np.isin(frames, self.due)))]
         self.due = order[~np.isin(order, self.near)].tolist()
         return Learned(self.number, lesson.revision, self.learner.version, self.learner.w)
 
@@ -208,16 +213,25 @@ class Pupil:
         self.asked, self.unasked, self.renewed = revision, 0, False
         return Asked(self.number, revision, tuple(questions))
 
+    @property
+    def is_estimating(self) -> bool:
+        """Whether an estimate of the error is under way."""
+        return self._estimation is not None
+
     def estimate(self) -> Iterator[Reply]:
-        """The error, if enough is annotated to tell."""
-        self.estimated = self.taken.revision
+        """A step towards the error, and in the end the error itself, if enough is annotated to tell."""
         try:
-            found = self.learner.estimated_error()
+            if self._estimation is None:
+                self._estimation = self.learner.error_by_fold()
+            found = next(self._estimation)
+        except StopIteration:
+            self.estimated, self._estimation = self.taken.revision, None
         except Exception as error:
+            self.estimated, self._estimation = self.taken.revision, None
             yield Failed(self.number, self.taken.revision, f"the error could not be estimated ({error})")
-            return
-        if found is not None:
-            yield Estimated(self.number, len(self.taken.annotations), *map(float, found))
+        else:
+            if found is not None:
+                yield Estimated(self.number, len(self.taken.annotations), *map(float, found))
 
     def export(self, export: Export) -> Iterator[Reply]:
         """Write a file, after learning from the annotations that it is to follow from."""

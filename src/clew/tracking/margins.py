@@ -55,32 +55,78 @@ def _searched(
     rows: Indices, n_detections: int, chosen: Indices, reduced: Array, asked: Indices, came: Indices, went: Indices
 ) -> Array:
     """The margins; the alternatives are written into `came` and `went` unless these are empty."""
-    column, place = np.nonzero((rows >= 0) & (reduced > -np.inf)[:, None])
-    of_row = rows[column, place]
-    order = np.lexsort((-reduced[column], of_row))  # by detection, and there the cheapest first
-    starts = np.searchsorted(of_row[order], np.arange(n_detections + 1))
+    columns, starts = _by_detection(rows, reduced, n_detections)
     cover = np.full(n_detections, -1, dtype=np.intp)
     for side in rows[chosen].T:
         cover[side[side >= 0]] = chosen[side >= 0]
     reduced = reduced.copy()
-    _balance(rows, column[order], starts, chosen, cover, reduced, SWEEPS)
-    order = np.lexsort((-reduced[column], of_row))
+    _balance(rows, columns, starts, chosen, cover, reduced, SWEEPS)
+    _cheapest_first(columns, starts, reduced)
     # where the LP was fractional, a chosen column's reduced score may be negative: removing it then earns something
     slack = float(np.maximum(-reduced[chosen], 0.0).sum() + np.maximum(reduced, 0.0).sum())
     slack -= float(np.maximum(reduced[chosen], 0.0).sum())
+    share, alone = _least(rows, reduced, cover, n_detections)
     asked = np.asarray(asked, dtype=np.intp)
-    # each uncovered detection takes a column that is not chosen, which it shares with the column's other detections
-    share = np.full(n_detections, np.inf)
-    other = np.ones(len(rows), dtype=bool)
-    other[chosen] = False
-    new = other[column]
-    np.minimum.at(share, of_row[new], np.maximum(-reduced, 0.0)[column[new]] / (rows >= 0).sum(axis=1)[column[new]])
-    # a detection that is left over can always appear or disappear
-    alone = np.full(n_detections, -1, dtype=np.intp)
-    single = np.flatnonzero(((rows >= 0).sum(axis=1) == 1) & (reduced > -np.inf))
-    alone[rows[single].max(axis=1)] = single
-    found: Array = _search_all(rows, column[order], starts, cover, reduced, share, alone, asked, slack, came, went)
+    found: Array = _search_all(rows, columns, starts, cover, reduced, share, alone, asked, slack, came, went)
     return found
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _by_detection(rows: Any, reduced: Any, n_detections: int) -> Any:  # pragma: no cover  # compiled
+    """The columns of each detection that are possible, in the columns' order, and where those of each begin."""
+    starts = np.zeros(n_detections + 1, dtype=np.intp)
+    for k in range(len(rows)):
+        if reduced[k] > -np.inf:
+            for p in range(rows.shape[1]):
+                if rows[k, p] >= 0:
+                    starts[rows[k, p] + 1] += 1
+    starts = np.cumsum(starts)
+    columns = np.empty(starts[-1], dtype=np.intp)
+    place = starts.copy()
+    for k in range(len(rows)):
+        if reduced[k] > -np.inf:
+            for p in range(rows.shape[1]):
+                if rows[k, p] >= 0:
+                    columns[place[rows[k, p]]] = k
+                    place[rows[k, p]] += 1
+    return columns, starts
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _cheapest_first(columns: Any, starts: Any, reduced: Any) -> None:  # pragma: no cover  # compiled
+    """Sort the columns of each detection, in place."""
+    for row in range(len(starts) - 1):
+        here = columns[starts[row] : starts[row + 1]]
+        here[:] = here[np.argsort(-reduced[here], kind="mergesort")]
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _least(rows: Any, reduced: Any, cover: Any, n_detections: int) -> Any:  # pragma: no cover  # compiled
+    """What each detection costs at least when it is left over, (n,), and the column that it can always take, (n,).
+
+    It takes a column that is not chosen, which it shares with the column's other detections; or it appears or
+    disappears. Without such a column, −1.
+    """
+    share = np.full(n_detections, np.inf)
+    alone = np.full(n_detections, -1, dtype=np.intp)
+    for k in range(len(rows)):
+        if reduced[k] == -np.inf:
+            continue
+        size, first = 0, -1
+        for p in range(rows.shape[1]):
+            if rows[k, p] >= 0:
+                size += 1
+                first = rows[k, p]
+        if size == 0:
+            continue
+        if size == 1:
+            alone[first] = k
+        if cover[first] == k:
+            continue
+        for p in range(rows.shape[1]):
+            if rows[k, p] >= 0:
+                share[rows[k, p]] = min(share[rows[k, p]], max(-reduced[k], 0.0) / size)
+    return share, alone
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -3,7 +3,9 @@
 import { getBlob } from "./api.js";
 import { changed, state } from "./state.js";
 
-const MOST = 48; // frames that are kept
+const MOST = 48; // frames that are kept, if they are small
+const MOST_PIXELS = 120e6; // of all that are kept, at 8 bytes each
+const FEWEST = 14; // frames that are kept however large: those of the next questions
 const kept = new Map(); // address → {ready, image, width, height, labels, cells}; the last one used is last
 const worker = new Worker(new URL("outline-worker.js", import.meta.url), { type: "module" });
 const waiting = new Map();
@@ -33,8 +35,14 @@ export function frameAt(t) {
     load(frame, state.movie.id, t, state.slice).catch(() => kept.delete(key)); // asked for again when it is drawn again
   }
   kept.set(key, frame);
-  if (kept.size > MOST) kept.delete(kept.keys().next().value);
+  while (kept.size > FEWEST && kept.size * pixels() > Math.min(MOST * pixels(), MOST_PIXELS)) kept.delete(kept.keys().next().value);
   return frame.ready ? frame : null;
+}
+
+/** Of one frame. */
+function pixels() {
+  const [height, width] = state.movie.shape.slice(-2);
+  return height * width;
 }
 
 async function load(frame, movie, t, slice) {
@@ -44,8 +52,13 @@ async function load(frame, movie, t, slice) {
     getBlob(`/api/movies/${movie}/labels/${t}.png${end}`).then(traced),
   ]);
   Object.assign(frame, labels, { image, ready: true });
-  for (const cell of frame.cells.values()) cell.path = pathOf(cell.loops);
   changed();
+}
+
+/** A cell's outline; most cells are never drawn, so that it is made when it is asked for. */
+export function outlineOf(cell) {
+  cell.path ??= pathOf(cell.loops);
+  return cell.path;
 }
 
 function pathOf(loops) {

@@ -79,7 +79,11 @@ export function listenToServer() {
     forget(movie);
     if (movie === state.movie.id) refresh();
   });
-  on("learned", ({ movie }) => movie === state.movie.id && fetchStatus());
+  on("learned", ({ movie }) => {
+    if (movie !== state.movie.id) return;
+    forget(movie, [state.frame]); // what is looked at does not wait for its turn
+    fetchStatus();
+  });
   on("predictions", ({ movie, version, frames }) => {
     forget(movie, frames);
     if (movie === state.movie.id) {

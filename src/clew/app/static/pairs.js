@@ -51,7 +51,7 @@ export function forget(movie, frames = "all") {
     const [m, t] = key.split("/").map(Number);
     if (m === movie && (frames === "all" || frames.includes(t))) one.stale = true;
   }
-  changed();
+  if (frames === "all" || frames.includes(state.frame)) changed(); // others are fetched when they are looked at
 }
 
 /** Show an answer before the server has it: pin or deny the event, and drop the predictions that it rules out. */

@@ -3,7 +3,7 @@
 import { about } from "./answering.js";
 import { camera, centreOn, layOut, panes, toScreen } from "./camera.js";
 import { surenessOf } from "./events.js";
-import { frameAt } from "./frames.js";
+import { frameAt, outlineOf } from "./frames.js";
 import { drawArrow, drawSign, drawTag, INK } from "./ink.js";
 import { candidates } from "./picking.js";
 import { pairAt } from "./pairs.js";
@@ -129,11 +129,11 @@ function drawCells(context, pane, frame, shown) {
       const hovered = state.hover?.side === pane.side && state.hover.label === label;
       context.globalAlpha = chosen ? 0.24 : (hovered ? 0.5 : 0.28) * state.masks;
       context.fillStyle = chosen ? colour : "#9fb6cc";
-      context.fill(cell.path);
+      context.fill(outlineOf(cell));
       context.globalAlpha = chosen || hovered ? 1 : 1.2 * Math.min(state.masks, 0.75);
       context.strokeStyle = chosen ? colour : hovered ? "#ffffff" : "#a9bccd";
       context.lineWidth = pixel * (chosen ? 2.5 : hovered ? 2 : 1);
-      context.stroke(cell.path);
+      context.stroke(outlineOf(cell));
     }
   });
 }
@@ -178,7 +178,7 @@ function drawGhosts(context, pane, frame, labels) {
     context.lineWidth = 1.25 * pixel;
     context.strokeStyle = "#ffffff";
     context.globalAlpha = 0.55;
-    for (const label of labels) if (frame.cells.has(label)) context.stroke(frame.cells.get(label).path);
+    for (const label of labels) if (frame.cells.has(label)) context.stroke(outlineOf(frame.cells.get(label)));
   });
 }
 

@@ -8,6 +8,7 @@ import { state } from "./state.js";
 const container = document.getElementById("tree");
 const title = document.getElementById("lineage-of");
 const [WIDTH, ROW, TOP, LEFT, RIGHT] = [272, 18, 8, 8, 8];
+const PAUSE = 250; // ms that a cell is looked at before its family is asked for: a fast hand is on to the next one
 let shown = ""; // whose family it is
 
 /** The cell that the tree follows: that of the question, or the selected one. */
@@ -26,6 +27,8 @@ export async function showTree(version) {
   shown = key;
   title.textContent = cell ? `of cell ${cell.label}` : "";
   if (!cell) return empty("Select a cell to see its family.");
+  await new Promise((resolve) => setTimeout(resolve, PAUSE));
+  if (shown !== key) return;
   try {
     const tree = await getJson(`/api/movies/${state.movie.id}/tree?frame=${cell.frame}&label=${cell.label}`);
     if (shown !== key) return;
