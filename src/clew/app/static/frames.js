@@ -1,7 +1,7 @@
 // Pictures of frames, kept near: the raw image, and the label under each pixel with the cells' outlines.
 
 import { getBlob } from "./api.js";
-import { changed, state } from "./state.js";
+import { changed, isNear, state } from "./state.js";
 
 const MOST = 48; // frames that are kept, if they are small
 const MOST_PIXELS = 120e6; // of all that are kept, at 8 bytes each
@@ -23,7 +23,7 @@ function traced(blob) {
   });
 }
 
-/** The frame if it is here; otherwise null, and it is fetched: `changed` tells when it came. */
+/** The frame if it is here; otherwise null, and it is fetched: `changed` tells when one that is shown came. */
 export function frameAt(t) {
   if (!state.movie || t < 0 || t >= state.movie.n_frames) return null;
   const key = `${state.movie.id}/${state.slice ?? ""}/${t}`;
@@ -52,7 +52,7 @@ async function load(frame, movie, t, slice) {
     getBlob(`/api/movies/${movie}/labels/${t}.png${end}`).then(traced),
   ]);
   Object.assign(frame, labels, { image, ready: true });
-  changed();
+  if (isNear(t)) changed();
 }
 
 /** A cell's outline; most cells are never drawn, so that it is made when it is asked for. */

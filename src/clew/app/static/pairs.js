@@ -2,7 +2,7 @@
 
 import { getJson } from "./api.js";
 import { exclude, keyOf } from "./events.js";
-import { changed, state } from "./state.js";
+import { changed, isNear, state } from "./state.js";
 
 const kept = new Map(); // "movie/frame" → {pair, stale, loading}
 
@@ -25,7 +25,7 @@ async function load(one, movie, t) {
   try {
     const pair = await getJson(`/api/movies/${movie}/pair/${t}`);
     if (!one.held) one.pair = pair; // an answer given meanwhile is newer
-    changed();
+    if (isNear(t)) changed();
   } catch {
     one.stale = true;
   } finally {
@@ -51,7 +51,7 @@ export function forget(movie, frames = "all") {
     const [m, t] = key.split("/").map(Number);
     if (m === movie && (frames === "all" || frames.includes(t))) one.stale = true;
   }
-  if (frames === "all" || frames.includes(state.frame)) changed(); // others are fetched when they are looked at
+  if (frames === "all" || frames.some(isNear)) changed(); // others are fetched when they are looked at
 }
 
 /** Show an answer before the server has it: pin or deny the event, and drop the predictions that it rules out. */

@@ -119,6 +119,11 @@ function visible(pane, [x0, y0, x1, y1]) {
   return right > pane.x && bottom > pane.y && left < pane.x + pane.width && top < pane.y + pane.height;
 }
 
+const MARGIN = 40; // pixels around a pane: an arrow or sign that is farther out cannot be seen in it
+
+/** Whether a point is in a pane or just outside of it. */
+const near = (pane, [x, y]) => x > pane.x - MARGIN && y > pane.y - MARGIN && x < pane.x + pane.width + MARGIN && y < pane.y + pane.height + MARGIN;
+
 function drawCells(context, pane, frame, shown) {
   const mine = shown ? (pane.side === "a" ? shown.sources : shown.targets) : [];
   const colour = shown ? INK[inkOf(shown)].colour : "";
@@ -151,9 +156,10 @@ function drawWays(context, pair, shown) {
     for (const target of event.targets.map((t) => after.get(t))) {
       const there = toScreen(panes[1], target.x, target.y);
       for (const source of event.sources.map((s) => before.get(s))) {
-        drawArrow(context, toScreen(panes[1], source.x, source.y), there, ink, { bend: 0, head: 6, thin: 0.45 });
+        const here = toScreen(panes[1], source.x, source.y);
+        if (near(panes[1], here) || near(panes[1], there)) drawArrow(context, here, there, ink, { bend: 0, head: 6, thin: 0.45 });
       }
-      if (!event.sources.length) drawSign(context, ...there, "appear", { ...ink, width: 2 }, 4);
+      if (!event.sources.length && near(panes[1], there)) drawSign(context, ...there, "appear", { ...ink, width: 2 }, 4);
     }
   }
 }
@@ -165,6 +171,7 @@ function drawFates(context, pair) {
     const event = fate.get(cell.id);
     if (!event) continue;
     const [x, y] = toScreen(panes[0], cell.x, cell.y);
+    if (!near(panes[0], [x, y])) continue;
     const ink = INK[surenessOf(event)];
     if (event.event === "disappear") drawSign(context, x, y, "disappear", { ...ink, width: 2 }, 4);
     if (event.pinned) drawTag(context, "✓", x, y - (event.event === "disappear" ? 16 : 0), INK.pinned.colour, 10);

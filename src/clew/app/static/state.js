@@ -27,6 +27,9 @@ export const state = {
   masks: 0.5,
 };
 
+/** Whether frame t, or the pair that begins there, is on the screen or about to be: only then its arrival changes anything. */
+export const isNear = (t) => Math.abs(t - state.frame) <= 2;
+
 const listeners = [];
 let told = true;
 
