@@ -178,7 +178,7 @@ def test_questions_come_even_if_answers_never_pause(source, monkeypatch):
     inbox, found = Told(), []
     for revision in range(30):
         inbox.commands = [Learn(0, revision, NOTHING, (0,))]
-        found += replies([pupil], inbox, 7)
+        found += replies([pupil], inbox, 1)  # the next answer is always there already
     assert any(isinstance(reply, Asked) for reply in found)
 
 

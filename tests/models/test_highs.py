@@ -181,3 +181,19 @@ def test_cuts_hold_for_all_outputs_and_not_for_the_fractional_answer():
         np.testing.assert_allclose(cuts @ y, sides + 0.5)
         found += len(sides)
     assert found > 20
+
+
+def test_the_first_question_is_not_answered_twice():
+    rng = np.random.default_rng(0)
+    A = np.tile(np.eye(5), 2)
+    kept = KeptProgram(A, np.ones(5), np.ones(5), np.zeros(10), np.ones(10))
+    first, second = rng.normal(size=(2, 10))
+    answer = kept.maximise(first)
+    other, solved = kept.maximise(second), kept.lp_solves
+    again = kept.maximise(first)
+    np.testing.assert_array_equal(again, answer)
+    assert kept.lp_solves == solved
+    again[:] = 0  # whoever has the answer may change it
+    np.testing.assert_array_equal(kept.maximise(first), answer)
+    kept.rebound(np.zeros(10), 1.0 - other)
+    np.testing.assert_array_equal(kept.maximise(first), 1 - other)

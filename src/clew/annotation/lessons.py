@@ -96,10 +96,10 @@ class Lessons:
 
     def lesson(self, frame: int, annotations: Annotations, known: Annotations) -> Lesson:
         """Of one frame pair: a window around the `annotations` of it, of which only those in `known` are told."""
-        pair = self._pair(frame)
+        pair, least = self._pair(frame), self._thresholds()  # these first, for they make windows of their own
         window = self._window(frame, pair, pair.annotated(annotations))
         told = window.known(pair.annotated(known))
-        return Lesson(pair, window, self._with_anchors(frame, pair, window, told))
+        return Lesson(pair, window, self._with_anchors(frame, pair, window, told, least))
 
     def _window(self, frame: int, pair: FramePair, annotated: dict[int, int]) -> Window:
         cells = takes_part(pair.candidates)
@@ -128,12 +128,13 @@ class Lessons:
             known = self._guesses[frame] = (pair, assign(pair.candidates, pair.scores(self.first)).chosen)
         return known[1]
 
-    def _with_anchors(self, frame: int, pair: FramePair, window: Window, told: dict[int, int]) -> dict[int, int]:
+    def _with_anchors(
+        self, frame: int, pair: FramePair, window: Window, told: dict[int, int], least: dict[int, float]
+    ) -> dict[int, int]:
         """What is told of a window, and of the rest what the first weights are surest of."""
         if not self.first.any():
             return told
         chosen, confidence = self._surest(frame, pair, window)
-        least = self._thresholds()
         kinds = window.candidates.event[chosen].tolist()
         sure = chosen[confidence >= np.array([least.get(kind, np.inf) for kind in kinds])]
         cells = takes_part(window.candidates)
@@ -151,6 +152,8 @@ class Lessons:
 
     def _thresholds(self) -> dict[int, float]:
         """The confidence from which on a prediction counts as annotated, for each kind of event."""
+        if not self.anchored:
+            return {}
         if self._least is None:
             kinds, confidences = [], []
             for frame in self.anchored:
