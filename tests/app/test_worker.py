@@ -349,3 +349,19 @@ def test_a_simulated_movie_is_made_once(tmp_path, monkeypatch):
     monkeypatch.setattr(written, "write_simulation", write)
     assert module._example() == module._example() == tmp_path / "clew/example/01"
     assert made == [(tmp_path / "clew/example", 60, 40)]
+
+
+def test_learning_that_was_cut_short_goes_on_when_nobody_answers(source, simulated, monkeypatch):
+    monkeypatch.setattr(worker, "LEARN_SECONDS", 1e-9)
+    pupil = worker.Pupil(0, Subject(source, None))
+    found = replies([pupil], Told(Learn(0, 1, simulated.some, (3,))), 3)
+    assert sum(isinstance(reply, Learned) for reply in found) >= 1
+    assert pupil.learner.is_cut_short
+    assert pupil.is_behind
+    pupil.learner.seconds = None
+    replies([pupil], Told(), 60)
+    assert not pupil.learner.is_cut_short
+    assert not pupil.is_behind
+    whole = RecentLearner(source)
+    whole.learn(simulated.some)
+    assert pupil.learner.result.objective == pytest.approx(whole.result.objective, rel=1e-2)

@@ -12,7 +12,7 @@ from clew.annotation.lessons import Lessons, Window
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import get_loss
-from clew.learning.result import Result
+from clew.learning.result import Result, Status
 from clew.learning.start import Start
 from clew.learning.task import Array, Space
 from clew.models.highs import KeptProgram
@@ -87,6 +87,11 @@ class Learner:
             self._solvers[frames[n], space] = (self._here(frames[n])[1], solver)
         self.w = joined(self.result.w, self.prior)
         self.version += 1
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the last fit ended at its time limit: learning again goes on with its bounds."""
+        return self.result is not None and self.result.status is Status.TIME_LIMIT
 
     def estimated_error(self, seed: int = 0) -> tuple[float, float] | None:
         """The share of annotations that weights learned from the others miss, and its standard error.

@@ -36,7 +36,8 @@ from clew.errors import ClewError
 from clew.tracking.events import Annotations, EventTable
 
 LEARN_SECONDS = 0.8
-"""That learning may take; what is left then is learned with the next answer."""
+"""That learning may take before predictions are renewed; what is left then is learned with the next answer, or if none
+comes, next."""
 TURN = 0.15
 """Seconds of predictions between two looks for news."""
 NEAR = 2
@@ -137,6 +138,8 @@ class Pupil:
         """Frames whose predictions are to be renewed, the most urgent last."""
         self.unasked, self.renewed = 0, False
         """Lessons since the last questions, and whether predictions were renewed since."""
+        self.unfinished = False
+        """Whether learning was cut short."""
         self._learner: RecentLearner | None = None
         self._estimation: Iterator[tuple[float, float] | None] | None = None
 
@@ -151,7 +154,8 @@ class Pupil:
     @property
     def is_behind(self) -> bool:
         """Whether there is anything to do that does not wait until the person rests."""
-        return self.lesson.revision > min(self.taken.revision, self.asked) or bool(self.due) or self.renewed
+        told = self.lesson.revision > min(self.taken.revision, self.asked)
+        return told or bool(self.due) or self.renewed or self.unfinished
 
     def take(self, lesson: Learn) -> None:
         """Be told of new annotations; an estimate that is under way would be of the old ones."""
@@ -166,6 +170,8 @@ class Pupil:
                 yield self._learn()
             elif self.near:
                 yield self._predict(self.near)
+            elif self.unfinished:  # nobody answers at the moment: there is time to learn to the end
+                yield self._learn()
             elif not self.due:
                 yield self._ask()
             else:
@@ -177,15 +183,16 @@ class Pupil:
 
     def _give_up(self, problem: str) -> Failed:
         """Leave this revision; the next answer is a new beginning."""
-        self.taken, self.near, self.due, self.renewed = self.lesson, [], [], False
+        self.taken, self.near, self.due, self.renewed, self.unfinished = self.lesson, [], [], False, False
         self.asked = self.estimated = self.lesson.revision
         return Failed(self.number, self.lesson.revision, problem)
 
     def _learn(self) -> Learned:
         """Learn, and put what the person sees before what is near it, then what already waited, then all others."""
         lesson = self.lesson
+        self.unasked += lesson.revision > self.taken.revision
         self.learner.learn(lesson.annotations)
-        self.taken, self.unasked = lesson, self.unasked + 1
+        self.taken, self.unfinished = lesson, self.learner.is_cut_short
         frames = np.arange(len(self.learner.pairs))
         seen = [frame for frame in dict.fromkeys(lesson.frames) if frame < len(frames)]
         nearness = -np.abs(frames - lesson.frames[0])
