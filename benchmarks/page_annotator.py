@@ -1,0 +1,173 @@
+"""Somebody who answers from the truth, with the requests that the page sends: task loss against answers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from page_server import Served, console, linked, load
+
+from clew.tracking.events import Annotations, Event, EventTable
+
+EVENTS = {str(event): event for event in Event}
+
+
+class Judge:
+    """The task loss of weights on a whole movie, with and without its annotations."""
+
+    def __init__(self, movie: Path, folder: Path) -> None:
+        from clew.annotation.learner import Learner
+        from clew.tracking.formats.ctc import open_truth
+        from clew.tracking.measure import measure
+        from clew.tracking.movie import open_movie
+        from clew.tracking.truth import truth_annotations
+
+        opened = open_movie(movie)
+        self.truth = truth_annotations(open_truth(movie.parent / f"{movie.name}_GT/TRA"), opened)
+        self.learner = Learner(measure(opened, cache=folder / "measured", n_jobs=2))
+        self.folder = folder
+
+    def losses(self, served: Served, said: list[tuple[int, Event, Any, Any]]) -> tuple[float, float]:
+        """The loss of what the server's weights predict alone, and of what they predict with the answers pinned."""
+        from clew.tracking.archive import load_tracker
+        from clew.tracking.assignment import assign
+        from clew.tracking.evaluate import task_loss
+        from clew.tracking.prior import weights_by_name
+
+        path = self.folder / f"{secrets.token_hex(4)}.clew"
+        code, content = served.ask("export/weights")
+        assert code == 200, content
+        path.write_bytes(content)
+        w = weights_by_name(load_tracker(path), self.learner.names)
+        pins = Annotations.of(EventTable.of(said)) if said else Annotations.of(EventTable.empty())
+        self.learner.annotate(pins)
+        alone, pinned = [], []
+        for frame in range(len(self.learner.pairs)):
+            pair = self.learner.pair(frame)
+            here = pair.annotated(pins[pins.events.frame == frame])
+            for given, steps in (({}, alone), (here, pinned)):
+                steps.append(
+                    pair.candidates.table(pair.a, pair.b, assign(pair.candidates, pair.scores(w), given).chosen)
+                )
+        free, kept = (task_loss(self.truth, EventTable.join(steps)).total for steps in (alone, pinned))
+        return free, kept
+
+
+def suggested(served: Served, truth: Annotations, pace: float) -> Iterator[list[int]]:
+    """Rows of the truth that answer the question at the head of the queue; it is asked again after each answer."""
+    from clew.annotation.queries import Question, answer_from_truth
+
+    unanswerable = set[str]()
+    while True:
+        served.rest(pace)
+        for one in served.ask("questions?n=100")[1]["questions"]:
+            cells = tuple(one["sources"]), tuple(one["targets"])
+            rows = answer_from_truth(Question(one["frame"], EVENTS[one["event"]], *cells, 0.0, ""), truth)
+            if len(rows) and str(one["frame"]) + str(cells) not in unanswerable:
+                yield rows.tolist()
+                break
+            unanswerable.add(str(one["frame"]) + str(cells))
+        else:
+            if not served.status()["learning"]:
+                return
+
+
+def at_random(served: Served, truth: Annotations, pace: float, seed: int) -> Iterator[list[int]]:
+    """All rows of the truth in random order; five for each time that the worker learns."""
+    for n, row in enumerate(np.random.default_rng(seed).permutation(len(truth)).tolist()):
+        if n % 5 == 0:
+            served.rest(pace)
+        yield [row]
+
+
+def curve(movie: Path, folder: Path, options: argparse.Namespace, order: str) -> list[tuple[int, float, float]]:
+    """Answers, loss of the weights alone, loss with pins."""
+    (own := folder / order).mkdir()
+    judge, weights = Judge(movie, own), []
+    truth = judge.truth
+    if options.blank:
+        tracker = judge.learner.as_tracker()  # which knows the movie's features
+        tracker.coef_ = np.zeros_like(tracker.coef_)
+        tracker.save(own / "blank.clew")
+        weights = ["--weights", str(own / "blank.clew")]
+    served = Served(movie, own / "store.clewdb", "--no-cache", *weights)
+    most, every = (options.answers, 25) if order == "suggested" else (options.random, 100)
+    said: list[tuple[int, Event, Any, Any]] = []
+    points = []
+    try:
+        served.rest()
+        rows = (
+            suggested(served, truth, options.pace)
+            if order == "suggested"
+            else at_random(served, truth, options.pace, options.seed)
+        )
+        answers, refused = 0, 0
+        revision = served.status()["revision"]
+        points.append((0, *judge.losses(served, said)))
+        for many in rows:
+            for frame, event, sources, targets in truth.events[np.array(many, dtype=np.intp)]:
+                body = {"frame": frame, "event": str(event), "sources": list(sources), "targets": list(targets)}
+                common = {"key": secrets.token_hex(8), "revision": revision, "happened": True, "replace": False}
+                code, reply = served.ask("answers", {**body, **common})
+                if code != 200:
+                    refused += 1
+                    continue
+                said.append((frame, event, sources, targets))
+                revision, answers = reply["revision"], answers + 1
+                if answers % every == 0 or (order == "random" and answers in (25, 50, 150)):
+                    served.rest()
+                    points.append((answers, *judge.losses(served, said)))
+                    free, kept = points[-1][1:]
+                    console.print(
+                        f"{order:>9} {answers:4d} answers: weights alone {free:.3%}, with pins {kept:.3%} "
+                        f"({refused} refused, load {load()})"
+                    )
+            if answers >= most:
+                break
+    finally:
+        served.stop()
+    return points
+
+
+def annotator(options: argparse.Namespace) -> None:
+    """Loss against answers, for both orders."""
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        movie = linked(Path(folder))
+        for order in options.orders:
+            found[order] = curve(movie, Path(folder), options, order)
+            if options.json:
+                options.json.write_text(json.dumps(found))
+    if options.plot:
+        plot(options.plot, found, "from nothing" if options.blank else "from generic weights")
+    for column, what in ((1, "weights alone"), (2, "with pins")):
+        for order, points in found.items():
+            console.print(f"{what}, {order}: " + "  ".join(f"{point[0]}: {point[column]:.2%}" for point in points))
+
+
+def plot(path: Path, found: dict[str, list[tuple[int, float, float]]], title: str) -> None:
+    """The curves as a picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, both = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=False, layout="constrained")
+    for axes, column, what in zip(both, (1, 2), ("weights alone", "with the answers pinned"), strict=True):
+        for (order, points), style in zip(found.items(), ("o-", "s--"), strict=False):
+            answers, loss = zip(*[(point[0], 100 * point[column]) for point in points], strict=True)
+            axes.plot(
+                answers, loss, style, ms=4, label={"suggested": "suggested queue", "random": "random order"}[order]
+            )
+        axes.set(title=what, xlabel="answers", ylabel="task loss on HeLa 01 (%)")
+        axes.grid(alpha=0.3)
+        axes.set_ylim(0, 1.1 * max(100 * point[column] for points in found.values() for point in points))
+    both[0].legend()
+    figure.suptitle(f"A simulated annotator at the page, {title}")
+    figure.savefig(path, dpi=130)
