@@ -7,7 +7,7 @@ import pytest
 
 from clew.annotation.queries import DEFAULT
 from clew.errors import InputError
-from clew.experiments import beyond, fig34, fig56, table3
+from clew.experiments import beyond, fig34, fig56, run, table3
 from clew.experiments.annotator import annotate
 from clew.experiments.claims import claims
 from clew.experiments.lab import Lab, Setup
@@ -121,6 +121,14 @@ def test_a_run_continues_where_it_stopped(setup, tmp_path):
     assert told[-1] == (len(jobs), len(jobs))
     assert kept.read_bytes() == files[kept]
     assert [entry["loss"] for entry in again[:2]] == [entry["loss"] for entry in first]
+
+
+def test_another_edition_of_an_experiment_uses_no_older_results(setup, monkeypatch):
+    jobs = [Job("fig34", {"draw": 0}), Job("beyond", {"draw": 0})]
+    before = [job.key(setup) for job in jobs]
+    monkeypatch.setitem(run.EDITIONS, "beyond", run.EDITIONS["beyond"] + 1)
+    assert [job.key(setup) == key for job, key in zip(jobs, before, strict=True)] == [True, False]
+    assert set(run.EDITIONS) == set(run.RUNNERS)
 
 
 def test_other_settings_are_other_jobs(setup):
