@@ -117,6 +117,24 @@ def test_the_next_question_does_not_wait_for_the_server(annotator, tmp_path):
     assert annotator.exported(tmp_path) == said
 
 
+def test_an_answer_counts_when_it_is_saved_and_looks_so(annotator):
+    held = []
+    annotator.page.route("**/answers", lambda route: held.append(route))
+    frame, _, sources, targets, _ = annotator.asked()
+    annotator.press("Enter")
+    annotator.page.evaluate(
+        "([t, side, label]) => import('/static/asking.js').then((asking) => asking.browseTo(t, { side, label }))",
+        [frame, "a", sources[0]] if sources else [frame, "b", targets[0]],
+    )
+    annotator.page.wait_for_function(
+        "document.querySelector('#sureness span').textContent === 'your answer, being saved'"
+    )
+    assert annotator.page.inner_text("#annotated") == "0"
+    held[0].continue_()
+    annotator.page.wait_for_selector('#sureness span:text-is("your answer")')
+    annotator.until_annotated(1)
+
+
 def _key(answer):
     frame, event, sources, targets, _ = answer
     return ":".join([str(frame), event, "+".join(map(str, sources)), "+".join(map(str, targets))])

@@ -122,7 +122,7 @@ function answer({ event, sources, targets }, happened = true) {
   state.draft = null;
   send("answers", body);
   pinHere(body);
-  Object.assign(state, { canUndo: true, canRedo: false, annotated: state.annotated + (body.replace ? 0 : 1) });
+  Object.assign(state, { canUndo: true, canRedo: false });
   if (state.mode === "questions") answeredQuestion();
   else reselect();
   changed();

@@ -45,7 +45,7 @@ export const exclude = (one, other) =>
   one.sources.some((s) => other.sources.includes(s)) || one.targets.some((t) => other.targets.includes(t));
 
 /** How sure the tracking is of an event, as a name; each name has a colour, a line style and a word of its own. */
-export function surenessOf({ pinned, certainty = 0 }) {
-  if (pinned) return "pinned";
+export function surenessOf({ pinned, pending, certainty = 0 }) {
+  if (pinned) return pending ? "pending" : "pinned";
   return certainty < 0.1 ? "unsure" : certainty < 0.4 ? "fair" : "sure";
 }

@@ -6,6 +6,7 @@ export const INK = {
   sure: { colour: "#6cbcf0", width: 3.5, dash: [], word: "sure" },
   pinned: { colour: "#3ddcae", width: 3.5, dash: [], word: "your answer", double: true },
   draft: { colour: "#ffffff", width: 3, dash: [], word: "your answer so far" },
+  pending: { colour: "#ffffff", width: 3, dash: [1, 6], word: "your answer, being saved" },
 };
 const CASING = "rgba(4, 7, 10, 0.75)";
 

@@ -60,7 +60,7 @@ export function takeReply(item, reply) {
   state.learning = true; // until the server says that it has new questions
   if (item.kind === "answers") {
     takeQuestions(reply.questions);
-    if (!state.waiting) state.annotated = reply.annotated;
+    state.annotated = reply.annotated; // counts what is saved
   } else {
     if (reply.changed) backTo(reply.changed);
     Object.assign(state, { annotated: reply.annotated, canUndo: reply.can_undo, canRedo: reply.can_redo });

@@ -54,7 +54,7 @@ export function forget(movie, frames = "all") {
   if (frames === "all" || frames.some(isNear)) changed(); // others are fetched when they are looked at
 }
 
-/** Show an answer before the server has it: pin or deny the event, and drop the predictions that it rules out. */
+/** An answer is on its way: show it as such until the server has it, and drop the predictions that it rules out. */
 export function pinHere(answer) {
   const one = entry(answer.frame);
   if (!one.pair) return;
@@ -63,7 +63,7 @@ export function pinHere(answer) {
   const pair = { ...one.pair };
   if (answer.happened) {
     pair.events = pair.events.filter((other) => !exclude(answer, other));
-    pair.events.push({ event, sources, targets, confidence: null, certainty: 1, pinned: true });
+    pair.events.push({ event, sources, targets, confidence: null, certainty: 1, pinned: true, pending: true });
     pair.denied = pair.denied.filter((other) => !same(other));
   } else {
     pair.events = pair.events.filter((other) => !same(other));

@@ -174,7 +174,7 @@ function drawFates(context, pair) {
     if (!near(panes[0], [x, y])) continue;
     const ink = INK[surenessOf(event)];
     if (event.event === "disappear") drawSign(context, x, y, "disappear", { ...ink, width: 2 }, 4);
-    if (event.pinned) drawTag(context, "✓", x, y - (event.event === "disappear" ? 16 : 0), INK.pinned.colour, 10);
+    if (event.pinned) drawTag(context, event.pending ? "…" : "✓", x, y - (event.event === "disappear" ? 16 : 0), ink.colour, 10);
   }
 }
 

@@ -32,6 +32,7 @@ function setText(element, text) {
 }
 
 function asked(question) {
+  if (question.pending) return [`${asStatement(question)}.`, "Your answer is being saved."];
   if (question.pinned) return [`${asStatement(question)}.`, "Your answer. To change it, click the right cell or another button."];
   if (question.reason) return [asQuestion(question), `Asked because: ${question.reason.replace(/\.$/, "")}.`];
   const denied = pairAt(question.frame)?.denied.filter((event) => exclude(event, question)) ?? [];
