@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from clew.errors import InputError
-from clew.tracking.events import Annotations
+from clew.tracking.events import Annotations, EventTable
 from clew.tracking.formats import ctc
 from clew.tracking.formats.annotation_csv import read_annotations
 from clew.tracking.formats.geff import is_geff, read_geff
@@ -26,7 +28,9 @@ def read_any_annotations(path: str | Path, movie: Labelled, progress: Progress |
     if not path.exists():
         raise InputError(f"{path}: there are no annotations of this name")
     if is_geff(path):
-        return Annotations.of(read_geff(path).events)
+        graph = read_geff(path)
+        happened = np.repeat([True, False], [len(graph.events), len(graph.denied)])
+        return Annotations.of(EventTable.join([graph.events, graph.denied]), happened)
     if path.is_dir() or path.name in CTC_FILES:
         return truth_annotations(ctc.open_truth(path), movie, progress)
     if path.suffix.lower() in TABLES:

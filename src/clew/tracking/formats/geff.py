@@ -53,6 +53,8 @@ class GeffGraph:
     """(m,)"""
     confidence: Array
     """(m,) NaN where the file has none."""
+    denied: EventTable
+    """(k,) what a partial graph, of annotations, says did not happen."""
 
 
 def is_geff(path: str | Path) -> bool:
@@ -149,7 +151,8 @@ def read_geff(path: str | Path) -> GeffGraph:
     """The nodes of a GEFF and the events that follow from its edges; see `events_of_links`.
 
     Nodes need a time in frames and a property label or seg_id; without further words, the graph is the lineage of
-    its first to its last frame, and two edges out of a node are a division.
+    its first to its last frame, and two edges out of a node are a division. A graph that says it is partial, as clew's
+    exports of annotations do, leaves open what happens where a node has no edge, unless the node itself tells.
     """
     if not is_geff(path):
         raise InputError(f"{path}: is no GEFF: a folder whose Zarr attributes have the key geff")
@@ -192,7 +195,29 @@ def _parse(where: str, graph: Any) -> GeffGraph:
         if name in nodes:
             mine = events.event == event
             confidence[mine] = nodes[name]["values"][order][node[mine]]
-    return GeffGraph(last + 1, frame, label, position, events, confidence)
+    if not clew.get("partial"):
+        return GeffGraph(last + 1, frame, label, position, events, confidence, EventTable.empty())
+    told = link >= 0
+    for event, name in NODE_CONFIDENCE.items():
+        mine = np.flatnonzero(events.event == event)
+        missing = nodes[name]["missing"] if name in nodes else np.ones(len(order), dtype=bool)
+        told[mine] = missing is None or ~np.asarray(missing, dtype=bool)[order][node[mine]]
+    denied = _denied(where, clew.get("denied", []))
+    return GeffGraph(last + 1, frame, label, position, events[told], confidence[told], denied)
+
+
+def _denied(where: str, entries: Any) -> EventTable:
+    """The events that a partial graph's metadata lists as denied."""
+    try:
+        named = {str(event): event for event in Event}
+        return EventTable.of(
+            [(int(one["frame"]), named[one["event"]], tuple(one["sources"]), tuple(one["targets"])) for one in entries]
+        )
+    except (TypeError, KeyError, ValueError, InputError) as error:
+        raise InputError(
+            f"{where}: the denied events in its metadata cannot be read ({type(error).__name__}: {error}); each has a "
+            "frame, an event, sources and targets"
+        ) from error
 
 
 def _integers(where: str, nodes: Any, names: Iterable[str], what: str, least: int) -> NDArray[np.int64]:
