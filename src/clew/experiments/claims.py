@@ -13,6 +13,11 @@ TOLERANCE = 2e-3
 """Objectives that differ by no more are the same: both stopping thresholds are 1e-3."""
 SAME = 1e-9
 """Losses at the same weights that differ by no more are the same."""
+NAMES = {name: name.replace("-delta", " − Δ") for name in table3.LOSSES} | {
+    "yu-joachims": "Yu & Joachims", "recycling-only": "recycling", "adaptive-only": "adaptive", "paper": "both",
+    "clew": "clew's default",
+}  # fmt: skip
+"""Of losses and of ways to optimise, in words."""
 STARTS = {"zero": "from w = 0", "auto": "from clew's start"}
 ENOUGH = 0.25
 MARGIN = 1.1
@@ -109,7 +114,7 @@ def twins_coincide(entries: Sequence[Json]) -> Claim:
         )
         for pair in table3.TWINS
     }
-    told = ", ".join(f"{a} and {b} by {gap:.1e}" for (a, b), gap in reached.items())
+    told = ", ".join(f"{NAMES[a]} and {NAMES[b]} by {gap:.1e}" for (a, b), gap in reached.items())
     return Claim(
         "six losses are three: bridge = hinge, max = ramp, max − Δ = ramp − Δ as functions of w",
         apart <= SAME,
@@ -121,7 +126,7 @@ def fewer_bounds(entries: Sequence[Json]) -> Claim:
     """Recycling and adaptive precision together, against neither, from the paper's start."""
     bounds = {start: {w: summary(entries, "passes", way=w, start=start).mean for w in fig56.WAYS} for start in STARTS}
     told = "; ".join(
-        f"{STARTS[start]}: " + ", ".join(f"{way} {n:.0f}" for way, n in found.items())
+        f"{STARTS[start]}: " + ", ".join(f"{NAMES[way]} {n:.0f}" for way, n in found.items())
         for start, found in bounds.items()
     )
     return Claim(
@@ -147,7 +152,8 @@ def _same_objective(entries: Sequence[Json], start: str) -> Claim:
     for draw in values(entries, "draw"):
         reached = [entry["objective"] for entry in where(entries, start=start, draw=draw)]
         apart = max(apart, max(reached) - min(reached))
-    told = ", ".join(f"{way} {summary(entries, 'objective', way=way, start=start).mean:.5f}" for way in fig56.WAYS)
+    means = {way: summary(entries, "objective", way=way, start=start).mean for way in fig56.WAYS}
+    told = ", ".join(f"{NAMES[way]} {mean:.5f}" for way, mean in means.items())
     return Claim(
         f"all ways reach the same objective {STARTS[start]}", apart <= TOLERANCE, f"at most {apart:.1e} apart; {told}"
     )
@@ -192,4 +198,4 @@ def _by_loss(entries: Sequence[Json], way: str) -> dict[str, float]:
 
 
 def _told(loss: Mapping[str, float], *names: str) -> str:
-    return ", ".join(f"{name} {100 * loss[name]:.2f} %" for name in names)
+    return ", ".join(f"{NAMES[name]} {100 * loss[name]:.2f} %" for name in names)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from clew.experiments import beyond, fig34, fig56, paper, table3
-from clew.experiments.claims import Claim
+from clew.experiments.claims import NAMES, Claim
 from clew.experiments.plots import FIGURES, METHODS, STRATEGIES, WAYS
 from clew.experiments.tables import Json, Summary, curve, summary, values, where
 from clew.tracking.report import markup
@@ -25,7 +25,11 @@ LABELS = {
     "fig6": "Bounds computed against CCCP iteration for five ways to optimise",
     "beyond": "Test task loss against the share of annotated events, for random and active annotation",
 }
-MORE_STYLE = ".holds { color: var(--green); } .fails { color: var(--vermillion); } .claims td { vertical-align: top; }"
+MORE_STYLE = (
+    ".holds { color: var(--green); } .fails { color: var(--vermillion); } "
+    ".claims td { vertical-align: top; } .claims td:first-child { white-space: nowrap; } "
+    ".scroll + .scroll { margin-top: 1.75rem; }"
+)
 
 
 def environment() -> dict[str, Any]:
@@ -84,7 +88,7 @@ def _fig34(entries: Sequence[Json]) -> str:
                 if method in of_paper:
                     row.append(str(of_paper[method].get(f, "")))
         full = summary(entries, quantity, method=fig34.FULL)
-        table.append(["100%", show(full), str(of_paper["full"][1.0]), "", "", ""])
+        table.append(["100%, BMRM", show(full), str(of_paper["full"][1.0]), "", "", ""])
         return table
 
     head = ["annotated", "clew", "paper", "perceptron", "paper", "averaged perceptron"]
@@ -103,21 +107,25 @@ def _table3(entries: Sequence[Json]) -> str:
     ways = values(entries, "way")
     twin = {a: b for pair in table3.TWINS for a, b in (pair, pair[::-1])}
 
-    def row(loss: str) -> list[str]:
-        here = [where(entries, surrogate=loss, way=way) for way in ways]
-        found = [summary(part, "loss").percent() for part in here] + [summary(part, "seconds").plain() for part in here]
-        objectives = [f"{summary(part, 'objective').mean:.5f}" for part in here]
-        return [loss, twin[loss], *found[: len(ways)], paper.TABLE3[loss][0], *found[len(ways) :],
-                paper.TABLE3[loss][1], *objectives]  # fmt: skip
+    def table(caption: str, quantity: str, show: Callable[[Summary], str], column: int | None) -> str:
+        rows = []
+        for loss in table3.LOSSES:
+            found = [show(summary(entries, quantity, surrogate=loss, way=way)) for way in ways]
+            of_paper = [] if column is None else [paper.TABLE3[loss][column]]
+            rows.append([NAMES[loss], NAMES[twin[loss]], *found, *of_paper])
+        head = ["loss", "must coincide with", *ways, *([] if column is None else ["paper"])]
+        return markup.table(head, rows, words=2, caption=caption)
 
-    head = ["loss", "must coincide with", *(f"loss %, {way}" for way in ways), "paper",
-            *(f"s, {way}" for way in ways), "paper", *(f"objective, {way}" for way in ways)]  # fmt: skip
     lead = (
         f"{table3.FRACTION:.0%} of the events annotated. Literal: Y° is really searched, from w = 0. Identities: the "
         "searches that cannot matter are spared, from w = 0. Clew's start: the same from the start that clew chooses."
     )
-    body = markup.table(head, [row(loss) for loss in table3.LOSSES], words=2)
-    return markup.section("Table 3: surrogate losses", markup.lead(lead), body)
+    tables = [
+        table("Test task loss in %.", "loss", Summary.percent, 0),
+        table("Training time in seconds.", "seconds", Summary.plain, 1),
+        table("Objective that was reached.", "objective", lambda found: f"{found.mean:.5f}", None),
+    ]
+    return markup.section("Table 3: surrogate losses", markup.lead(lead), *tables)
 
 
 def _fig56(entries: Sequence[Json]) -> str:
