@@ -124,7 +124,7 @@ def test_an_answer_is_kept_and_pinned_at_once(page):
     assert all(event["targets"] != second["targets"] for event in answer["pair"]["events"] if not event["pinned"])
     assert get(page, "/pair/0")["events"] == answer["pair"]["events"]
     told = page.server._minder.sent[-1]
-    assert (told.revision, told.frame, len(told.annotations)) == (1, 0, 1)
+    assert (told.revision, told.frames[0], len(told.annotations)) == (1, 0, 1)
 
 
 def test_a_quick_solution_is_the_same_as_a_slow_one(page):

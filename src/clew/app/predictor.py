@@ -11,10 +11,9 @@ import numpy as np
 from clew.annotation.answers import Answer
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
-from clew.tracking.assignment import assign
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.pairs import FramePair, Pairs
-from clew.tracking.stream import Step
+from clew.tracking.stream import Step, solve
 
 KEPT_PAIRS = 32
 """Frame pairs whose candidates and features stay in memory."""
@@ -65,29 +64,23 @@ class Predictor:
         self._lock = Lock()
 
     def solve(self, frame: int, here: Annotations, before: Solved | None = None) -> Solved:
-        """The best events of a frame pair that agree with its annotations `here`; see `stream.solve_pair`.
+        """The best events of a frame pair that agree with its annotations `here`; see `stream.solve`.
 
-        Confidences take longer than the solution. Events that were in the one `before` keep theirs, which the worker
-        soon replaces.
+        Confidences of events that were in the one `before` are renewed by the worker soon.
         """
         weights = self.weights
         pair = self._pair(frame)
         if len(pair.rows(here.events)) < len(here):  # something was annotated that is no candidate
             pair = self.pairs.pair(frame, here.events)
-        pinned = pair.annotated(here)
         try:
-            answer = assign(pair.candidates, pair.scores(weights.values), pinned)
+            step = solve(pair, weights.values, here, None if before is None else before.step)[1]
         except InfeasibleAnnotation as error:
             raise InfeasibleAnnotation(
                 f"from frame {frame} to {frame + 1}, no assignment would be left in which every cell has one fate and "
                 "one history; take back something that was denied there",
                 frame,
             ) from error
-        events = pair.candidates.table(pair.a, pair.b, answer.chosen)
-        confidence = _recalled(events, before)
-        new = np.isnan(confidence) | np.isin(answer.chosen, list(pinned))
-        confidence[new] = answer.confidence(answer.chosen[new])
-        return Solved(weights.version, marks_of(here), Step(events, confidence, len(pair.candidates)))
+        return Solved(weights.version, marks_of(here), step)
 
     def _pair(self, frame: int) -> FramePair:
         with self._lock:
@@ -100,13 +93,3 @@ class Predictor:
             while len(self._kept) > KEPT_PAIRS:
                 self._kept.popitem(last=False)
         return made
-
-
-def _recalled(events: EventTable, before: Solved | None) -> Array:
-    """(n,) the confidences that events had before, NaN for those that are new."""
-    confidence = np.full(len(events), np.nan)
-    if before is not None:
-        _, now, then = np.intersect1d(events.keys(), before.step.events.keys(), return_indices=True)
-        confidence[now] = before.step.confidence[then]
-    confidence[np.isinf(confidence)] = np.nan  # what was certain because of an answer may be so no longer
-    return confidence

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,17 @@ import numpy as np
 from clew.annotation.history import Entry, StaleRevision
 from clew.annotation.queries import Question
 from clew.annotation.store import Store
+from clew.annotation.strategies.pool import is_open
 from clew.app.images import Pictures
 from clew.app.inquiries import Sent
 from clew.app.messages import Asked, Estimated, Learn, Learned, Predicted
 from clew.app.predictor import Predictor, Solved, Weights, marks_of, with_answer
 from clew.app.roster import Cells, Roster
-from clew.app.views import Json, event_view, family_view, is_open, pair_view, question_view
+from clew.app.views import Json, event_view, family_view, pair_view, question_view
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Array
 from clew.tracking.detections import Source
-from clew.tracking.events import Annotations, Event
+from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.stream import join_steps
@@ -66,6 +66,7 @@ class Session:
         self.curve: list[Json] = store.noted(CURVE, [])
         self.solved: dict[int, Solved] = {}
         self.questions: tuple[Question, ...] = ()
+        self._asked_events = EventTable.empty()
         self.asked = self.learned = -1
         """The revisions that the worker's last questions and weights are of."""
         self.tell: Callable[[str, Json], None] = _to_nobody
@@ -137,7 +138,8 @@ class Session:
 
     def _open_questions(self, n: int) -> list[Question]:
         """The first questions that no answer has settled."""
-        return list(islice((one for one in self.questions if is_open(one, self.state.annotations)), n))
+        rows = np.flatnonzero(is_open(self._asked_events, self.state.annotations))[:n]
+        return [self.questions[row] for row in rows.tolist()]
 
     async def family(self, frame: int, label: int) -> Json:
         """The tracks of a cell's family; none as long as not all of the movie is tracked."""
@@ -255,6 +257,9 @@ class Session:
     def take_asked(self, reply: Asked) -> None:
         """New questions; all predictions were renewed before them."""
         self.questions, self.asked = reply.questions, reply.revision
+        self._asked_events = EventTable.of(
+            [(one.frame, one.event, one.sources, one.targets) for one in reply.questions]
+        )
         parts = [solved.step.confidence for solved in self.solved.values()]
         self._ranks = np.sort(np.concatenate(parts)) if parts else np.zeros(0)
         self.tell("questions", {"revision": reply.revision, "n": len(reply.questions)})

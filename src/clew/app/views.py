@@ -65,15 +65,6 @@ def _confidence(question: Question, step: Step | None) -> float | None:
     return float(step.confidence[at[0]]) if len(at) and np.isfinite(step.confidence[at[0]]) else None
 
 
-def is_open(question: Question, annotations: Annotations) -> bool:
-    """Whether nobody has answered it: the proposed event can still be, and is not known to be."""
-    here = annotations[annotations.events.frame == question.frame]
-    asked = EventTable.of([(question.frame, question.event, question.sources, question.targets)])
-    known = here.events.keys() == asked.keys()
-    shared = np.isin(here.events.sources, question.sources) | np.isin(here.events.targets, question.targets)
-    return not (known | (here.happened & shared.any(axis=1))).any()
-
-
 def family_view(lineage: Lineage, frame: int, label: int) -> Json:
     """The tracks of a cell's family, from its first ancestor on."""
     node = np.flatnonzero((lineage.frame == frame) & (lineage.label == label))

@@ -32,15 +32,34 @@ class Step:
     n_candidates: int
 
 
-def solve(pair: FramePair, w: Array, here: Annotations | None = None) -> tuple[Assignment, Step]:
-    """The best events of a frame pair among those that agree with the annotations of it, which are its candidates."""
+def solve(
+    pair: FramePair, w: Array, here: Annotations | None = None, before: Step | None = None
+) -> tuple[Assignment, Step]:
+    """The best events of a frame pair among those that agree with the annotations of it, which are its candidates.
+
+    Confidences take longer than the solution. For those in a hurry, events that were in the step `before` keep theirs.
+    """
     frame = pair.a.frame
+    pinned = {} if here is None else pair.annotated(here)
     try:
-        answer = assign(pair.candidates, pair.scores(w), None if here is None else pair.annotated(here))
+        answer = assign(pair.candidates, pair.scores(w), pinned)
     except InfeasibleAnnotation as error:
         raise InfeasibleAnnotation(f"from frame {frame} to {frame + 1}: {error}", frame) from error
     events = pair.candidates.table(pair.a, pair.b, answer.chosen)
-    return answer, Step(events, answer.confidence(), len(pair.candidates))
+    confidence = _recalled(events, before)
+    new = np.isnan(confidence) | np.isin(answer.chosen, list(pinned))
+    confidence[new] = answer.confidence(answer.chosen[new])
+    return answer, Step(events, confidence, len(pair.candidates))
+
+
+def _recalled(events: EventTable, before: Step | None) -> Array:
+    """(n,) the confidences that events had before, NaN for those that are new."""
+    confidence = np.full(len(events), np.nan)
+    if before is not None:
+        _, now, then = np.intersect1d(events.keys(), before.events.keys(), return_indices=True)
+        confidence[now] = before.confidence[then]
+    confidence[np.isinf(confidence)] = np.nan  # what was certain because of an answer may be so no longer
+    return confidence
 
 
 def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None) -> Step:

@@ -67,6 +67,12 @@ class Pool:
         return places
 
 
+def is_open(events: EventTable, annotations: Annotations) -> Mask:
+    """(n,) whether nobody has answered an event: it can still be, and is not known to be or denied."""
+    known = np.isin(events.keys(), annotations.events.keys())
+    return np.asarray(~known & ~settled(events, annotations))
+
+
 def settled(events: EventTable, annotations: Annotations) -> Mask:
     """(n,) whether one of the event's cells has an annotated fate (as a source) or history (as a target)."""
     known = annotations.events[annotations.happened]
