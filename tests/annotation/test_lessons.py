@@ -86,6 +86,16 @@ def test_what_is_told_comes_before_what_was_known(source, simulated):
     assert assign(lesson.window.candidates, lesson.pair.scores(learner.first)[lesson.window.rows], lesson.known)
 
 
+def test_more_may_be_told_than_was_learned_from_last(source, simulated):
+    learner = Learner(source)
+    frames = simulated.known.events.frame
+    learner.learn(simulated.known[frames == 2])
+    more = simulated.known[(frames == 2) | (frames == 5)]
+    other = Learner(source)
+    other.annotate(more)
+    np.testing.assert_allclose(learner.weights_from(more), other.weights_from(more))
+
+
 def test_half_of_what_the_first_weights_are_surest_of_counts(source):
     learner, lessons = made(source)
     counted = predicted = 0

@@ -81,13 +81,18 @@ def test_the_worker_learns_predicts_asks_and_writes(minder, news, simulated, tmp
     assert (frame, marks) == (3, marks_of(here))
     assert np.isin(here.events.keys()[here.happened], step.events.keys()).all()
     estimated, before = news.until(Estimated)
-    assert (before[-1].revision, estimated.answers) == (1, len(simulated.some))
+    asked = [reply for reply in before if isinstance(reply, Asked)]
+    assert (asked[-1].revision, estimated.answers) == (1, len(simulated.some))
     assert 0 <= estimated.error <= 1
 
     path = tmp_path / "weights.clew"
     minder.send(Export(7, "weights", str(path), Learn(0, 1, simulated.some, (0,))))
-    assert news.until(Exported)[0] == Exported(7, None)
-    assert np.allclose(load_tracker(path).coef_, learned.weights)
+    exported, since = news.until(Exported)
+    assert exported == Exported(7, None)
+    last = [reply for reply in (learned, *before, *since) if isinstance(reply, Learned)][
+        -1
+    ]  # on a busy machine, several
+    assert np.allclose(load_tracker(path).coef_, last.weights)
     minder.send(Export(8, "csv", str(tmp_path / "none/x.zip"), Learn(0, 1, simulated.some, (0,))))
     assert news.until(Exported)[0].problem
 

@@ -95,10 +95,11 @@ class Lessons:
         return sorted(set(spread.tolist()))
 
     def lesson(self, frame: int, annotations: Annotations, known: Annotations) -> Lesson:
-        """Of one frame pair: a window around the `annotations` of it, of which only those in `known` are told."""
+        """Of one frame pair: a window around the `annotations` of it and those in `known`, which alone are told."""
         pair, least = self._pair(frame), self._thresholds()  # these first, for they make windows of their own
-        window = self._window(frame, pair, pair.annotated(annotations))
-        told = window.known(pair.annotated(known))
+        told = pair.annotated(known)
+        window = self._window(frame, pair, pair.annotated(annotations) | told)
+        told = window.known(told)
         return Lesson(pair, window, self._with_anchors(frame, pair, window, told, least))
 
     def _window(self, frame: int, pair: FramePair, annotated: dict[int, int]) -> Window:

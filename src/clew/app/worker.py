@@ -50,7 +50,7 @@ IDLE = 1.0
 """Seconds without an answer, after which there is time to estimate the error."""
 LAST_SECONDS = 0.3
 """To come to an end when the server has."""
-NICENESS = 15
+NICENESS = 10
 """The page comes first."""
 
 
@@ -245,6 +245,8 @@ class Pupil:
         try:
             if self.taken.revision < export.learn.revision:
                 self.take(export.learn)
+                yield self._learn()
+            while self.unfinished:
                 yield self._learn()
             write_export(export.kind, export.path, self.learner, self.subject.source)
             problem = None
