@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -97,6 +97,8 @@ class Server:
             session.tell = _teller(self.hub, session.number)
             session.order = minder.send
         minder.start()
+        for session in self.sessions:
+            self._start(session.wake())
         try:
             yield
         finally:
@@ -249,12 +251,16 @@ class Server:
         elif isinstance(reply, Asked):
             session.take_asked(reply)
         elif isinstance(reply, Estimated):
-            task = asyncio.get_running_loop().create_task(session.take_estimated(reply))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(session.take_estimated(reply))
         elif isinstance(reply, Failed):
             session.asked = max(session.asked, reply.revision)
             session.tell("problem", {"revision": reply.revision, "problem": reply.problem})
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something be done meanwhile."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)  # or it could be thrown away before its end
+        task.add_done_callback(self._tasks.discard)
 
     def _on_life(self, alive: bool, problem: str) -> None:
         """A worker began, and is told everything; or ended, and all are told."""

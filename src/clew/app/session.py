@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from clew.app.messages import Asked, Estimated, Learn, Learned, Predicted
 from clew.app.predictor import Predictor, Solved, Weights, marks_of, with_answer
 from clew.app.roster import Cells, Roster
 from clew.app.views import Json, event_view, family_view, pair_view, question_view
-from clew.errors import InfeasibleAnnotation, InputError
+from clew.errors import ClewError, InfeasibleAnnotation, InputError
 from clew.learning.task import Array
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
@@ -74,6 +75,12 @@ class Session:
         self._ranks: Array = np.zeros(0)
         self._lineage: tuple[dict[int, Solved], Lineage] | None = None
         self._writer = ThreadPoolExecutor(1, f"movie-{number}")
+
+    async def wake(self) -> None:
+        """Predict where the person will begin: the very first solution takes longest, as it is compiled then."""
+        if self.movie.n_frames > 1:
+            with contextlib.suppress(ClewError):  # the page that asks for it will be told
+                await self.pair(min((self.place or {}).get("frame", 0), self.movie.n_frames - 2))
 
     # what the page asks for
 
