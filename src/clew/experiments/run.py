@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,9 +58,14 @@ def run_jobs(
     if progress is not None:
         progress(len(jobs) - len(todo), len(jobs))
     workers = min(resolve_jobs(n_jobs), max(len(todo), 1))
-    with parallel_config(
-        backend="loky" if workers > 1 else "sequential", inner_max_num_threads=1 if workers > 1 else None
+    with (
+        parallel_config(
+            backend="loky" if workers > 1 else "sequential", inner_max_num_threads=1 if workers > 1 else None
+        ),
+        warnings.catch_warnings(),
     ):
+        # loky puts a fresh process in the place of one whose memory has grown, and its job to another: nothing is lost
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor")
         done = Parallel(workers, return_as="generator_unordered")(
             delayed(_run)(setup, job, str(path)) for job, path in todo
         )
