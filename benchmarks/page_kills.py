@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 from page_server import PATIENCE, Served, console, load, simulated
 
-KILL_FRAMES = 20
-"""Of a small movie of 40 cells, that opens quickly."""
+KILL_FRAMES, KILL_CELLS = 60, 80
+"""Of a movie that opens quickly, and has more events than are answered before the last kill."""
 
 
 def kills(options: argparse.Namespace) -> None:
     """SIGKILL at random moments; what was acknowledged must be there."""
     rng = np.random.default_rng(options.seed)
     acknowledged = set[str]()
-    in_flight = 0
+    in_flight = busy = 0
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        movie = simulated(Path(folder) / "small", KILL_FRAMES, 40)
+        movie = simulated(Path(folder) / "small", KILL_FRAMES, KILL_CELLS)
         served = Served(movie, Path(folder) / "store.clewdb")
         for n in range(options.kills):
             console.print(f"kill {n + 1}: {len(acknowledged)} answers so far", end="\r")
@@ -33,15 +33,18 @@ def kills(options: argparse.Namespace) -> None:
             served.process.wait(timeout=PATIENCE)
             served.start()  # fails if the store does not open
             kept = history(served)
+            busy += sent != ""
             assert acknowledged <= kept, f"lost: {acknowledged - kept}"
             extra = kept - acknowledged
             assert extra <= {sent}, f"never sent: {extra}"
             in_flight += len(extra)
             acknowledged |= extra
         served.stop()
+    seconds = time.monotonic() - started
     console.print(
-        f"{options.kills} kills in {time.monotonic() - started:.0f} s: {len(acknowledged)} answers kept, none of the "
-        f"acknowledged lost; {in_flight} were kept whose acknowledgement was cut off; load {load()}"
+        f"{options.kills} kills in {seconds:.0f} s, {busy} of them while answers were given: {len(acknowledged)} "
+        f"answers kept, none of the acknowledged lost; {in_flight} were kept whose acknowledgement was cut off; "
+        f"load {load()}"
     )
 
 
