@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from page_server import Served, console, linked, load
 
-from clew.tracking.events import Annotations, Event, EventTable
-
-EVENTS = {str(event): event for event in Event}
+from clew.tracking.events import BY_NAME, Annotations, Event, EventTable
 
 
 class Judge:
@@ -68,7 +66,7 @@ def suggested(served: Served, truth: Annotations, pace: float) -> Iterator[list[
         served.rest(pace)
         for one in served.ask("questions?n=100")[1]["questions"]:
             cells = tuple(one["sources"]), tuple(one["targets"])
-            rows = answer_from_truth(Question(one["frame"], EVENTS[one["event"]], *cells, 0.0, ""), truth)
+            rows = answer_from_truth(Question(one["frame"], BY_NAME[one["event"]], *cells, 0.0, ""), truth)
             if len(rows) and str(one["frame"]) + str(cells) not in unanswerable:
                 yield rows.tolist()
                 break

@@ -74,13 +74,12 @@ class Learner:
         """Fit the weights to the annotations, with the bounds and solvers of the last fit."""
         if annotations is not None:
             self.annotate(annotations)
-        frames = np.unique(self.annotations.events.frame).tolist()
-        if not frames:  # all was undone: back to the beginning
+        if not len(self.annotations):  # all was undone: back to the beginning
             if self.result is not None:
                 self.w, self.result = self.first, None
                 self.version += 1
             return
-        frames = sorted({*frames, *self.lessons.anchored})
+        frames = self.lessons.frames(self.annotations)
         task = self._task(frames, self.annotations)
         self.result = self._fit(task, self.result)
         for (n, space), solver in task.kept.items():
@@ -122,8 +121,8 @@ class Learner:
 
         They start where the learner began: its present weights know of all annotations.
         """
-        frames = sorted({*np.unique(annotations.events.frame).tolist(), *self.lessons.anchored})
-        return joined(self._fit(self._task(frames, annotations), None).w, self.prior)
+        task = self._task(self.lessons.frames(annotations), annotations)
+        return joined(self._fit(task, None).w, self.prior)
 
     def step(self, frame: int) -> Step:
         """What happens from a frame to the next, by the present weights and in accord with the annotations."""
@@ -183,8 +182,9 @@ class Learner:
         Y: list[dict[int, int]] = []
         solvers: dict[tuple[int, Space], KeptProgram] = {}
         for n, frame in enumerate(frames):
-            here = annotations[annotations.events.frame == frame]
-            lesson = self.lessons.lesson(frame, self._here(frame)[0], here)
+            around = self._here(frame)[0]
+            here = around if annotations is self.annotations else annotations[annotations.events.frame == frame]
+            lesson = self.lessons.lesson(frame, around, here)
             known = self._programs.get(frame)
             if known is None or known[0] is not lesson.window:
                 features = with_prior(lesson.pair.features()[lesson.window.rows], self.prior)

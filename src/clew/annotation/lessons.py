@@ -80,25 +80,25 @@ class Lessons:
     """
 
     def __init__(self, first: Array, n_pairs: int, pair: Callable[[int], FramePair]) -> None:
-        self.first, self.n_pairs, self._pair = first, n_pairs, pair
+        self.first, self._pair = first, pair
+        spread = np.linspace(0, n_pairs - 1, ANCHORED_PAIRS).round().astype(int)
+        self.anchored: list[int] = sorted(set(spread.tolist())) if first.any() else []
+        """Frames with a lesson in any case: none if there is nothing to remember."""
         self._guesses: dict[int, tuple[FramePair, Indices]] = {}
         self._windows: dict[int, tuple[FramePair, bytes, Window]] = {}
         self._anchors: dict[int, tuple[Window, Indices, Array]] = {}
         self._least: dict[int, float] | None = None
 
-    @property
-    def anchored(self) -> list[int]:
-        """Frames with a lesson in any case: none if there is nothing to remember."""
-        if not self.first.any():
-            return []
-        spread = np.linspace(0, self.n_pairs - 1, ANCHORED_PAIRS).round().astype(int)
-        return sorted(set(spread.tolist()))
+    def frames(self, annotations: Annotations) -> list[int]:
+        """Frames with a lesson when these are the annotations, ascending."""
+        return sorted({*annotations.events.frame.tolist(), *self.anchored})
 
     def lesson(self, frame: int, annotations: Annotations, known: Annotations) -> Lesson:
         """Of one frame pair: a window around the `annotations` of it and those in `known`, which alone are told."""
         pair, least = self._pair(frame), self._thresholds()  # these first, for they make windows of their own
         told = pair.annotated(known)
-        window = self._window(frame, pair, pair.annotated(annotations) | told)
+        around = told if known is annotations else pair.annotated(annotations) | told
+        window = self._window(frame, pair, around)
         told = window.known(told)
         return Lesson(pair, window, self._with_anchors(frame, pair, window, told, least))
 

@@ -16,11 +16,10 @@ import geff_spec  # type: ignore[import-untyped]
 import numpy as np
 
 from clew.tracking.events import NONE, Annotations, Event
+from clew.tracking.formats.geff import CONFIDENCE, EVENT, NODE_CONFIDENCE, as_property
+from clew.tracking.formats.tracks_csv import AXES
 from clew.tracking.movie import Movie
 from clew.tracking.regions import measure_frame
-
-AXES = ("z", "y", "x")
-NODE_CONFIDENCE = {Event.APPEAR: "appear_confidence", Event.DISAPPEAR: "disappear_confidence"}
 
 
 def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) -> None:
@@ -36,20 +35,20 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
     links = np.column_stack([node[row, side], node[row, 2 + other]]).astype(np.uint64)
     axes = AXES[-movie.ndim :]
     position = _positions(movie, nodes)
-    properties = {"t": _property(nodes[:, 0]), "seg_id": _property(nodes[:, 1])}
-    properties |= {axis: _property(column) for axis, column in zip(axes, position.T, strict=True)}
+    properties = {"t": as_property(nodes[:, 0]), "seg_id": as_property(nodes[:, 1])}
+    properties |= {axis: as_property(column) for axis, column in zip(axes, position.T, strict=True)}
     for event, name in NODE_CONFIDENCE.items():
         missing = np.ones(len(nodes), dtype=bool)
         of = events.event == event
         missing[node[of].max(axis=1)] = False  # the only cell that it has
-        properties[name] = _property(np.full(len(nodes), np.inf), missing)
+        properties[name] = as_property(np.full(len(nodes), np.inf), missing)
     names = np.array([str(event) for event in Event])
     geff.core_io.write_arrays(
         path,
         np.arange(len(nodes), dtype=np.uint64),
         properties,
         links.reshape(-1, 2),
-        {"event": _property(names[events.event[row]]), "confidence": _property(np.full(len(row), np.inf))},
+        {EVENT: as_property(names[events.event[row]]), CONFIDENCE: as_property(np.full(len(row), np.inf))},
         _metadata(annotations, movie, axes),
     )
 
@@ -62,10 +61,6 @@ def _positions(movie: Movie, nodes: Any) -> Any:
         mine = nodes[:, 0] == t
         position[mine] = found.position[found.rows(nodes[mine, 1])]
     return position
-
-
-def _property(values: Any, missing: Any = None) -> dict[str, Any]:
-    return {"values": np.ascontiguousarray(values), "missing": missing}
 
 
 def _metadata(annotations: Annotations, movie: Movie, axes: tuple[str, ...]) -> geff.GeffMetadata:

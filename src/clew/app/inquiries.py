@@ -11,12 +11,11 @@ from starlette.requests import Request
 
 from clew.annotation.answers import Answer
 from clew.errors import InputError
-from clew.tracking.events import Event
+from clew.tracking.events import BY_NAME
 
 MAX_KEY = 100
 MAX_NUMBER = 2**53
 """Up to which JavaScript counts exactly."""
-EVENTS = {str(event): event for event in Event}
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,10 @@ class Sent:
     def of(cls, body: Mapping[str, Any]) -> Sent:
         """Read one from JSON; whether its cells exist is not known here."""
         name = body.get("event")
-        if not isinstance(name, str) or name not in EVENTS:
-            raise InputError(f"event is {_short(name)}; one of {', '.join(EVENTS)} is right")
+        if not isinstance(name, str) or name not in BY_NAME:
+            raise InputError(f"event is {_short(name)}; one of {', '.join(BY_NAME)} is right")
         sources, targets = _cells(body, "sources"), _cells(body, "targets")
-        answer = Answer.of(number(body, "frame"), EVENTS[name], sources, targets, _flag(body, "happened", True))
+        answer = Answer.of(number(body, "frame"), BY_NAME[name], sources, targets, _flag(body, "happened", True))
         return cls(key_of(body), number(body, "revision"), answer, _flag(body, "replace", False))
 
 

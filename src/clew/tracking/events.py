@@ -43,6 +43,8 @@ class Event(IntEnum):
         return ARITY[self]
 
 
+BY_NAME = {str(event): event for event in Event}
+"""Events by the names that files and requests have for them."""
 ARITY = {
     Event.MOVE: (1, 1), Event.DIVIDE: (1, 2), Event.APPEAR: (0, 1),
     Event.DISAPPEAR: (1, 0), Event.SPLIT: (1, 2), Event.MERGE: (2, 1),

@@ -35,7 +35,8 @@ export function frameAt(t) {
     load(frame, state.movie.id, t, state.slice).catch(() => kept.delete(key)); // asked for again when it is drawn again
   }
   kept.set(key, frame);
-  while (kept.size > FEWEST && kept.size * pixels() > Math.min(MOST * pixels(), MOST_PIXELS)) kept.delete(kept.keys().next().value);
+  const most = Math.max(FEWEST, Math.min(MOST, Math.floor(MOST_PIXELS / pixels())));
+  while (kept.size > most) kept.delete(kept.keys().next().value);
   return frame.ready ? frame : null;
 }
 

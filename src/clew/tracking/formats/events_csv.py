@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Array
-from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
+from clew.tracking.events import ARITY, BY_NAME, NONE, Event, EventTable, Labels
 from clew.tracking.faults import Faults
 from clew.tracking.formats.delimited import Aliases, Table, as_integer, read_delimited, write_delimited
 from clew.tracking.lineage import Lineage
@@ -26,7 +26,6 @@ ALIASES: Aliases = {
     "targets": ("target", "target_ids", "target_id", "to"),
 }
 CONFIDENCE = "confidence"
-BY_NAME = {str(event): event for event in Event}
 SEPARATORS = str.maketrans(dict.fromkeys(";+/,[]()", " "))
 """Whatever people put between several ids, or around them."""
 SIDES = ("sources", "targets")

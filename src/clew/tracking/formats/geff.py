@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError, StoreError
 from clew.learning.task import Array, Mask
-from clew.tracking.events import Event, EventTable, Labels
+from clew.tracking.events import BY_NAME, Event, EventTable, Labels
 from clew.tracking.formats.segments import components, segments
 from clew.tracking.formats.tracks_csv import AXES
 from clew.tracking.lineage import Lineage
@@ -99,15 +99,15 @@ def _write(path: Path, lineage: Lineage, movie: Movie | None) -> None:
     axes = AXES[-lineage.position.shape[1] :]
     names = np.array([str(event) for event in Event])
     nodes = {
-        "t": _property(lineage.frame),
-        **{axis: _property(column) for axis, column in zip(axes, lineage.position.T, strict=True)},
-        "seg_id": _property(lineage.label),
-        "track_id": _property(lineage.track),
-        "tracklet_id": _property(segments(lineage)),
-        "lineage_id": _property(components(len(lineage.frame), source, target) + 1),
-        **{name: _property(*_node_confidence(lineage, event)) for event, name in NODE_CONFIDENCE.items()},
+        "t": as_property(lineage.frame),
+        **{axis: as_property(column) for axis, column in zip(axes, lineage.position.T, strict=True)},
+        "seg_id": as_property(lineage.label),
+        "track_id": as_property(lineage.track),
+        "tracklet_id": as_property(segments(lineage)),
+        "lineage_id": as_property(components(len(lineage.frame), source, target) + 1),
+        **{name: as_property(*_node_confidence(lineage, event)) for event, name in NODE_CONFIDENCE.items()},
     }
-    edges = {EVENT: _property(names[lineage.events.event[row]]), CONFIDENCE: _property(lineage.confidence[row])}
+    edges = {EVENT: as_property(names[lineage.events.event[row]]), CONFIDENCE: as_property(lineage.confidence[row])}
     geff.core_io.write_arrays(
         path,
         np.arange(len(lineage.frame), dtype=np.uint64),
@@ -118,7 +118,8 @@ def _write(path: Path, lineage: Lineage, movie: Movie | None) -> None:
     )
 
 
-def _property(values: NDArray[Any], missing: Mask | None = None) -> dict[str, Any]:
+def as_property(values: NDArray[Any], missing: Mask | None = None) -> dict[str, Any]:
+    """A column as the library takes it; `missing` marks where there is no value."""
     return {"values": np.ascontiguousarray(values), "missing": missing}
 
 
@@ -209,9 +210,11 @@ def _parse(where: str, graph: Any) -> GeffGraph:
 def _denied(where: str, entries: Any) -> EventTable:
     """The events that a partial graph's metadata lists as denied."""
     try:
-        named = {str(event): event for event in Event}
         return EventTable.of(
-            [(int(one["frame"]), named[one["event"]], tuple(one["sources"]), tuple(one["targets"])) for one in entries]
+            [
+                (int(one["frame"]), BY_NAME[one["event"]], tuple(one["sources"]), tuple(one["targets"]))
+                for one in entries
+            ]
         )
     except (TypeError, KeyError, ValueError, InputError) as error:
         raise InputError(
