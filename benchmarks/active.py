@@ -18,11 +18,11 @@ from rich.table import Table
 
 from clew.annotation.learner import Learner
 from clew.annotation.queries import DEFAULT, STRATEGIES, answer_from_truth
-from clew.tracking.evaluate import task_loss
+from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.formats.ctc import open_truth
-from clew.tracking.measure import measure
+from clew.tracking.measurement.measure import measure
 from clew.tracking.movie import open_movie
-from clew.tracking.truth import truth_annotations
 
 AT_ONCE = 5
 """Questions that are answered before the weights are learned again."""

@@ -3,7 +3,7 @@
     python benchmarks/generic_weights.py [--write] [--test SEQUENCE …]
 
 Movies differ in density, speed, brightness, size, cell cycle, dimensions and in how often cells merge. `--write` puts
-the weights into src/clew/tracking/generic.py; `--test` tracks real sequences with a truth beside them (…/01).
+the weights into src/clew/tracking/model/generic.py; `--test` tracks real sequences with a truth beside them (…/01).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rich.progress import track
 from rich.table import Table
 
 from clew.annotation.sampling import sample
-from clew.tracking.evaluate import task_loss
+from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Annotations, Event
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.measure import Measured, measure
+from clew.tracking.measurement.measure import Measured, measure
 from clew.tracking.movie import open_movie
-from clew.tracking.simulate import Settings
+from clew.tracking.simulation.simulate import Settings
 from clew.tracking.tracker import Tracker
-from clew.tracking.truth import truth_annotations
 
 TRAINING = (
     Settings(seed=11, frames=40),
@@ -56,7 +56,7 @@ def open_sequence(folder: Path, sequence: str = "01", cache: Path | None = None)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the weights into src/clew/tracking/generic.py")
+    parser.add_argument("--write", action="store_true", help="put the weights into src/clew/tracking/model/generic.py")
     parser.add_argument("--test", nargs="*", type=Path, default=[], metavar="SEQUENCE")
     options = parser.parse_args()
     console = Console(width=140)
@@ -89,7 +89,7 @@ def main() -> None:
     if options.write:
         weights = tracker.coef_ / np.linalg.norm(tracker.coef_)
         lines = [f'    "{name}": {w:.5f},\n' for name, w in zip(tracker.feature_names_, weights, strict=True)]
-        target = Path(__file__).parents[1] / "src/clew/tracking/generic.py"
+        target = Path(__file__).parents[1] / "src/clew/tracking/model/generic.py"
         target.write_text(f"{HEADER}\nGENERIC = {{\n{''.join(lines)}}}\n")
         console.print(f"written {target.name}")
 

@@ -21,10 +21,10 @@ class Judge:
 
     def __init__(self, movie: Path, folder: Path) -> None:
         from clew.annotation.learner import Learner
+        from clew.tracking.evaluation.truth import truth_annotations
         from clew.tracking.formats.ctc import open_truth
-        from clew.tracking.measure import measure
+        from clew.tracking.measurement.measure import measure
         from clew.tracking.movie import open_movie
-        from clew.tracking.truth import truth_annotations
 
         opened = open_movie(movie)
         self.truth = truth_annotations(open_truth(movie.parent / f"{movie.name}_GT/TRA"), opened)
@@ -34,9 +34,9 @@ class Judge:
     def losses(self, served: Served, said: list[tuple[int, Event, Any, Any]]) -> tuple[float, float]:
         """The loss of what the server's weights predict alone, and of what they predict with the answers pinned."""
         from clew.tracking.archive import load_tracker
-        from clew.tracking.assignment import assign
-        from clew.tracking.evaluate import task_loss
-        from clew.tracking.prior import weights_by_name
+        from clew.tracking.evaluation.evaluate import task_loss
+        from clew.tracking.model.assignment import assign
+        from clew.tracking.model.prior import weights_by_name
 
         path = self.folder / f"{secrets.token_hex(4)}.clew"
         code, content = served.ask("export/weights")

@@ -91,7 +91,7 @@ def simulated(folder: Path, frames: int, cells: int) -> Path:
     """A simulated movie, made if it is not there."""
     from clew.progress import ProgressBar
     from clew.tracking.formats.simulated import write_simulation
-    from clew.tracking.simulate import Settings
+    from clew.tracking.simulation.simulate import Settings
 
     if not (folder / "01").is_dir():
         with ProgressBar(f"simulating {frames} frames of {cells} cells") as progress:

@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from clew.models.program import Program
-from clew.tracking.assignment import make_program
 from clew.tracking.detections import Source
+from clew.tracking.evaluation.truth import events_of_tracks
 from clew.tracking.events import Event, EventTable
-from clew.tracking.features import feature_blocks
-from clew.tracking.hypotheses import Candidates, find
-from clew.tracking.measure import measure
+from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.scales import Scales, estimate_scales
+from clew.tracking.model.assignment import make_program
+from clew.tracking.model.candidates import Candidates, find
+from clew.tracking.model.features import feature_blocks
 from clew.tracking.movie import Movie
-from clew.tracking.scales import Scales, estimate_scales
-from clew.tracking.simulate import Settings, simulate
-from clew.tracking.truth import events_of_tracks
+from clew.tracking.simulation.simulate import Settings, simulate
 
 NEIGHBOURS = 4
 EVENTS = (Event.MOVE, Event.DIVIDE, Event.APPEAR, Event.DISAPPEAR)

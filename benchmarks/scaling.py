@@ -25,12 +25,12 @@ from rich.table import Table
 
 def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     """In a process of its own: measure and track, and print what it took as JSON."""
-    from clew.tracking.evaluate import task_loss
+    from clew.tracking.evaluation.evaluate import task_loss
+    from clew.tracking.evaluation.truth import truth_annotations
     from clew.tracking.formats.ctc import open_truth
+    from clew.tracking.model.solve import track_pairs
     from clew.tracking.movie import open_movie
-    from clew.tracking.stream import track_pairs
     from clew.tracking.tracker import Tracker
-    from clew.tracking.truth import truth_annotations
 
     movie = open_movie(sequence)[:frames]
     tracker = Tracker.generic(cache=None, n_jobs=jobs)
@@ -70,7 +70,7 @@ def main() -> None:
     if not sequence.is_dir():
         from clew.progress import ProgressBar
         from clew.tracking.formats.simulated import write_simulation
-        from clew.tracking.simulate import Settings
+        from clew.tracking.simulation.simulate import Settings
 
         started = time.perf_counter()
         with ProgressBar("simulating") as progress:

@@ -18,14 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 from clew.annotation.sampling import sample
-from clew.tracking.assignment import assign
-from clew.tracking.evaluate import task_loss
+from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Event, EventTable
 from clew.tracking.formats.ctc import open_truth
-from clew.tracking.measure import measure
+from clew.tracking.measurement.measure import measure
+from clew.tracking.model.assignment import assign
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
-from clew.tracking.truth import truth_annotations
 
 FRACTIONS = (1.0, 0.25, 0.05)
 TRAINING_FRAMES, TRAINING_PAIRS = 60, 20

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from clew import StructuredPerceptron, StructuredSVM
+from clew.datasets import COLUMNS, LETTERS, ROWS, annotate, simulate
 from clew.models import Chain
-from clew.words import COLUMNS, LETTERS, ROWS, annotate, simulate
 
 FRACTIONS = (0.05, 0.1, 0.25, 1.0)
 SHOWN = 0.25

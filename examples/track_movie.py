@@ -14,12 +14,12 @@ import numpy as np
 
 import clew
 from clew.annotation.sampling import sample
-from clew.tracking.evaluate import task_loss
+from clew.tracking.evaluation.evaluate import task_loss
 from clew.tracking.events import Annotations
-from clew.tracking.formats.annotations import read_any_annotations
+from clew.tracking.formats.annotations import read_annotations
 from clew.tracking.formats.results import write_results
 from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.simulate import Settings
+from clew.tracking.simulation.simulate import Settings
 
 
 def simulated() -> tuple[clew.Movie, Annotations]:
@@ -27,14 +27,14 @@ def simulated() -> tuple[clew.Movie, Annotations]:
     folder = Path(tempfile.mkdtemp())
     write_simulation(folder, Settings(frames=20, cells=30, seed=1))
     movie = clew.open_movie(folder / "01")
-    return movie, read_any_annotations(folder / "01_GT/TRA", movie)
+    return movie, read_annotations(folder / "01_GT/TRA", movie)
 
 
 def main() -> None:
     """Learn, track, report."""
     if len(sys.argv) > 2:
         movie = clew.open_movie(sys.argv[1])
-        known = read_any_annotations(sys.argv[2], movie)
+        known = read_annotations(sys.argv[2], movie)
         some = known
     else:
         movie, known = simulated()

@@ -25,11 +25,11 @@ def clew_data() -> Path:
 def simulate(folder: Path, **settings_of_movie: int) -> SimpleNamespace:
     """A simulated movie: its folder, the movie, all true events, and a quarter of them."""
     from clew.annotation.sampling import sample
+    from clew.tracking.evaluation.truth import truth_annotations
     from clew.tracking.formats.ctc import open_truth
     from clew.tracking.formats.simulated import write_simulation
     from clew.tracking.movie import open_movie
-    from clew.tracking.simulate import Settings
-    from clew.tracking.truth import truth_annotations
+    from clew.tracking.simulation.simulate import Settings
 
     write_simulation(folder, Settings(**settings_of_movie))
     movie = open_movie(folder / "01")

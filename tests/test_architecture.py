@@ -18,7 +18,7 @@ ORDER = [
     ["folds"],
     ["estimator"],
     ["archive"],
-    ["words"],
+    ["datasets"],
     ["tracking"],
     ["annotation"],
     ["app", "experiments"],
@@ -32,8 +32,8 @@ TOUCH_FILES = (
     "persist.py",
     "tracking/formats/",
     "tracking/movie.py",
-    "tracking/cache.py",
-    "annotation/store.py",
+    "tracking/measurement/cache.py",
+    "annotation/store/store.py",
     "app/",
 )
 PRINT = ("cli/", "progress.py")
@@ -150,7 +150,7 @@ def test_only_the_command_prints(file):
         ("models/base.py", "from clew import estimator"),
         ("models/base.py", "import clew"),
         ("folds.py", "def f():\n    from clew import archive"),
-        ("app/server.py", "from clew.experiments import letters"),
+        ("app/routes.py", "from clew.experiments import letters"),
         ("archive.py", "from clew.unheard_of import x"),
     ],
 )

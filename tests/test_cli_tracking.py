@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from clew.cli import app
 from clew.tracking.formats import names
-from clew.tracking.formats.annotation_csv import read_annotations, write_annotations
+from clew.tracking.formats.annotation_csv import read_annotation_table, write_annotations
 from clew.tracking.formats.events_csv import read_events
 from clew.tracking.formats.tracks_csv import write_track_table
 from clew.tracking.movie import open_frames
@@ -58,7 +58,7 @@ def test_the_whole_way(tmp_path, dims):
     assert "Simulated" in done("simulate", sim, *size, "--dims", dims).stdout
 
     drawn = done("sample", sim / "01_GT/TRA", "--fraction", 0.5, "--seed", 0, "-o", some).stdout
-    assert f"Drew {len(read_annotations(some))} of" in drawn
+    assert f"Drew {len(read_annotation_table(some))} of" in drawn
 
     trained = done("train", sim / "01", "--annotations", some, "-o", weights, "--lam", 10)
     assert "masks from 01_SEG" in trained.stderr
@@ -137,7 +137,7 @@ def test_annotations_are_kept_to(simulated, weights, tmp_path):
     (tmp_path / "a.csv").write_text(f"{ends}0,disappear,{label},,yes\n")
     done("track", simulated.path, "-w", weights, "-a", tmp_path / "a.csv", "-o", tmp_path / "r", "--no-report")
     events, _ = read_events(tmp_path / "r" / names.EVENTS)
-    gone = read_annotations(tmp_path / "a.csv").events.keys()
+    gone = read_annotation_table(tmp_path / "a.csv").events.keys()
     assert np.isin(gone, events.keys()).all()
 
 
@@ -164,7 +164,7 @@ def test_a_result_folder_with_other_things_is_refused_at_once(simulated, tmp_pat
 
 
 def test_scores_that_cannot_be_computed_are_said_to_be_missing(simulated, weights, tmp_path, monkeypatch):
-    from clew.tracking import evaluate
+    from clew.tracking.evaluation import evaluate
 
     done("track", simulated.path, "-w", weights, "-o", tmp_path / "r", "--no-report")
     monkeypatch.setattr(evaluate, "find_spec", lambda name: None)
@@ -195,7 +195,7 @@ def test_a_truth_without_its_movie(simulated, tmp_path):
 
 def test_only_some_frames_are_drawn_from(simulated, tmp_path):
     done("sample", simulated.truth, "--frames", "3:5", "--fraction", 1, "-o", tmp_path / "some.csv")
-    assert set(read_annotations(tmp_path / "some.csv").events.frame.tolist()) == {3, 4, 5}
+    assert set(read_annotation_table(tmp_path / "some.csv").events.frame.tolist()) == {3, 4, 5}
 
 
 def test_a_lineage_as_annotations(simulated, tmp_path):

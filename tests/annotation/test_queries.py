@@ -5,13 +5,13 @@ import pytest
 
 from clew.annotation.learner import Learner
 from clew.annotation.queries import DEFAULT, STRATEGIES, Question, answer_from_truth
-from clew.annotation.strategies.contrast import contrasts
+from clew.annotation.strategies.diversify import spread
+from clew.annotation.strategies.feature_difference import contrasts
 from clew.annotation.strategies.pool import Pool, settled
-from clew.annotation.strategies.spread import spread
 from clew.errors import InputError
-from clew.tracking.assignment import assign
 from clew.tracking.events import NONE, Annotations, Event, EventTable
-from clew.tracking.measure import measure
+from clew.tracking.measurement.measure import measure
+from clew.tracking.model.assignment import assign
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ class Idle:
 @contextmanager
 def serving(movie, measured, store, **others):
     """A server with a client that knows the token, and what is behind it."""
-    from clew.app.serve import make_server, open_session
+    from clew.app.run import make_server, open_session
 
     session = open_session(0, movie, measured, store)
     server, _ = make_server([session], None, [HOST, "localhost:8017"], TOKEN, minder=Idle, **others)
@@ -43,7 +43,7 @@ def serving(movie, measured, store, **others):
 @pytest.fixture(scope="session")
 def source(simulated, tmp_path_factory):
     """The measured cells of `simulated`."""
-    from clew.tracking.measure import measure
+    from clew.tracking.measurement.measure import measure
 
     return measure(simulated.movie, cache=tmp_path_factory.mktemp("cache"), n_jobs=1)
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from clew.app.pages import Pages
+from clew.app.run import bind, hosts_of
 from clew.app.security import MAX_BODY, POLICY
-from clew.app.serve import bind, hosts_of
 from clew.tracking.movie import Movie
 
 TOKEN = "a-token-for-tests"

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from clew.app import worker
 from clew.app.messages import Asked, Estimated, Export, Exported, Failed, Learn, Learned, Predicted, Subject
-from clew.app.minder import Minder
 from clew.app.predictor import marks_of
-from clew.app.recent import RecentLearner
+from clew.app.stale_learner import RecentLearner
+from clew.app.supervisor import Minder
 from clew.cli import app
 from clew.tracking.archive import load_tracker
 from clew.tracking.events import Annotations, EventTable

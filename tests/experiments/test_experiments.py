@@ -7,14 +7,15 @@ import pytest
 
 from clew.annotation.queries import DEFAULT
 from clew.errors import InputError
-from clew.experiments import beyond, fig34, fig56, run, table3
-from clew.experiments.annotator import annotate
+from clew.experiments import active as beyond
+from clew.experiments import fig34, fig56, run, table3
 from clew.experiments.claims import claims
-from clew.experiments.lab import Lab, Setup
+from clew.experiments.oracle import annotate
+from clew.experiments.outputs import write_results
 from clew.experiments.plan import PARTS, QUICK, WHOLE, experiments_for, jobs_for
 from clew.experiments.run import Job, run_jobs
+from clew.experiments.setup import Lab, Setup
 from clew.experiments.tables import Summary, curve
-from clew.experiments.writing import write_results
 
 
 @pytest.fixture(scope="module")

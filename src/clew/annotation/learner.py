@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from sklearn.base import clone
 
-from clew.annotation.lessons import Lessons, Window
+from clew.annotation.training_windows import Lessons, Window
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import get_loss
@@ -18,14 +18,14 @@ from clew.learning.task import Array, Space
 from clew.models.highs import KeptProgram
 from clew.models.linear import LinearTask
 from clew.models.program import Program
-from clew.tracking.assignment import Assignment, assign, make_program
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable
-from clew.tracking.features import feature_names
 from clew.tracking.lineage import Lineage
-from clew.tracking.pairs import FramePair, Pairs
-from clew.tracking.prior import joined, prior_direction, weights_by_name, with_prior
-from clew.tracking.stream import Step, join_steps, solve
+from clew.tracking.model.assignment import Assignment, assign, make_program
+from clew.tracking.model.features import feature_names
+from clew.tracking.model.pairs import FramePair, Pairs
+from clew.tracking.model.prior import joined, prior_direction, weights_by_name, with_prior
+from clew.tracking.model.solve import Step, join_steps, solve
 from clew.tracking.tracker import MODEL, Tracker
 
 KEPT_CANDIDATES = 3_000_000

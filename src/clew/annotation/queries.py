@@ -9,9 +9,9 @@ import numpy as np
 
 from clew.annotation.learner import Learner
 from clew.annotation.strategies import ranking
+from clew.annotation.strategies.diversify import spread
 from clew.annotation.strategies.pool import Pool
 from clew.annotation.strategies.ranking import Ranking
-from clew.annotation.strategies.spread import spread
 from clew.errors import InputError
 from clew.learning.task import Indices
 from clew.tracking.events import Annotations, Event

@@ -75,7 +75,7 @@ def write_marks(kind: Kind, path: str | Path, annotations: Annotations, movie: M
     if kind is Kind.ANNOTATIONS_CSV:
         write_annotations(path, annotations)
         return
-    from clew.app.annotation_geff import write_annotation_geff  # zarr takes a second to import
+    from clew.tracking.formats.annotation_geff import write_annotation_geff  # zarr takes a second to import
 
     with tempfile.TemporaryDirectory(prefix="clew-") as folder:
         write_annotation_geff(Path(folder) / "marks" / str(kind), annotations, movie)

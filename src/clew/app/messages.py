@@ -8,7 +8,7 @@ from clew.annotation.queries import Question
 from clew.learning.task import Array
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations
-from clew.tracking.stream import Step
+from clew.tracking.model.solve import Step
 from clew.tracking.tracker import Tracker
 
 

@@ -8,12 +8,12 @@ from threading import Lock
 
 import numpy as np
 
-from clew.annotation.answers import Answer
+from clew.annotation.store.answers import Answer
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
 from clew.tracking.events import Annotations, EventTable
-from clew.tracking.pairs import FramePair, Pairs
-from clew.tracking.stream import Step, solve
+from clew.tracking.model.pairs import FramePair, Pairs
+from clew.tracking.model.solve import Step, solve
 
 KEPT_PAIRS = 32
 """Frame pairs whose candidates and features stay in memory."""

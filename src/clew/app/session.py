@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from clew.annotation.history import Entry, StaleRevision
 from clew.annotation.queries import Question
-from clew.annotation.store import Store
+from clew.annotation.store.history import Entry, StaleRevision
+from clew.annotation.store.store import Store
 from clew.annotation.strategies.pool import is_open
 from clew.app.images import Pictures
-from clew.app.inquiries import Sent
 from clew.app.messages import Asked, Estimated, Learn, Learned, Predicted
+from clew.app.positions import Cells, Roster
 from clew.app.predictor import Predictor, Solved, Weights, marks_of, with_answer
-from clew.app.roster import Cells, Roster
+from clew.app.requests import Sent
 from clew.app.views import Json, event_view, family_view, pair_view, question_view
 from clew.errors import ClewError, InfeasibleAnnotation, InputError
 from clew.learning.task import Array
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage import Lineage
+from clew.tracking.model.solve import join_steps
 from clew.tracking.movie import Movie
-from clew.tracking.stream import join_steps
 
 CURVE, PLACE = "curve", "place"
 """Notes in the store."""

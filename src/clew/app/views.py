@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from clew.annotation.queries import Question
-from clew.app.roster import DIGITS, Cells
+from clew.app.positions import DIGITS, Cells
 from clew.learning.task import Array
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
-from clew.tracking.stream import Step
+from clew.tracking.model.solve import Step
 
 Json = dict[str, Any]
 

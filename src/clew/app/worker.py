@@ -31,7 +31,7 @@ from clew.app.messages import (
     Reply,
     Subject,
 )
-from clew.app.recent import RecentLearner
+from clew.app.stale_learner import RecentLearner
 from clew.errors import ClewError
 from clew.tracking.events import Annotations, EventTable
 

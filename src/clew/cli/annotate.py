@@ -60,7 +60,7 @@ def annotate(
     The page's address holds a secret token: who knows it may see the movie and answer. Ctrl-C ends the page; nothing
     that was answered is lost.
     """
-    from clew.app.serve import bind, hosts_of, make_server, run
+    from clew.app.run import bind, hosts_of, make_server, run
     from clew.tracking.archive import load_tracker
 
     paths = _stores(movies, labels, images, store)
@@ -114,8 +114,8 @@ def _beside(path: Path) -> Path:
 
 
 def _open(number: int, movie: Movie, store: Path, tracker: Tracker | None, no_cache: bool) -> Session:
-    from clew.app.serve import open_session
-    from clew.tracking.measure import measure
+    from clew.app.run import open_session
+    from clew.tracking.measurement.measure import measure
 
     check_folder(store.absolute().parent)
     movie = replace(movie, name=shown(Path(movie.name)))  # a folder's name may be no valid Unicode
@@ -138,7 +138,7 @@ def cache_folder() -> Path:
 def _example() -> Path:
     """A simulated movie, made once."""
     from clew.tracking.formats.simulated import write_simulation
-    from clew.tracking.simulate import Settings
+    from clew.tracking.simulation.simulate import Settings
 
     folder = cache_folder() / "example"
     if not (folder / "01").is_dir():

@@ -1,4 +1,4 @@
-"""The `clew` command itself, and the manners that its commands share."""
+"""The `clew` command itself, and the behaviour that its commands share."""
 
 from __future__ import annotations
 

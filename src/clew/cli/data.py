@@ -26,7 +26,7 @@ def simulate(
 ) -> None:
     """Simulate a movie of dividing cells: images, label images with a segmentation's errors, and the whole truth."""
     from clew.tracking.formats.simulated import write_simulation
-    from clew.tracking.simulate import Settings
+    from clew.tracking.simulation.simulate import Settings
 
     check_folder(folder)
     settings = Settings(frames=frames, cells=cells, dims=dims, seed=seed)
@@ -71,14 +71,14 @@ def sample(
     """Draw a stratified part of a full lineage, as annotations of the movie's own label images."""
     from clew.annotation.sampling import sample as draw
     from clew.tracking.formats.annotation_csv import write_annotations
-    from clew.tracking.formats.annotations import read_any_annotations
+    from clew.tracking.formats.annotations import read_annotations
 
     check_folder(output.absolute().parent)
     if movie is None and labels is None:
         movie, labels = movie_of(truth)
     opened = open_pixels(movie, labels, images, spacing)
     with ProgressBar("matching masks") as progress:
-        known = read_any_annotations(truth, opened, progress)
+        known = read_annotations(truth, opened, progress)
     fraction = 0.25 if fraction is None and number is None else fraction
     chosen = draw(known, fraction, seed, number=number, frames=parse_frames(frames))
     make_folder(output.absolute().parent)
@@ -112,7 +112,7 @@ def detect(
 
     For hard data, segment with Cellpose or StarDist and give their label images to --labels.
     """
-    from clew.tracking.detect import Settings, write_detections
+    from clew.tracking.measurement.detect import Settings, write_detections
     from clew.tracking.movie import open_frames
 
     folder = output or images.absolute().with_name(f"{images.absolute().name.split('.')[0]}_SEG")

@@ -33,15 +33,15 @@ def demo(
     import numpy as np
 
     from clew.annotation.sampling import sample
-    from clew.tracking.evaluate import evaluate, task_loss
+    from clew.tracking.evaluation.evaluate import evaluate, task_loss
+    from clew.tracking.evaluation.truth import truth_annotations
     from clew.tracking.formats.annotation_csv import write_annotations
     from clew.tracking.formats.ctc import open_truth
     from clew.tracking.formats.results import write_results
     from clew.tracking.formats.simulated import write_simulation
     from clew.tracking.movie import open_movie
-    from clew.tracking.simulate import Settings
+    from clew.tracking.simulation.simulate import Settings
     from clew.tracking.tracker import Tracker
-    from clew.tracking.truth import truth_annotations
 
     check_folder(folder)
     settings = Settings(frames=frames, cells=cells, dims=dims, seed=seed)

@@ -69,16 +69,12 @@ def open_pixels(movie: Path | None, labels: Path | None, images: Path | None, sp
     return opened
 
 
-def read_marks(path: Path, movie: Movie | DetectionTable) -> Annotations:
-    """Annotations from a file; those in a lineage's masks need the movie's own."""
-    from clew.tracking.formats.annotation_csv import read_annotations
-    from clew.tracking.formats.annotations import read_any_annotations
-    from clew.tracking.movie import Movie
+def read_annotations_of(path: Path, movie: Movie | DetectionTable) -> Annotations:
+    """Annotations from a file, with a bar while a lineage's masks are matched to the movie's."""
+    from clew.tracking.formats.annotations import read_annotations
 
-    if isinstance(movie, Movie):
-        with ProgressBar("reading annotations") as progress:
-            return read_any_annotations(path, movie, progress)
-    return read_annotations(path)
+    with ProgressBar("reading annotations") as progress:
+        return read_annotations(path, movie, progress)
 
 
 def parse_spacing(text: str | None) -> tuple[float, ...] | None:

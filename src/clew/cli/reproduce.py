@@ -44,10 +44,10 @@ def reproduce(
     seed: Annotated[int, typer.Option(metavar="N", help="Of all draws.")] = 0,
 ) -> None:
     """Run the paper's experiments and what lies beyond it; an interrupted run continues where it stopped."""
-    from clew.experiments import lab as labs
+    from clew.experiments import setup as labs
+    from clew.experiments.outputs import write_results
     from clew.experiments.plan import QUICK, WHOLE, experiments_for, jobs_for
     from clew.experiments.run import run_jobs
-    from clew.experiments.writing import write_results
 
     if (train is None) != (test is None):
         raise InputError("give both --train and --test, or neither: then both movies are simulated")

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
-from clew.cli.movies import ImagesPath, Jobs, LabelsPath, MoviePath, NoCache, Spacing, open_any, read_marks
+from clew.cli.movies import ImagesPath, Jobs, LabelsPath, MoviePath, NoCache, Spacing, open_any, read_annotations_of
 from clew.errors import InputError
 from clew.progress import ProgressBar
 from clew.tracking.formats.names import FORMATS, REPORT
@@ -25,7 +25,7 @@ NO_SCORES = "not computed: pip install clew[evaluate]"
 
 if TYPE_CHECKING:
     from clew.tracking.detections import DetectionTable
-    from clew.tracking.evaluate import Evaluation
+    from clew.tracking.evaluation.evaluate import Evaluation
     from clew.tracking.lineage import Lineage
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
@@ -67,7 +67,7 @@ def train(
 
     check_folder(output.absolute().parent)
     opened = open_any(movie, labels, images, spacing)
-    marks = read_marks(annotations, opened)
+    marks = read_annotations_of(annotations, opened)
     tracker = Tracker(
         neighbours=neighbours, reach=reach, loss=loss, lam=parse_lam(lam), cache=None if no_cache else "auto",
         n_jobs=jobs, verbose=True, random_state=seed,
@@ -122,7 +122,7 @@ def track(
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
     opened = open_any(movie, labels, images, spacing)
     wanted = check_formats(formats.split(","), opened)
-    given = None if annotations is None else read_marks(annotations, opened)
+    given = None if annotations is None else read_annotations_of(annotations, opened)
     started = time.perf_counter()
     lineage = tracker.track(opened, annotations=given)
     seconds = time.perf_counter() - started
@@ -146,7 +146,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Measure a result against a true lineage."""
-    from clew.tracking.evaluate import evaluate as measure_result
+    from clew.tracking.evaluation.evaluate import evaluate as measure_result
 
     with ProgressBar("matching masks") as progress:
         found = measure_result(result, truth, progress=progress)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clew.annotation.queries import DEFAULT
-from clew.experiments import beyond, fig34, fig56, table3
+from clew.experiments import active as beyond
+from clew.experiments import fig34, fig56, table3
 from clew.experiments.tables import Json, curve, summary, values, where
 
 TOLERANCE = 2e-3

@@ -8,7 +8,7 @@ from typing import Any
 
 from clew.errors import NotConvergedWarning
 from clew.estimator import StructuredPerceptron, StructuredSVM
-from clew.experiments.lab import MODEL, Lab, cpu_seconds
+from clew.experiments.setup import MODEL, Lab, cpu_seconds
 
 FRACTIONS = tuple(percent / 100 for percent in range(50, 0, -5))
 QUICK_FRACTIONS = (0.5, 0.25, 0.1, 0.05)

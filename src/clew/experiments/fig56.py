@@ -11,7 +11,7 @@ import numpy as np
 
 from clew.errors import NotConvergedWarning
 from clew.estimator import make_task
-from clew.experiments.lab import MODEL, Lab
+from clew.experiments.setup import MODEL, Lab
 from clew.learning.cccp import PRESETS, learn
 from clew.learning.losses import get_loss
 from clew.learning.result import Record

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clew.errors import InputError
-from clew.experiments import beyond, fig34, fig56, table3
+from clew.experiments import active as beyond
+from clew.experiments import fig34, fig56, table3
 from clew.experiments.run import Job
 
 PARTS = {"fig3": "fig34", "fig4": "fig34", "table3": "table3", "fig5": "fig56", "fig6": "fig56", "beyond": "beyond"}

@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from clew.experiments import beyond, fig34
+from clew.experiments import active as beyond
+from clew.experiments import fig34
 from clew.experiments.tables import Json, curve, summary, values, where
 from clew.tracking.report.palette import BLUE, GREEN, HAIR, INK, MUTED, NO_METADATA, ORANGE, PURPLE, SKY, VERMILLION
 

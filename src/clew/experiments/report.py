@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from clew.experiments import beyond, fig34, fig56, paper, table3
+from clew.experiments import active as beyond
+from clew.experiments import fig34, fig56, paper, table3
 from clew.experiments.claims import NAMES, Claim
 from clew.experiments.plots import FIGURES, METHODS, STRATEGIES, WAYS
 from clew.experiments.tables import Json, Summary, curve, summary, values, where

@@ -14,8 +14,9 @@ from typing import Any
 from joblib import Parallel, delayed, parallel_config
 
 from clew.errors import StoreError
-from clew.experiments import beyond, fig34, fig56, table3
-from clew.experiments.lab import Lab, Setup
+from clew.experiments import active as beyond
+from clew.experiments import fig34, fig56, table3
+from clew.experiments.setup import Lab, Setup
 from clew.parallel import resolve_jobs
 from clew.persist import read_json, write_json
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from clew.errors import NotConvergedWarning
 from clew.estimator import StructuredSVM, make_task
-from clew.experiments.lab import MODEL, Lab, cpu_seconds
+from clew.experiments.setup import MODEL, Lab, cpu_seconds
 from clew.learning.cccp import PRESETS
 from clew.learning.losses import get_loss, loss_values
 

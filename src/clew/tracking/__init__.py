@@ -1,1 +1,56 @@
-"""Tracking dividing cells by assignment (section 5 of the paper): detections → candidates → features → lineage."""
+"""Tracking dividing cells by assignment (section 5 of the paper): detections → candidates → features → lineage.
+
+The names that users write stand here; they are imported when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clew.tracking.detections import DetectionTable
+    from clew.tracking.evaluation.evaluate import evaluate
+    from clew.tracking.events import Annotations, Event, EventTable
+    from clew.tracking.formats.annotations import read_annotations
+    from clew.tracking.formats.results import write_results
+    from clew.tracking.lineage import Lineage
+    from clew.tracking.movie import Movie, open_movie
+    from clew.tracking.tracker import Tracker
+
+_HOMES = {
+    "Annotations": "events",
+    "DetectionTable": "detections",
+    "Event": "events",
+    "EventTable": "events",
+    "Lineage": "lineage",
+    "Movie": "movie",
+    "Tracker": "tracker",
+    "evaluate": "evaluation.evaluate",
+    "open_movie": "movie",
+    "read_annotations": "formats.annotations",
+    "write_results": "formats.results",
+}
+
+__all__ = [
+    "Annotations",
+    "DetectionTable",
+    "Event",
+    "EventTable",
+    "Lineage",
+    "Movie",
+    "Tracker",
+    "evaluate",
+    "open_movie",
+    "read_annotations",
+    "write_results",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'clew.tracking' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"clew.tracking.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

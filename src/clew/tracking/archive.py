@@ -13,8 +13,8 @@ from clew import archive, persist
 from clew.errors import InputError
 from clew.learning.cccp import Algorithm
 from clew.learning.task import Array
-from clew.tracking.features import feature_names
-from clew.tracking.prior import weights_by_name
+from clew.tracking.model.features import feature_names
+from clew.tracking.model.prior import weights_by_name
 from clew.tracking.tracker import Tracker
 
 KIND = "tracker"

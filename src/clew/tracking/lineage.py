@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
 from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
-from clew.tracking.identities import resolve
+from clew.tracking.linking.merges import resolve
 from clew.tracking.tracks import Tracks
 
 NO_NODE = -1

@@ -20,17 +20,17 @@ from clew.learning.result import Result
 from clew.models.program import BinaryProgram
 from clew.progress import ProgressBar
 from clew.tracking.annotations import check_annotations
-from clew.tracking.assignment import make_program
 from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations
-from clew.tracking.features import feature_names
-from clew.tracking.hypotheses import NEIGHBOURS
 from clew.tracking.lineage import Lineage
-from clew.tracking.measure import measure
+from clew.tracking.measurement.measure import measure
+from clew.tracking.model.assignment import make_program
+from clew.tracking.model.candidates import NEIGHBOURS
+from clew.tracking.model.features import feature_names
+from clew.tracking.model.pairs import Pairs
+from clew.tracking.model.prior import generic_weights, joined, prior_direction, weights_by_name, with_prior
+from clew.tracking.model.solve import track_pairs
 from clew.tracking.movie import Movie, open_movie
-from clew.tracking.pairs import Pairs
-from clew.tracking.prior import generic_weights, joined, prior_direction, weights_by_name, with_prior
-from clew.tracking.stream import track_pairs
 
 AnyMovie = Movie | Source | str | Path
 MODEL = BinaryProgram(normalize=False)

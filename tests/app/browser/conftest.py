@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.simulate import Settings
+from clew.tracking.simulation.simulate import Settings
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests of the page need playwright (clew[test])")
 

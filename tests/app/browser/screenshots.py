@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.formats.simulated import write_simulation
 from clew.tracking.movie import open_movie
-from clew.tracking.simulate import Settings
-from clew.tracking.truth import truth_annotations
+from clew.tracking.simulation.simulate import Settings
 from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
 
 HERE = Path(__file__).parents[3] / "docs/images"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from clew.annotation.learner import Learner
-from clew.annotation.strategies.contrast import contrasts
+from clew.annotation.strategies.feature_difference import contrasts
 from clew.annotation.strategies.pool import Pool
 from clew.learning.task import Array, Indices
 from clew.tracking.events import Annotations

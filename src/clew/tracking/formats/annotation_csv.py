@@ -27,7 +27,7 @@ def write_annotations(path: str | Path, annotations: Annotations) -> None:
     )
 
 
-def read_annotations(path: str | Path) -> Annotations:
+def read_annotation_table(path: str | Path) -> Annotations:
     """The annotations of a table; each knows its line in the file."""
     table = read_delimited(path, ALL_ALIASES, COLUMNS)
     faults = Faults(table.where)

@@ -29,7 +29,7 @@ from clew.tracking.events import BY_NAME, Event, EventTable, Labels
 from clew.tracking.formats.segments import components, segments
 from clew.tracking.formats.tracks_csv import AXES
 from clew.tracking.lineage import Lineage
-from clew.tracking.links import events_of_links
+from clew.tracking.linking.links import events_of_links
 from clew.tracking.movie import Movie
 
 LABEL_NAMES = ("seg_id", "label", "segmentation_id", "mask_id")

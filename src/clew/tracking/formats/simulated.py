@@ -28,7 +28,7 @@ from clew.errors import InputError, StoreError
 from clew.persist import write_bytes
 from clew.tracking.formats import ctc, tiff
 from clew.tracking.formats.names import TRUTH
-from clew.tracking.simulate import Settings, simulate
+from clew.tracking.simulation.simulate import Settings, simulate
 
 KIND = "clew simulation"
 MARKER = "_simulation.json"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from clew.errors import InputError
-from clew.tracking.evaluate import Evaluation
+from clew.tracking.evaluation.evaluate import Evaluation
 from clew.tracking.events import Event
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.tracking.evaluate import Evaluation, TaskLoss
+from clew.tracking.evaluation.evaluate import Evaluation, TaskLoss
 from clew.tracking.events import Event
 from clew.tracking.report import markup
 from clew.tracking.report.markup import counted, number

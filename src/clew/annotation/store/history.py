@@ -1,0 +1,176 @@
+"""All that was ever answered about a movie, and what of it holds now. Undoing is an entry, too: nothing leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from clew.annotation.store.answers import Answer, Cell, Fact
+from clew.errors import InputError, StoreError
+from clew.tracking.events import Annotations, Event, EventTable
+
+
+class StaleRevision(StoreError):
+    """A change was asked for in view of a state that is no longer the present one."""
+
+    def __init__(self, given: int, present: int) -> None:
+        super().__init__(
+            f"this was asked for at revision {given}, but the annotations are at revision {present} by now: look at "
+            "what changed, then answer again"
+        )
+        self.given, self.present = given, present
+
+
+class Contradiction(InputError):
+    """An answer contradicts annotations that hold; `existing` are their entries. It may replace them if told to."""
+
+    def __init__(self, answer: Answer, existing: list[Entry]) -> None:
+        others = " and ".join(f"revision {entry.revision}, {entry.answer}" for entry in existing)
+        super().__init__(f"{answer} contradicts {others}; undo that, or replace it")
+        self.answer, self.existing = answer, existing
+
+
+class Act(StrEnum):
+    """What an entry of the history does."""
+
+    ANSWER = "answer"
+    UNDO = "undo"
+    REDO = "redo"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One accepted change."""
+
+    revision: int
+    """Its number, from 1; the annotations' revision after it."""
+    act: Act
+    answer: Answer
+    """What was answered, or the answer that was undone or redone."""
+    of: int
+    """The revision of that answer: its own, if it is one."""
+    key: str | None
+    """The asker's own name for the change, so that asking twice does it once."""
+    time: datetime
+    replaced: tuple[int, ...] = ()
+    """Revisions of the answers that it corrects; undoing brings them back."""
+
+    def to_line(self) -> str:
+        """Canonical JSON, all but the revision; see `History.parse`."""
+        content: dict[str, Any] = {"act": self.act, "key": self.key, "time": self.time.isoformat()}
+        if self.act is Act.ANSWER:
+            frame, event, sources, targets = self.answer.fact
+            content |= {"frame": frame, "event": str(event), "sources": sources, "targets": targets}
+            content |= {"happened": self.answer.happened, "replaced": self.replaced}
+        else:
+            content["of"] = self.of
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+class History:
+    """Entries in their order, with an index of what holds after the last; every question takes constant time."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.by_key: dict[str, Entry] = {}
+        self._valid: dict[int, Entry] = {}
+        self._facts: dict[Fact, Entry] = {}
+        self._cells: dict[Cell, Entry] = {}
+        self._done: list[Entry] = []
+        self._undone: list[Entry] = []
+
+    @property
+    def revision(self) -> int:
+        """The number of changes so far."""
+        return len(self.entries)
+
+    def __len__(self) -> int:
+        """How many annotations hold."""
+        return len(self._valid)
+
+    def annotations(self) -> Annotations:
+        """What holds now, in the order of answering; `row` is the answer's revision."""
+        valid = [self._valid[revision] for revision in sorted(self._valid)]
+        events = EventTable.of([entry.answer.fact for entry in valid])
+        return Annotations.of(events, [e.answer.happened for e in valid], np.array([e.revision for e in valid], int))
+
+    def same(self, answer: Answer) -> Entry | None:
+        """The entry that says so already."""
+        entry = self._facts.get(answer.fact)
+        return entry if entry is not None and entry.answer == answer else None
+
+    def contradicting(self, answer: Answer) -> list[Entry]:
+        """The entries that hold now and cannot hold beside this answer: a cell has one fate and one history."""
+        found = [self._facts.get(answer.fact)]
+        if answer.happened:
+            found += [self._cells.get(cell) for cell in answer.cells()]
+        clashes = {entry.revision: entry for entry in found if entry is not None and entry.answer != answer}
+        return [clashes[revision] for revision in sorted(clashes)]
+
+    def to_undo(self) -> Entry | None:
+        """The answer that undoing takes back next."""
+        return self._done[-1] if self._done else None
+
+    def to_redo(self) -> Entry | None:
+        """The answer that redoing brings back next; answering anew leaves what was undone in the history only."""
+        return self._undone[-1] if self._undone else None
+
+    def append(self, entry: Entry) -> None:
+        """Take the next entry in."""
+        if entry.revision != self.revision + 1:
+            raise ValueError(f"entry {entry.revision} cannot follow entry {self.revision}")
+        self.entries.append(entry)
+        if entry.key is not None:
+            self.by_key[entry.key] = entry
+        if entry.act is Act.UNDO:
+            answer = self._done.pop()
+            self._undone.append(answer)
+            self._exchange([answer.revision], answer.replaced)
+            return
+        if entry.act is Act.REDO:
+            answer = self._undone.pop()
+        else:
+            answer = entry
+            self._undone.clear()
+        self._done.append(answer)
+        self._exchange(answer.replaced, [answer.revision])
+
+    def parse(self, line: str) -> Entry:
+        """The next entry, from what `Entry.to_line` gave."""
+        content = json.loads(line)
+        act, revision = Act(content["act"]), self.revision + 1
+        key, time = content["key"], datetime.fromisoformat(content["time"])
+        if act is Act.ANSWER:
+            event = Event[content["event"].upper()]
+            answer = Answer.of(content["frame"], event, content["sources"], content["targets"], content["happened"])
+            return Entry(revision, act, answer, revision, key, time, tuple(content["replaced"]))
+        earlier = self.to_undo() if act is Act.UNDO else self.to_redo()
+        if earlier is None or earlier.revision != content["of"]:
+            raise ValueError(f"entry {revision} is to {act} revision {content['of']}, which is not the next to {act}")
+        return Entry(revision, act, earlier.answer, earlier.revision, key, time)
+
+    def _exchange(self, out: Sequence[int], back: Sequence[int]) -> None:
+        """Let some answers no longer hold, and others in their place."""
+        for revision in out:
+            entry = self._valid.pop(revision)
+            del self._facts[entry.answer.fact]
+            if entry.answer.happened:
+                for cell in entry.answer.cells():
+                    del self._cells[cell]
+        for revision in back:
+            entry = self.entries[revision - 1]
+            self._valid[revision] = self._facts[entry.answer.fact] = entry
+            if entry.answer.happened:
+                self._cells |= dict.fromkeys(entry.answer.cells(), entry)
+
+
+def chained(digest: str, line: str) -> str:
+    """The digest of a history that goes on with this line: it vouches for all lines before, too."""
+    return hashlib.sha256(f"{digest}\n{line}".encode()).hexdigest()

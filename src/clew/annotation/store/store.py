@@ -1,0 +1,394 @@
+"""One movie's annotations in one SQLite file, which nothing that was answered ever leaves.
+
+Each change is a row of the history, committed and synced before it is acknowledged. Each row's digest vouches for all
+rows before it, and a separate row for the last, so that a changed byte is noticed on opening. Opening checks through a
+connection that cannot write: a store that is damaged, newer or another movie's stays as it is, to the byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from clew.annotation.store.answers import Answer, LabelsOf
+from clew.annotation.store.history import Act, Contradiction, Entry, StaleRevision, chained
+from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.schema import Content, beginning, check_kind
+from clew.errors import InputError, StoreError
+from clew.tracking.events import Annotations, Event
+
+PATIENCE = 0.5
+"""Seconds to wait for a process that only looks at the file, or is about to close it."""
+MAX_KEY = 200
+BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+CIRCUMSTANCES = BUSY | {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+"""Codes of errors that say nothing about what the file holds."""
+
+
+class Store:
+    """The annotations of a movie, with all of their history; one process at a time may have it open.
+
+    Every change is on disk when its call returns. It may be used from several threads.
+    """
+
+    def __init__(
+        self, path: Path, movie: MovieIdentity, labels_of: LabelsOf | None, content: Content,
+        connection: sqlite3.Connection, beacon: _Beacon,
+    ) -> None:  # fmt: skip
+        self.path, self.movie = path, movie
+        self._labels_of, self._connection, self._beacon = labels_of, connection, beacon
+        self._history, self._digests, self._notes = content.history, content.digests, content.notes
+        self._annotations: tuple[int, Annotations] | None = None
+        self._turn = threading.RLock()
+
+    @classmethod
+    def open(cls, path: str | Path, *, movie: MovieIdentity, labels_of: LabelsOf | None = None) -> Self:
+        """Open the store of a movie for writing, or begin one; refused with a StoreError if anything is wrong with it.
+
+        Where `labels_of(t)` gives the labels of a frame, answers about other cells are refused.
+        """
+        with _reported(path):
+            where = Path(os.path.realpath(path))  # SQLite follows links, so the files beside it are there
+            if where.exists() and not where.is_file():
+                raise StoreError("is not a file")
+            beacon = _Beacon(where)
+            where.parent.mkdir(parents=True, exist_ok=True)
+            if _is_unwritten(where, beacon):
+                _begin(where, movie)
+            content = _read_checked(where, movie, beacon)
+            connection = _connect(where, "rw")
+            try:
+                _prepare(connection, content)
+                beacon.hold(content)
+            except BaseException:
+                connection.close()
+                raise
+            return cls(where, movie, labels_of, content, connection, beacon)
+
+    def close(self) -> None:
+        """Give the file free for others; it then holds everything, and nothing is left beside it."""
+        with self._turn:
+            complete = False
+            with contextlib.suppress(sqlite3.Error):  # a full disk; the log stays, and is as good
+                complete = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+            self._beacon.release(remove=complete)  # as long as the lock is held, so that it is nobody else's
+            with contextlib.suppress(OSError):
+                if complete:
+                    _beside(self.path, "-shm").unlink(missing_ok=True)
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """How many annotations hold."""
+        return len(self._history)
+
+    @property
+    def revision(self) -> int:
+        """How many changes were accepted: answers, and undoing and redoing them."""
+        return self._history.revision
+
+    @property
+    def can_undo(self) -> bool:
+        """If there is an answer to take back."""
+        return self._history.to_undo() is not None
+
+    @property
+    def can_redo(self) -> bool:
+        """If there is an answer to bring back."""
+        return self._history.to_redo() is not None
+
+    def annotations(self) -> Annotations:
+        """The annotations that hold, in the order of answering; `row` is the revision of the answer."""
+        with self._turn:
+            if self._annotations is None or self._annotations[0] != self.revision:
+                self._annotations = self.revision, self._history.annotations()
+            return self._annotations[1]
+
+    def history(self) -> list[Entry]:
+        """Everything that was ever answered, undone and redone; entry i has revision i + 1."""
+        return self._history.entries.copy()
+
+    def entry(self, revision: int) -> Entry:
+        """The change that led to this revision."""
+        return self._history.entries[range(1, self.revision + 1).index(revision)]
+
+    def answer(
+        self, frame: int, event: Event, sources: Sequence[int], targets: Sequence[int], happened: bool = True, *,
+        key: str, revision: int | None = None, replace: bool = False,
+    ) -> int:  # fmt: skip
+        """Keep that an event happened or did not; the revision that this gives.
+
+        A `key` that was given before makes this the same answer, which is kept once. With `revision`, the answer is
+        refused with StaleRevision if that is not the present one. A Contradiction to what holds is refused unless
+        told to `replace` it. What holds already is not kept again.
+        """
+        answer = Answer.of(frame, event, sources, targets, happened)
+        answer.check(self.movie.n_frames, self._labels_of)
+        with self._turn:
+            if (earlier := self._earlier(key, Act.ANSWER, revision)) is not None:
+                if earlier.answer != answer:
+                    raise InputError(f"the key {key!r} was given to {earlier.answer}, it cannot be that of {answer}")
+                return earlier.revision
+            if self._history.same(answer) is not None:
+                return self.revision
+            clashes = self._history.contradicting(answer)
+            if clashes and not replace:
+                raise Contradiction(answer, clashes)
+            new = self.revision + 1
+            replaced = tuple(entry.revision for entry in clashes)
+            return self._accept(Entry(new, Act.ANSWER, answer, new, key, datetime.now(UTC), replaced))
+
+    def undo(self, *, key: str | None = None, revision: int | None = None) -> int | None:
+        """Take the last answer back, and bring back what it replaced; None if there is nothing to take back."""
+        return self._step(Act.UNDO, self._history.to_undo, key, revision)
+
+    def redo(self, *, key: str | None = None, revision: int | None = None) -> int | None:
+        """Bring back the answer that was undone last; None if there is none, or another was given since."""
+        return self._step(Act.REDO, self._history.to_redo, key, revision)
+
+    def note(self, name: str, value: Any) -> None:
+        """Keep a small setting, anything that JSON can hold; it replaces an earlier one of this name."""
+        try:
+            text = json.dumps(value, allow_nan=False)
+            f"{name}{text}".encode()
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the note {name!r} cannot be kept: {error}") from error
+        with self._turn:
+            with self._transaction() as execute:
+                execute("INSERT OR REPLACE INTO note VALUES (?, ?, ?)", (name, text, chained(name, text)))
+            self._notes[name] = text
+
+    def noted(self, name: str, default: Any = None) -> Any:
+        """What was noted under this name."""
+        text = self._notes.get(name)
+        return default if text is None else json.loads(text)
+
+    def _step(self, act: Act, which: Callable[[], Entry | None], key: str | None, revision: int | None) -> int | None:
+        with self._turn:
+            if (earlier := self._earlier(key, act, revision)) is not None:
+                return earlier.revision
+            if (answer := which()) is None:
+                return None
+            return self._accept(Entry(self.revision + 1, act, answer.answer, answer.of, key, datetime.now(UTC)))
+
+    def _earlier(self, key: str | None, act: Act, revision: int | None) -> Entry | None:
+        """The change that has this key; if there is none, a new one must be asked for at the present revision."""
+        earlier = None
+        if key is not None:
+            if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not key.isprintable():
+                raise InputError(f"the key of a change is {key!r}; 1 to {MAX_KEY} printable characters are right")
+            earlier = self._history.by_key.get(key)
+        if earlier is not None and earlier.act is not act:
+            raise InputError(f"the key {key!r} was that of {earlier.act} before, it cannot be that of {act}")
+        if earlier is None and revision is not None and revision != self.revision:
+            raise StaleRevision(revision, self.revision)
+        return earlier
+
+    def _accept(self, entry: Entry) -> int:
+        """Commit an entry, and only then let it hold."""
+        line = entry.to_line()
+        digest = chained(self._digests[-1], line)
+        with self._transaction() as execute:
+            execute("INSERT INTO history VALUES (?, ?, ?)", (entry.revision, line, digest))
+            execute("UPDATE store SET revision = ?, digest = ?", (entry.revision, digest))
+        self._history.append(entry)
+        self._digests.append(digest)
+        self._beacon.show(entry.revision, digest)
+        return entry.revision
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Callable[..., object]]:
+        """All or nothing; on disk at its end."""
+        with _reported(self.path, "; what was there before is untouched"):
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection.execute
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+class _Beacon:
+    """A small file beside an open store: who has it open, and the last revision that was acknowledged.
+
+    SQLite takes a damaged end of its log for one that was never finished, and goes on from the state before; this file
+    tells that there was more. It is written after each commit and never synced, so that it is at most behind.
+    """
+
+    SIZE = 300
+
+    def __init__(self, store: Path) -> None:
+        self.path = _beside(store, ".lock")
+        self._id = ""
+        self._file: Any = None
+
+    def read(self) -> dict[str, Any]:
+        """What it shows; nothing if it is not there or unreadable, for the store itself is what counts."""
+        try:
+            with self.path.open("rb") as file:
+                text, _, check = file.read(self.SIZE).decode().strip().rpartition(" ")
+            return dict(json.loads(text)) if check == chained("", text) else {}
+        except (OSError, ValueError):
+            return {}
+
+    def hold(self, content: Content) -> None:
+        """Show from now on that this process has the store; it must have the store's lock."""
+        self._id = content.id
+        self.path.touch()
+        self._file = self.path.open("r+b", buffering=0)
+        self.show(content.history.revision, content.digests[-1])
+
+    def show(self, revision: int, digest: str) -> None:
+        """Show the last revision. If that cannot be written, the beacon stays behind, which does no harm."""
+        text = json.dumps({"pid": os.getpid(), "store": self._id, "revision": revision, "digest": digest})
+        with contextlib.suppress(OSError):
+            self._file.seek(0)
+            self._file.write(f"{text} {chained('', text)}".ljust(self.SIZE - 1).encode() + b"\n")
+
+    def release(self, *, remove: bool) -> None:
+        """Show no longer; what it shows is of no more use once all is in the store's own file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            with contextlib.suppress(OSError):
+                if remove:
+                    self.path.unlink(missing_ok=True)
+
+    def holder(self) -> str:
+        """Who has the store open, in words."""
+        pid = self.read().get("pid")
+        if pid == os.getpid():
+            return "this process already"
+        return "another process" if pid is None else f"process {pid}"
+
+    def require(self, content: Content) -> None:
+        """Raise a StoreError if the store lacks revisions that were acknowledged."""
+        seen = self.read()
+        if seen.get("store") != content.id:  # of a store that was here before
+            return
+        there = content.digests[seen["revision"]] if seen["revision"] < len(content.digests) else None
+        if there != seen["digest"]:
+            raise StoreError(
+                f"the file is damaged, or an older copy: it ends with revision {content.history.revision}, but "
+                f"revision {seen['revision']} was written to it. Restore it with all files beside it; or, to go on "
+                f"without what is missing, delete {self.path.name}"
+            )
+
+
+def _is_unwritten(path: Path, beacon: _Beacon) -> bool:
+    """If a store is to be begun: there is none, or one that its maker did not live to finish."""
+    if _beside(path, "-journal").exists():  # written only while a store is begun
+        return True
+    if path.exists() and path.stat().st_size:
+        return False
+    log = _beside(path, "-wal")
+    if (log.exists() and log.stat().st_size) or beacon.read().get("revision"):
+        raise StoreError(
+            f"the file is {'empty' if path.exists() else 'gone'}, but what lies beside it tells that it had "
+            f"annotations; restore it, or, to begin anew, delete {log.name} and {beacon.path.name}"
+        )
+    return True
+
+
+def _begin(path: Path, movie: MovieIdentity) -> None:
+    """Write an empty store, in one transaction of the kind that leaves no log beside the file."""
+    with contextlib.closing(_connect(path, "rwc")) as connection:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+            for statement, values in beginning(movie):
+                connection.execute(statement, values)
+        connection.execute("COMMIT")
+
+
+def _read_checked(path: Path, movie: MovieIdentity, beacon: _Beacon) -> Content:
+    """What the file holds, if it is a whole store of this movie; nothing is written."""
+    try:
+        with contextlib.closing(_connect(path, "ro")) as connection:
+            check_kind(connection.execute)
+            content = Content(connection.execute)
+    except Exception as error:
+        if isinstance(error, StoreError) or _code(error) in CIRCUMSTANCES:
+            raise
+        words = f"the file is damaged or not a store ({error}); it was left as it is, restore it from a copy"
+        raise StoreError(words) from error
+    beacon.require(content)
+    content.movie.require(movie)
+    return content
+
+
+def _prepare(connection: sqlite3.Connection, content: Content) -> None:
+    """See that all is as it was checked, and let SQLite write a log."""
+    present = connection.execute("SELECT revision, digest FROM store").fetchone()
+    connection.execute("COMMIT")
+    if present != (content.history.revision, content.digests[-1]):
+        raise StoreError("another process changed it at this moment; open it again")
+    ((mode,),) = connection.execute("PRAGMA journal_mode = WAL")
+    if mode != "wal":
+        raise StoreError(f"SQLite cannot keep a log on this drive (its mode is {mode}); choose a local folder")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection that cannot write, or one in a transaction, which keeps the lock and waits for the disk."""
+    statements = ["PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"]
+    if mode != "ro":
+        # exclusive first of all, for the first look into the file decides how SQLite shares it
+        settings = ["PRAGMA locking_mode = EXCLUSIVE", "PRAGMA synchronous = FULL", "PRAGMA fullfsync = ON"]
+        statements = [*settings, *statements, "BEGIN EXCLUSIVE"]
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        address = f"{path.as_uri()}?mode={mode}"
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=0, check_same_thread=False)
+        try:
+            for statement in statements:
+                connection.execute(statement)
+            return connection
+        except BaseException as error:
+            connection.close()
+            if _code(error) not in BUSY or time.monotonic() > deadline:
+                raise
+        # two that ask at once stand in each other's way: both step back, and one comes back earlier
+        time.sleep(random.uniform(0.01, 0.05))
+
+
+@contextlib.contextmanager
+def _reported(path: str | Path, comfort: str = "") -> Iterator[None]:
+    """SQLite's and the system's errors as StoreErrors that name the file."""
+    try:
+        yield
+    except StoreError as error:
+        raise StoreError(f"{path}: {error}") from error
+    except sqlite3.Error as error:
+        if _code(error) in BUSY:
+            holder = _Beacon(Path(os.path.realpath(path))).holder()
+            raise StoreError(f"{path}: {holder} has it open; one at a time may, so close it there first") from error
+        hint = "; is the drive full or read-only?" if _code(error) in CIRCUMSTANCES else ""
+        raise StoreError(f"{path}: cannot be used ({error}){hint}{comfort}") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StoreError(f"{path}: cannot be opened ({reason}){comfort}") from error
+
+
+def _code(error: BaseException) -> int | None:
+    """The primary code of an error of SQLite's."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """A file that belongs to a store."""
+    return path.with_name(path.name + suffix)

@@ -1,0 +1,103 @@
+"""What pages send, checked: each thing is of its kind, or an InputError says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from clew.annotation.store.answers import Answer
+from clew.errors import InputError
+from clew.tracking.events import BY_NAME
+
+MAX_KEY = 100
+MAX_NUMBER = 2**53
+"""Up to which JavaScript counts exactly."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An answer with what a page says around it."""
+
+    key: str
+    revision: int
+    """The state of the annotations that the person saw."""
+    answer: Answer
+    replace: bool
+    """Whether it corrects what it contradicts."""
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Sent:
+        """Read one from JSON; whether its cells exist is not known here."""
+        name = body.get("event")
+        if not isinstance(name, str) or name not in BY_NAME:
+            raise InputError(f"event is {_short(name)}; one of {', '.join(BY_NAME)} is right")
+        sources, targets = _cells(body, "sources"), _cells(body, "targets")
+        answer = Answer.of(number(body, "frame"), BY_NAME[name], sources, targets, _flag(body, "happened", True))
+        return cls(key_of(body), number(body, "revision"), answer, _flag(body, "replace", False))
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """The JSON object that a request carries."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise InputError(f"the body's content type is {_short(kind)}; application/json is right")
+    try:
+        content = json.loads(await request.body(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is no JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise InputError("the body is no JSON object")
+    return content
+
+
+def key_of(body: Mapping[str, Any]) -> str:
+    """The name that a page gives what it sends, so that it counts once however often it comes."""
+    key = body.get("key")
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not (key.isascii() and key.isprintable()):
+        raise InputError(f"key is {_short(key)}; a text of 1 to {MAX_KEY} plain letters is right, new for each answer")
+    return key
+
+
+def number(body: Mapping[str, Any], name: str) -> int:
+    """A whole number, not negative."""
+    value = body.get(name)
+    if type(value) is not int or not 0 <= value < MAX_NUMBER:  # True is an int, too
+        raise InputError(f"{name} is {_short(value)}; a whole number from 0 on is right")
+    return value
+
+
+def query_number(request: Request, name: str, default: int | None = None) -> int | None:
+    """A whole number in a request's address, not negative."""
+    text = request.query_params.get(name)
+    if text is None or text == "":
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise InputError(f"{name} is {_short(text)}; a whole number from 0 on is right")
+    return int(text)
+
+
+def _cells(body: Mapping[str, Any], name: str) -> list[int]:
+    value = body.get(name, [])
+    if not isinstance(value, list) or len(value) > 2:
+        raise InputError(f"{name} is {_short(value)}; a list of up to two labels is right")
+    return [number({name: label}, name) for label in value]
+
+
+def _flag(body: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = body.get(name, default)
+    if not isinstance(value, bool):
+        raise InputError(f"{name} is {_short(value)}; true or false is right")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number in JSON")

@@ -1,0 +1,314 @@
+"""The page's interface: addresses in, JSON and pictures out. All that is known of a request's address are numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from clew.annotation.store.history import Contradiction, StaleRevision
+from clew.app.events_stream import Hub
+from clew.app.exports import FileName, Kind, write_marks
+from clew.app.messages import (
+    Asked,
+    Estimated,
+    Export,
+    Exported,
+    Failed,
+    Learned,
+    Predicted,
+    Reply,
+    Subject,
+)
+from clew.app.pages import INDEX, Pages
+from clew.app.requests import Sent, body_of, key_of, number, query_number
+from clew.app.security import Guard, JSONText, TooLarge, refusal, too_large
+from clew.app.session import Session
+from clew.app.supervisor import Minder
+from clew.errors import ClewError, InfeasibleAnnotation, InputError, StoreError
+
+FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
+"""Pictures of a movie never change; the token in their address is another each time."""
+Work = Callable[[Sequence[Subject], Callable[[Reply], None], Callable[[bool, str], None]], Any]
+
+
+class Server:
+    """The sessions, the worker, and the routes to them."""
+
+    def __init__(
+        self,
+        sessions: Sequence[Session],
+        subjects: Sequence[Subject],
+        *,
+        token: str,
+        hosts: Sequence[str],
+        pages: Pages | None = None,
+        minder: Work = Minder,
+    ) -> None:
+        self.sessions, self.subjects, self.pages, self.hub = sessions, subjects, pages or Pages.of(), Hub()
+        self._make_minder, self._minder = minder, None
+        self._worker: dict[str, Any] = {"alive": False, "problem": ""}
+        self._jobs: dict[int, asyncio.Future[str | None]] = {}
+        self._numbers, self._tasks = count(), set[asyncio.Task[None]]()
+        movie = "/api/movies/{m:int}"
+        routes = [
+            Route("/", self.index),
+            Route("/static/{name:path}", self.static),
+            Route("/api/movies", self.movies),
+            Route("/api/events", self.events),
+            Route(movie + "/image/{t:int}.png", self.image),
+            Route(movie + "/labels/{t:int}.png", self.labels),
+            Route(movie + "/pair/{t:int}", self.pair),
+            Route(movie + "/questions", self.questions),
+            Route(movie + "/status", self.status),
+            Route(movie + "/tree", self.tree),
+            Route(movie + "/frames/{t:int}/cells", self.cells),
+            Route(movie + "/export/{kind}", self.export),
+            Route(movie + "/answers", self.answers, methods=["POST"]),
+            Route(movie + "/undo", self.undo, methods=["POST"]),
+            Route(movie + "/redo", self.redo, methods=["POST"]),
+            Route(movie + "/place", self.place, methods=["POST"]),
+        ]
+        handlers: Any = {HTTPException: _on_http, TooLarge: _on_large, ClewError: _on_error, 500: _on_fault}
+        # around all, so that also the answer to a fault is marked
+        self.app = Guard(Starlette(routes=routes, lifespan=self._life, exception_handlers=handlers), token, hosts)
+
+    @asynccontextmanager
+    async def _life(self, _: Starlette) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        minder = self._make_minder(
+            self.subjects,
+            lambda reply: _in_loop(loop, self._take, reply),
+            lambda alive, why: _in_loop(loop, self._on_life, alive, why),
+        )
+        self._minder = minder
+        for session in self.sessions:
+            session.tell = _teller(self.hub, session.number)
+            session.order = minder.send
+        minder.start()
+        for session in self.sessions:
+            self._start(session.wake())
+        try:
+            yield
+        finally:
+            self.hub.close()
+            await asyncio.to_thread(minder.close)
+            self._fail_jobs("the server ends")
+            for session in self.sessions:
+                await asyncio.to_thread(session.close)
+
+    # the page
+
+    async def index(self, _: Request) -> Response:
+        """The page itself."""
+        return self.pages.serve(INDEX)
+
+    async def static(self, request: Request) -> Response:
+        """Its scripts and styles."""
+        return self.pages.serve(request.path_params["name"])
+
+    async def events(self, _: Request) -> Response:
+        """News, as they come."""
+        return StreamingResponse(self.hub.listen(), media_type="text/event-stream")
+
+    # one movie
+
+    async def movies(self, _: Request) -> Response:
+        """All movies."""
+        return JSONText([session.about() for session in self.sessions])
+
+    async def image(self, request: Request) -> Response:
+        """The raw frame."""
+        return await self._picture(request, self._session(request).pictures.image)
+
+    async def labels(self, request: Request) -> Response:
+        """The label image."""
+        return await self._picture(request, self._session(request).pictures.labels)
+
+    async def _picture(self, request: Request, draw: Callable[[int, int | None], bytes]) -> Response:
+        frame, z = self._frame(request), query_number(request, "z")
+        return Response(await asyncio.to_thread(draw, frame, z), media_type="image/png", headers=FOREVER)
+
+    async def pair(self, request: Request) -> Response:
+        """A frame pair with its predicted events."""
+        return JSONText(await self._session(request).pair(self._frame(request, 1)))
+
+    async def questions(self, request: Request) -> Response:
+        """What to ask next."""
+        session, n = self._session(request), query_number(request, "n", 20) or 0
+        common = {"revision": session.state.revision, "version": session.predictor.weights.version}
+        return JSONText({**common, "ready": session.asked >= 0, "questions": session.ask(n)})
+
+    async def status(self, request: Request) -> Response:
+        """How far things are."""
+        return JSONText({**self._session(request).status(), "worker": self._worker})
+
+    async def tree(self, request: Request) -> Response:
+        """The family of a cell."""
+        frame, label = query_number(request, "frame"), query_number(request, "label")
+        if frame is None or label is None:
+            raise InputError("the family of a cell is asked for by frame and label")
+        return JSONText(await self._session(request).family(frame, label))
+
+    async def cells(self, request: Request) -> Response:
+        """The cells of a frame."""
+        cells = await asyncio.to_thread(self._session(request).cells, self._frame(request))
+        return JSONText(cells.view())
+
+    async def answers(self, request: Request) -> Response:
+        """An answer."""
+        session = self._session(request)
+        return JSONText(await session.answer(Sent.of(await body_of(request))))
+
+    async def undo(self, request: Request) -> Response:
+        """Take the last answer back."""
+        session, body = self._session(request), await body_of(request)
+        return JSONText(await session.step_back(key_of(body), number(body, "revision")))
+
+    async def redo(self, request: Request) -> Response:
+        """Bring an answer back."""
+        session, body = self._session(request), await body_of(request)
+        return JSONText(await session.step_forward(key_of(body), number(body, "revision")))
+
+    async def place(self, request: Request) -> Response:
+        """Where the person is."""
+        session, body = self._session(request), await body_of(request)
+        label = None if body.get("label") is None else number(body, "label")
+        await session.look(number(body, "frame"), label)
+        return JSONText({"place": session.place})
+
+    async def export(self, request: Request) -> Response:
+        """A file to take home."""
+        session = self._session(request)
+        try:
+            kind = Kind(request.path_params["kind"])
+        except ValueError:
+            raise HTTPException(404, f"there is no such export; there are {', '.join(Kind)}") from None
+        folder = tempfile.TemporaryDirectory(prefix="clew-")
+        path = Path(folder.name) / "export"
+        try:
+            if kind.is_learned:
+                await self._write_by_worker(session, kind, path)
+            else:
+                await asyncio.to_thread(write_marks, kind, path, session.state.annotations, session.movie)
+        except BaseException:
+            folder.cleanup()
+            raise
+        name = FileName.of(kind, session.movie.name)
+        done = BackgroundTask(folder.cleanup)
+        return FileResponse(path, media_type=name.media_type, filename=name.name, background=done)
+
+    async def _write_by_worker(self, session: Session, kind: Kind, path: Path) -> None:
+        if self._minder is None or not self._worker["alive"]:
+            raise StoreError(f"the worker that would write it is not there: {self._worker['problem'] or 'it starts'}")
+        job = next(self._numbers)
+        done = self._jobs[job] = asyncio.get_running_loop().create_future()
+        self._minder.send(Export(job, str(kind), str(path), session.lesson()))
+        try:
+            problem = await done
+        finally:
+            del self._jobs[job]
+        if problem is not None:
+            raise InputError(problem)
+
+    def _session(self, request: Request) -> Session:
+        movie: int = request.path_params["m"]
+        if movie >= len(self.sessions):
+            raise HTTPException(404, f"there is no movie {movie}")
+        return self.sessions[movie]
+
+    def _frame(self, request: Request, following: int = 0) -> int:
+        """The frame of a request; one that others must follow is none of the last."""
+        frame: int = request.path_params["t"]
+        if frame >= self._session(request).movie.n_frames - following:
+            raise HTTPException(404, f"there is no frame {frame + following}")
+        return frame
+
+    # the worker
+
+    def _take(self, reply: Reply) -> None:
+        """What the worker says, in the event loop's thread."""
+        if isinstance(reply, Exported):
+            if (job := self._jobs.get(reply.job)) is not None and not job.done():
+                job.set_result(reply.problem)
+            return
+        session = self.sessions[reply.movie]
+        if isinstance(reply, Learned):
+            session.take_learned(reply)
+        elif isinstance(reply, Predicted):
+            session.take_predicted(reply)
+        elif isinstance(reply, Asked):
+            session.take_asked(reply)
+        elif isinstance(reply, Estimated):
+            self._start(session.take_estimated(reply))
+        elif isinstance(reply, Failed):
+            session.asked = max(session.asked, reply.revision)
+            session.tell("problem", {"revision": reply.revision, "problem": reply.problem})
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something be done meanwhile."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)  # or it could be thrown away before its end
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_life(self, alive: bool, problem: str) -> None:
+        """A worker began, and is told everything; or ended, and all are told."""
+        self._worker = {"alive": alive, "problem": problem}
+        self.hub.publish("worker", self._worker)
+        if alive and self._minder is not None:
+            for session in self.sessions:
+                self._minder.send(session.lesson())
+        else:
+            self._fail_jobs(problem)
+
+    def _fail_jobs(self, problem: str) -> None:
+        for job in self._jobs.values():
+            if not job.done():
+                job.set_result(problem)
+
+
+def _teller(hub: Hub, movie: int) -> Callable[[str, dict[str, Any]], None]:
+    return lambda event, data: hub.publish(event, {"movie": movie, **data})
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any) -> None:
+    """From another thread; news that come after the end are of no use to anyone."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(call, *arguments)
+
+
+async def _on_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return refusal(error.status_code, str(error.detail))
+
+
+async def _on_large(_: Request, __: Exception) -> Response:
+    return too_large()
+
+
+async def _on_error(_: Request, error: Exception) -> Response:
+    """What clew raises on purpose, as the page understands it."""
+    if isinstance(error, StaleRevision):
+        return JSONText({"error": str(error), "kind": "stale", "revision": error.present}, 409)
+    if isinstance(error, Contradiction):
+        return JSONText({"error": str(error), "kind": "contradiction"}, 422)
+    if isinstance(error, InfeasibleAnnotation):
+        return JSONText({"error": str(error), "kind": "infeasible"}, 422)
+    if isinstance(error, InputError):
+        return JSONText({"error": str(error), "kind": "input"}, 400)
+    return JSONText({"error": str(error), "kind": "store"}, 500)
+
+
+async def _on_fault(_: Request, error: Exception) -> Response:
+    return JSONText({"error": f"unexpected {type(error).__name__}", "kind": "fault"}, 500)

@@ -1,0 +1,125 @@
+"""Running the page: a socket on this machine, the server on it, and a clean end."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from clew.annotation.learner import Learner
+from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.store import Store
+from clew.app.messages import Subject
+from clew.app.predictor import Predictor, Weights
+from clew.app.routes import Server
+from clew.app.security import new_token
+from clew.app.session import Session
+from clew.errors import InputError
+from clew.tracking.detections import Source
+from clew.tracking.movie import Movie
+from clew.tracking.tracker import Tracker
+
+LOOPBACK = "127.0.0.1"
+LAST_SECONDS = 2
+"""That requests under way have when the server ends."""
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP") if hasattr(signal, name)]
+
+
+def bind(host: str = LOOPBACK, port: int = 0) -> socket.socket:
+    """A socket that listens; port 0 takes a free one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"--host {host}: there is no such address ({error})") from error
+    try:
+        if sys.platform == "win32":  # elsewhere this would let two servers share a port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen()
+    except (OSError, OverflowError) as error:
+        bound.close()
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"port {port} of {host} cannot be used ({reason}); choose another --port, or leave it out for a free one"
+        ) from error
+    return bound
+
+
+def hosts_of(bound: socket.socket, host: str = LOOPBACK) -> list[str]:
+    """The names, each with the port, under which a browser may ask for the page."""
+    port = bound.getsockname()[1]
+    names = {LOOPBACK, "localhost", "[::1]", _bracketed(host)}
+    address = bound.getsockname()[0]
+    if ipaddress.ip_address(address.partition("%")[0]).is_unspecified:  # all addresses of this machine
+        names |= {socket.gethostname(), socket.getfqdn()}
+        with contextlib.suppress(OSError):
+            names |= {_bracketed(str(info[4][0])) for info in socket.getaddrinfo(socket.gethostname(), None)}
+    return sorted(f"{name}:{port}".lower() for name in names)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def open_session(number: int, movie: Movie, source: Source, store: Path, tracker: Tracker | None = None) -> Session:
+    """A movie ready to be annotated; its store is opened for writing."""
+    learner = Learner(source, tracker=tracker)
+    opened = Store.open(store, movie=MovieIdentity.of(movie))
+    return Session(number, movie, source, opened, Predictor(learner.pairs, Weights(learner.version, learner.w)))
+
+
+def make_server(
+    sessions: Sequence[Session], tracker: Tracker | None, hosts: Sequence[str], token: str | None = None, **others: Any
+) -> tuple[Server, str]:
+    """The server of some sessions, and its token."""
+    token = token or new_token()
+    subjects = [Subject(session.source, tracker) for session in sessions]
+    return Server(sessions, subjects, token=token, hosts=hosts, **others), token
+
+
+def run(server: Server, bound: socket.socket, on_start: Callable[[], None] = lambda: None) -> None:
+    """Serve until Ctrl-C or a signal to end; then everything is closed."""
+    config = uvicorn.Config(
+        server.app, log_level="error", access_log=False, server_header=False, lifespan="on", ws="none",
+        timeout_graceful_shutdown=LAST_SECONDS, timeout_keep_alive=60,
+    )  # fmt: skip
+    _Uvicorn(config, server, on_start).run(sockets=[bound])
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn that ends the streams of news when it is to end, and returns instead of dying of the signal."""
+
+    def __init__(self, config: uvicorn.Config, served: Server, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._served, self._on_start = served, on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does, then tell."""
+        await super().startup(sockets)
+        self._on_start()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals as long as the server runs; a second one ends it at once."""
+        former = {which: signal.signal(which, self.handle_exit) for which in SIGNALS}
+        try:
+            yield
+        finally:
+            for which, handler in former.items():
+                signal.signal(which, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End: first the streams, that would go on forever."""
+        self._served.hub.close()
+        super().handle_exit(sig, frame)

@@ -1,0 +1,83 @@
+"""What the paper left as outlook: choose what to annotate. Test task loss against the number of annotated events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.annotation.learner import Learner
+from clew.annotation.queries import STRATEGIES
+from clew.annotation.sampling import sample
+from clew.experiments.dataset import Examiner, Scene
+from clew.experiments.oracle import annotate
+from clew.experiments.setup import Lab, cpu_seconds
+from clew.tracking.events import EventTable
+from clew.tracking.tracker import Tracker
+
+BUDGETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08)
+"""Shares of a movie's events that are annotated one after the other."""
+REFERENCE = 0.25
+"""At random, to be reached with less."""
+QUICK_BUDGETS = (0.01, 0.02, 0.04, 0.08)
+ROUNDS = 2
+"""How often the model learns, and chooses anew what to ask, between two budgets."""
+OWN, OTHER = "own", "other"
+"""Annotated in the test movie itself, or in the training movie."""
+GENERIC, NOTHING = "generic", "nothing"
+"""What is known before the first answer: clew's generic weights, or nothing."""
+RANDOM = "random"
+
+
+def jobs(draws: int, budgets: Sequence[float]) -> list[dict[str, Any]]:
+    """Sessions of annotating, and random draws as in Figure 3."""
+    strategies = [name for name in STRATEGIES if name != RANDOM]
+    return [
+        {"movie": movie, "prior": prior, "strategy": strategy, "draw": draw, "budgets": list(shares)}
+        for draw in range(draws)
+        for movie in (OWN, OTHER)
+        for prior in (GENERIC, NOTHING)
+        for strategy, shares in [(RANDOM, (*budgets, REFERENCE)), *((name, tuple(budgets)) for name in strategies)]
+    ]
+
+
+def run(lab: Lab, job: dict[str, Any]) -> dict[str, Any]:
+    """One session: answers, loss of the weights alone, and what is left wrong in the annotated movie."""
+    scene = lab.test if job["movie"] == OWN else lab.train
+    learner = Learner(scene.source, tracker=tracker(job["prior"]))
+    examiner = lab.examiner if learner.groups == lab.groups else Examiner(lab.test, learner.groups)
+    seed = lab.setup.seed + 1000 * job["draw"]
+    points: list[dict[str, float]] = []
+    with cpu_seconds() as spent:
+        if job["prior"] == GENERIC:
+            points.append(_point(0, scene, learner, examiner))
+        for answers in _session(scene, learner, job, seed):
+            points.append(_point(answers, scene, learner, examiner))
+    return {"events": len(scene.truth), "points": points, "seconds": spent[0]}
+
+
+def tracker(prior: str) -> Tracker:
+    """What a learner begins with."""
+    start = Tracker.generic()
+    if prior == NOTHING:
+        start.coef_ = np.zeros_like(start.coef_)
+    return start
+
+
+def _session(scene: Scene, learner: Learner, job: dict[str, Any], seed: int) -> Iterator[int]:
+    """The number of answers each time that a budget is reached, and the learner has learned from them."""
+    numbers = [max(round(share * len(scene.truth)), 1) for share in job["budgets"]]
+    if job["strategy"] != RANDOM:
+        yield from annotate(learner, scene.truth, job["strategy"], numbers, seed, ROUNDS)
+        return
+    for number in numbers:
+        learner.learn(sample(scene.truth, number=number, rng=np.random.default_rng([seed, number])))
+        yield len(learner.annotations)
+
+
+def _point(answers: int, scene: Scene, learner: Learner, examiner: Examiner) -> dict[str, float]:
+    """The test task loss of the weights, and of the annotated movie's lineage, which keeps to the annotations."""
+    predicted = EventTable.join([learner.step(frame).events for frame in range(len(learner.pairs))])
+    left = 1.0 - np.isin(scene.truth.events.keys(), predicted.keys()).mean()
+    return {"answers": answers, "loss": examiner.loss(learner.w), "left": float(left)}

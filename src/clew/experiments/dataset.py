@@ -1,0 +1,130 @@
+"""A movie with its whole truth, or some frames of one: what experiments are made on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from clew.errors import InputError
+from clew.learning.task import Array
+from clew.tracking.detections import Detections, Overlap, Source
+from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.events import Annotations, EventTable
+from clew.tracking.formats.ctc import open_truth
+from clew.tracking.measurement.measure import measure
+from clew.tracking.model.assignment import assign
+from clew.tracking.model.pairs import FramePair, Pairs
+from clew.tracking.movie import open_movie
+
+
+@dataclass(frozen=True)
+class FramesOf:
+    """Some consecutive frames of a movie as a movie of its own, counted from 0 again."""
+
+    source: Source
+    begin: int
+    n_frames: int
+
+    @property
+    def name(self) -> str:
+        """Of the movie, with its frames."""
+        return f"{self.source.name}[{self.begin}:{self.begin + self.n_frames}]"
+
+    @property
+    def ndim(self) -> int:
+        """2 or 3."""
+        return self.source.ndim
+
+    @property
+    def has(self) -> frozenset[str]:
+        """The groups of measurements that are there."""
+        return self.source.has
+
+    def detections(self, t: int) -> Detections:
+        """The cells of frame `t`."""
+        found = self.source.detections(self.begin + t)
+        return Detections(t, found.label, found.position, found.columns)
+
+    def overlap(self, t: int) -> Overlap:
+        """What the masks of frames `t` and `t + 1` share."""
+        return self.source.overlap(self.begin + t)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Detections of a movie and all of its true events."""
+
+    source: Source
+    truth: Annotations
+
+    @property
+    def name(self) -> str:
+        """Of the movie."""
+        return self.source.name
+
+    @property
+    def n_pairs(self) -> int:
+        """Frame pairs."""
+        return self.source.n_frames - 1
+
+    def here(self, frame: int) -> Annotations:
+        """The true events from one frame to the next."""
+        return self.truth[self.truth.events.frame == frame]
+
+    def pair_with_truth(self, pairs: Pairs, frame: int) -> FramePair:
+        """A frame pair all of whose true events are among the candidates, so that a truth can be learned whole."""
+        return pairs.pair(frame, self.here(frame).events)
+
+
+def open_scene(address: str, cache: Path | None = None, n_jobs: int = 1) -> Scene:
+    """A sequence folder of the Cell Tracking Challenge (…/01 with …/01_GT/TRA), or some frames of it: …/01[0:60]."""
+    found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", address)
+    if found is None or not found[1]:
+        raise InputError(f"{address!r}: a sequence folder is right, or frames of one, as in data/01[0:60]")
+    folder = Path(found[1])
+    truth_folder = folder.absolute().with_name(f"{folder.absolute().name}_GT") / "TRA"
+    if not truth_folder.is_dir():
+        raise InputError(f"{truth_folder}: there is no such folder; experiments need the true lineage beside {folder}")
+    movie = open_movie(folder)
+    source: Source = measure(movie, cache=cache, n_jobs=n_jobs)
+    truth = truth_annotations(open_truth(truth_folder), movie)
+    if found[2] is None:
+        return Scene(source, truth)
+    begin, end = int(found[2] or 0), min(int(found[3] or source.n_frames), source.n_frames)
+    if end - begin < 2:
+        raise InputError(f"{address!r}: at least two frames are needed; the movie has {source.n_frames}")
+    inside = (truth.events.frame >= begin) & (truth.events.frame < end - 1)
+    events = truth.events[inside]
+    shifted = EventTable(events.frame - begin, events.event, events.sources, events.targets)
+    return Scene(FramesOf(source, begin, end - begin), Annotations.of(shifted))
+
+
+class Examiner:
+    """The test task loss: the share of a movie's true events that weights miss, without any help of annotations."""
+
+    def __init__(self, scene: Scene, groups: frozenset[str]) -> None:
+        self.scene = scene
+        self.pairs = Pairs.of(scene.source, groups)
+        self._made: dict[int, tuple[FramePair, EventTable]] = {}
+
+    def missed(self, w: Array) -> Array:
+        """(n,) 1 for each true event that the prediction does not have; true events may lie beyond the candidates."""
+        found = np.zeros(len(self.scene.truth), dtype=bool)
+        for frame in range(self.scene.n_pairs):
+            pair, true = self._pair(frame)
+            chosen = assign(pair.candidates, pair.scores(w)).chosen
+            predicted = pair.candidates.table(pair.a, pair.b, chosen)
+            found[self.scene.truth.events.frame == frame] = np.isin(true.keys(), predicted.keys())
+        return 1.0 - found
+
+    def loss(self, w: Array) -> float:
+        """The share of all true events."""
+        return float(self.missed(w).mean())
+
+    def _pair(self, frame: int) -> tuple[FramePair, EventTable]:
+        if frame not in self._made:
+            self._made[frame] = self.pairs.pair(frame), self.scene.here(frame).events
+        return self._made[frame]

@@ -1,0 +1,53 @@
+"""Puts results into a folder: results.json, a PNG and an SVG for each figure, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clew.experiments.claims import Claim, claims
+from clew.experiments.dataset import Scene
+from clew.experiments.plots import FIGURES, image
+from clew.experiments.report import environment, report
+from clew.experiments.setup import Lab
+from clew.experiments.tables import Json
+from clew.persist import write_bytes, write_json
+from clew.tracking.events import Event
+
+
+def write_results(folder: Path, results: Mapping[str, Sequence[Json]], lab: Lab, seed: int) -> list[Claim]:
+    """Write everything; what the claims came to."""
+    judged = claims(results)
+    facts: dict[str, Any] = {
+        "training movie": _in_words(lab.train), "test movie": _in_words(lab.test),
+        "training pairs": f"{len(lab.frames)}, with {len(lab.full)} true events and "
+        f"{min(p.A.shape[1] for p in lab.programs)}–{max(p.A.shape[1] for p in lab.programs)} candidates each",
+        "weights": lab.programs[0].features.shape[1], "λ": lab.setup.lam, "thresholds": "10⁻³, both",
+        "seed": seed, **environment(),
+    }  # fmt: skip
+    write_json(
+        folder / "results.json",
+        {
+            "facts": facts,
+            "setup": lab.setup.as_dict(),
+            "claims": [{"claim": c.text, "holds": c.holds, "figures": c.figures} for c in judged],
+            "results": {name: list(entries) for name, entries in results.items()},
+        },
+    )
+    for name, (experiment, draw) in FIGURES.items():
+        if results.get(experiment):
+            figure = draw(results[experiment])
+            for kind in ("png", "svg"):
+                write_bytes(folder / f"{name}.{kind}", image(figure, kind))
+    write_bytes(folder / "report.html", report(results, judged, facts).encode())
+    return judged
+
+
+def _in_words(scene: Scene) -> str:
+    """A movie's name, size and events."""
+    counts = np.bincount(scene.truth.events.event, minlength=len(Event))
+    events = ", ".join(f"{counts[event]} {event}" for event in Event if counts[event])
+    return f"{scene.name}: {scene.source.n_frames} frames, {events}"

@@ -1,0 +1,1 @@
+"""How good a lineage is: what the truth says of a movie's detections, events missed, divisions, AOGM."""

@@ -1,0 +1,326 @@
+"""How good a result is: the task loss by event, AOGM, divisions, and the scores of the Cell Tracking Challenge."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InputError
+from clew.learning.task import Array, Indices, Mask
+from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions, graph_of
+from clew.tracking.evaluation.truth import (
+    Held,
+    Labelled,
+    OwnMasks,
+    Progress,
+    events_of_tracks,
+    events_of_truth,
+    jaccard,
+    match_frames,
+)
+from clew.tracking.events import NONE, Annotations, Event, EventTable, Labels
+from clew.tracking.faults import Faults
+from clew.tracking.formats import tiff
+from clew.tracking.formats.ctc import CtcLineage, open_truth
+from clew.tracking.formats.delimited import read_delimited
+from clew.tracking.formats.events_csv import read_events
+from clew.tracking.formats.names import EVENTS as EVENTS_FILE
+from clew.tracking.formats.names import TRACKS as TRACKS_FILE
+from clew.tracking.lineage import Lineage
+
+NOTHING = len(Event)
+"""The column of a confusion matrix for cells about which nothing was predicted."""
+TOLERANCES = (0, 1)
+"""How many frames too early or late a division may be found."""
+SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLoss:
+    """Annotated events that were missed, and events that were said not to happen and yet predicted; (6,) by event."""
+
+    annotated: NDArray[np.int64]
+    """Events that happened."""
+    missed: NDArray[np.int64]
+    """Those of them that were not predicted."""
+    denied: NDArray[np.int64]
+    """Events that did not happen, as annotated."""
+    invented: NDArray[np.int64]
+    """Those of them that were predicted."""
+    confusion: NDArray[np.int64]
+    """(6, 7) what was predicted instead for the sources of missed events (the target of an appearance), in the last
+    column nothing. The diagonal counts the right event with wrong cells."""
+
+    @property
+    def total(self) -> float:
+        """Δ: the fraction of all annotations that the prediction contradicts; 0 where there are none."""
+        n = int(self.annotated.sum() + self.denied.sum())
+        return int(self.missed.sum() + self.invented.sum()) / n if n else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        instead = [*map(str, Event), "nothing"]
+        return {
+            "total": self.total,
+            "annotated": int(self.annotated.sum() + self.denied.sum()),
+            "missed": int(self.missed.sum() + self.invented.sum()),
+            "events": {
+                str(event): {
+                    "annotated": int(self.annotated[event]), "missed": int(self.missed[event]),
+                    "denied": int(self.denied[event]), "invented": int(self.invented[event]),
+                    "instead": {name: int(n) for name, n in zip(instead, self.confusion[event], strict=True) if n},
+                }
+                for event in Event
+            },
+        }  # fmt: skip
+
+
+def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
+    """Compare annotations with a prediction in which every cell has one fate and one history at most."""
+    events = predicted.events if isinstance(predicted, Lineage) else predicted
+    said, happened = truth.events, truth.happened
+    find = _Finder(events)
+    no_source = said.sources[:, 0] == NONE
+    # the first cell of an event leads to the only predicted event that could be the same
+    row = find(said.frame, no_source, np.where(no_source, said.targets[:, 0], said.sources[:, 0]))
+    same = row >= 0
+    at = row[same]
+    same[same] = (
+        (events.event[at] == said.event[same])
+        & (events.sources[at] == said.sources[same]).all(axis=1)
+        & (events.targets[at] == said.targets[same]).all(axis=1)
+    )
+    missed = happened & ~same
+    confusion = np.zeros((len(Event), NOTHING + 1), dtype=np.int64)
+    for cells, later in [(said.sources[:, 0], False), (said.sources[:, 1], False), (said.targets[:, 0], True)]:
+        asked = np.flatnonzero(missed & (cells != NONE) & (no_source | (not later)))
+        instead = find(said.frame[asked], np.full(len(asked), later), cells[asked])
+        kind = np.full(len(asked), NOTHING)
+        kind[instead >= 0] = events.event[instead[instead >= 0]]
+        np.add.at(confusion, (said.event[asked], kind), 1)
+
+    def number(which: Mask) -> NDArray[np.int64]:
+        return np.bincount(said.event[which], minlength=len(Event))
+
+    return TaskLoss(number(happened), number(missed), number(~happened), number(~happened & same), confusion)
+
+
+class _Finder:
+    """Finds the event that a cell takes part in."""
+
+    def __init__(self, events: EventTable) -> None:
+        cells = np.hstack([events.sources, events.targets])
+        row, place = np.nonzero(cells != NONE)
+        self.stride = int(cells.max(initial=0)) + 1
+        keys = self._keys(events.frame[row], place >= 2, cells[row, place])
+        order = np.argsort(keys, kind="stable")
+        self.keys, self.rows = keys[order], row[order]
+
+    def _keys(self, frame: NDArray[np.int64], is_target: Mask, label: Labels) -> NDArray[np.int64]:
+        return (2 * frame + is_target) * self.stride + label
+
+    def __call__(self, frame: NDArray[np.int64], is_target: Mask, label: Labels) -> Indices:
+        """(n,) rows of the events that labels are a source or target of, −1 where there is none."""
+        if not len(self.keys):
+            return np.full(len(label), -1, dtype=np.intp)
+        keys = self._keys(frame, is_target, label)
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where((self.keys[at] == keys) & (label < self.stride), self.rows[at], -1)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Everything that is measured of a result."""
+
+    loss: TaskLoss
+    aogm: Aogm
+    divisions: Mapping[int, Found]
+    """By tolerance in frames."""
+    scores: Mapping[str, float | None] | None
+    """Of the challenge, as py-ctcmetrics computes them; None for a result without masks of its own."""
+    events_from: str
+    """Where the result's events were taken from, in words."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "task_loss": self.loss.to_dict(),
+            "aogm": {"total": self.aogm.total, "score": self.aogm.score, **asdict(self.aogm)},
+            "divisions": {
+                str(tolerance): {**asdict(found), "precision": found.precision, "recall": found.recall, "f1": found.f1}
+                for tolerance, found in self.divisions.items()
+            },
+            "scores": None if self.scores is None else dict(self.scores),
+            "events_from": self.events_from,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and figures for a table."""
+        loss = self.loss
+        missed, n = loss.missed.sum() + loss.invented.sum(), loss.annotated.sum() + loss.denied.sum()
+        rows = [("task loss", f"{loss.total:.2%} ({missed} of {n})")]
+        rows += [
+            (f"{event} missed", f"{loss.missed[event]} of {loss.annotated[event]}")
+            for event in Event
+            if loss.annotated[event]
+        ]
+        rows += [("AOGM", f"{self.aogm.total:g}")]
+        rows += [
+            (f"division F1, ± {tolerance} frames", f"{found.f1:.3f} ({found.right} right, {found.false} false, "
+             f"{found.missed} missed)")
+            for tolerance, found in self.divisions.items()
+        ]  # fmt: skip
+        return rows + [(name, f"{value:.4f}") for name, value in (self.scores or {}).items() if value is not None]
+
+
+def evaluate(
+    result: str | Path | Lineage, truth: str | Path | CtcLineage, movie: Labelled | None = None, *,
+    scores: bool | None = None, progress: Progress | None = None,
+) -> Evaluation:  # fmt: skip
+    """Measure a result against a true lineage: a folder with masks and tracks, or a `Lineage` with its movie.
+
+    A folder's events are those of its tables where it has them, else what its tracks mean; merges cannot be told by
+    tracks. `scores` says whether py-ctcmetrics is asked: by default where it is installed and the result has masks.
+    """
+    true = truth if isinstance(truth, CtcLineage) else open_truth(truth)
+    if isinstance(result, Lineage):
+        if movie is None:
+            raise InputError("a lineage is evaluated with the movie that it is of: pass `movie`")
+        if scores:
+            raise InputError("the challenge's scores need a result with masks: write it, and evaluate the folder")
+        frames = match_frames(true, movie, progress)
+        events, events_from, tracks = result.events, "the lineage", result.tracks
+        by_track = _in_tracks(frames, result)
+    else:
+        own = open_truth(result)
+        events, events_from = _events_of(own)
+        frames = by_track = match_frames(true, OwnMasks(own), progress)
+        tracks = own.tracks
+    annotations = Annotations.of(events_of_truth(true.tracks, frames))
+    asked = not isinstance(result, Lineage) and (find_spec("ctc_metrics") is not None if scores is None else scores)
+    return Evaluation(
+        task_loss(annotations, events),
+        aogm(true.tracks, tracks, by_track),
+        {tolerance: divisions(true.tracks, tracks, by_track, tolerance) for tolerance in TOLERANCES},
+        _scores(own, true, by_track) if asked else None,
+        events_from,
+    )
+
+
+def ctc_scores(result: str | Path, truth: str | Path, progress: Progress | None = None) -> dict[str, float | None]:
+    """DET, SEG, TRA, LNK and BIO of a result's folder by py-ctcmetrics, with the parts of BIO; None where undefined."""
+    own, true = open_truth(result), open_truth(truth)
+    return _scores(own, true, match_frames(true, OwnMasks(own), progress))
+
+
+def _in_tracks(frames: list[Held], lineage: Lineage) -> list[Held]:
+    """The same cells, held by tracks instead of labels."""
+    starts = np.searchsorted(lineage.frame, np.arange(lineage.n_frames + 1))
+    renamed = []
+    for t, held in enumerate(frames):
+        labels = np.append(lineage.label[starts[t] : starts[t + 1]], 0)
+        tracks = np.append(lineage.track[starts[t] : starts[t + 1]], 0)
+        at = np.searchsorted(labels[:-1], held.holder)
+        unknown = (labels[at] != held.holder) & (held.holder != NONE)
+        if unknown.any():
+            raise InputError(f"frame {t}: the lineage lacks label {held.holder[unknown][0]} of the movie")
+        renamed.append(held._replace(holder=np.where(held.holder == NONE, NONE, tracks[at])))
+    return renamed
+
+
+def _events_of(result: CtcLineage) -> tuple[EventTable, str]:
+    """The events of a result in terms of its masks, and where they come from."""
+    folder = Path(result.source)
+    if not ((folder / EVENTS_FILE).is_file() and (folder / TRACKS_FILE).is_file()):
+        return events_of_tracks(result.tracks, len(result.masks)), "the tracks, which cannot tell merges"
+    events, _ = read_events(folder / EVENTS_FILE)
+    frame, label, track = _track_table(folder / TRACKS_FILE)
+    graph, order = graph_of(result.tracks), np.lexsort((track, frame))
+    if not (np.array_equal(frame[order], graph.frame) and np.array_equal(track[order], graph.track)):
+        raise InputError(f"{folder}: {TRACKS_FILE} and the masks are of different results; track into a new folder")
+    stride = int(max(label.max(initial=0), events.sources.max(initial=0), events.targets.max(initial=0))) + 1
+    order = np.argsort(frame * stride + label)
+    # one more than there are, for what lies beyond the last
+    keys, named = np.append((frame * stride + label)[order], -1), np.append(track[order], NONE)
+
+    def tracks_of(labels: Labels, later: int) -> Labels:
+        wanted = (events.frame[:, None] + later) * stride + labels
+        at = np.searchsorted(keys[:-1], wanted)
+        unknown = ((keys[at] != wanted) & (labels != NONE)).any(axis=1)
+        if unknown.any():
+            words = events.describe(int(np.argmax(unknown)))
+            raise InputError(f"{folder / EVENTS_FILE}: {words}: {TRACKS_FILE} does not have its cells")
+        names = np.where(labels == NONE, NONE, named[at])
+        swapped = (names[:, 0] > names[:, 1]) & (names[:, 1] != NONE)
+        names[swapped] = names[swapped, ::-1]
+        return names
+
+    return EventTable(
+        events.frame, events.event, tracks_of(events.sources, 0), tracks_of(events.targets, 1)
+    ), EVENTS_FILE
+
+
+def _track_table(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
+    """Frame, label and track of every detection."""
+    columns = {"frame": 0, "label": 1, "track": 1}
+    table = read_delimited(path, dict.fromkeys(columns, ()), required=list(columns))
+    faults = Faults(table.where)
+    frame, label, track = (table.integers(name, faults, least) for name, least in columns.items())
+    faults.refuse()
+    return frame, label, track
+
+
+def _scores(result: CtcLineage, truth: CtcLineage, frames: list[Held]) -> dict[str, float | None]:
+    """What py-ctcmetrics makes of matched frames; its own matching follows the same rule and takes far longer."""
+    try:
+        from ctc_metrics.scripts.evaluate import calculate_metrics
+    except ImportError as error:
+        raise InputError("the challenge's scores need py-ctcmetrics: pip install clew[evaluate]") from error
+    if not len(result.tracks) or not len(truth.tracks):
+        raise InputError(f"{(truth if len(result.tracks) else result).source} has no tracks: there is nothing to score")
+    held = [frame.holder != NONE for frame in frames]
+    matched = {
+        "labels_ref": [frame.cell.tolist() for frame in frames],
+        "labels_comp": [
+            np.sort(result.tracks.id[(result.tracks.begin <= t) & (t <= result.tracks.end)]).tolist()
+            for t in range(len(frames))
+        ],
+        "mapped_ref": [frame.cell[which].tolist() for frame, which in zip(frames, held, strict=True)],
+        "mapped_comp": [frame.holder[which].tolist() for frame, which in zip(frames, held, strict=True)],
+    }
+    covered = _segmentation(result, truth)
+    segmented = {"labels_ref": covered, "ious": covered}
+    wanted = [name for name in SCORES if name != "BIO" and (name != "SEG" or covered)]
+    with redirect_stdout(StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = calculate_metrics(
+            result.tracks.table(), truth.tracks.table(), matched, segmented, metrics=wanted, is_valid=True
+        )
+    found |= {"BC": found.get("BC(0)"), "BIO": found.get("BIO(0)")}
+    values = {name: found.get(name) for name in SCORES}
+    return {name: None if value is None or math.isnan(value) else float(value) for name, value in values.items()}
+
+
+def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
+    """For each segmented frame or slice beside the truth, the Jaccard indices of its cells (k,)."""
+    folder = Path(truth.source).parent / "SEG"
+    files = sorted(tiff.frame_files(folder, "man_seg")) if folder.is_dir() else []
+    first = getattr(truth.masks, "first", 0)
+    found = []
+    for file in files:
+        frame, *plane = map(int, re.findall(r"[0-9]+", file.stem))
+        reference = tiff.open_folder(folder, re.escape(file.name) + "$")[0]
+        mask = result.masks[frame - first]
+        found.append(jaccard(reference, mask[plane[0]] if plane else mask))
+    return found

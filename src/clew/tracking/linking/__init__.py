@@ -1,0 +1,1 @@
+"""From events to a lineage: links between cells, and track ids through merges and splits."""

@@ -1,0 +1,103 @@
+"""Measuring all frames of a movie, in parallel and once: what was measured before is taken from the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from joblib import Parallel, delayed
+
+from clew.errors import InputError, StoreError
+from clew.parallel import resolve_jobs
+from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
+from clew.tracking.measurement.cache import Shared, Store, Where, digest, frame_digest, open_store
+from clew.tracking.measurement.regions import VERSION, measure_frame, shared_volume
+from clew.tracking.movie import Movie
+
+CHUNK = 8
+"""Frames that one job measures: each is read once, and one more for what the last shares with its next."""
+KEPT_FRAMES = 8
+"""Measured frames that stay in memory."""
+
+
+class Measured:
+    """The detections of a movie of label images; frames are read back one by one as they are asked for."""
+
+    def __init__(self, movie: Movie, store: Store, keys: list[str]) -> None:
+        self.movie, self.store, self.keys = movie, store, keys
+        self.name, self.n_frames, self.ndim = movie.name, movie.n_frames, movie.ndim
+        pixels = {"intensity", "histogram"} if movie.images is None else set()
+        self.has = frozenset({*GROUPS, OVERLAP} - pixels)
+        self._frame = lru_cache(KEPT_FRAMES)(partial(_recall, movie, store, keys))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Measured, (self.movie, self.store, self.keys)
+
+    def detections(self, t: int) -> Detections:
+        """The cells of frame `t`."""
+        if not 0 <= t < self.n_frames:
+            raise InputError(f"{self.name} has no frame {t}; its frames are 0 to {self.n_frames - 1}")
+        return self._frame(t)[0]
+
+    def overlap(self, t: int) -> Overlap:
+        """What the masks of frames `t` and `t + 1` share."""
+        a, b = self.detections(t), self.detections(t + 1)
+        source, target, volume = self._frame(t)[1]
+        return Overlap(a.rows(source), b.rows(target), volume.astype(float))
+
+
+def measure(
+    movie: Movie,
+    *,
+    cache: Where = "auto",
+    n_jobs: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Measured:
+    """Measure the cells of every frame; see `regions.measure_frame` for what is measured.
+
+    `cache` is the folder for the measurements, "auto" for one next to the movie (a temporary one where that cannot
+    be written to), or None for a temporary one. Frames are shared among `n_jobs` threads; `progress` is called with
+    the number of frames done and in all. Memory grows with the size of a frame and with `n_jobs`, not with the frames.
+    """
+    store = open_store(cache, movie.name, movie.folder)
+    chunks = [range(t, min(t + CHUNK, movie.n_frames)) for t in range(0, movie.n_frames, CHUNK)]
+    keys: list[str] = []
+    jobs = Parallel(resolve_jobs(n_jobs), backend="threading", return_as="generator")
+    for done in jobs(delayed(_measure_chunk)(movie, store, chunk) for chunk in chunks):
+        keys += done
+        if progress is not None:
+            progress(len(keys), movie.n_frames)
+    store.prune(keys)
+    return Measured(movie, store, keys)
+
+
+def _measure_chunk(movie: Movie, store: Store, frames: range) -> list[str]:
+    """Measure consecutive frames unless the store has them; their keys in the store."""
+    settings = repr((VERSION, tuple(map(float, movie.spacing)))).encode()
+    labels = movie.label(frames[0])
+    content = frame_digest(labels)
+    keys = []
+    for t in frames:
+        image = movie.image(t)
+        following = movie.label(t + 1) if t + 1 < movie.n_frames else None
+        next_content = frame_digest(following)
+        keys.append(digest([settings, content, frame_digest(image), next_content]))
+        if store.recall(keys[-1], t) is None:
+            shared = shared_volume(labels, following, movie.spacing)
+            store.keep(keys[-1], measure_frame(t, labels, image, movie.spacing), shared)
+        if following is not None:
+            labels, content = following, next_content
+    return keys
+
+
+def _recall(movie: Movie, store: Store, keys: list[str], t: int) -> tuple[Detections, Shared]:
+    """A measured frame from the store; measured again should its file be gone or damaged by now."""
+    kept = store.recall(keys[t], t)
+    if kept is None:
+        if _measure_chunk(movie, store, range(t, t + 1)) != keys[t : t + 1]:
+            raise InputError(f"{movie.name}: the pixels of frame {t} changed after they were measured; measure again")
+        kept = store.recall(keys[t], t)
+    if kept is None:
+        raise StoreError(f"{movie.name}: frame {t} was measured, but cannot be read back from {store.folder}")
+    return kept

@@ -1,0 +1,1 @@
+"""From detections to events: candidates between two frames, their features, and the best consistent choice."""

@@ -1,0 +1,78 @@
+"""The frame pairs of a movie: candidates and features of each, made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from clew.errors import InputError
+from clew.learning.task import Array
+from clew.tracking.detections import Detections, Source
+from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.measurement.scales import Scales, estimate_scales
+from clew.tracking.model.candidates import NEIGHBOURS, Candidates, candidates, estimate_reach, find
+from clew.tracking.model.features import assemble, feature_blocks
+
+
+@dataclass(frozen=True)
+class FramePair:
+    """Two consecutive frames with the candidate events between them."""
+
+    a: Detections
+    b: Detections
+    candidates: Candidates
+    blocks: Mapping[Event, Array]
+    """(n_e, d_e) features of the candidates of each event."""
+
+    def features(self) -> Any:
+        """(n, d) CSR, for learning."""
+        return assemble(self.blocks)
+
+    def scores(self, w: Array) -> Array:
+        """(n,) <w, features> of each candidate."""
+        begins = np.cumsum([0, *(self.blocks[event].shape[1] for event in Event)])
+        return np.concatenate([self.blocks[event] @ w[begins[event] : begins[event + 1]] for event in Event])
+
+    def rows(self, events: EventTable) -> dict[int, int]:
+        """Rows of the candidates that these events are, and which of the events each is; others are left out."""
+        found = find(self.candidates, events, self.a, self.b)
+        return {int(row): k for k, row in enumerate(found) if row >= 0}
+
+    def annotated(self, annotations: Annotations) -> dict[int, int]:
+        """What is annotated of the candidates: {row: 1 if it happened, 0 if not}."""
+        return {row: int(annotations.happened[k]) for row, k in self.rows(annotations.events).items()}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """How the frame pairs of one movie are made."""
+
+    source: Source
+    groups: frozenset[str]
+    """The groups of measurements that features are made of."""
+    scales: Scales
+    reach: float
+    neighbours: int = NEIGHBOURS
+
+    @classmethod
+    def of(
+        cls, source: Source, groups: frozenset[str], neighbours: int = NEIGHBOURS, reach: float | None = None
+    ) -> Self:
+        """Estimate a movie's own units, and the reach unless it is given."""
+        if reach is not None and not (np.isfinite(reach) and reach > 0):
+            raise InputError(f"reach is {reach}; a positive length in the unit of the movie's spacing is right")
+        scales = estimate_scales(source)
+        return cls(source, groups, scales, estimate_reach(source) if reach is None else float(reach), neighbours)
+
+    def __len__(self) -> int:
+        return max(self.source.n_frames - 1, 0)
+
+    def pair(self, frame: int, extra: EventTable | None = None) -> FramePair:
+        """From one frame to the next; events of `extra` are always among the candidates."""
+        a, b = self.source.detections(frame), self.source.detections(frame + 1)
+        found = candidates(a, b, reach=self.reach, neighbours=self.neighbours, extra=extra)
+        blocks = feature_blocks(found, a, b, self.source.overlap(frame), self.scales, self.groups)
+        return FramePair(a, b, found, blocks)

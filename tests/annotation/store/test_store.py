@@ -1,0 +1,371 @@
+"""The store of annotations as its callers see it: answers, corrections, undo and redo, notes."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.annotation.store.answers import Answer
+from clew.annotation.store.history import Act, Contradiction, StaleRevision
+from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.store import Store
+from clew.errors import InputError, StoreError
+from clew.tracking.annotations import check_annotations
+from clew.tracking.events import Event
+
+MOVIE = MovieIdentity("cells", 10, 2, (64, 64), "0" * 40)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "cells.annotations"
+
+
+@pytest.fixture
+def store(path):
+    with Store.open(path, movie=MOVIE) as opened:
+        yield opened
+
+
+def rows(store: Store) -> list[tuple]:
+    """What holds, as plain tuples."""
+    annotations = store.annotations()
+    return [(*event, bool(yes)) for event, yes in zip(annotations.events, annotations.happened, strict=True)]
+
+
+def test_a_new_store_is_empty(store):
+    assert (store.revision, len(store), store.can_undo, store.can_redo) == (0, 0, False, False)
+    assert len(store.annotations()) == 0
+    assert store.history() == []
+
+
+def test_answers_are_kept_in_order_and_after_reopening(path):
+    with Store.open(path, movie=MOVIE) as store:
+        assert store.answer(3, Event.DIVIDE, [5], [18, 17], key="a") == 1
+        assert store.answer(0, Event.APPEAR, [], [2], key="b", revision=1) == 2
+        assert store.answer(0, Event.MERGE, [2, 1], [3], False, key="c", revision=2) == 3
+    expected = [
+        (3, Event.DIVIDE, (5,), (17, 18), True),
+        (0, Event.APPEAR, (), (2,), True),
+        (0, Event.MERGE, (1, 2), (3,), False),
+    ]
+    with Store.open(path, movie=MOVIE) as store:
+        assert rows(store) == expected
+        assert store.annotations().row.tolist() == [1, 2, 3]
+        assert (store.revision, len(store)) == (3, 3)
+        assert [entry.key for entry in store.history()] == ["a", "b", "c"]
+        assert all(datetime.now(UTC) - entry.time < timedelta(minutes=5) for entry in store.history())
+
+
+def test_numpy_integers_are_as_good(store):
+    store.answer(np.int64(1), Event.MOVE, np.array([4], np.uint16), np.array([9]), np.True_, key="a")
+    assert rows(store) == [(1, Event.MOVE, (4,), (9,), True)]
+
+
+def test_the_same_key_twice_is_one_answer(path):
+    with Store.open(path, movie=MOVIE) as store:
+        assert store.answer(1, Event.MOVE, [1], [1], key="a", revision=0) == 1
+        assert store.answer(1, Event.MOVE, [1], [1], key="a", revision=0) == 1  # the reply was lost, asked again
+        store.answer(2, Event.MOVE, [1], [1], key="b")
+        assert store.undo(key="u", revision=2) == 3
+        assert store.undo(key="u", revision=2) == 3
+    with Store.open(path, movie=MOVIE) as store:  # and after a restart
+        assert store.answer(1, Event.MOVE, [1], [1], key="a", revision=0) == 1
+        assert store.undo(key="u", revision=2) == 3
+        assert store.redo(key="r") == 4
+        assert store.redo(key="r") == 4
+        assert (store.revision, len(store)) == (4, 2)
+
+
+def test_a_key_cannot_mean_two_things(store):
+    store.answer(1, Event.MOVE, [1], [1], key="a")
+    with pytest.raises(InputError, match=r"key 'a' was given to move 1 → 1 from frame 1 to 2.*move 1 → 2"):
+        store.answer(1, Event.MOVE, [1], [2], key="a")
+    with pytest.raises(InputError, match="key 'a' was that of answer"):
+        store.undo(key="a")
+    assert store.revision == 1
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "a\nb", "\udc80", 7])
+def test_a_key_is_a_short_text(store, key):
+    with pytest.raises(InputError, match="the key of a change"):
+        store.answer(1, Event.MOVE, [1], [1], key=key)
+    assert store.revision == 0
+
+
+def test_a_stale_revision_is_refused(store):
+    store.answer(1, Event.MOVE, [1], [1], key="a")
+    store.answer(2, Event.MOVE, [1], [1], key="b")
+    for change in (lambda: store.answer(3, Event.MOVE, [1], [1], key="c", revision=1), lambda: store.undo(revision=0)):
+        with pytest.raises(StaleRevision, match="at revision 2") as caught:
+            change()
+        assert isinstance(caught.value, StoreError)
+        assert caught.value.present == 2
+    assert store.revision == 2
+
+
+def test_what_holds_already_is_not_kept_again(store):
+    store.answer(1, Event.MOVE, [1], [1], key="a")
+    assert store.answer(1, Event.MOVE, [1], [1], key="b") == 1
+    assert len(store.history()) == 1
+
+
+CLASHES = [
+    ((1, Event.MOVE, [1], [2]), True, (1, Event.MOVE, [1], [3]), True),
+    ((1, Event.MOVE, [1], [2]), True, (1, Event.MOVE, [4], [2]), True),
+    ((1, Event.DIVIDE, [1], [2, 3]), True, (1, Event.APPEAR, [], [3]), True),
+    ((1, Event.MERGE, [1, 2], [3]), True, (1, Event.DISAPPEAR, [2], []), True),
+    ((1, Event.SPLIT, [1], [2, 3]), True, (1, Event.DIVIDE, [1], [3, 2]), True),
+    ((1, Event.MOVE, [1], [2]), True, (1, Event.MOVE, [1], [2]), False),
+    ((1, Event.MOVE, [1], [2]), False, (1, Event.MOVE, [1], [2]), True),
+]
+
+
+@pytest.mark.parametrize(("first", "first_happened", "second", "second_happened"), CLASHES)
+def test_a_contradiction_names_both_events_and_keeps_neither_twice(
+    store, first, first_happened, second, second_happened
+):
+    store.answer(*first, first_happened, key="a")
+    before = rows(store)
+    with pytest.raises(Contradiction) as caught:
+        store.answer(*second, second_happened, key="b")
+    assert str(Answer.of(*first, first_happened)) in str(caught.value)
+    assert str(Answer.of(*second, second_happened)) in str(caught.value)
+    assert [entry.revision for entry in caught.value.existing] == [1]
+    assert (store.revision, rows(store)) == (1, before)
+
+
+@pytest.mark.parametrize(
+    ("second", "happened"),
+    [
+        ((1, Event.MOVE, [3], [4]), True),
+        ((2, Event.MOVE, [1], [2]), True),  # another frame
+        ((0, Event.MOVE, [3], [1]), True),  # what cell 1 of frame 1 was before
+        ((1, Event.MOVE, [2], [1]), True),  # cell 2 of frame 1 is not cell 2 of frame 2
+        ((1, Event.MOVE, [1], [3]), False),
+    ],
+)
+def test_what_does_not_contradict_is_kept(store, second, happened):
+    store.answer(1, Event.MOVE, [1], [2], key="a")
+    assert store.answer(*second, happened, key="b") == 2
+
+
+def test_a_correction_keeps_its_history_and_undo_brings_the_old_back(path):
+    old = [(1, Event.MOVE, (1,), (2,), True), (1, Event.MOVE, (5,), (3,), True)]
+    new = (1, Event.DIVIDE, (1,), (2, 3), True)
+    with Store.open(path, movie=MOVIE) as store:
+        for i, answer in enumerate(old):
+            store.answer(*answer, key=str(i))
+        assert store.answer(*new, key="c", replace=True) == 3
+        assert rows(store) == [new]
+        assert store.entry(3).replaced == (1, 2)
+        assert [entry.answer.event for entry in store.history()] == [Event.MOVE, Event.MOVE, Event.DIVIDE]
+        with pytest.raises(Contradiction, match="revision 3, divide 1"):
+            store.answer(1, Event.MOVE, [5], [3], key="d")
+    with Store.open(path, movie=MOVIE) as store:
+        assert store.undo() == 4
+        assert rows(store) == old
+        assert store.redo() == 5
+        assert rows(store) == [new]
+
+
+def test_undo_and_redo_survive_reopening_without_limit(path):
+    n = 40
+    with Store.open(path, movie=MOVIE) as store:
+        for i in range(n):
+            store.answer(i % 9, Event.MOVE, [i + 1], [i + 1], key=str(i))
+    for left in range(n - 1, -1, -20):
+        with Store.open(path, movie=MOVIE) as store:
+            while len(store) > left:
+                store.undo()
+    with Store.open(path, movie=MOVIE) as store:
+        while store.can_undo:
+            store.undo()
+        assert len(store) == 0
+        assert store.undo() is None  # past the start: nothing
+        assert store.undo(key="u", revision=store.revision) is None
+        assert (store.revision, len(store)) == (2 * n, 0)
+    with Store.open(path, movie=MOVIE) as store:
+        for _ in range(n):
+            assert store.redo() is not None
+        assert store.redo() is None
+        assert (store.revision, len(store)) == (3 * n, n)
+
+
+def test_an_answer_after_undo_ends_redo_but_the_history_has_all(store):
+    store.answer(1, Event.MOVE, [1], [2], key="a")
+    store.undo()
+    store.answer(1, Event.MOVE, [1], [3], key="b")
+    assert not store.can_redo
+    assert store.redo() is None
+    assert [(entry.act, entry.answer.targets, entry.of) for entry in store.history()] == [
+        (Act.ANSWER, (2,), 1), (Act.UNDO, (2,), 1), (Act.ANSWER, (3,), 3)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((9, Event.MOVE, [1], [1]), "10 frames"),
+        ((-1, Event.MOVE, [1], [1]), "10 frames"),
+        ((1.0, Event.MOVE, [1], [1]), "frame is 1.0"),
+        ((True, Event.MOVE, [1], [1]), "frame is True"),
+        ((1, 6, [1], [1]), "6 is not an event"),
+        ((1, "move", [1], [1]), "'move' is not an event"),
+        ((1, Event.MOVE, [1, 2], [1]), "sources of move are .* it has 1"),
+        ((1, Event.DIVIDE, [1], [2]), "targets of divide are .* it has 2"),
+        ((1, Event.DIVIDE, [1], [2, 2]), "different cells"),
+        ((1, Event.APPEAR, [1], [2]), "sources of appear are .* it has 0"),
+        ((1, Event.MOVE, [0], [1]), "over 0"),
+        ((1, Event.MOVE, [1], [2**63]), "less than"),
+        ((1, Event.MOVE, ["1"], [1]), "source of move is '1'"),
+        ((1, Event.MOVE, "1", [1]), "it has 1"),
+        ((1, Event.MOVE, None, [1]), "it has 1"),
+        ((1, Event.MOVE, [1], [1], "no"), "happened is 'no'"),
+    ],
+)
+def test_an_impossible_answer_is_refused(store, answer, message):
+    with pytest.raises(InputError, match=message):
+        store.answer(*answer, key="a")
+    assert store.revision == 0
+
+
+def test_cells_that_are_not_there_are_refused(path):
+    with Store.open(path, movie=MOVIE, labels_of=lambda t: np.array([t + 1, t + 2])) as store:
+        assert store.answer(3, Event.MOVE, [4], [6], key="a") == 1
+        with pytest.raises(InputError, match="move 7 → 5 from frame 3 to 4, but there is no label 7 in frame 3"):
+            store.answer(3, Event.MOVE, [7], [5], key="b")
+        with pytest.raises(InputError, match="no label 4 in frame 4"):
+            store.answer(3, Event.DIVIDE, [5], [4, 5], key="c")
+        assert store.revision == 1
+
+
+def test_notes(path):
+    with Store.open(path, movie=MOVIE) as store:
+        assert store.noted("place") is None
+        assert store.noted("place", 0) == 0
+        store.note("place", {"frame": 3, "label": None})
+        store.note("curve", [[1, 0.5]])
+        store.note("place", {"frame": 4})
+        assert store.revision == 0
+        for bad in (float("nan"), {1, 2}, object()):
+            with pytest.raises(InputError, match="note 'place'"):
+                store.note("place", bad)
+    with Store.open(path, movie=MOVIE) as store:
+        assert (store.noted("place"), store.noted("curve")) == ({"frame": 4}, [[1, 0.5]])
+
+
+def test_what_noted_gave_is_a_copy(store):
+    store.note("curve", [1])
+    store.noted("curve").append(2)
+    assert store.noted("curve") == [1]
+
+
+def test_answering_does_not_read_the_history_again(store):
+    def statements(n: int) -> list[str]:
+        seen = []
+        store._connection.set_trace_callback(seen.append)
+        store.answer(n % 9, Event.MOVE, [n], [n], key=str(n))
+        store._connection.set_trace_callback(None)
+        return [statement.split()[0] for statement in seen]
+
+    few = statements(1)
+    store._connection.execute("PRAGMA synchronous = OFF")
+    for n in range(2, 500):
+        store.answer(n % 9, Event.MOVE, [n], [n], key=str(n))
+    assert statements(500) == few == ["BEGIN", "INSERT", "UPDATE", "COMMIT"]
+
+
+def test_every_commit_waits_for_the_disk(store):
+    settings = {"synchronous": 2, "journal_mode": "wal", "locking_mode": "exclusive"}
+    assert {name: store._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings} == settings
+
+
+def test_threads_may_answer_at_once(store):
+    def work(name: int) -> None:
+        for i in range(20):
+            store.answer(i % 9, Event.MOVE, [100 * name + i + 1], [100 * name + i + 1], key=f"{name}-{i}")
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (store.revision, len(store)) == (80, 80)
+    assert len({entry.key for entry in store.history()}) == 80
+
+
+def test_a_closed_store_says_so(path):
+    store = Store.open(path, movie=MOVIE)
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        store.answer(1, Event.MOVE, [1], [1], key="a")
+    assert store.revision == 0
+
+
+SMALL = st.tuples(
+    st.sampled_from([0, 1]), st.sampled_from(list(Event)), st.permutations([1, 2, 3]), st.permutations([1, 2, 3])
+).map(lambda a: (a[0], a[1], a[2][: a[1].arity[0]], a[3][: a[1].arity[1]]))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("answer"), SMALL, st.booleans(), st.booleans()), st.just(("undo",)), st.just(("redo",)),
+        st.just(("reopen",)),
+    ),
+    max_size=25,
+)  # fmt: skip
+
+
+@given(steps=STEPS)
+@settings(max_examples=40)
+def test_any_sequence_is_as_with_a_list_of_states(steps, tmp_path_factory):
+    """Against the plainest model: all states in a list, a place in it, and every pair of answers compared."""
+    path = tmp_path_factory.mktemp("law") / "store"
+    states: list[dict] = [{}]  # fact → happened
+    place = revision = 0
+    store = Store.open(path, movie=MOVIE)
+    store._connection.execute("PRAGMA synchronous = OFF")
+    for i, (act, *arguments) in enumerate(steps):
+        if act == "reopen":
+            store.close()
+            store = Store.open(path, movie=MOVIE)
+            store._connection.execute("PRAGMA synchronous = OFF")
+        elif act == "answer":
+            fact, happened, replace = arguments
+            answer = Answer.of(*fact, happened)
+            now = states[place]
+            clashes = [
+                other
+                for other, yes in now.items()
+                if (other == answer.fact and yes != happened)
+                or (other != answer.fact and yes and happened and shares_a_cell(other, answer.fact))
+            ]
+            if clashes and not replace:
+                with pytest.raises(Contradiction) as caught:
+                    store.answer(*fact, happened, key=str(i))
+                assert {entry.answer.fact for entry in caught.value.existing} == set(clashes)
+            elif now.get(answer.fact) == happened:
+                assert store.answer(*fact, happened, key=str(i), replace=replace) == revision
+            else:
+                revision += 1
+                assert store.answer(*fact, happened, key=str(i), replace=replace) == revision
+                kept = {other: yes for other, yes in now.items() if other not in clashes}
+                states = [*states[: place + 1], {**kept, answer.fact: happened}]
+                place += 1
+        else:
+            step = -1 if act == "undo" else 1
+            possible = 0 <= place + step < len(states)
+            assert possible == (store.can_undo if act == "undo" else store.can_redo)
+            place, revision = (place + step, revision + 1) if possible else (place, revision)
+            assert (store.undo() if act == "undo" else store.redo()) == (revision if possible else None)
+        assert {row[:4]: row[4] for row in rows(store)} == states[place]
+        assert (store.revision, len(store), len(store.history())) == (revision, len(states[place]), revision)
+        check_annotations(store.annotations(), lambda t: [1, 2, 3], MOVIE.n_frames)
+    store.close()
+
+
+def shares_a_cell(a: tuple, b: tuple) -> bool:
+    return a[0] == b[0] and bool(set(a[2]) & set(b[2]) or set(a[3]) & set(b[3]))

@@ -1,0 +1,366 @@
+"""The page's interface: what it shows, and what becomes of answers."""
+
+import io
+import json
+import zipfile
+
+import imagecodecs
+import numpy as np
+import pytest
+
+from clew.annotation.queries import Question
+from clew.app.events_stream import MAX_WAITING, Hub
+from clew.app.exports import Kind
+from clew.app.images import Pictures
+from clew.app.messages import Asked, Estimated, Failed, Learned, Predicted
+from clew.app.predictor import marks_of
+from clew.tracking.events import Event
+from clew.tracking.formats.annotation_csv import read_annotation_table
+from clew.tracking.formats.geff import is_geff
+from clew.tracking.movie import Movie
+
+MOVIE = "/api/movies/0"
+
+
+def get(page, path):
+    answer = page.client.get(MOVIE + path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def moves(pair):
+    return [event for event in pair["events"] if event["event"] == "move"]
+
+
+def send(page, event, *, frame=0, key="k", revision=None, **others):
+    revision = page.session.store.revision if revision is None else revision
+    named = {name: event[name] for name in ("event", "sources", "targets")}
+    return page.client.post(
+        MOVIE + "/answers", json={"key": key, "revision": revision, "frame": frame, "happened": True, **named, **others}
+    )
+
+
+def travel(page, way, key, revision=None):
+    revision = page.session.store.revision if revision is None else revision
+    return page.client.post(f"{MOVIE}/{way}", json={"key": key, "revision": revision})
+
+
+def swapped(pair):
+    """Two predicted moves, and one from the first's source to the second's target."""
+    first, second = moves(pair)[:2]
+    return first, second, {"event": "move", "sources": first["sources"], "targets": second["targets"]}
+
+
+def test_the_movies(page, simulated):
+    (about,) = page.client.get("/api/movies").json()
+    movie = simulated.movie
+    assert about == {
+        "id": 0, "name": movie.name, "n_frames": 14, "ndim": 2, "shape": list(movie.shape),
+        "spacing": list(movie.spacing), "has_images": True, "annotated": 0,
+    }  # fmt: skip
+
+
+def test_labels_are_exact_and_images_stretched(page, simulated):
+    answer = page.client.get(MOVIE + "/labels/3.png")
+    rgb = imagecodecs.png_decode(answer.content).astype(int)
+    assert np.array_equal(rgb @ [1, 256, 65536], simulated.movie.label(3))
+    assert "immutable" in answer.headers["cache-control"]
+    gray = imagecodecs.png_decode(page.client.get(MOVIE + "/image/3.png").content)
+    raw = simulated.movie.image(3)
+    low, high = page.session.pictures.contrast()
+    assert raw.min() <= low < high <= max(simulated.movie.image(t).max() for t in range(14))
+    assert np.abs(gray - np.clip((raw - low) * 255 / (high - low), 0, 255)).max() <= 1
+
+
+def test_large_labels_floats_and_slices():
+    labels = np.zeros((2, 3, 4, 5), dtype=np.int32)
+    labels[0, 1, 2, 3] = 2**24 - 1
+    labels[1, 0, 0, 0] = 2**24
+    images = np.full(labels.shape, np.nan)
+    images[:, 2] = np.arange(5.0)
+    pictures = Pictures(Movie.from_arrays(labels, images))
+    assert (imagecodecs.png_decode(pictures.labels(0, 1))[2, 3] == 255).all()
+    assert (imagecodecs.png_decode(pictures.labels(0))[2, 3] == 255).all()
+    assert not imagecodecs.png_decode(pictures.labels(0, 0)).any()
+    assert imagecodecs.png_decode(pictures.image(0, 2))[0].tolist() == [0, 63, 127, 191, 255]
+    with pytest.raises(ValueError, match="label 16777216"):
+        pictures.labels(1)
+    with pytest.raises(ValueError, match="no slice 3"):
+        pictures.image(0, 3)
+    assert imagecodecs.png_decode(Pictures(Movie.from_arrays(labels)).image(0)).max() > 0  # the masks
+
+
+def test_pictures_in_memory_are_bounded(simulated):
+    pictures = Pictures(simulated.movie, cache_bytes=1)
+    assert pictures.image(0) == pictures.image(0)
+    pictures.image(1)
+    assert len(pictures._kept) == 1
+
+
+def test_a_slice_of_a_flat_movie_is_refused(page):
+    assert page.client.get(MOVIE + "/image/0.png?z=0").status_code == 400
+    assert page.client.get(MOVIE + "/image/0.png?z=-1").status_code == 400
+
+
+def test_a_pair_is_a_whole_assignment(page, source, simulated):
+    pair = get(page, "/pair/4")
+    a, b = source.detections(4), source.detections(5)
+    assert [cell["id"] for cell in pair["a"]] == a.label.tolist()
+    assert sorted(label for event in pair["events"] for label in event["sources"]) == a.label.tolist()
+    assert sorted(label for event in pair["events"] for label in event["targets"]) == b.label.tolist()
+    y, x = a.position[0] / simulated.movie.spacing
+    assert pair["a"][0] == {"id": int(a.label[0]), "x": pytest.approx(x, abs=0.01), "y": pytest.approx(y, abs=0.01)}
+    assert get(page, "/frames/4/cells") == pair["a"]
+    assert all(event["pinned"] is None for event in pair["events"])
+    assert all(event["confidence"] is None or event["confidence"] >= 0 for event in pair["events"])
+
+
+def test_an_answer_is_kept_and_pinned_at_once(page):
+    _, second, wrong = swapped(get(page, "/pair/0"))
+    answer = send(page, wrong).json()
+    assert (answer["revision"], answer["annotated"]) == (1, 1)
+    pinned = [event for event in answer["pair"]["events"] if event["pinned"]]
+    assert [(event["sources"], event["targets"]) for event in pinned] == [(wrong["sources"], wrong["targets"])]
+    assert all(event["targets"] != second["targets"] for event in answer["pair"]["events"] if not event["pinned"])
+    assert get(page, "/pair/0")["events"] == answer["pair"]["events"]
+    told = page.server._minder.sent[-1]
+    assert (told.revision, told.frames[0], len(told.annotations)) == (1, 0, 1)
+
+
+def test_a_quick_solution_is_the_same_as_a_slow_one(page):
+    predictor, state = page.session.predictor, page.session.state
+    before = predictor.solve(2, state.here(2))
+    send(page, moves(get(page, "/pair/2"))[0], frame=2)
+    here = page.session.state.here(2)
+    quick, slow = predictor.solve(2, here, before), predictor.solve(2, here)
+    assert np.array_equal(quick.step.events.keys(), slow.step.events.keys())
+    pinned = np.isin(quick.step.events.keys(), here.events.keys())
+    assert np.isinf(quick.step.confidence[pinned]).all()
+    assert np.isfinite(slow.step.confidence[~pinned]).any()
+    assert not np.isnan(quick.step.confidence).any()
+
+
+def test_a_denied_event_is_not_predicted(page):
+    first = moves(get(page, "/pair/0"))[0]
+    pair = send(page, first, happened=False).json()["pair"]
+    assert pair["denied"] == [{name: first[name] for name in ("event", "sources", "targets")}]
+    assert (first["sources"], first["targets"]) not in [(e["sources"], e["targets"]) for e in moves(pair)]
+
+
+def test_a_post_sent_twice_counts_once(page):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    once, twice = send(page, first, revision=0), send(page, first, revision=0)
+    assert once.json()["revision"] == twice.json()["revision"] == 1
+    send(page, second, key="other")
+    late = send(page, first, revision=0)  # it is the same answer still, though the revision is old
+    assert (late.status_code, late.json()["revision"], len(page.session.store)) == (200, 2, 2)
+    back, again = travel(page, "undo", "u", 2), travel(page, "undo", "u", 2)
+    assert back.json()["revision"] == again.json()["revision"] == 3
+    assert len(page.session.store) == 1
+
+
+def test_a_stale_revision_is_a_conflict_and_nothing_is_lost(page):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    send(page, first)
+    stale = send(page, second, key="late", revision=0)
+    assert (stale.status_code, stale.json()["revision"], stale.json()["kind"]) == (409, 1, "stale")
+    assert travel(page, "undo", "u", 0).status_code == 409
+    assert (page.session.store.revision, len(page.session.store)) == (1, 1)
+    assert send(page, second, key="late", revision=1).json()["annotated"] == 2
+
+
+def test_a_contradiction_is_told_in_words_and_can_replace(page):
+    first, _, wrong = swapped(get(page, "/pair/0"))
+    send(page, first)
+    refused = send(page, wrong, key="2")
+    assert (refused.status_code, refused.json()["kind"]) == (422, "contradiction")
+    assert "contradicts" in refused.json()["error"]
+    replaced = send(page, wrong, key="3", replace=True).json()
+    assert replaced["annotated"] == 1
+    pinned = [event["targets"] for event in replaced["pair"]["events"] if event["pinned"]]
+    assert pinned == [wrong["targets"]]
+
+
+def test_an_answer_that_leaves_no_assignment_is_refused(page):
+    """Everything else that a cell could do was denied."""
+    pair = page.session.predictor.pairs.pair(0)
+    table = pair.candidates.table(pair.a, pair.b, np.arange(len(pair.candidates)))
+    source = int(pair.a.label[0])
+    mine = list(table[np.flatnonzero((table.sources == source).any(axis=1))])
+    for number, (frame, event, sources, targets) in enumerate(mine[:-1]):
+        page.session.store.answer(frame, event, sources, targets, False, key=str(number))
+    _, event, sources, targets = mine[-1]
+    last = {"event": str(event), "sources": list(sources), "targets": list(targets)}
+    revision = page.session.store.revision
+    refused = send(page, last, key="last", happened=False)
+    assert (refused.status_code, refused.json()["kind"]) == (422, "infeasible")
+    assert page.session.store.revision == revision
+    assert send(page, last, key="stale", happened=False, revision=0).status_code == 409
+    assert send(page, last, key="yes").status_code == 200
+
+
+def test_undo_and_redo_across_a_restart(serve):
+    with serve() as page:
+        first, second, _ = swapped(get(page, "/pair/0"))
+        send(page, first, key="1")
+        send(page, second, key="2")
+        page.client.post(MOVIE + "/place", json={"frame": 7, "label": 3})
+    with serve() as page:
+        status = get(page, "/status")
+        assert (status["annotated"], status["can_undo"], status["can_redo"]) == (2, True, False)
+        assert status["place"] == {"frame": 7, "label": 3}
+        assert status["counts"]["move"] == 2
+        undone = travel(page, "undo", "u1").json()
+        assert (undone["frame"], undone["annotated"], undone["can_redo"]) == (0, 1, True)
+        assert undone["changed"]["targets"] == second["targets"]
+        assert [event["targets"] for event in undone["pair"]["events"] if event["pinned"]] == [first["targets"]]
+        travel(page, "undo", "u2")
+        nothing = travel(page, "undo", "u3").json()
+        assert (nothing["frame"], nothing["can_undo"]) == (None, False)
+        assert travel(page, "redo", "r1").json()["annotated"] == 1
+    with serve() as page:
+        assert travel(page, "redo", "r2").json()["annotated"] == 2
+
+
+def test_places_that_are_none_are_refused(page):
+    for place in ({"frame": 14}, {"frame": -1}, {"label": 1}, {"frame": 0, "label": "x"}):
+        assert page.client.post(MOVIE + "/place", json=place).status_code == 400
+    assert get(page, "/status")["place"] is None
+
+
+def asks(page, events, revision=0):
+    questions = tuple(
+        Question(0, Event[event["event"].upper()], tuple(event["sources"]), tuple(event["targets"]), 1.0, "a tie")
+        for event in events
+    )
+    page.client.portal.call(page.server._take, Asked(0, revision, questions))
+
+
+def test_questions_wait_and_answered_ones_are_dropped(page):
+    assert not get(page, "/questions")["ready"]
+    first, second, wrong = swapped(get(page, "/pair/0"))
+    asks(page, [first, second, wrong])
+    found = get(page, "/questions?n=2")
+    assert (found["ready"], [question["sources"] for question in found["questions"]]) == (
+        True, [first["sources"], second["sources"]],
+    )  # fmt: skip
+    question = found["questions"][0]
+    cell = next(cell for cell in get(page, "/pair/0")["a"] if [cell["id"]] == first["sources"])
+    assert question["centre"] == pytest.approx([cell["x"], cell["y"]], abs=30)
+    assert (question["reason"], question["confidence"]) == ("a tie", first["confidence"])
+    left = send(page, first).json()["questions"]
+    assert [question["sources"] for question in left] == [second["sources"]]  # the third takes the same cell
+    assert len(travel(page, "undo", "u").json()["questions"]) == 3
+
+
+def test_new_weights_and_predictions_are_shown(page):
+    pair = get(page, "/pair/0")
+    w = page.session.predictor.weights.values
+    page.client.portal.call(page.server._take, Learned(0, 0, 1, -w))
+    other = get(page, "/pair/0")
+    assert (other["version"], pair["version"]) == (1, 0)
+    assert other["events"] != pair["events"]
+    solved = page.session.predictor.solve(0, page.session.state.here(0))
+    for event in moves(other)[:1]:
+        send(page, event)
+    old = Predicted(0, 2, ((0, solved.marks, solved.step),))  # made before the answer
+    page.client.portal.call(page.server._take, old)
+    assert page.session.solved[0].version == 1
+    here = page.session.state.here(0)
+    page.client.portal.call(page.server._take, Predicted(0, 2, ((0, marks_of(here), solved.step),)))
+    assert page.session.solved[0].version == 2
+
+
+def test_the_curve_is_kept(serve):
+    with serve() as page:
+        for answers, error in ((20, 0.2), (30, 0.1), (20, 0.3)):
+            page.client.portal.call(page.server._take, Estimated(0, answers, error, 0.05))
+        while page.server._tasks:
+            get(page, "/status")
+    with serve() as page:
+        assert [(point["answers"], point["error"]) for point in get(page, "/status")["curve"]] == [(20, 0.3), (30, 0.1)]
+
+
+def test_the_family_of_a_cell(page, source):
+    assert get(page, "/tree?frame=0&label=1") == {"tracks": [], "selected": None, "ready": False}
+    for t in range(13):
+        get(page, f"/pair/{t}")
+    label = int(source.detections(13).label[0])
+    tree = get(page, f"/tree?frame=13&label={label}")
+    own = next(track for track in tree["tracks"] if track["id"] == tree["selected"]["track"])
+    assert [13, label] in own["cells"]
+    assert own["end"] == 13
+    ids = {track["id"] for track in tree["tracks"]}
+    assert sum(track["parent"] not in ids for track in tree["tracks"]) == 1
+    assert get(page, "/tree?frame=13&label=99999")["tracks"] == []
+    assert page.client.get(MOVIE + "/tree?frame=1").status_code == 400
+
+
+def test_the_annotations_are_exported_as_they_were_clicked(page, tmp_path):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    send(page, first, key="1")
+    send(page, second, key="2", happened=False)
+    answer = page.client.get(MOVIE + "/export/annotations.csv")
+    assert "attachment" in answer.headers["content-disposition"]
+    (tmp_path / "a.csv").write_bytes(answer.content)
+    marks = read_annotation_table(tmp_path / "a.csv")
+    assert [(frame, str(event), [*sources], [*targets]) for frame, event, sources, targets in marks.events] == [
+        (0, "move", event["sources"], event["targets"]) for event in (first, second)
+    ]
+    assert marks.happened.tolist() == [True, False]
+    packed = page.client.get(MOVIE + "/export/annotations.geff").content
+    zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "geff")
+    assert is_geff(tmp_path / "geff/annotations.geff")
+    import geff.core_io
+
+    graph = geff.core_io.read_to_memory(tmp_path / "geff/annotations.geff")
+    labels = graph["node_props"]["seg_id"]["values"]
+    assert [labels[node] for node in graph["edge_ids"][0]] == [*first["sources"], *first["targets"]]
+    assert graph["metadata"].extra["clew"]["denied"][0]["targets"] == second["targets"]
+
+
+def test_an_export_of_nothing_and_unknown_ones(page):
+    assert page.client.get(MOVIE + "/export/annotations.geff").status_code == 200
+    assert page.client.get(MOVIE + "/export/everything").status_code == 404
+    assert {str(kind) for kind in Kind if not kind.is_learned} == {"annotations.csv", "annotations.geff"}
+
+
+def test_a_dead_worker_is_told_and_its_jobs_end(page):
+    page.client.portal.call(page.server._on_life, False, "it ended with code -9")
+    assert get(page, "/status")["worker"] == {"alive": False, "problem": "it ended with code -9"}
+    refused = page.client.get(MOVIE + "/export/weights")
+    assert (refused.status_code, "code -9" in refused.json()["error"]) == (500, True)
+    n = len(page.server._minder.sent)
+    page.client.portal.call(page.server._on_life, True, "")
+    assert len(page.server._minder.sent) == n + 1  # the new one is told everything
+
+
+def test_news_reach_all_pages_and_end(page):
+    async def scenario():
+        hub = Hub()
+        one, other = hub.listen(), hub.listen()
+        assert b"retry" in await anext(one)
+        await anext(other)
+        hub.publish("changed", {"movie": 0})
+        for stream in (one, other):
+            assert await anext(stream) == b'event: changed\ndata: {"movie": 0}\n\n'
+        for _ in range(MAX_WAITING + 1):
+            hub.publish("x", {})
+        hub.close()
+        return len([text async for text in one]), len(hub._listeners)
+
+    assert page.client.portal.call(scenario) == (0, 0)
+
+
+def test_a_problem_of_learning_is_told(page):
+    told = []
+    page.session.tell = lambda event, data: told.append((event, data))
+    page.client.portal.call(page.server._take, Failed(0, 3, "nothing learned"))
+    assert told == [("problem", {"revision": 3, "problem": "nothing learned"})]
+    assert not get(page, "/status")["learning"]
+
+
+def test_json_has_no_infinity(page):
+    text = page.client.get(MOVIE + "/pair/0").text
+    assert "Infinity" not in text
+    json.loads(text)

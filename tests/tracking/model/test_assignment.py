@@ -1,0 +1,79 @@
+"""Assignment: pruning changes nothing, pinned events hold, and the answer is that of a plain integer programme."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.errors import InfeasibleAnnotation
+from clew.models.program import BinaryProgram
+from clew.tracking.detections import Detections
+from clew.tracking.events import Event
+from clew.tracking.model.assignment import assign, incidence, make_program, undominated
+from clew.tracking.model.candidates import candidates
+
+
+def frames(seed, n, m):
+    """Two frames of cells at random places."""
+    rng = np.random.default_rng(seed)
+    return [Detections(t, np.arange(1, k + 1), rng.random((k, 2)), {}) for t, k in ((0, n), (1, m))], rng
+
+
+def exact(found, scores):
+    """The best choice by listing, as the programme's own model does it."""
+    program = make_program(found, np.eye(len(scores)))
+    outputs = np.array(list(BinaryProgram().outputs(program)))
+    return outputs, outputs @ scores
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(0, 3), m=st.integers(0, 3))
+def test_the_best_of_all_choices(seed, n, m):
+    (a, b), rng = frames(seed, n, m)
+    found = candidates(a, b, reach=0.6, neighbours=2)
+    scores = rng.normal(size=len(found))
+    if len(found) > 20:
+        return
+    outputs, values = exact(found, scores)
+    answer = assign(found, scores)
+    assert answer.value == pytest.approx(values.max())
+    assert (incidence(found)[:, answer.chosen].sum(axis=1) == 1).all()
+    # what an event is worth: the best choice with it against the best without it
+    for row, margin in enumerate(answer.confidence(np.arange(len(found)))):
+        chosen = row in answer.chosen
+        others = values[outputs[:, row] != chosen]
+        assert margin == pytest.approx(values.max() - others.max() if len(others) else np.inf)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_pruning_changes_nothing(seed):
+    (a, b), rng = frames(seed, 12, 13)
+    found = candidates(a, b, reach=0.5)
+    scores = rng.normal(size=len(found)) + 2.0 * (found.event == Event.MOVE)
+    assert undominated(found, scores).sum() < len(found)
+    program = make_program(found, scores[:, None])
+    whole = BinaryProgram().prepare([program], [None]).predict([program], np.ones(1))[0]
+    assert assign(found, scores).value == pytest.approx(scores @ whole)
+
+
+def test_what_is_pinned_holds():
+    (a, b), rng = frames(3, 6, 6)
+    found = candidates(a, b, reach=2.0)
+    scores = rng.normal(size=len(found))
+    free = assign(found, scores)
+    moves = np.arange(len(found))[found.of_event(Event.MOVE)]
+    worst = int(moves[np.argmin(scores[moves])])
+    unwanted = int(free.chosen[0])
+    answer = assign(found, scores, {worst: True, unwanted: False})
+    assert worst in answer.chosen
+    assert unwanted not in answer.chosen
+    assert answer.value < free.value
+    assert answer.confidence(np.array([worst, unwanted])) == pytest.approx([np.inf, np.inf])
+
+
+def test_pins_that_leave_no_choice_are_refused():
+    (a, b), _ = frames(0, 1, 0)
+    found = candidates(a, b, reach=1.0)
+    with pytest.raises(InfeasibleAnnotation, match="no assignment agrees"):
+        assign(found, np.zeros(1), {0: False})

@@ -1,0 +1,84 @@
+"""All frame pairs in a row: the same in any number of threads, and each pair is the best on its own."""
+
+import numpy as np
+import pytest
+
+from clew.errors import InfeasibleAnnotation
+from clew.tracking.detections import DetectionTable
+from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.measurement.measure import measure
+from clew.tracking.model.assignment import assign
+from clew.tracking.model.features import feature_names
+from clew.tracking.model.pairs import Pairs
+from clew.tracking.model.prior import generic_weights
+from clew.tracking.model.solve import solve_pair, track_pairs
+
+
+@pytest.fixture(scope="module")
+def pairs(simulated):
+    source = measure(simulated.movie, cache=None)
+    return Pairs.of(source, source.has)
+
+
+@pytest.fixture(scope="module")
+def w(pairs):
+    return generic_weights(feature_names(pairs.groups))
+
+
+def table(*frames):
+    """Cells at given places of a line, labelled in their order."""
+    rows = [(t, k + 1, 0.0, x) for t, places in enumerate(frames) for k, x in enumerate(places)]
+    frame, label, y, x = np.array(rows, dtype=float).reshape(-1, 4).T
+    return DetectionTable(frame, label, np.column_stack([y, x]), n_frames=len(frames))
+
+
+def test_a_movie_is_its_pairs_one_by_one(pairs, w):
+    lineage = track_pairs(pairs, w, n_jobs=2)
+    for frame in range(len(pairs)):
+        pair = pairs.pair(frame)
+        best = assign(pair.candidates, pair.scores(w))
+        here = lineage.events.frame == frame
+        assert np.array_equal(lineage.events[here].keys(), pair.candidates.table(pair.a, pair.b, best.chosen).keys())
+        assert np.allclose(lineage.confidence[here], best.confidence())
+
+
+def test_threads_do_not_change_the_order(pairs, w):
+    one, three = (track_pairs(pairs, w, n_jobs=jobs) for jobs in (1, 3))
+    assert np.array_equal(one.events.keys(), three.events.keys())
+    assert np.array_equal(one.confidence, three.confidence)
+
+
+def test_a_step_counts_its_candidates(pairs, w):
+    step = solve_pair(pairs, w, 0)
+    assert step.n_candidates == len(pairs.pair(0).candidates)
+    assert len(step.events) == len(step.confidence) <= step.n_candidates
+
+
+def test_an_empty_frame_in_the_middle():
+    source = table([10, 20], [], [11, 21])
+    pairs = Pairs.of(source, source.has, reach=5)
+    lineage = track_pairs(pairs, generic_weights(feature_names(source.has)))
+    assert lineage.counts()[:, [Event.DISAPPEAR, Event.APPEAR]].tolist() == [[2, 0], [0, 2]]
+    assert len(lineage.tracks) == 4
+
+
+def test_a_movie_of_one_frame_has_cells_and_no_events():
+    source = table([10, 20])
+    lineage = track_pairs(Pairs.of(source, source.has), generic_weights(feature_names(source.has)))
+    assert (len(lineage.frame), len(lineage.events), len(lineage.tracks)) == (2, 0, 2)
+
+
+def test_a_movie_without_any_cell():
+    source = DetectionTable([], [], np.zeros((0, 2)), n_frames=3)
+    lineage = track_pairs(Pairs.of(source, source.has), generic_weights(feature_names(source.has)))
+    assert (lineage.n_frames, len(lineage.frame), len(lineage.tracks)) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_cannot_be_told_is_told_with_its_frames(jobs):
+    source = table([10], [11], [12])
+    pairs = Pairs.of(source, source.has, reach=5)
+    everything = EventTable.of([(1, Event.MOVE, [1], [1]), (1, Event.DISAPPEAR, [1], []), (1, Event.APPEAR, [], [1])])
+    with pytest.raises(InfeasibleAnnotation, match="from frame 1 to 2") as told:
+        track_pairs(pairs, generic_weights(feature_names(source.has)), Annotations.of(everything, False), jobs)
+    assert told.value.example == 1
