@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from clew import archive
 from clew.cli import app
 from clew.estimator import StructuredSVM
 from clew.models.chain import Chain
-from clew.tracking import archive
 
 CLEW = [sys.executable, "-m", "clew.cli"]
 
@@ -78,7 +78,7 @@ def test_an_unexpected_error_is_one_line_too(monkeypatch, file):
 def test_warnings_are_one_line():
     """In a process of its own, for pytest has its own hook for warnings."""
     code = (
-        "import sys, warnings; from clew import cli; from clew.tracking import archive; "
+        "import sys, warnings; from clew import cli; from clew import archive; "
         "archive.describe = lambda path: warnings.warn('the fit ended early') or {}; "
         "sys.argv = ['clew', 'info', 'file']; cli.main()"
     )

@@ -164,10 +164,10 @@ def test_a_result_folder_with_other_things_is_refused_at_once(simulated, tmp_pat
 
 
 def test_scores_that_cannot_be_computed_are_said_to_be_missing(simulated, weights, tmp_path, monkeypatch):
-    from clew.tracking.evaluation import evaluate
+    from clew import extras
 
     done("track", simulated.path, "-w", weights, "-o", tmp_path / "r", "--no-report")
-    monkeypatch.setattr(evaluate, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     args = ("evaluate", tmp_path / "r", "-t", simulated.truth)
     assert "pip install clew[evaluate]" in done(*args).stdout
     figures = json.loads(done(*args, "--json").stdout)
@@ -236,13 +236,19 @@ def test_one_line_says_what_would_be_right(simulated, weights, some, tmp_path, m
     assert list((tmp_path / "here").iterdir()) == []
 
 
+def test_the_help_of_track_names_every_format():
+    from clew.tracking.formats.names import FORMATS
+
+    assert ",".join(FORMATS) in " ".join(done("track", "--help").stdout.split())
+
+
 def test_a_command_starts_without_what_it_does_not_need():
     code = "import sys, clew, clew.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "typer" in loaded
     heavy = {
         "sklearn",
-        "pandas",
+        "pyarrow",
         "numba",
         "skimage",
         "zarr",

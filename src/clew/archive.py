@@ -1,4 +1,4 @@
-"""Fitted estimators in files: what `StructuredSVM.save` writes and `clew.load` reads."""
+"""Fitted estimators in files: what `save` writes, and `clew.load` for whatever clew wrote."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, fields, is_dataclass, replace
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from clew.learning.task import Space
 from clew.models.base import Model
 
 KIND = "estimator"
+READERS = {"tracker": "clew.tracking.archive"}
+"""Kinds of files that parts above this one write, and who reads them: imported by name, when such a file is met."""
 ESTIMATORS = {cls.__name__: cls for cls in (StructuredSVM, StructuredPerceptron)}
 DATACLASSES: dict[str, type[Any]] = {cls.__name__: cls for cls in (Loss, Algorithm, Result, PerceptronResult)}
 ENUMS: dict[str, type[Enum]] = {cls.__name__: cls for cls in (Space, Status)}
@@ -57,11 +60,14 @@ def pack(estimator: StructuredEstimator) -> tuple[dict[str, Any], Arrays]:
 
 
 def load(path: str | Path, model: Any = None) -> Any:
-    """Read a fitted estimator. `model` is needed where the file was made with a model of your own.
+    """Read what clew's `save` wrote: a `StructuredSVM`, `StructuredPerceptron` or `Tracker`.
 
-    Predictions, scores, `result_` and its plot are as before; a later `fit(warm_start=result_)` starts at its weights.
+    `model` is needed where the file was made with a model of your own. Predictions, scores, `result_` and its plot are
+    as before; a later `fit(warm_start=result_)` starts at its weights.
     """
-    document = persist.read(path, KIND)
+    document = persist.read(path, KIND, *READERS)
+    if document.kind in READERS:
+        return import_module(READERS[document.kind]).load_tracker(path)
     return unpack(path, document.meta, document.arrays, model)
 
 
@@ -86,8 +92,11 @@ def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = 
 
 
 def describe(path: str | Path) -> dict[str, str]:
-    """What a file holds, in words; needs no model."""
-    document = persist.read(path, KIND)
+    """What a file of any kind holds, in words; needs no model."""
+    document = persist.read(path, KIND, *READERS)
+    if document.kind in READERS:
+        about: dict[str, str] = import_module(READERS[document.kind]).describe(path)
+        return about
     about = describe_packed(path, document.meta, document.arrays)
     return about | {"written by": f"clew {document.clew_version}"}
 

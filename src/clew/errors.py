@@ -24,6 +24,14 @@ class MissingCapability(InputError):
     """A loss needs a search that the model does not offer; the message names both and the way out."""
 
 
+class MissingExtra(ClewError, ImportError):
+    """A part of clew is not installed; the message and `extra` name the extra that brings it."""
+
+    def __init__(self, message: str, extra: str) -> None:
+        super().__init__(message)
+        self.extra = extra
+
+
 class NotConverged(ClewError):
     """A limit was reached before the certified gap; raised only by `Result.require()`."""
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
+from clew import extras
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Space, Task
 
@@ -57,10 +58,9 @@ def spread(
     `client` is a `distributed.Client`; `make_task` must be picklable, e.g. `model.task`. A shard stays on its worker
     between calls, so that solvers stay warm. There is a shard for each worker unless `shards` says otherwise.
     """
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise InputError("spreading over a cluster needs Dask: pip install 'clew[dask]'") from error
+    extras.require("dask", "spreading over a cluster")
+    from distributed import Client
+
     if not isinstance(client, Client):
         raise InputError(f"client is a {type(client).__name__}; a distributed.Client is right")
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])

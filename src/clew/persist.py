@@ -56,8 +56,8 @@ def write(path: str | Path, kind: str, meta: Mapping[str, Any], arrays: Mapping[
     write_bytes(path, _zip({JSON: _json(header), ARRAYS: packed}))
 
 
-def read(path: str | Path, kind: str | None = None) -> Document:
-    """Read what `write` wrote; anything damaged, foreign, newer or of another kind is refused."""
+def read(path: str | Path, *kinds: str) -> Document:
+    """Read what `write` wrote; anything damaged, foreign, newer or of none of the `kinds`, if given, is refused."""
     data = _read_bytes(path)
     try:
         members = _unzip(data)
@@ -70,8 +70,8 @@ def read(path: str | Path, kind: str | None = None) -> Document:
             f"{path}: the file is damaged or not a clew file ({type(error).__name__}: {error}); "
             "take a copy that was made with clew's save"
         ) from error
-    if kind is not None and header["kind"] != kind:
-        raise StoreError(f"{path}: the file holds a clew {header['kind']}, where a clew {kind} is asked for")
+    if kinds and header["kind"] not in kinds:
+        raise StoreError(f"{path}: the file holds a clew {header['kind']}; expected a clew {' or '.join(kinds)}")
     return Document(header["kind"], header["meta"], arrays, header["clew"])
 
 

@@ -81,6 +81,7 @@ def test_what_learned_nothing_is_not_saved(tmp_path):
 
 def test_a_file_in_words(file, learned):
     about = archive.describe(file)
+    assert clew.archive.describe(file) == about
     assert about["learned from"] == f"{learned.n_annotated_} annotated events in {learned.n_pairs_} frame pairs"
     assert about["weights"] == str(len(learned.coef_))
     assert "intensity" in about["measurements"]
@@ -92,7 +93,7 @@ def test_other_estimators_are_loaded_and_described_as_ever(tmp_path):
     svm = StructuredSVM(Multiclass(), lam=1.0).fit(np.eye(4), [0, 1, 0, 1])
     svm.save(tmp_path / "a.clew")
     assert np.array_equal(clew.load(tmp_path / "a.clew").coef_, svm.coef_)
-    assert archive.describe(tmp_path / "a.clew")["estimator"] == "StructuredSVM"
+    assert clew.archive.describe(tmp_path / "a.clew")["estimator"] == "StructuredSVM"
     with pytest.raises(StoreError, match="estimator"):
         archive.load_tracker(tmp_path / "a.clew")
 

@@ -14,7 +14,6 @@ from clew.cli.data import counts_in_words
 from clew.cli.movies import Jobs
 from clew.cli.tracking import print_evaluation, print_lineage, training_facts, write_report
 from clew.progress import ProgressBar
-from clew.tracking.formats.names import FORMATS, REPORT
 
 
 @app.command()
@@ -37,6 +36,7 @@ def demo(
     from clew.tracking.evaluation.truth import truth_annotations
     from clew.tracking.formats.annotation_csv import write_annotations
     from clew.tracking.formats.ctc import open_truth
+    from clew.tracking.formats.names import FORMATS, REPORT
     from clew.tracking.formats.results import write_results
     from clew.tracking.formats.simulated import write_simulation
     from clew.tracking.movie import open_movie

@@ -18,7 +18,7 @@ def info(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .clew file, as save writes it.")],
 ) -> None:
     """Show what a .clew file holds: model or tracker, loss, λ and certificate."""
-    from clew.tracking import archive
+    from clew import archive
 
     about = archive.describe(file)
     table = Table(show_header=False, title=Text(shown(file)), title_justify="left")

@@ -17,7 +17,6 @@ from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.movies import ImagesPath, Jobs, LabelsPath, MoviePath, NoCache, Spacing, open_any, read_annotations_of
 from clew.errors import InputError
 from clew.progress import ProgressBar
-from clew.tracking.formats.names import FORMATS, REPORT
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -100,7 +99,7 @@ def track(
         "result"
     ),
     formats: Annotated[
-        str, typer.Option("--format", "-f", metavar="NAMES", help=f"Any of {','.join(FORMATS)}, separated by commas.")
+        str, typer.Option("--format", "-f", metavar="NAMES", help="Any of ctc,csv,geff,napari, separated by commas.")
     ] = "ctc,csv",
     annotations: Annotated[
         Path | None, typer.Option("--annotations", "-a", metavar="PATH", help="Events that the lineage must keep to.")
@@ -114,6 +113,7 @@ def track(
 ) -> None:  # fmt: skip
     """Track a movie with learned weights, and write its lineage."""
     from clew.tracking.formats.ctc import check_result_folder
+    from clew.tracking.formats.names import REPORT
     from clew.tracking.formats.results import check_formats, write_results
 
     check_folder(output)

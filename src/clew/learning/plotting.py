@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clew import extras
+
 if TYPE_CHECKING:
     from clew.learning.result import Result
 
 
 def plot_result(result: Result) -> Any:
     """Objective and lower bound, gap and precision, and bounds, against passes over the data."""
+    extras.require("plot", "a picture of a fit")
     import matplotlib.pyplot as plt
 
     passes = result.column("passes")

@@ -6,6 +6,8 @@ The names that users write stand here; they are imported when they are first use
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from clew import extras
+
 if TYPE_CHECKING:
     from clew.tracking.detections import DetectionTable
     from clew.tracking.evaluation.evaluate import evaluate
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from clew.tracking.lineage import Lineage
     from clew.tracking.movie import Movie, open_movie
     from clew.tracking.tracker import Tracker
+
+extras.require("tracking", "clew.tracking")
 
 _HOMES = {
     "Annotations": "events",

@@ -1,4 +1,4 @@
-"""Learned trackers in files, and `load` for whatever clew wrote."""
+"""Learned trackers in files. `clew.load` reads them too."""
 
 from __future__ import annotations
 
@@ -40,17 +40,6 @@ def save(tracker: Tracker, path: str | Path) -> None:
     persist.write(path, KIND, {"learner": meta, "tracker": own}, arrays)
 
 
-def load(path: str | Path, model: Any = None) -> Any:
-    """Read what clew's `save` wrote: a `Tracker`, `StructuredSVM` or `StructuredPerceptron`.
-
-    `model` is needed where the file was made with a model of your own.
-    """
-    document = persist.read(path)
-    if document.kind != KIND:
-        return archive.load(path, model)
-    return _unpack(path, document)
-
-
 def load_tracker(path: str | Path) -> Tracker:
     """Read a tracker; a file of another kind is refused."""
     return _unpack(path, persist.read(path, KIND))
@@ -85,10 +74,8 @@ def _with_weights(tracker: Tracker, groups: frozenset[str], names: list[str], we
 
 
 def describe(path: str | Path) -> dict[str, str]:
-    """What a file of any kind holds, in words."""
-    document = persist.read(path)
-    if document.kind != KIND:
-        return archive.describe(path)
+    """What a file with a tracker holds, in words."""
+    document = persist.read(path, KIND)
     with archive.reading(path):
         own, learner = document.meta["tracker"], document.meta["learner"]
         learned = f"{own['n_annotated']} annotated events in {own['n_pairs']} frame pairs" if learner else GENERIC

@@ -1,7 +1,9 @@
 """Tables of detections, and of tracks."""
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 from clew.errors import InputError
@@ -53,13 +55,15 @@ def test_the_same_table_however_it_is_written(tmp_path, text):
 
 def test_parquet(tmp_path):
     path = tmp_path / "cells.parquet"
-    pd.read_csv(written(tmp_path, PLAIN)).rename(columns={"frame": "Frame"}).to_parquet(path)
+    table = pa.csv.read_csv(written(tmp_path, PLAIN))
+    pa.parquet.write_table(table.rename_columns({"frame": "Frame"}), path)
     check_plain(read_detections(path))
 
 
 def test_parquet_faults_have_rows(tmp_path):
     path = tmp_path / "cells.parquet"
-    pd.DataFrame({"frame": [0, 0, 0], "label": [1, None, 3], "y": [0.0] * 3, "x": [0.0, 1.0, np.nan]}).to_parquet(path)
+    faulty = {"frame": [0, 0, 0], "label": [1, None, 3], "y": [0.0] * 3, "x": [0.0, 1.0, np.nan]}
+    pa.parquet.write_table(pa.table(faulty), path)
     with pytest.raises(InputError, match=r"(?s)row 2: label is 'None'.*row 3: x is"):
         read_detections(path)
 

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clew import extras
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions, graph_of
@@ -208,7 +208,7 @@ def evaluate(
         frames = by_track = match_frames(true, OwnMasks(own), progress)
         tracks = own.tracks
     annotations = Annotations.of(events_of_truth(true.tracks, frames))
-    asked = not isinstance(result, Lineage) and (find_spec("ctc_metrics") is not None if scores is None else scores)
+    asked = not isinstance(result, Lineage) and (extras.is_installed("evaluate") if scores is None else scores)
     return Evaluation(
         task_loss(annotations, events),
         aogm(true.tracks, tracks, by_track),
@@ -283,10 +283,9 @@ def _track_table(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
 
 def _scores(result: CtcLineage, truth: CtcLineage, frames: list[Held]) -> dict[str, float | None]:
     """What py-ctcmetrics makes of matched frames; its own matching follows the same rule and takes far longer."""
-    try:
-        from ctc_metrics.scripts.evaluate import calculate_metrics
-    except ImportError as error:
-        raise InputError("the challenge's scores need py-ctcmetrics: pip install clew[evaluate]") from error
+    extras.require("evaluate", "computing the challenge's scores")
+    from ctc_metrics.scripts.evaluate import calculate_metrics
+
     if not len(result.tracks) or not len(truth.tracks):
         raise InputError(f"{(truth if len(result.tracks) else result).source} has no tracks: there is nothing to score")
     held = [frame.holder != NONE for frame in frames]

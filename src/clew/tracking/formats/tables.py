@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 from numpy.typing import NDArray
 
+from clew import extras
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.faults import Faults
@@ -68,6 +68,9 @@ def read_detections(path: str | Path, spacing: Sequence[float] | None = None) ->
 
 def _read_parquet(path: str | Path) -> Table:
     """A Parquet file; its rows count from 1."""
+    extras.require("parquet", f"{path}: reading Parquet")
+    import pyarrow.parquet
+
     try:
         content = pyarrow.parquet.read_table(Path(path))
     except Exception as error:  # a damaged file makes pyarrow raise nearly anything
