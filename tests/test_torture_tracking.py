@@ -16,12 +16,16 @@ from typer.testing import CliRunner
 
 import clew
 from clew.cli import app
-from clew.errors import InputError
+from clew.errors import DataWarning, InputError
 from clew.tracking.detections import DetectionTable
+from clew.tracking.evaluation.aogm import Found
+from clew.tracking.evaluation.evaluate import evaluate
+from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Event
 from clew.tracking.formats import tiff
+from clew.tracking.formats.ctc import open_truth
 from clew.tracking.formats.tables import read_detections
-from clew.tracking.movie import Movie
+from clew.tracking.movie import Movie, open_movie
 
 TABLE = [[1, 0, 1, 0], [2, 2, 3, 1], [3, 2, 3, 1], [4, 0, 3, 0]]  # 1 divides into 2 and 3; 4 stays
 HEADER = "frame,event,sources,targets,happened\n"
@@ -231,7 +235,13 @@ def test_three_daughters(folder):
     for t, mask in enumerate(masks_of(table)):
         tiff.write_frame(folder / f"01_GT/TRA/man_track{t:03}.tif", mask)
     write_table(folder, table)
-    truth_refused(folder, "row 4", "1")
+    with pytest.warns(DataWarning, match=r"track 1 has 3 daughters \(2, 3, 4; rows 2, 3, 4\)"):
+        truth = open_truth(folder / "01_GT")
+    said = truth_annotations(truth, open_movie(folder / "01")).events
+    assert not any(1 in sources for frame, _, sources, _ in said if frame == 1)  # unknown
+    sure = evaluate(folder / "01_GT/TRA", truth, scores=False)
+    assert sure.divisions[0] == Found(1, 0, 0)  # the Challenge's rules
+    assert sure.aogm.total == 0
 
 
 # tables

@@ -52,5 +52,9 @@ class NotConvergedWarning(ClewWarning):
     """A fit stopped at a limit or by Ctrl-C; the best iterate and its gap were kept."""
 
 
+class DataWarning(ClewWarning):
+    """Data that are unusual, but possible, were accepted; the message says where and how they are understood."""
+
+
 class InexactArgmaxWarning(ClewWarning):
     """An argmax returned an output that scores less than one it returned before: it is no argmax."""

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.errors import InputError
+from clew.errors import DataWarning, InputError
 from clew.tracking.tracks import Tracks, check_tracks
 
 FAMILY = [[7, 0, 3, 0], [2, 4, 9, 7], [5, 4, 6, 7], [1, 0, 9, 0], [3, 9, 9, 5]]  # 7 divides into 2 and 5; 5 → gap → 3
@@ -41,7 +41,6 @@ def test_parent_rows():
         (3, [1, 4, 9, -7], "row 4: the parent -7 of track 1 is not in the table"),
         (0, [7, 0, 3, 3], "row 1: track 7 is its own ancestor, through its parent 3"),
         (2, [5, 3, 6, 7], "row 3: track 5 begins in frame 3, but its parent 7 lasts to frame 3"),
-        (3, [1, 4, 9, 7], "row 4: track 1 is the third child of track 7"),
     ],
 )
 def test_what_no_lineage_can_have_is_refused_with_its_row(row, change, message):
@@ -49,6 +48,17 @@ def test_what_no_lineage_can_have_is_refused_with_its_row(row, change, message):
     table[row] = change
     with pytest.raises(InputError, match=f"^here, {message}"):
         check_tracks(Tracks.of(table), "here")
+
+
+def test_three_daughters_are_accepted_with_a_warning_that_names_their_rows():
+    table = Tracks.of([*FAMILY[:3], [1, 4, 9, 7], [3, 9, 9, 5]])
+    with pytest.warns(DataWarning, match=r"^here: track 7 has 3 daughters \(2, 5, 1; rows 20, 30, 40\)\."):
+        check_tracks(table, "here", rows=[10, 20, 30, 40, 50])
+
+
+def test_two_daughters_are_accepted_without_a_warning(recwarn):
+    check_tracks(Tracks.of(FAMILY), "here")
+    assert not recwarn
 
 
 def test_the_rows_of_the_file_are_named():

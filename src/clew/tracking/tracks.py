@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,12 +11,14 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 
-from clew.errors import InputError
+from clew.errors import DataWarning, InputError
 from clew.tracking.events import Labels
+from clew.tracking.faults import SHOWN
 
 NO_PARENT = 0
 """The parent of a track that came out of no other."""
 MAX_CHILDREN = 2
+"""Of a division as clew models it; more are rare, but real: a tripolar mitosis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,10 @@ class Tracks:
         at = order[np.minimum(np.searchsorted(self.id, self.parent, sorter=order), len(order) - 1)]
         return np.where((self.parent != NO_PARENT) & (self.id[at] == self.parent), at, -1)
 
+    def child_count(self, parent_row: NDArray[np.intp]) -> NDArray[np.intp]:
+        """(n,) how many children each track has, given the rows of parents as `parent_row` returns them."""
+        return np.bincount(parent_row[parent_row >= 0], minlength=len(self))
+
 
 def check_tracks(tracks: Tracks, where: str, rows: ArrayLike | None = None) -> None:
     """Refuse a table that no lineage can have, with the row of its first fault.
@@ -92,9 +99,25 @@ def check_tracks(tracks: Tracks, where: str, rows: ArrayLike | None = None) -> N
             "a child begins after its parent has ended"
         ),
     )
-    refuse(
-        _sibling_number(of) >= MAX_CHILDREN,
-        lambda i: f"track {id[i]} is the third child of track {parent[i]}; a cell divides into two",
+    _warn_of_many_children(tracks, of, where, row)
+
+
+def _warn_of_many_children(tracks: Tracks, parent_row: NDArray[np.intp], where: str, row: NDArray[Any]) -> None:
+    """Tell of cells with more than two daughters: true lineages have them, and no event of clew's is one."""
+    mothers = np.flatnonzero(tracks.child_count(parent_row) > MAX_CHILDREN)
+    if not len(mothers):
+        return
+    told = []
+    for mother in mothers[:SHOWN]:
+        children = np.flatnonzero(parent_row == mother)
+        rows, names = (", ".join(map(str, values[children])) for values in (row, tracks.id))
+        told.append(f"track {tracks.id[mother]} has {len(children)} daughters ({names}; rows {rows})")
+    more = f"; and {len(mothers) - SHOWN} more" if len(mothers) > SHOWN else ""
+    warnings.warn(
+        f"{where}: {'; '.join(told)}{more}. A division is into two, so these events count as unknown in learning; "
+        "evaluation takes them as they are",
+        DataWarning,
+        stacklevel=4,
     )
 
 
@@ -105,13 +128,3 @@ def _in_cycle(parent_row: NDArray[np.intp]) -> NDArray[np.bool_]:
     component = connected_components(links, directed=True, connection="strong")[1]
     several: NDArray[np.bool_] = np.bincount(component, minlength=n)[component] > 1
     return several
-
-
-def _sibling_number(parent_row: NDArray[np.intp]) -> NDArray[np.intp]:
-    """(n,) how many earlier rows have the same parent; 0 for tracks without one."""
-    number = np.zeros(len(parent_row), dtype=np.intp)
-    children = np.flatnonzero(parent_row >= 0)
-    grouped = children[np.argsort(parent_row[children], kind="stable")]
-    of = parent_row[grouped]
-    number[grouped] = np.arange(len(of)) - np.searchsorted(of, of)
-    return number

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
-from clew.tracking.evaluation.truth import OwnMasks, events_of_tracks, jaccard, match_frame, truth_annotations
+from clew.tracking.evaluation.truth import (
+    Held,
+    OwnMasks,
+    events_of_tracks,
+    events_of_truth,
+    jaccard,
+    match_frame,
+    truth_annotations,
+)
 from clew.tracking.events import Event
 from clew.tracking.formats.ctc import CtcLineage, check_frame, open_truth
 from clew.tracking.movie import Movie, open_movie
@@ -152,6 +160,15 @@ def test_events_never_contradict_each_other(truth, detections):
     said = truth_annotations(truth, movie)
     checked = check_annotations(said, lambda t: np.setdiff1d(detections[t], 0), len(detections))
     assert len(checked) == len(said)
+
+
+@pytest.mark.parametrize("unseen", [(), (3,)])
+def test_three_daughters_are_unknown_whether_all_are_seen_or_two(unseen):
+    tracks = Tracks.of([[1, 0, 0, 0], [2, 1, 1, 1], [3, 1, 1, 1], [4, 1, 1, 1], [5, 0, 1, 0]])
+    before, after = np.array([1, 5]), np.array([2, 3, 4, 5])
+    seen = np.where(np.isin(after, unseen), 0, after)
+    frames = [Held(before, before, before > 0), Held(after, seen, seen > 0)]
+    assert list(events_of_truth(tracks, frames)) == [(0, MOVE, (5,), (5,))]
 
 
 @given(truths(), label_images())

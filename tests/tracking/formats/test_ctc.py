@@ -85,7 +85,6 @@ def test_bom_tabs_blanks_and_line_ends_do_not_matter(tmp_path, text):
         (1, "4 0 1 7", "track 4 is its own ancestor"),
         (3, "2 1 3 4", "track 2 begins in frame 1, but its parent 4 lasts to frame 1"),
         (4, "9 4 1 0", "track 9 ends in frame 1, before it begins in frame 4"),
-        (4, "9 2 4 4", "track 9 is the third child of track 4"),
     ],
 )
 def test_a_fault_in_the_table_is_told_with_its_row(tmp_path, row, text, message):

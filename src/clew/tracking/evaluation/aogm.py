@@ -152,7 +152,7 @@ def divisions(truth: Tracks, result: Tracks, frames: list[Held], tolerance: int 
     """Divisions that were found, at most `tolerance` frames too early or too late.
 
     Mothers must match in the last frame that both have, and daughters in the first frame that both have: the result's
-    track holds the true cell, and no other.
+    track holds the true cell, and no other. By the Challenge's rule both have equally many daughters, and all match.
     """
 
     def same(cell: int, track: int, t: int) -> bool:
@@ -162,6 +162,8 @@ def divisions(truth: Tracks, result: Tracks, frames: list[Held], tolerance: int 
         return bool(here) and int((held.holder == track).sum()) == 1
 
     def fits(true: _Division, found: _Division) -> bool:
+        if len(true.daughters) != len(found.daughters):
+            return False
         if not same(true.mother, found.mother, min(true.end, found.end)):
             return False
         return all(
@@ -196,7 +198,7 @@ class _Division(NamedTuple):
 
 
 def _divisions(tracks: Tracks) -> list[_Division]:
-    """Tracks with two children."""
+    """Tracks with two or more children."""
     parent = tracks.parent_row()
     children = np.flatnonzero(parent >= 0)
     children = children[np.argsort(parent[children], kind="stable")]
@@ -205,7 +207,8 @@ def _divisions(tracks: Tracks) -> list[_Division]:
         _Division(
             int(tracks.id[mother]),
             int(tracks.end[mother]),
-            [(int(tracks.id[row]), int(tracks.begin[row])) for row in children[at : at + 2]],
+            [(int(tracks.id[row]), int(tracks.begin[row])) for row in children[at : at + n]],
         )
-        for mother, at in zip(mothers[count > 1], first[count > 1], strict=True)
+        for mother, at, n in zip(mothers, first, count, strict=True)
+        if n > 1
     ]

@@ -10,7 +10,7 @@ one event, or none where the truth leaves open which:
 - one that holds two cells, and two that hold one each: a split or a merge
 - one alone: it appears or disappears as far as detections go, even if the truth has the cell in the other frame; but
   not if some detection touches the cell there without holding it
-- anything else, and a mother of whom one daughter only is seen: left open
+- anything else, a mother of whom one daughter only is seen, and one of more than two daughters: left open
 
 A detection that holds nothing is in no group. Links of the truth over a gap in time do not count.
 """
@@ -31,7 +31,7 @@ from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.events import NONE, Annotations, Event, EventTable, Labels
 from clew.tracking.formats.ctc import CtcLineage, check_frame
-from clew.tracking.tracks import Tracks
+from clew.tracking.tracks import MAX_CHILDREN, Tracks
 
 Progress = Callable[[int, int], None]
 """Told (frames done, frames in all)."""
@@ -182,7 +182,9 @@ class _Links(NamedTuple):
     before: Indices
     after: Indices
     daughter: Mask
-    """Whether it is one of two daughters."""
+    """Whether it is one of several daughters."""
+    crowded: Mask
+    """Whether it is one of more than two, which is no event of clew's."""
 
 
 def _links(tracks: Tracks, parent_row: Indices, t: int, before: Held, after: Held) -> _Links:
@@ -194,8 +196,8 @@ def _links(tracks: Tracks, parent_row: Indices, t: int, before: Held, after: Hel
     ancestor = np.where(new, np.where(direct, tracks.parent[row], NONE), after.cell)
     at = np.minimum(np.searchsorted(before.cell, ancestor), max(len(before.cell) - 1, 0))
     linked = np.flatnonzero(before.cell[at] == ancestor) if len(before.cell) else np.empty(0, dtype=np.intp)
-    children = np.bincount(parent_row[parent_row >= 0], minlength=len(tracks))
-    return _Links(at[linked], linked, new[linked] & (children[parent[linked]] > 1))
+    siblings = np.where(new[linked], tracks.child_count(parent_row)[parent[linked]], 0)
+    return _Links(at[linked], linked, siblings > 1, siblings > MAX_CHILDREN)
 
 
 def _pair(t: int, links: _Links, before: Held, after: Held) -> EventTable:
@@ -224,6 +226,7 @@ def _pair(t: int, links: _Links, before: Held, after: Held) -> EventTable:
     open_[group_after[target[(target >= 0) & (source < 0) & before.touched[links.before]]]] = True
     born = np.bincount(links.before[seen & links.daughter], minlength=len(before.cell))
     open_[group_before[cell_of_earlier[born == 1]]] = True
+    open_[group_before[source[seen & links.crowded]]] = True
 
     two_cells = (cells_before == 2) & (cells_after == 2) & (daughters == 0)
     event = np.select(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.errors import InputError
-from clew.learning.task import Indices
+from clew.errors import DataWarning, InputError
+from clew.learning.task import Indices, Mask
 from clew.tracking.events import NONE, Event, EventTable, Labels
+from clew.tracking.tracks import MAX_CHILDREN
 
 
 def events_of_links(
@@ -24,22 +27,23 @@ def events_of_links(
 
     One link is a move, two out of one node are a division (a split where either link is marked so in `split` (k,)),
     two into one node a merge. A node without a link to it appears, one without a link from it disappears, unless it
-    lies in the first or last of the `frames`. A link over more than one frame is no event, and its ends neither
-    appear nor disappear. Returned beside the events: (m,) their links, −1 for none, and (m,) their nodes, likewise.
+    lies in the first or last of the `frames`. A link over more than one frame is no event, nor are links to three or
+    more cells (told by a warning), and their ends neither appear nor disappear. Returned beside the events: (m,) their
+    links, −1 for none, and (m,) their nodes, likewise.
     """
     nodes = _Nodes(frame, label, where)
     gap = frame[target] - frame[source]
     nodes.refuse(source[gap <= 0], "has a link to a cell that is not later; links lead forward in time")
     histories, fates = np.bincount(target, minlength=len(frame)), np.bincount(source, minlength=len(frame))
-    nodes.refuse(np.flatnonzero(fates > 2), "has links to more than two cells; it can have two successors at most")
+    nodes.warn(np.flatnonzero(fates > MAX_CHILDREN), "has links to more than two cells, which counts as unknown")
     nodes.refuse(np.flatnonzero(histories > 2), "has links from more than two cells; two can merge at most")
     out, into = fates[source], histories[target]
     nodes.refuse(source[(out == 2) & (into == 2)], "divides into a cell that is also the outcome of a merge")
 
-    near = gap == 1
+    near = (gap == 1) & (out <= MAX_CHILDREN)
     single = np.flatnonzero(near & (out == 1) & (into == 1))
-    fork = _pairs(np.flatnonzero(out == 2), source, gap)
-    join = _pairs(np.flatnonzero(into == 2), target, gap)
+    fork = _pairs(np.flatnonzero(out == 2), source, near)
+    join = _pairs(np.flatnonzero(into == 2), target, near)
     fresh = np.flatnonzero((histories == 0) & (frame > frames[0]))
     gone = np.flatnonzero((fates == 0) & (frame < frames[1]))
 
@@ -72,13 +76,20 @@ class _Nodes:
     def refuse(self, nodes: Indices, what: str) -> None:
         """Raise if there are any of these nodes."""
         if len(nodes):
-            more = f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else ""
-            at = nodes[0]
-            raise InputError(f"{self.where}: label {self.label[at]} in frame {self.frame[at]} {what}{more}")
+            raise InputError(self._tell(nodes, what))
+
+    def warn(self, nodes: Indices, what: str) -> None:
+        """Warn if there are any of these nodes."""
+        if len(nodes):
+            warnings.warn(self._tell(nodes, what), DataWarning, stacklevel=4)
+
+    def _tell(self, nodes: Indices, what: str) -> str:
+        more = f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else ""
+        return f"{self.where}: label {self.label[nodes[0]]} in frame {self.frame[nodes[0]]} {what}{more}"
 
 
-def _pairs(links: Indices, end: Indices, gap: NDArray[np.int64]) -> Indices:
-    """(p, 2) the links that share an end, in twos; those of which one is over a gap are no event."""
+def _pairs(links: Indices, end: Indices, near: Mask) -> Indices:
+    """(p, 2) the links that share an end, in twos; those of which one is over a gap or one of many are no event."""
     pairs: Indices = links[np.argsort(end[links], kind="stable")].reshape(-1, 2)
-    near: Indices = pairs[(gap[pairs] == 1).all(axis=1)]
-    return near
+    events: Indices = pairs[near[pairs].all(axis=1)]
+    return events
