@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from clew.errors import InputError
+from clew.errors import InputError, MissingExtra
 from clew.tracking.evaluation.aogm import Found, aogm, divisions, graph_of
 from clew.tracking.evaluation.evaluate import NOTHING, ctc_scores, evaluate, task_loss
 from clew.tracking.evaluation.truth import Held
@@ -327,8 +327,8 @@ def test_scores(tmp_path, truth, movie, result):
 
 
 def test_scores_without_py_ctcmetrics(truth, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ctc_metrics.scripts.evaluate", None)
-    with pytest.raises(InputError, match=r"pip install clew\[evaluate\]"):
+    monkeypatch.setitem(sys.modules, "ctc_metrics", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'clew\[evaluate\]'"):
         ctc_scores(truth, truth)
 
 
