@@ -153,7 +153,7 @@ def fit_own(tmp_path):
 def test_a_model_of_ones_own(tmp_path):
     x, svm = fit_own(tmp_path)
     back = archive.load(tmp_path / "own.clew", model=Threshold())
-    assert back.predict(x) == svm.predict(x)
+    assert list(back.predict(x)) == list(svm.predict(x))
     with pytest.raises(InputError, match=r"Threshold; give it, as in load\(path, model=Threshold"):
         archive.load(tmp_path / "own.clew")
 

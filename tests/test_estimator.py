@@ -266,7 +266,7 @@ def test_threads_change_nothing():
     X, Y, _ = matchings(n=6)
     one, two = (StructuredSVM(Assignment(), lam=0.1, n_jobs=jobs).fit(X, Y) for jobs in (None, 2))
     np.testing.assert_array_equal(one.coef_, two.coef_)
-    np.testing.assert_array_equal(one.predict(X), two.predict(X))
+    np.testing.assert_array_equal([*one.predict(X)], [*two.predict(X)])
 
 
 def test_verbose_tells_on_stderr_and_else_nothing_does(capfd):

@@ -533,7 +533,7 @@ def test_one_thread_or_two():
     for loss in ("bridge", "pair"):
         one, two = (StructuredSVM(BinaryProgram(), lam=0.1, loss=loss, n_jobs=jobs).fit(X, Y) for jobs in (1, 2))
         np.testing.assert_array_equal(one.coef_, two.coef_)
-        np.testing.assert_array_equal(one.predict(X), two.predict(X))
+        np.testing.assert_array_equal([*one.predict(X)], [*two.predict(X)])
 
 
 @pytest.mark.parametrize("name", ["program", "chain", "assignment"])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -21,8 +22,8 @@ from clew.learning.path import best_point, cross_validate, lambda_grid
 from clew.learning.perceptron import perceptron
 from clew.learning.result import Result
 from clew.learning.start import Start
-from clew.learning.task import Array, Space, Task
-from clew.models.base import ExampleTask, check_lengths, check_weights, take
+from clew.learning.task import Array, Indices, Space, Task
+from clew.models.base import ExampleTask, check_lengths, check_weights, n_examples, take
 from clew.models.listed import list_outputs
 from clew.progress import ProgressLine
 
@@ -35,33 +36,34 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     model_: Any
     coef_: Array
 
-    def predict(self, X: Any) -> list[Any]:
-        """The best output for each input."""
+    def predict(self, X: Any) -> NDArray[Any]:
+        """(N,) the best output for each input: labels, or an array of objects where an output has several parts."""
         check_is_fitted(self, "coef_")
+        n_examples(X)
         w = check_weights(self.coef_, self.model_.n_features)
+        jobs = parallel.resolve_jobs(self.n_jobs)
         if hasattr(self.model_, "predict"):
-            return list(self.model_.predict(X, w, n_jobs=parallel.resolve_jobs(self.n_jobs)))
-        return parallel.map_examples(
-            lambda x: self.model_.argmax(x, w, None, Space.ALL, 0.0), X, parallel.resolve_jobs(self.n_jobs)
-        )
+            return as_objects(self.model_.predict(X, w, n_jobs=jobs))
+        return as_objects(parallel.map_examples(lambda x: self.model_.argmax(x, w, None, Space.ALL, 0.0), X, jobs))
 
     def score(self, X: Any, Y: Any) -> float:
         """The fraction of annotated parts that are predicted right.
 
         For a model of one's own that does not count parts: minus the mean task loss.
         """
+        check_is_fitted(self, "coef_")
         check_lengths(X, Y)
-        predicted = self.predict(X)
-        pairs = list(zip(Y, predicted, strict=True))
-        if not hasattr(self.model_, "n_parts"):
-            losses = [self.model_.loss(annotation, y) for annotation, y in pairs if annotation is not None]
+        model, predicted = self.model_, self.predict(X)
+        if not hasattr(model, "n_parts"):
+            losses = [model.loss(y, p) for y, p in zip(Y, predicted, strict=True) if y is not None]
             if not losses:
                 raise InputError("nothing is annotated in Y, so there is nothing to score against")
             return -float(np.mean(losses))
-        parts = sum(self.model_.n_parts(annotation) for annotation, _ in pairs)
+        Y = parse(model, X, Y)
+        parts = int(count_parts(model, Y).sum())
         if parts == 0:
             raise InputError("nothing is annotated in Y, so there is nothing to score against")
-        return 1.0 - float(sum(self.model_.mistakes(annotation, y) for annotation, y in pairs) / parts)
+        return 1.0 - float(sum(model.mistakes(y, p) for y, p in zip(Y, predicted, strict=True))) / parts
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file (JSON and arrays, no pickle); `clew.load` reads it."""
@@ -70,17 +72,22 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         archive.save(self, path)
 
     def _prepared(self, X: Any, Y: Any) -> tuple[Any, Any, Any]:
-        """The prepared model and the examples that carry an annotation; only those take part in learning."""
+        """The prepared model, and the examples that carry an annotation, parsed; only those take part in learning."""
         check_lengths(X, Y)
         model = clone(self.model, safe=False)
-        if hasattr(model, "prepare"):
+        if hasattr(model, "learn_domain"):
+            model = model.learn_domain(X, Y)
+        elif hasattr(model, "prepare"):
             model = model.prepare(X, Y)
-        counts = getattr(model, "n_parts", lambda annotation: int(annotation is not None))
-        used = [i for i, annotation in enumerate(Y) if counts(annotation) > 0]
-        if not used:
-            raise InputError("nothing is annotated: every one of the examples is unknown in all its parts")
-        if len(used) == len(Y):
+        Y = parse(model, X, Y)
+        annotated = count_parts(model, Y) > 0
+        if not annotated.any():
+            raise InputError(why_nothing_is_annotated(model))
+        if annotated.all():
             return model, X, Y
+        if hasattr(model, "check_inputs"):
+            model.check_inputs(X)  # a damaged input is refused, annotated or not
+        used = np.flatnonzero(annotated)
         return model, take(X, used), take(Y, used)
 
     def _task(self, model: Any, X: Any, Y: Any, client: Any) -> Task:
@@ -142,12 +149,13 @@ class StructuredSVM(StructuredEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, Y: Any, *, warm_start: Result | None = None, client: Any = None) -> Self:
+    def fit(self, X: Any, Y: Any, *, warm_start: Result | StructuredSVM | None = None, client: Any = None) -> Self:
         """Learn from inputs X and partial annotations Y.
 
-        `warm_start` is the `result_` of an earlier fit: its bounds are re-used for every example whose annotation is
+        `warm_start` is an earlier fit, or its `result_`: its bounds are re-used for every example whose annotation is
         the same. `client` is a Dask client, to run the argmax on its cluster.
         """
+        warm_start = check_warm_start(warm_start)
         algorithm = get_algorithm(self.algorithm)
         check_regulariser(self.regulariser)
         lams = check_lam(self.lam)
@@ -166,7 +174,7 @@ class StructuredSVM(StructuredEstimator):
                 task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
             path, start = [], self._given_start(task)
             if not isinstance(lams, float):
-                rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+                rng = make_generator(self.random_state)
                 folds = make_folds(model, X, Y, trained, ordinary, self.folds, self.hold_out, rng)
                 grid = lambda_grid(task, loss, self.regulariser) if isinstance(lams, str) else np.array(lams)
                 path = cross_validate(
@@ -219,15 +227,69 @@ class StructuredPerceptron(StructuredEstimator):
     def fit(self, X: Any, Y: Any, *, client: Any = None) -> Self:
         """Learn from inputs X and partial annotations Y."""
         model, X, Y = self._prepared(X, Y)
-        seed = check_random_state(self.random_state).randint(2**31)
         with ProgressLine(self.verbose, "perceptron") as progress:
             self.result_ = perceptron(
                 self._task(model, X, Y, client), averaged=self.averaged, max_epochs=self.max_epochs,
-                patience=self.patience, rng=np.random.default_rng(seed),
+                patience=self.patience, rng=make_generator(self.random_state),
                 callback=lambda epoch, loss: progress.say(f"epoch {epoch}, task loss {loss:.4g}"),
             )  # fmt: skip
         self.model_, self.coef_ = model, self.result_.w
         return self
+
+
+def parse(model: Any, X: Any, Y: Any) -> Any:
+    """The annotations as the model reads them fastest, where it offers that: parsed once, not at each use."""
+    return model.parsed(X, Y) if hasattr(model, "parsed") else Y
+
+
+def count_parts(model: Any, Y: Any) -> Indices:
+    """(N,) how many parts of each example are annotated; a model that does not count them has one or none."""
+    if hasattr(model, "count_parts"):
+        return np.asarray(model.count_parts(Y), dtype=np.intp)
+    count = getattr(model, "n_parts", lambda annotation: annotation is not None)
+    return np.array([int(count(annotation)) for annotation in Y], dtype=np.intp)
+
+
+def why_nothing_is_annotated(model: Any) -> str:
+    """The message for annotations from which nothing can be learned."""
+    classes: Sequence[Any] = getattr(model, "classes_", [])
+    if len(classes) == 1:
+        return (
+            f"Y has one class only, {classes[0]!r}, so that no output can be wrong; expected at least two classes. "
+            "Give the model classes=[…] if there are others that were not annotated"
+        )
+    return "nothing is annotated: every one of the examples is unknown in all its parts"
+
+
+def as_objects(outputs: Sequence[Any]) -> NDArray[Any]:
+    """(N,) outputs as an array: of labels where each is one, else of objects, so that they may differ in length."""
+    if {type(output) for output in outputs} in ({str}, {bool}, {int}, {float}, {int, float}):
+        return np.array(outputs)
+    array = np.empty(len(outputs), dtype=object)
+    for n, output in enumerate(outputs):
+        array[n] = output
+    return array
+
+
+def make_generator(random_state: Any) -> np.random.Generator:
+    """NumPy's generator from what scikit-learn takes (None, a number, a RandomState), or a generator itself."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    try:
+        return np.random.default_rng(check_random_state(random_state).randint(2**31))
+    except ValueError:
+        raise InputError(
+            f"random_state is {random_state!r}; expected None, a seed, a RandomState or a NumPy Generator"
+        ) from None
+
+
+def check_warm_start(warm_start: Any) -> Result | None:
+    """The result of an earlier fit, which may be given as the estimator that has it."""
+    result = getattr(warm_start, "result_", warm_start)
+    if result is not None and not isinstance(result, Result):
+        kind = type(warm_start).__name__
+        raise InputError(f"warm_start is a {kind}; expected a fitted StructuredSVM or its result_")
+    return result
 
 
 def make_task(model: Any, X: Any, Y: Any, n_jobs: int = 1) -> Task:

@@ -89,8 +89,8 @@ def graph(rng: np.random.Generator) -> tuple[Model, Any, Any]:
 
 def assignment(rng: np.random.Generator) -> tuple[Model, Any, Any]:
     X, Y = [], []
-    for n in rng.integers(1, 5, size=4):
-        m = n + rng.integers(3 if n < 4 else 2)
+    m = rng.integers(1, 6)  # the same for all, so that an annotation alone tells which candidates are all columns
+    for n in rng.integers(1, min(m, 4) + 1, size=4):
         truth = rng.permutation(m)[:n]
         others = [set(rng.choice(m, size=rng.integers(0, m), replace=False).tolist()) for _ in range(n)]
         kinds = rng.choice(3, size=n, p=[0.4, 0.3, 0.3])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, Self
@@ -15,24 +15,27 @@ from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.base import ALL_SPACES, Model, check_finite, check_lengths, check_weights, identity
 from clew.models.fingerprint import fingerprint
-from clew.models.labels import is_candidates, is_minus_one, is_missing, name_place, plain
+from clew.models.labels import is_candidates, is_minus_one, is_missing, is_parsed, is_whole, name_place, plain
 from clew.models.linear import minimal_conflict
 from clew.parallel import map_examples
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Example:
     """An input with its annotation."""
 
     x: Array
     """(n, m, F) pair features."""
     allowed: Mask
     """(n, m) the columns that the annotation allows."""
-    annotated: Mask
-    """(n,) the rows that are annotated."""
     counted: Mask
     """(n,) the rows whose features count."""
     divisor: float
+
+    @property
+    def annotated(self) -> Mask:
+        """(n,) the rows for which some column is wrong."""
+        return np.asarray(~self.allowed.all(axis=1))
 
     def best(self, w: Array, space: Space, loss_weight: float) -> Indices | None:
         """(n,) the columns that maximise Σᵢ <w, x[i, yᵢ]> + loss_weight · Δ in the space; None where it is empty."""
@@ -81,34 +84,53 @@ class Assignment(Model):
     where it is unknown; None as a whole annotates nothing.
     """
 
-    domain_names: tuple[str, ...] = ("n_features",)
+    domain_names: tuple[str, ...] = ("n_features", "n_columns_")
+    n_columns_: int | None = None
+    """The number of columns, if all examples that `prepare` saw have the same.
+
+    It tells candidates that name every column, and so say nothing, from those that do. Where examples differ in it, an
+    annotation alone cannot tell, and `parsed`, which sees the inputs, does.
+    """
 
     def __init__(self, normalize: bool = True) -> None:
         self.normalize = normalize
 
-    def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
-        """A copy that knows how many features a pair has."""
+    def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+        """A copy that knows how many features a pair has, and the number of columns if there is one."""
         check_lengths(X, Y)
         model: Self = type(self)(**self.get_params())
         model.n_features = check_pairs(X[0], None, 0).shape[2]
-        model.task(X, Y)  # for its checks of every example
+        widths = {np.shape(x)[1] for x in X if np.ndim(x) == 3}
+        model.n_columns_ = int(widths.pop()) if len(widths) == 1 else None
         return model
 
-    def pairs(self, x: Any, annotation: Any, example: int | None = None) -> Pairs:
-        """The input and its annotation, checked; `example` is for error messages."""
-        x = check_pairs(x, self.n_features, example)
-        n, m, _ = x.shape
-        rows = candidates(annotation, n, example)
+    def check_inputs(self, X: Sequence[Any]) -> None:
+        """Nothing: `parsed` has looked at every input."""
+
+    def parsed(self, X: Sequence[Any], Y: Sequence[Any]) -> list[Mask]:
+        """Each annotation as a boolean (n, m) matrix of the columns that it allows."""
+        check_lengths(X, Y)
+        shapes = [check_pairs(x, self.n_features, i).shape for i, x in enumerate(X)]
+        return [self.allowed(y, n, m, i) for i, (y, (n, m, _)) in enumerate(zip(Y, shapes, strict=True))]
+
+    def allowed(self, annotation: Any, n: int, m: int, example: int | None = None) -> Mask:
+        """(n, m) the columns that an annotation allows; `example` is for error messages."""
         allowed = np.ones((n, m), dtype=bool)
-        for row, columns in enumerate(rows):
+        for row, columns in enumerate(candidates(annotation, n, m, example)):
             if columns is not None:
                 if max(columns) >= m:
                     place = name_place(example, row)
                     raise InputError(f"{place}: column {max(columns)} is annotated; there are columns 0 to {m - 1}")
                 allowed[row] = np.isin(np.arange(m), columns)
-        annotated = np.array([columns is not None for columns in rows], dtype=bool)
-        divisor = float(max(annotated.sum(), 1)) if self.normalize else 1.0
-        return Pairs(x, allowed, annotated, np.ones(n, dtype=bool), divisor)
+        return allowed
+
+    def pairs(self, x: Any, annotation: Any, example: int | None = None) -> Example:
+        """The input and its annotation, checked; `example` is for error messages."""
+        x = check_pairs(x, self.n_features, example)
+        n, m, _ = x.shape
+        allowed = self.allowed(annotation, n, m, example)
+        n_parts = int((~allowed.all(axis=1)).sum())
+        return Example(x, allowed, np.ones(n, dtype=bool), float(max(n_parts, 1)) if self.normalize else 1.0)
 
     def joint_features(self, x: Any, y: Any) -> Array:
         """(F,) φ(x, y) = Σᵢ x[i, yᵢ]."""
@@ -124,23 +146,27 @@ class Assignment(Model):
 
     def mistakes(self, annotation: Any, y: Any) -> int:
         """How many annotated rows have a column in y that is no candidate."""
-        rows = candidates(annotation, len(y))
+        rows = candidates(annotation, len(y), self.n_columns_)
         return sum(columns is not None and column not in columns for columns, column in zip(rows, y, strict=True))
 
     def n_parts(self, annotation: Any) -> int:
-        """How many rows are annotated."""
-        return sum(columns is not None for columns in candidates(annotation, None))
+        """How many rows are annotated: those with candidates that are not all columns, as far as `n_columns_` tells."""
+        return sum(columns is not None for columns in candidates(annotation, None, self.n_columns_))
 
     def hide(self, annotation: Any, parts: Mask) -> Any:
         """The annotation without the marked rows, counted among the annotated ones."""
-        rows = candidates(annotation, None)
+        rows = candidates(annotation, None, self.n_columns_)
         annotated = [row for row, columns in enumerate(rows) if columns is not None]
         if len(parts) != len(annotated):
             raise InputError(f"the mask has {len(parts)} entries for {len(annotated)} annotated rows")
-        hidden = {row for row, marked in zip(annotated, parts, strict=True) if marked}
-        return (
-            None if annotation is None else [None if i in hidden else columns for i, columns in enumerate(annotation)]
-        )
+        hidden = np.array(annotated, dtype=np.intp)[np.asarray(parts, dtype=bool)]
+        if annotation is None:
+            return None
+        if is_parsed(annotation):
+            shown = annotation.copy()
+            shown[hidden] = True
+            return shown
+        return [None if i in hidden else columns for i, columns in enumerate(annotation)]
 
     def outputs(self, x: Any) -> Iterator[Indices]:
         """All m! / (m − n)! assignments."""
@@ -152,7 +178,7 @@ class Assignment(Model):
         """The learning problem on these examples."""
         check_lengths(X, Y)
         examples = [self.pairs(x, y, n) for n, (x, y) in enumerate(zip(X, Y, strict=True))]
-        keys = [fingerprint(*identity(self), e.x, e.allowed, e.annotated) for e in examples]
+        keys = [fingerprint(*identity(self), e.x, e.allowed) for e in examples]
         return AssignmentTask(examples, keys, self.n_features, n_jobs)
 
     def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
@@ -167,7 +193,7 @@ class AssignmentTask:
     spaces = ALL_SPACES
     loss_zero_iff_compatible = True
 
-    def __init__(self, examples: Sequence[Pairs], keys: Sequence[bytes], n_features: int, n_jobs: int = 1) -> None:
+    def __init__(self, examples: Sequence[Example], keys: Sequence[bytes], n_features: int, n_jobs: int = 1) -> None:
         self.examples, self.n_jobs = examples, n_jobs
         self.keys: Sequence[bytes] | None = keys
         self.n_examples, self.n_features = len(examples), n_features
@@ -209,22 +235,28 @@ def check_pairs(x: Any, n_features: int | None = None, example: int | None = Non
     where = name_place(example, unnamed="x")
     pairs = np.asarray(x, dtype=float) + 0.0  # a copy of our own, without −0 that would have another fingerprint
     if pairs.ndim != 3:
-        raise InputError(f"{where} has shape {pairs.shape}; (rows, columns, features) is right")
+        raise InputError(f"{where} has shape {pairs.shape}; expected (rows, columns, features)")
     n, m, width = pairs.shape
     if n > m:
         raise InputError(f"{where} has {n} rows and {m} columns; each row needs a column of its own")
     if n_features is not None and width != n_features:
-        raise InputError(f"{where} has {width} features a pair; {n_features} are right")
+        raise InputError(f"{where} has {width} features a pair; expected {n_features}")
     check_finite(pairs, where)
     return pairs
 
 
-def candidates(annotation: Any, n_rows: int | None, example: int | None = None) -> list[list[int] | None]:
-    """For each row its candidate columns, or None where it is not annotated."""
+def candidates(
+    annotation: Any, n_rows: int | None, n_columns: int | None, example: int | None = None
+) -> list[list[int] | None]:
+    """For each row its candidate columns, or None where it is not annotated or all columns are candidates."""
     if annotation is None:
         return [None] * (n_rows or 0)
+    if isinstance(annotation, (Set, Mapping, str)) or not hasattr(annotation, "__len__"):
+        raise InputError(f"{name_place(example)} is {annotation!r}; expected a column, candidates or None for each row")
     if n_rows is not None and len(annotation) != n_rows:
         raise InputError(f"{name_place(example)}: {len(annotation)} rows are annotated; x has {n_rows}")
+    if is_parsed(annotation):
+        return [None if row.all() else np.flatnonzero(row).tolist() for row in annotation]
     rows: list[list[int] | None] = []
     for row, given in enumerate(annotation):
         value = plain(given)
@@ -236,7 +268,8 @@ def candidates(annotation: Any, n_rows: int | None, example: int | None = None) 
             message = f"{name_place(example, row)}: the candidate set is empty; None marks an unknown column"
             raise InfeasibleAnnotation(message, example, (row,))
         for column in columns:
-            if not isinstance(column, int | float) or column % 1 != 0 or column < 0:
-                raise InputError(f"{name_place(example, row)}: {column!r} is annotated; a column's index is right")
-        rows.append([int(column) for column in columns])
+            if not is_whole(column) or column < 0:
+                raise InputError(f"{name_place(example, row)}: {column!r} is annotated; expected a column's index")
+        different = {int(column) for column in columns}
+        rows.append(None if different == set(range(n_columns or 0)) else sorted(different))
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -13,9 +13,16 @@ from sklearn.base import BaseEstimator
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.fingerprint import fingerprint
+from clew.models.inputs import LARGEST
 from clew.parallel import map_examples
 
 ALL_SPACES = frozenset(Space)
+
+MAX_WEIGHTS = 1e8
+"""Weights that a model may have: 0.8 GB for each copy of w, of which learning keeps a few."""
+MAX_TABLE = 1e9
+"""Entries of a table of scores, nodes × states, or variables of a programme: a mistyped number of states is found out
+here, before memory is asked for."""
 
 
 @runtime_checkable
@@ -56,7 +63,21 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
 
     def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
         """A copy that knows the data's labels and dimensions; refuses data that cannot be learned from."""
+        model = self.learn_domain(X, Y)
+        model.task(X, Y)  # for its checks of every example
+        return model
+
+    def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+        """The copy that `prepare` returns, without a check of every example: a task checks them as well."""
         raise NotImplementedError
+
+    def check_inputs(self, X: Sequence[Any]) -> None:
+        """Refuse inputs that are not of this model's kind, whatever their annotation; a task does so too."""
+        self.task(X, [None] * len(X))
+
+    def parsed(self, X: Sequence[Any], Y: Sequence[Any]) -> Any:  # noqa: ARG002
+        """The annotations, an entry for each example as before, in the form in which they are read fastest."""
+        return Y
 
     def restored(self, domain: dict[str, Any]) -> Self:
         """A copy with the attributes that an earlier `prepare` had set."""
@@ -89,6 +110,10 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     def n_parts(self, annotation: Any) -> int:
         """How many parts of the output are annotated."""
         raise NotImplementedError
+
+    def count_parts(self, Y: Sequence[Any]) -> Indices:
+        """(N,) how many parts are annotated in each example."""
+        return np.array([self.n_parts(annotation) for annotation in Y], dtype=np.intp)
 
     def hide(self, annotation: Any, parts: Mask) -> Any:
         """The annotation without the marked ones of its `n_parts` parts."""
@@ -164,13 +189,30 @@ def identity(model: Any) -> tuple[Any, ...]:
     return type(model).__qualname__, int(model.n_features), params, getattr(model, "domain", {})
 
 
+def n_examples(values: Any, name: str = "X") -> int:
+    """The length of a sequence, an array or a sparse matrix; anything else is refused by its name."""
+    shape = getattr(values, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return int(shape[0])
+    if isinstance(values, (str, bytes, Mapping, Set)) or not hasattr(values, "__len__") or shape is not None:
+        kind = "None" if values is None else f"a {type(values).__name__}"
+        raise InputError(f"{name} is {kind}; expected a sequence or an array with an entry for each example")
+    return len(values)
+
+
 def check_lengths(X: Sequence[Any], Y: Sequence[Any]) -> None:
     """As many annotations as inputs, and at least one."""
-    n_inputs, n_annotations = (v.shape[0] if hasattr(v, "shape") else len(v) for v in (X, Y))
+    n_inputs, n_annotations = n_examples(X, "X"), n_examples(Y, "Y")
     if n_inputs != n_annotations:
         raise InputError(f"X has {n_inputs} examples and Y has {n_annotations}; they must have the same length")
     if n_inputs == 0:
         raise InputError("there are no examples: X is empty")
+
+
+def check_size(size: float, limit: float, what: str) -> None:
+    """Refuse what would not fit into memory before memory is asked for."""
+    if size > limit:
+        raise InputError(f"{what} would take {size:.3g} numbers; expected at most {limit:.3g}")
 
 
 def check_weights(w: Any, n_features: int) -> Array:
@@ -178,7 +220,7 @@ def check_weights(w: Any, n_features: int) -> Array:
     weights = np.asarray(w, dtype=float)
     if weights.shape != (n_features,):
         raise InputError(
-            f"w has shape {weights.shape}; this model has {n_features} features, so ({n_features},) is right"
+            f"w has shape {weights.shape}; expected ({n_features},), one weight for each of the model's features"
         )
     if not np.isfinite(weights).all():
         raise InputError("w has NaN or infinite entries")
@@ -186,12 +228,13 @@ def check_weights(w: Any, n_features: int) -> Array:
 
 
 def check_finite(array: Array, what: str) -> None:
-    """Refuse NaN and infinity, naming the first place."""
-    if not np.isfinite(array).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise InputError(f"{what} has {array[where]} at index {where}; features must be finite")
+    """Refuse NaN, infinity and what overflows when it is squared, naming the first place."""
+    bad = ~(np.abs(array) <= LARGEST)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InputError(f"{what} has {array[where]} at index {where}; features must be finite, at most {LARGEST:g}")
 
 
-def take(values: Any, indices: Sequence[int]) -> Any:
+def take(values: Any, indices: Sequence[int] | Indices) -> Any:
     """Some elements of a list, array or sparse matrix."""
     return values[indices] if hasattr(values, "shape") else [values[i] for i in indices]

@@ -33,6 +33,10 @@ class ForestModel(NodeModel):
         """S² transitions, and begin and end."""
         return n_states * (n_states + 2 * bool(self.boundary))
 
+    def check_inputs(self, X: Sequence[Any]) -> None:
+        """Refuse features that are not finite or not as many as expected, and parents that make no forest."""
+        ForestTask(self, X, [None] * len(X))
+
     def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> Task:
         """All examples as one compiled Task."""
         task = ForestTask(self, X, Y, n_jobs)

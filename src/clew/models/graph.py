@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
-from clew.models.base import check_lengths
+from clew.models.base import check_lengths, check_size
 from clew.models.highs import Binary
 from clew.models.inputs import as_matrix
 from clew.models.labels import name_place
 from clew.models.linear import Annotated, LinearModel
 from clew.models.nodes import NodeModel
+
+MAX_VARIABLES = 1e7
+"""Variables of one example's programme: about as many as fit into memory with their rows."""
 
 
 class Graph(NodeModel, LinearModel):
@@ -50,12 +53,12 @@ class Graph(NodeModel, LinearModel):
         self.normalize = normalize
         self.label_scale = label_scale
 
-    def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
-        """A copy that knows the classes and the numbers of features; refuses data that are not of its kind."""
+    def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+        """A copy that knows the classes and the numbers of features."""
         check_lengths(X, Y)
         model = copy.copy(self)
         model.n_edge_inputs_ = self.edges(X[0], 0)[1].shape[1]
-        return super(Graph, model).prepare(X, Y)
+        return super(Graph, model).learn_domain(X, Y)
 
     def node_features(self, x: Any, example: int | None = None) -> Any:
         """(n, F) the first part of x."""
@@ -102,6 +105,7 @@ class Graph(NodeModel, LinearModel):
         inputs = sp.coo_array(as_matrix(self.node_features(x, example), example), dtype=float)
         self._check_inputs(inputs, edge_features, example)
         n, m, S = inputs.shape[0], len(edges), self.labels.n_states
+        check_size(n * S + m * float(S) ** 2, MAX_VARIABLES, f"{name_place(example, unnamed='x')}: its programme")
         allowed = self.labels.allowed(annotation, n, lambda node: (example, node))
         A = local_polytope(n, edges, S)
         sums = np.append(np.ones(n), np.zeros(2 * m * S))

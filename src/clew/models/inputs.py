@@ -18,6 +18,9 @@ from clew.models.labels import Place, name_place
 DENSE_FROM = 0.5
 """The share of non-zero entries from which rows are stored with their zeros."""
 
+LARGEST = 1e100
+"""Features whose squares, summed over any data, are still numbers."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -47,12 +50,14 @@ class Inputs:
             begins = np.arange(n + 1, dtype=np.int64) * n_inputs
             shared = np.arange(n_inputs, dtype=np.int32)
             inputs = cls(dense.reshape(-1), begins, shared, np.zeros(n, dtype=np.int64), n_inputs)
-        bad = np.flatnonzero(~np.isfinite(inputs.data))
+        bad = np.flatnonzero(~(np.abs(inputs.data) <= LARGEST))  # NaN too
         if len(bad):
             row = int(np.searchsorted(begins, bad[0], side="right")) - 1
             column = inputs.columns[inputs.column_begins[row] + bad[0] - begins[row]]
             value = inputs.data[bad[0]]
-            raise InputError(f"{name_place(*place(row))}: feature {column} is {value}; features must be finite")
+            raise InputError(
+                f"{name_place(*place(row))}: feature {column} is {value}; features must be finite, at most {LARGEST:g}"
+            )
         return inputs
 
     @property

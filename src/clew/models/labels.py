@@ -58,6 +58,16 @@ def is_flat(labels: Any) -> bool:
     return isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "biufU"
 
 
+def is_parsed(labels: Any) -> bool:
+    """Whether these are candidates marked in one boolean matrix, a row for each node: what parsing makes of any."""
+    return isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype == bool
+
+
+def is_whole(label: Any) -> bool:
+    """Whether a plain label is a whole number."""
+    return isinstance(label, (int, float)) and not isinstance(label, bool) and label % 1 == 0
+
+
 def is_minus_one(label: Any) -> bool:
     """Whether a plain label is the number -1."""
     return isinstance(label, (int, float)) and label == -1
@@ -93,8 +103,8 @@ class LabelSpace:
                 raise InputError(f"a boolean candidate matrix has {width} columns for {n_states} states")
             n_states = width
         if n_states is not None:
-            if all(type(label) is int and 0 <= label < n_states for label in labels):
-                return cls(tuple(range(n_states)))
+            if all(is_whole(label) and 0 <= float(label) < n_states for label in labels):
+                return cls(tuple(range(int(n_states))))
             if len(labels) > n_states or width is not None:
                 raise InputError(f"{len(labels)} labels are annotated, {labels!r}; there should be {n_states} states")
         elif not labels:
@@ -146,13 +156,32 @@ class LabelSpace:
         labels = as_nodes(labels, example)
         if n_nodes is not None and len(labels) != n_nodes:
             raise InputError(f"{name_place(example)}: {len(labels)} labels are given for {n_nodes} nodes")
+        if is_parsed(labels) and labels.shape[1] == self.n_states and labels.any(axis=1).all():
+            return np.asarray(labels)
         if is_flat(labels):
             # a look-up for each different label, not for each node
             different, first, which = np.unique(labels, return_index=True, return_inverse=True)
             rows = [self._allowed_states(label, int(k), place) for label, k in zip(different, first, strict=True)]
             return np.array(rows, dtype=bool).reshape(-1, self.n_states)[which]
-        rows = [self._allowed_states(label, k, place) for k, label in enumerate(labels)]
-        return np.array(rows, dtype=bool).reshape(-1, self.n_states)
+        return self._allowed_one_by_one(labels, place)
+
+    def _allowed_one_by_one(self, labels: Iterable[Any], place: Place) -> Mask:
+        """(T, S) the same for a list; a label that was met before is looked up in a table, which is most of them."""
+        rows: list[Mask] = []
+        row_of: dict[Any, int] = {}
+        which: list[int] = []
+        for k, label in enumerate(labels):
+            try:
+                row = row_of.get(label)
+            except TypeError:  # candidates in a set, a list or an array
+                which.append(len(rows))
+                rows.append(self._allowed_states(label, k, place))
+                continue
+            if row is None:
+                row = row_of[label] = len(rows)
+                rows.append(self._allowed_states(label, k, place))
+            which.append(row)
+        return np.array(rows, dtype=bool).reshape(-1, self.n_states)[np.array(which, dtype=np.intp)]
 
     def _allowed_states(self, label: Any, k: int, place: Place) -> Mask:
         """(S,) the states that agree with one node's annotation."""
@@ -216,20 +245,41 @@ def labels_seen(annotations: Iterable[Any]) -> tuple[list[Label], bool, int | No
         nodes = as_nodes(annotation, example)
         if is_flat(nodes):
             arrays.setdefault(nodes.dtype, []).append(nodes)
+        elif is_parsed(nodes):
+            widths.add(nodes.shape[1])
         else:
-            for label in nodes:
-                if is_mask(label):
-                    widths.add(len(label))
-                else:
-                    labels = [plain(item) for item in label] if is_candidates(label) else [plain(label)]
-                    seen.update(item for item in labels if not is_missing(item) and check_label(item))
+            seen |= _labels_of(nodes, widths)
     for same_type in arrays.values():
-        seen.update(label for label in np.unique(np.concatenate(same_type)).tolist() if not is_missing(label))
+        seen |= _labels_of_array(np.concatenate(same_type))
     if len(widths) > 1:
         raise InputError(f"boolean candidate marks have different lengths, {sorted(widths)}")
-    if seen and all(isinstance(item, (int, float)) and not isinstance(item, bool) and item % 1 == 0 for item in seen):
-        seen = {int(item) for item in seen}  # floats only because NaN, which marks the unknown, is one
+    if any(type(item) is int for item in seen) and all(is_whole(item) for item in seen):
+        seen = {int(item) for item in seen}  # whole floats beside integers are the same labels
     return in_order(item for item in seen if not is_minus_one(item)), -1 in seen, next(iter(widths), None)
+
+
+def _labels_of(nodes: Any, widths: set[int]) -> set[Any]:
+    """The labels in a list of them, of candidates and of unknown markers; the lengths of masks go to `widths`."""
+    try:
+        different: Iterable[Any] = set(nodes)  # most labels are met again and again
+    except TypeError:
+        different = nodes
+    seen: set[Any] = set()
+    for label in different:
+        if is_mask(label):
+            widths.add(len(label))
+        else:
+            labels = [plain(item) for item in label] if is_candidates(label) else [plain(label)]
+            seen.update(item for item in labels if not is_missing(item) and check_label(item))
+    return seen
+
+
+def _labels_of_array(labels: NDArray[Any]) -> set[Any]:
+    """The labels in an array. Whole numbers beside NaN are integers: they are floats only because NaN is one."""
+    different = np.unique(labels).tolist()
+    known = {label for label in different if not is_missing(label) and check_label(label)}
+    forced = len(known) < len(different) and all(is_whole(label) for label in known)
+    return {int(label) for label in known} if forced else known
 
 
 def check_label(label: Any) -> bool:

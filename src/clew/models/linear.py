@@ -175,6 +175,11 @@ class LinearModel(Model):
         """The output that z stands for."""
         raise NotImplementedError
 
+    def check_inputs(self, X: Sequence[Any]) -> None:
+        """Refuse what cannot be encoded."""
+        for n, x in enumerate(X):
+            self.encode(x, None, n)
+
     def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
         """The best output in `space`, or None where the space is empty."""
         task = LinearTask([self.encode(x, annotation)], [b""], self.n_features)

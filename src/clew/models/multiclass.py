@@ -11,7 +11,16 @@ import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
-from clew.models.base import ALL_SPACES, Model, check_weights, identity
+from clew.models.base import (
+    ALL_SPACES,
+    MAX_TABLE,
+    MAX_WEIGHTS,
+    Model,
+    check_size,
+    check_weights,
+    identity,
+    n_examples,
+)
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import Inputs, as_matrix
 from clew.models.labels import Label, LabelSpace
@@ -46,14 +55,31 @@ class Multiclass(Model):
         """The number of weights: S·F, or S·(F + 1) with bias."""
         return self.labels.n_states * (self.n_inputs_ + bool(self.bias))
 
-    def prepare(self, X: Any, Y: Any) -> Self:
+    def learn_domain(self, X: Any, Y: Any) -> Self:
         """A copy that knows the classes and the number of input features."""
-        check_rows(as_matrix(X, None), Y)
+        matrix = as_matrix(X, None)
+        check_rows(matrix, Y)
         model = copy.copy(self)
+        n_states = self.n_classes if isinstance(self.n_classes, (int, float, np.integer)) else 0
+        check_size(
+            n_states * (matrix.shape[1] + 1.0), MAX_WEIGHTS, f"a Multiclass with {n_states} classes: its weights"
+        )
+        check_size(n_states * float(matrix.shape[0]), MAX_TABLE, f"a Multiclass with {n_states} classes: its scores")
         model.classes_ = list(LabelSpace.of([Y], self.classes, self.n_classes).classes)
-        model.n_inputs_ = int(as_matrix(X, None).shape[1])
-        model.task(X, Y)  # for its checks
+        model.n_inputs_ = int(matrix.shape[1])
         return model
+
+    def check_inputs(self, X: Any) -> None:
+        """Refuse rows that are not finite."""
+        self._inputs(X)
+
+    def parsed(self, X: Any, Y: Any) -> Mask:
+        """The annotations as one boolean (n, S) matrix of candidates."""
+        return self.labels.allowed(Y, n_examples(X), lambda row: (row, None))
+
+    def count_parts(self, Y: Any) -> Indices:
+        """(n,) 1 where some class is wrong, else 0."""
+        return np.asarray(~self.labels.allowed(Y, n_examples(Y, "Y")).all(axis=1), dtype=np.intp)
 
     def _inputs(self, X: Any) -> Inputs:
         """The checked rows of X."""

@@ -12,9 +12,12 @@ import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
-from clew.models.base import Model, check_lengths
+from clew.models.base import MAX_TABLE, MAX_WEIGHTS, Model, check_lengths, check_size
 from clew.models.inputs import as_matrix, place_in
-from clew.models.labels import Label, LabelSpace, is_flat
+from clew.models.labels import Label, LabelSpace, is_flat, is_parsed
+
+LABEL_SCALES = 1e-30, 1e30
+"""Sizes of label features whose squares, summed over any data, are still numbers."""
 
 
 class NodeModel(Model):
@@ -61,16 +64,30 @@ class NodeModel(Model):
         n_states = self.labels.n_states
         return n_states * (self.n_inputs_ + bool(self.bias)) + self.n_edge_features(n_states)
 
-    def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
-        """A copy that knows the classes and the number of input features; refuses data that are not of its kind."""
+    def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+        """A copy that knows the classes, the number of input features and the size of label features."""
         check_lengths(X, Y)
         model = copy.copy(self)
-        model.classes_ = list(LabelSpace.of(Y, self.classes, self.n_states).classes)
         matrices = [as_matrix(self.node_features(x, i), i) for i, x in enumerate(X)]
         model.n_inputs_ = int(matrices[0].shape[1])
+        self._check_states(self.n_states, matrices)
+        model.classes_ = list(LabelSpace.of(Y, self.classes, self.n_states).classes)
+        self._check_states(len(model.classes_), matrices)
         model.label_scale_ = check_label_scale(self.label_scale, matrices)
-        model.task(X, Y)  # for its checks of every example
         return model
+
+    def _check_states(self, n_states: Any, matrices: Sequence[Any]) -> None:
+        """Refuse a number of states for which weights or scores would not fit into memory."""
+        if isinstance(n_states, (int, float, np.integer)) and n_states > 1:
+            S, name = float(n_states), f"a {type(self).__name__} with {n_states} states"
+            check_size(S * matrices[0].shape[1] + S * S, MAX_WEIGHTS, f"{name}: its weights")
+            check_size(S * sum(m.shape[0] for m in matrices), MAX_TABLE, f"{name}: its scores")
+
+    def parsed(self, X: Sequence[Any], Y: Sequence[Any]) -> list[Mask]:
+        """Each annotation as a boolean (T, S) matrix of the states that it allows."""
+        lengths = [as_matrix(self.node_features(x, i), i).shape[0] for i, x in enumerate(X)]
+        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.intp)])
+        return np.split(stack_allowed(self.labels, Y, offsets), offsets[1:-1])
 
     @property
     def column_scale(self) -> Array:
@@ -113,6 +130,10 @@ class NodeModel(Model):
             integers = annotation.astype(np.int64)
             integers[hidden] = -1
             return integers
+        if is_parsed(annotation):
+            shown = annotation.copy()
+            shown[hidden] = True
+            return shown
         labels = list(annotation)
         for node in hidden:
             labels[node] = None
@@ -121,15 +142,18 @@ class NodeModel(Model):
 
 def check_label_scale(label_scale: float | str, matrices: Sequence[Any]) -> float:
     """The size of label features: the number that was given, or the root mean square norm of all input rows."""
-    if isinstance(label_scale, str):
-        if label_scale != "auto":
-            raise InputError(f"label_scale must be a positive number or 'auto', not {label_scale!r}")
+    if label_scale == "auto":
         entries = [np.asarray(m.data if sp.issparse(m) else m, dtype=float) for m in matrices]
-        squares = sum(float(np.square(part).sum()) for part in entries)
+        with np.errstate(over="ignore"):
+            squares = sum(float(np.square(part).sum()) for part in entries)
         rms = np.sqrt(squares / max(1, sum(m.shape[0] for m in matrices)))
         return float(rms) if np.isfinite(rms) and rms > 0 else 1.0
-    if not (np.isfinite(label_scale) and label_scale > 0):
-        raise InputError(f"label_scale must be a positive number or 'auto', not {label_scale!r}")
+    smallest, largest = LABEL_SCALES
+    is_number = isinstance(label_scale, (int, float, np.number)) and not isinstance(label_scale, bool)
+    if not is_number or not smallest <= float(label_scale) <= largest:
+        raise InputError(
+            f"label_scale is {label_scale!r}; expected a positive number from {smallest:g} to {largest:g}, or 'auto'"
+        )
     return float(label_scale)
 
 
@@ -141,6 +165,9 @@ def annotated_nodes(space: LabelSpace, annotation: Any) -> Indices:
 def stack_allowed(space: LabelSpace, Y: Sequence[Any], offsets: Indices) -> Mask:
     """(total T, S) the states that every example's annotation allows; all at once where Y has arrays of one type."""
     lengths = np.diff(offsets)
+    n_states = space.n_states
+    if len(Y) and all(is_parsed(y) and y.shape == (n, n_states) for y, n in zip(Y, lengths, strict=True)):
+        return space.allowed(np.concatenate(Y), int(offsets[-1]), place_in(offsets))
     flat = all(is_flat(y) and y.dtype == Y[0].dtype and len(y) == n for y, n in zip(Y, lengths, strict=True))
     if flat and len(Y):
         return space.allowed(np.concatenate(Y), int(offsets[-1]), place_in(offsets))

@@ -45,12 +45,17 @@ class BinaryProgram(LinearModel):
         self.normalize = normalize
 
     def prepare(self, X: Sequence[Program], Y: Sequence[Any]) -> Self:
+        """A copy that knows how many features a variable has; refuses data that are not of its kind."""
+        model = self.learn_domain(X, Y)
+        for n, x in enumerate(X):
+            checked(x, model.n_features, n)
+        return model
+
+    def learn_domain(self, X: Sequence[Program], Y: Sequence[Any]) -> Self:
         """A copy that knows how many features a variable has."""
         check_lengths(X, Y)
         model: Self = type(self)(**self.get_params())
         model.n_features = checked(X[0], None, 0).features.shape[1]
-        for n, x in enumerate(X):
-            checked(x, model.n_features, n)
         return model
 
     def encode(self, x: Program, annotation: Any, example: int | None = None) -> Annotated:
