@@ -29,10 +29,11 @@ import scipy.sparse as sp
 from rich.console import Console
 from rich.table import Table
 
-from clew.learning.ascent import ascend, dual_value
-from clew.learning.bounds import Bundle
+from clew.learning.ascent import ascend
+from clew.learning.bounds import Bundle, dual_value
 from clew.learning.losses import Linear
-from clew.learning.master import _project, update
+from clew.learning.master import update
+from clew.learning.programmes import project
 
 try:
     import piqp
@@ -167,7 +168,7 @@ def relative_gap(problem: Problem, alpha: Array, w: Array) -> float:
     if not (np.isfinite(alpha).all() and np.isfinite(w).all()):
         return np.nan
     primal = 0.5 * lam * float(w @ w) + float(v @ w) + float(bundle.values(w).sum())
-    return (primal - dual_value(bundle, v, lam, _project(alpha, bundle))) / problem.scale
+    return (primal - dual_value(bundle, v, lam, project(alpha, bundle))) / problem.scale
 
 
 # --- problems ---------------------------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def dual_programme(problem: Problem) -> tuple[Array, Array, sp.csr_array]:
 def weights_of(problem: Problem, alpha: Array) -> Array:
     """Eq. 15, from α on the simplices."""
     bundle = problem.bundle
-    return -(problem.v + bundle.slopes.T @ _project(alpha, bundle)) / problem.lam
+    return -(problem.v + bundle.slopes.T @ project(alpha, bundle)) / problem.lam
 
 
 if __name__ == "__main__":

@@ -107,11 +107,7 @@ def random_bundle(rng, n_groups=3, n_features=4, per_group=5, scale=1.0, twice=F
 def fill(bundle: Bundle, slopes, offsets) -> None:
     """Put bounds into a bundle whether or not they say something new."""
     for a, b in zip(slopes, offsets, strict=True):
-        bundle.slopes = sp.vstack([bundle.slopes, sp.csr_array(a)], format="csr")
-        bundle.offsets = np.concatenate([bundle.offsets, b])
-        bundle.group = np.concatenate([bundle.group, np.arange(bundle.n_groups)])
-        bundle.alpha = np.concatenate([bundle.alpha, np.zeros(bundle.n_groups)])
-        bundle.idle = np.concatenate([bundle.idle, np.zeros(bundle.n_groups, dtype=np.intp)])
+        bundle.extend(sp.csr_array(a), b, np.arange(bundle.n_groups))
 
 
 def model_value(bundle: Bundle, v, lam, regulariser, w) -> float:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.errors import InputError
-from clew.learning.ascent import dual_value
-from clew.learning.bounds import Bundle, group_keys, make_groups
+from clew.learning.bounds import Bundle, dual_value
+from clew.learning.groups import group_keys, make_groups
 from clew.learning.losses import LOSSES, penalty_part
 from clew.learning.master import update
 
-from .problems import GENERATORS, as_linear, cases, precision, random_bundle
+from .problems import GENERATORS, as_linear, cases, fill, precision, random_bundle
 
 
 def state(bundle):
     arrays = (bundle.offsets, bundle.group, bundle.alpha, bundle.idle)
-    return [bundle.slopes.toarray(), *(array.copy() for array in arrays)]
+    return [bundle.slopes.csr.toarray(), *(array.copy() for array in arrays)]
 
 
 def assert_same_state(one, other):
@@ -44,7 +45,7 @@ def test_every_bound_lies_under_the_sum_of_its_group(model, loss, number, n_grou
         np.testing.assert_allclose(bundle.values(w), bundle.sum_by_group(linear.values), atol=precision(model))
     for w in rng.normal(size=(6, task.n_features)) * 3:
         highest = bundle.sum_by_group(penalty_part(task, loss, w).values)[bundle.group]
-        assert (bundle.slopes @ w + bundle.offsets <= highest + precision(model) * (1 + np.abs(highest))).all()
+        assert (bundle.scores(w) <= highest + precision(model) * (1 + np.abs(highest))).all()
 
 
 def test_only_bounds_that_say_something_new_are_added():
@@ -62,7 +63,7 @@ def test_values_are_the_maximum_of_each_group_and_nothing_for_an_empty_one():
     bundle = random_bundle(np.random.default_rng(0), n_groups=3)
     bundle.keep(bundle.group != 1)
     w = np.ones(4)
-    values = bundle.slopes.toarray() @ w + bundle.offsets
+    values = bundle.slopes.csr.toarray() @ w + bundle.offsets
     np.testing.assert_allclose(bundle.values(w)[[0, 2]], [values[bundle.group == g].max() for g in (0, 2)])
     assert bundle.values(w)[1] == -np.inf
 
@@ -72,45 +73,64 @@ def test_idle_counts_the_updates_without_weight():
     for alpha in ([1, 0, 0], [0.5, 0.5, 0], [1, 0, 0]):
         bundle.set_alpha(np.array(alpha, dtype=float))
     np.testing.assert_array_equal(bundle.idle, [0, 1, 3])
-    bundle.prune(patience=2, memory=10**9)
+    bundle.prune(patience=2)
     assert len(bundle) == 2
     bundle.clear()
     assert len(bundle) == 0
-    assert bundle.slopes.shape == (0, 4)
+    assert bundle.slopes.csr.shape == (0, 4)
 
 
 @pytest.mark.parametrize("solver", ["ascent", "interior-point"])
 @pytest.mark.parametrize("n_groups", [1, 5])
-def test_pruning_keeps_the_dual_value_and_the_memory(solver, n_groups):
+@pytest.mark.parametrize("share", [10.0, 3.0, 1.5, 0.7])
+def test_room_is_made_before_bounds_are_added_and_the_dual_value_survives(solver, n_groups, share):
     rng = np.random.default_rng(1)
-    whole = random_bundle(rng, n_groups, n_features=6, per_group=12).nbytes
-    for memory in (10**9, whole // 2, whole // 5):
-        bundle, v = random_bundle(rng, n_groups, n_features=6, per_group=12), rng.normal(size=6)
-        solved = update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
-        everything = bundle.copy()
-        before = len(bundle)
-        bundle.prune(patience=10, memory=memory)
-        assert dual_value(bundle, v, 0.7, bundle.alpha) == pytest.approx(solved.lower_bound, rel=1e-7, abs=1e-7)
-        assert bundle.nbytes <= memory
-        assert (len(bundle) < before) == (memory < 10**9)
-        for w in rng.normal(size=(5, 6)):
-            assert (bundle.values(w) <= everything.values(w) + 1e-9).all()
-        assert set(bundle.group) == set(range(n_groups))
+    bundle, v = random_bundle(rng, n_groups, n_features=6, per_group=12), rng.normal(size=6)
+    solved = update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
+    everything, before = bundle.copy(), len(bundle)
+    bundle.memory = int(share * bundle.nbytes)
+    fresh = sp.csr_array(rng.normal(size=(n_groups, 6)))
+    bundle.extend(fresh, rng.normal(size=n_groups), np.arange(n_groups))
+    assert bundle.nbytes <= bundle.memory
+    assert (len(bundle) < before + n_groups) == (share < 2)
+    np.testing.assert_allclose(bundle.slopes.csr[-n_groups:].toarray(), fresh.toarray())
+    assert set(bundle.group) == set(range(n_groups))
+    old = bundle.copy()  # what was there before: its bounds are still bounds, and carry the same dual value
+    old.keep(np.arange(len(bundle)) < len(bundle) - n_groups)
+    assert dual_value(old, v, 0.7, old.alpha) == pytest.approx(solved.lower_bound, rel=1e-7, abs=1e-7)
+    for w in rng.normal(size=(5, 6)):
+        assert (old.values(w) <= everything.values(w) + 1e-9).all()
+    again = update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
+    assert again.lower_bound >= solved.lower_bound - 1e-7
 
 
-def test_where_active_bounds_take_too_much_memory_one_of_each_group_is_left():
+def test_memory_that_holds_nothing_leaves_each_group_one_bound():
     rng = np.random.default_rng(0)
     bundle, v = random_bundle(rng, n_groups=3, n_features=5, per_group=20), rng.normal(size=5)
     solved = update(bundle, v, 0.5, "l2", 1.0, 1e-9)
-    everything = bundle.copy()
-    bundle.prune(patience=10, memory=1)
-    assert len(bundle) == 3
-    np.testing.assert_array_equal(bundle.alpha, 1.0)
+    bundle.memory = 1
+    bundle.extend(sp.csr_array(np.ones((1, 5))), np.ones(1), np.array([1]))
+    np.testing.assert_array_equal(np.bincount(bundle.group), [1, 2, 1])
     assert dual_value(bundle, v, 0.5, bundle.alpha) == pytest.approx(solved.lower_bound, abs=1e-7)
-    for w in rng.normal(size=(5, 5)):
-        assert (bundle.values(w) <= everything.values(w) + 1e-9).all()
-    again = update(bundle, v, 0.5, "l2", 1.0, 1e-9)
-    assert again.lower_bound == pytest.approx(solved.lower_bound, abs=1e-6)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**16), n_groups=st.sampled_from([1, 4]), base=st.booleans())
+def test_a_base_changes_neither_bounds_nor_minimum(seed, n_groups, base):
+    rng = np.random.default_rng(seed)
+    slopes, offsets = rng.normal(size=(3, n_groups, 5)), rng.normal(size=(3, n_groups))
+    slopes[rng.random(slopes.shape) < 0.5] = 0.0
+    shift = as_linear(slopes[1], offsets[1], np.zeros(5)) if base else None
+    with_base, without = (Bundle(5, np.arange(n_groups), base=b) for b in (shift, None))
+    fill(with_base, slopes, offsets)
+    fill(without, slopes, offsets)
+    v, w = rng.normal(size=5), rng.normal(size=5)
+    np.testing.assert_allclose(with_base.scores(w), without.scores(w), atol=1e-12)
+    for regulariser in ("l2", "l1"):
+        for solver in ("ascent", "interior-point"):
+            one, other = (update(b.copy(), v, 0.5, regulariser, 50.0, 1e-9, solver) for b in (with_base, without))
+            assert one.lower_bound == pytest.approx(other.lower_bound, abs=1e-6)
+            assert one.residual == pytest.approx(0, abs=1e-6)
 
 
 def keyed(keys, group_of):
@@ -126,11 +146,11 @@ def keyed(keys, group_of):
 def test_bounds_carry_over_exactly_where_the_keys_are_unchanged():
     old = keyed([b"a", b"b", b"c", b"d"], np.arange(4))
     before = state(old)
-    new = old.carried_to(np.arange(4), [b"d", b"x", b"a", b"y"])
+    new = old.carried_to(Bundle(2, np.arange(4), [b"d", b"x", b"a", b"y"]))
     assert len(new) == 6
     for source, target in ((0, 2), (3, 0)):
         np.testing.assert_array_equal(
-            old.slopes.toarray()[old.group == source], new.slopes.toarray()[new.group == target]
+            old.slopes.csr.toarray()[old.group == source], new.slopes.csr.toarray()[new.group == target]
         )
         np.testing.assert_array_equal(old.offsets[old.group == source], new.offsets[new.group == target])
     assert not np.isin(new.group, [1, 3]).any()
@@ -141,38 +161,39 @@ def test_bounds_carry_over_exactly_where_the_keys_are_unchanged():
 
 def test_a_group_carries_over_only_as_a_whole():
     old = keyed([b"a", b"b", b"c", b"d"], np.array([0, 0, 1, 1]))
-    new = old.carried_to(np.array([0, 0, 1, 1]), [b"a", b"b", b"c", b"x"])
+    new = old.carried_to(Bundle(2, np.array([0, 0, 1, 1]), [b"a", b"b", b"c", b"x"]))
     assert set(new.group) == {0}
-    assert len(old.carried_to(np.array([0, 0, 1, 1]), [b"b", b"a", b"d", b"c"])) == 0
-    assert len(old.carried_to(np.arange(4), [b"a", b"b", b"c", b"d"])) == 0
-    assert len(old.carried_to(np.zeros(4, dtype=int), [b"a", b"b", b"c", b"d"])) == 0
+    assert len(old.carried_to(Bundle(2, np.array([0, 0, 1, 1]), [b"b", b"a", b"d", b"c"]))) == 0
+    assert len(old.carried_to(Bundle(2, np.arange(4), [b"a", b"b", b"c", b"d"]))) == 0
+    assert len(old.carried_to(Bundle(2, np.zeros(4, dtype=int), [b"a", b"b", b"c", b"d"]))) == 0
 
 
 def test_unchanged_keys_carry_over_everything_and_leave_the_old_bundle_alone():
     keys = [b"a", b"b", b"c"]
     old = keyed(keys, np.arange(3))
     before = state(old)
-    new = old.carried_to(np.arange(3), keys)
+    new = old.carried_to(Bundle(2, np.arange(3), keys))
     assert_same_state(state(new)[:4], before[:4])
     new.add(as_linear(np.ones((3, 2)), np.full(3, 1e3), np.ones(2)), np.ones(2))
     update(new, np.ones(2), 1.0, "l2", 1.0, 1e-6, "ascent")
-    new.prune(0, 1)
+    new.prune(0)
+    new.memory = 1
+    new.extend(sp.csr_array(np.ones((3, 2))), np.ones(3), np.arange(3))
     assert_same_state(state(old), before)
-    assert old.gram is None
 
 
 def test_examples_that_are_alike_share_their_bounds():
     old = keyed([b"a", b"a", b"b"], np.arange(3))
-    new = old.carried_to(np.arange(2), [b"a", b"b"])
+    new = old.carried_to(Bundle(2, np.arange(2), [b"a", b"b"]))
     assert set(new.group) == {0, 1}
-    assert (new.group == 0).sum() == 6
+    assert (new.group == 0).sum() == 3  # relative to one base
 
 
 @pytest.mark.parametrize(("old_keys", "new_keys"), [(None, [b"a"]), ([b"a"], None), (None, None)])
 def test_without_keys_nothing_carries_over(old_keys, new_keys):
     old = Bundle(2, np.arange(1), old_keys)
     old.add(as_linear(np.ones((1, 2)), np.ones(1), np.ones(2)), np.ones(2))
-    assert len(old.carried_to(np.arange(1), new_keys)) == 0
+    assert len(old.carried_to(Bundle(2, np.arange(1), new_keys))) == 0
 
 
 def test_group_keys_depend_on_members_and_order():
@@ -192,11 +213,25 @@ def test_groups_are_consecutive_and_of_almost_equal_size():
 
 def test_auto_takes_as_many_groups_as_the_memory_allows():
     plane = np.ones((50, 20))
-    counts = [make_groups(50, "auto", plane, memory).max() + 1 for memory in (1, 10**5, 10**6, 10**9)]
+    counts = [make_groups(50, "auto", plane, memory).max() + 1 for memory in (1, 5 * 10**4, 10**6, 10**9)]
     assert counts[0] == 1
     assert counts[-1] == 50
     assert 1 < counts[1] < 50
     assert counts == sorted(counts)
+
+
+def test_the_number_of_groups_falls_gradually_with_the_memory():
+    # words by Zipf's law: neighbours share the frequent ones
+    rng = np.random.default_rng(0)
+    columns = np.minimum(rng.zipf(1.3, size=(4000, 100)), 10**5) - 1
+    plane = sp.csr_array((np.ones(columns.size), columns.ravel(), np.arange(0, columns.size + 1, 100)), (4000, 10**5))
+    plane.sum_duplicates()
+    whole = int(2.25 * 2 * (12 * plane.nnz + 40 * 4000))  # two bounds of each fit
+    counts = [make_groups(4000, "auto", plane, whole // 2**k).max() + 1 for k in range(4)]
+    assert counts[0] == 4000
+    assert (np.diff(counts) <= 0).all()
+    assert counts[-1] >= 4000 / 2**7
+    assert (np.divide(counts[:-1], counts[1:]) <= 8).all()
 
 
 @pytest.mark.parametrize("groups", [0, -1, 1.5, "many", None])

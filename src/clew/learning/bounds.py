@@ -8,49 +8,72 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from clew.errors import InputError
+from clew.learning import gram
+from clew.learning.groups import BOUND_BYTES, PEAK, group_keys, summed, sums
 from clew.learning.losses import Linear
-from clew.learning.task import Array, Indices, Mask, Matrix
+from clew.learning.rows import ENTRY_BYTES, Rows, differences
+from clew.learning.task import Array, Indices, Mask
 
-EXPECTED_BOUNDS = 30
-"""Bounds that a group is expected to need, unless the task knows; only used to choose the number of groups."""
+UNLIMITED = 2**62
 
 
 class Bundle:
-    """Bounds <a_k, w> + b_k, each under the sum of C_n over the examples of its group.
+    """Bounds <base_g + a_k, w> + base_offset_g + b_k, each under the sum of C_n over the examples of its group g.
 
-    `slopes` is a (K, d) CSR matrix of the a_k; `offsets`, `group`, `alpha` (the dual weight of Theorem 1, summing to
-    one in each group) and `idle` (model updates since alpha was last positive) have one entry for each bound.
+    What the bounds of a group have in common, for structured outputs most of their features, is kept once: `base`,
+    any linear function, for instance the reward's. `slopes` (K, d) are the sparse differences a_k from it; `offsets`
+    b_k, `group`, `alpha` (the dual weight of Theorem 1, summing to one in each group) and `idle` (model updates since
+    alpha was last positive) have one entry for each bound. `memory` limits the bytes that all of it takes, while
+    arrays are being replaced too.
     """
 
-    def __init__(self, n_features: int, group_of: Indices, keys: Sequence[bytes] | None = None) -> None:
+    def __init__(
+        self,
+        n_features: int,
+        group_of: Indices,
+        keys: Sequence[bytes] | None = None,
+        base: Linear | None = None,
+        memory: int = UNLIMITED,
+    ) -> None:
         self.n_features = n_features
         self.group_of = group_of
         self.n_groups = int(group_of.max()) + 1
         self.keys = None if keys is None else group_keys(group_of, keys)
-        self.slopes: Any = sp.csr_array((0, n_features))
+        self.memory = memory
+        self.base, self.base_offsets = sp.csr_array((self.n_groups, n_features)), np.zeros(self.n_groups)
+        if base is not None:
+            self.base = summed(sp.csr_array(base.features), group_of)
+            self.base_offsets = sums(base.offsets, group_of, self.n_groups)
+        self.slopes = Rows(n_features)
         self.offsets: Array = np.zeros(0)
         self.group: Indices = np.zeros(0, dtype=np.intp)
         self.alpha: Array = np.zeros(0)
         self.idle: Indices = np.zeros(0, dtype=np.intp)
         self.added = 0
-        self.gram: Any = None  # inner products within groups, kept by ascent.py
+        self._gram: gram.Gram | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     @property
+    def shared(self) -> tuple[Array, float]:
+        """What all groups' bases add to the linear term and to the constant: Σ_g base_g (d,) and Σ_g base_offset_g."""
+        return np.asarray(self.base.sum(axis=0)).ravel(), float(self.base_offsets.sum())
+
+    @property
     def nbytes(self) -> int:
-        """Memory that the bounds take."""
-        csr = self.slopes
-        gram = 0 if self.gram is None else self.gram.nbytes
-        return int(csr.data.nbytes + csr.indices.nbytes + csr.indptr.nbytes + gram + 32 * len(self))
+        """Memory that the bounds take, with their inner products if they are all computed."""
+        return ENTRY_BYTES * int(self.base.nnz) + self._bytes(self.slopes.n_entries, self.group)
+
+    def _bytes(self, n_entries: int, group: Indices) -> int:
+        """Memory of bounds with so many entries and these groups, without the base."""
+        pairs = int((np.bincount(group, minlength=self.n_groups) ** 2).sum())
+        return ENTRY_BYTES * n_entries + BOUND_BYTES * len(group) + 8 * pairs
 
     def copy(self) -> Self:
         """A bundle that can change without changing this one; arrays are replaced on change, never written into."""
@@ -58,123 +81,153 @@ class Bundle:
 
     def sum_by_group(self, values: Array) -> Array:
         """(G,) sums over the examples of each group."""
-        return np.asarray(np.bincount(self.group_of, weights=values, minlength=self.n_groups), dtype=float)
+        return sums(values, self.group_of, self.n_groups)
+
+    def scores(self, w: Array) -> Array:
+        """(K,) the value of each bound at w."""
+        base = np.asarray(self.base @ w) + self.base_offsets
+        return np.asarray(base[self.group] + self.slopes.times(w) + self.offsets)
 
     def values(self, w: Array) -> Array:
         """(G,) the model's value of each group at w; minus infinity for a group without bounds."""
         best = np.full(self.n_groups, -np.inf)
-        np.maximum.at(best, self.group, np.asarray(self.slopes @ w) + self.offsets)
+        np.maximum.at(best, self.group, self.scores(w))
         return best
 
-    def add(self, linear: Linear, w: Array) -> int:
-        """Add the bounds that say something new at w; returns how many."""
-        slopes, offsets = self._summed(linear)
-        value = np.asarray(slopes @ w) + offsets
-        model = self.values(w)
+    def add(self, linear: Linear, w: Array, known: Array | None = None) -> int:
+        """Add the bounds that say something new at w; returns how many. `known` are the model's `values(w)`."""
+        value = self.sum_by_group(linear.values)
+        model = self.values(w) if known is None else known
         new = np.flatnonzero(value > model + 1e-12 * (1 + np.abs(value)))
-        if len(new):
-            fresh = slopes[new]
-            fresh.sum_duplicates()
-            self.slopes = sp.vstack([self.slopes, fresh], format="csr")
-            self.offsets = np.concatenate([self.offsets, offsets[new]])
-            self.group = np.concatenate([self.group, new])
-            self.alpha = np.concatenate([self.alpha, np.zeros(len(new))])
-            self.idle = np.concatenate([self.idle, np.zeros(len(new), dtype=np.intp)])
-            self.added += len(new)
-        return len(new)
+        return self._append(summed(sp.csr_array(linear.features), self.group_of), linear.offsets, new)
+
+    def _append(self, slopes: Any, offsets: Array, new: Indices) -> int:
+        """Add the bounds of some groups, where there are slopes (G, d) for all and offsets (N,) for all examples."""
+        if not len(new):
+            return 0
+        return self.extend(slopes[new], self.sum_by_group(offsets)[new], new)
+
+    def extend(self, slopes: Any, offsets: Array, group: Indices) -> int:
+        """Add bounds with these slopes (n, d) and offsets (n,), one for each of these groups; room is made for them."""
+        fresh = differences(slopes, self.base[group])
+        self._make_room(int(fresh.nnz), group)
+        n = len(group)
+        self.slopes = self.slopes.extended(fresh)
+        self.offsets = np.concatenate([self.offsets, offsets - self.base_offsets[group]])
+        self.group = np.concatenate([self.group, group])
+        self.alpha = np.concatenate([self.alpha, np.zeros(n)])
+        self.idle = np.concatenate([self.idle, np.zeros(n, dtype=np.intp)])
+        self.added += n
+        return n
 
     def set_alpha(self, alpha: Array) -> None:
         """Take over the dual weights of a model update."""
         self.alpha = alpha
         self.idle = np.where(alpha > 1e-9, 0, self.idle + 1)
 
+    def sorted_by_group(self) -> tuple[Indices, Indices]:
+        """(K,) the bounds group by group, and (G + 1,) where each group begins among them."""
+        members = np.argsort(self.group, kind="stable")
+        return members, np.searchsorted(self.group[members], np.arange(self.n_groups + 1))
+
+    def inner_products(self) -> gram.Gram:
+        """<a_j, a_k> within the groups; computed once for each pair of bounds."""
+        self._gram = gram.updated(self._gram, self.slopes, *self.sorted_by_group())
+        return self._gram
+
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""
         if mask.all():
             return
-        self.slopes = self.slopes[np.flatnonzero(mask)]
+        self.slopes = self.slopes.chosen(np.flatnonzero(mask))
         self.offsets, self.group = self.offsets[mask], self.group[mask]
         self.alpha, self.idle = self.alpha[mask], self.idle[mask]
-        if self.gram is not None:
-            self.gram = self.gram.kept(mask)
+        known = 0 if self._gram is None else len(self._gram.slot)
+        self._gram = None if self._gram is None else self._gram.kept(mask[:known])
 
     def clear(self) -> None:
         """Drop every bound."""
         self.keep(np.zeros(len(self), dtype=bool))
 
-    def prune(self, patience: int, memory: int) -> None:
-        """Drop bounds that were inactive for long; where that is not enough, merge each group's active bounds.
-
-        Bounds with alpha = 0 do not carry the dual value, and a convex combination of bounds is a bound: the model
-        update's lower bound survives both.
-        """
+    def prune(self, patience: int) -> None:
+        """Drop bounds that were inactive for long; they do not carry the dual value, so the lower bound survives."""
         self.keep(self.idle <= patience)
-        while self.nbytes > memory and (self.idle > 0).any():
-            self.keep(self.idle < max(1, int(np.median(self.idle[self.idle > 0]))))
-        if self.nbytes > memory:
-            self._aggregate()
 
-    def carried_to(self, group_of: Indices, keys: Sequence[bytes] | None) -> Bundle:
-        """A bundle for another set of examples with the bounds of every group that is in both."""
-        bundle = Bundle(self.n_features, group_of, keys)
-        if self.keys is not None and self.keys == bundle.keys and np.array_equal(self.group_of, group_of):
+    def _make_room(self, n_entries: int, group: Indices) -> None:
+        """Let so many entries, of bounds of these groups, be added within the memory.
+
+        First go the bounds that were inactive for longest. Where that is not enough, the active bounds of the groups
+        that have most are merged: a convex combination of bounds is a bound, and with the dual weights as its
+        coefficients the model update's lower bound survives. At the least, each group is left with one bound.
+        """
+
+        def too_large() -> bool:
+            whole = self._bytes(self.slopes.n_entries + n_entries, np.concatenate([self.group, group]))
+            return PEAK * whole + ENTRY_BYTES * int(self.base.nnz) > self.memory
+
+        while too_large() and (self.idle > 0).any():
+            self.keep(self.idle < max(1, int(np.median(self.idle[self.idle > 0]))))
+        while too_large():
+            counts = np.bincount(self.group, minlength=self.n_groups)
+            if counts.max(initial=0) <= 1:
+                return
+            self._merge(np.flatnonzero(counts >= max(2, int(np.median(counts[counts > 1])))))
+
+    def _merge(self, groups: Indices) -> None:
+        """Replace the bounds of each of these groups by their combination with weights alpha."""
+        inside = np.isin(self.group, groups)
+        which = np.flatnonzero(inside)
+        place = np.searchsorted(groups, self.group[which])
+        alpha = on_simplices(self)[which]
+        mix = sp.csr_array((alpha, (place, which)), shape=(len(groups), len(self)))
+        slopes, offsets = sp.csr_array(mix @ self.slopes.csr), np.asarray(mix @ self.offsets)
+        self.keep(~inside)
+        n = len(groups)
+        self.slopes = self.slopes.extended(slopes)
+        self.offsets = np.concatenate([self.offsets, offsets])
+        self.group, self.alpha = np.concatenate([self.group, groups]), np.concatenate([self.alpha, np.ones(n)])
+        self.idle = np.concatenate([self.idle, np.zeros(n, dtype=np.intp)])
+
+    def carried_to(self, fresh: Bundle) -> Bundle:
+        """An empty bundle of another fit with the bounds of every group that is in both."""
+        if self.keys is None or fresh.keys is None or not len(self):
+            return fresh
+        if self.keys == fresh.keys and np.array_equal(self.group_of, fresh.group_of):
             bundle = self.copy()
-            bundle.added, bundle.idle = 0, np.zeros(len(self), dtype=np.intp)
+            bundle.added, bundle.idle, bundle.memory = 0, np.zeros(len(self), dtype=np.intp), fresh.memory
             return bundle
-        if self.keys is None or bundle.keys is None or not len(self):
-            return bundle
-        index = {key: g for g, key in enumerate(bundle.keys)}
-        target = np.array([index.get(key, -1) for key in self.keys], dtype=np.intp)[self.group]
-        stays = target >= 0
-        bundle.slopes = self.slopes[np.flatnonzero(stays)]
-        bundle.offsets, bundle.group = self.offsets[stays], target[stays]
+        index = {key: g for g, key in enumerate(fresh.keys)}
+        place = np.array([index.get(key, -1) for key in self.keys], dtype=np.intp)
+        bundle = fresh.copy()
+        # a carried group keeps the base that its bounds are relative to
+        source = np.arange(fresh.n_groups)
+        source[place[place >= 0]] = fresh.n_groups + np.flatnonzero(place >= 0)
+        bundle.base = sp.vstack([fresh.base, self.base], format="csr")[source]
+        bundle.base_offsets = np.concatenate([fresh.base_offsets, self.base_offsets])[source]
+        # of several old groups that are alike, the bases may differ: the last one's is kept, and only its bounds
+        last = np.full(fresh.n_groups, -1)
+        last[place[place >= 0]] = np.flatnonzero(place >= 0)
+        stays = (place[self.group] >= 0) & (last[place[self.group]] == self.group)
+        bundle.slopes = self.slopes.chosen(np.flatnonzero(stays))
+        bundle.offsets, bundle.group = self.offsets[stays], place[self.group][stays]
         bundle.alpha, bundle.idle = self.alpha[stays], np.zeros(int(stays.sum()), dtype=np.intp)
         return bundle
 
-    def _summed(self, linear: Linear) -> tuple[Any, Array]:
-        """Slopes (G, d) as CSR and offsets (G,) of an evaluation, summed by group."""
-        features = sp.csr_array(linear.features)
-        if self.n_groups == len(self.group_of):  # group_of is then a permutation, and by construction the identity
-            return features, linear.offsets
-        n = len(self.group_of)
-        sums = sp.csr_array((np.ones(n), (self.group_of, np.arange(n))), shape=(self.n_groups, n))
-        return sp.csr_array(sums @ features), self.sum_by_group(linear.offsets)
 
-    def _aggregate(self) -> None:
-        """Replace the bounds of each group by their combination with weights alpha."""
-        mix = sp.csr_array((self.alpha, (self.group, np.arange(len(self)))), shape=(self.n_groups, len(self)))
-        has = np.asarray(mix.sum(axis=1)).ravel() > 0
-        merged: Any = sp.csr_array(mix @ self.slopes)
-        self.slopes, self.offsets = merged[np.flatnonzero(has)], (mix @ self.offsets)[has]
-        self.group, self.alpha = np.flatnonzero(has), np.ones(int(has.sum()))
-        self.idle, self.gram = np.zeros(int(has.sum()), dtype=np.intp), None
+def on_simplices(bundle: Bundle) -> Array:
+    """The bundle's α, scaled to sum to one in each group; a group that has none yet starts at its newest bound."""
+    alpha = np.maximum(bundle.alpha, 0.0)
+    totals = np.bincount(bundle.group, weights=alpha, minlength=bundle.n_groups)
+    newest = np.zeros(bundle.n_groups, dtype=np.intp)
+    newest[bundle.group] = np.arange(len(bundle))
+    bare = np.flatnonzero((totals <= 0) & np.isin(np.arange(bundle.n_groups), bundle.group))
+    alpha[newest[bare]] = 1.0
+    totals[bare] = 1.0
+    return np.asarray(alpha / totals[bundle.group])
 
 
-def make_groups(
-    n_examples: int, groups: int | str, plane: Matrix, memory: int, expected_bounds: int = EXPECTED_BOUNDS
-) -> Indices:
-    """(N,) the group of each example: consecutive examples share a group, groups are of almost equal size.
-
-    "auto" is a group for each example where `expected_bounds` bounds for each fit into half of `memory` bytes, and as
-    many groups as do fit otherwise; `plane` is an evaluation's (N, d) features, to measure from.
-    """
-    if groups == "auto":
-        csr = sp.csr_array(plane)
-        room = memory / 2 / expected_bounds
-        one_each = 12 * csr.nnz + 40 * n_examples <= room
-        # A group's bound is dense in the worst case: value and index of each of its d slopes.
-        fits = n_examples if one_each else int(room / (12 * csr.shape[1] + 40))
-        count = min(n_examples, max(1, fits))
-    elif isinstance(groups, (int, np.integer)) and groups >= 1:
-        count = min(int(groups), n_examples)
-    else:
-        raise InputError(f"groups must be 'auto' or a number of at least 1, not {groups!r}")
-    return (np.arange(n_examples) * count) // n_examples
-
-
-def group_keys(group_of: Indices, keys: Sequence[bytes]) -> list[bytes]:
-    """A fingerprint of each group: that of its examples together."""
-    digests = [blake2b(digest_size=16) for _ in range(int(group_of.max()) + 1)]
-    for g, key in zip(group_of, keys, strict=True):
-        digests[g].update(key)
-    return [digest.digest() for digest in digests]
+def dual_value(bundle: Bundle, v: Array, lam: float, alpha: Array) -> float:
+    """Eq. 14, with several groups: a lower bound on the model's minimum for every α on the simplices."""
+    shared, constant = bundle.shared
+    u = v + shared + bundle.slopes.combined(alpha)
+    return constant + float(bundle.offsets @ alpha) - float(u @ u) / (2 * lam)

@@ -14,81 +14,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from clew.errors import InexactArgmaxWarning, InputError, NotConvergedWarning
-from clew.learning.bounds import EXPECTED_BOUNDS, Bundle, make_groups
+from clew.learning.algorithm import PRESETS, Algorithm
+from clew.learning.bounds import Bundle
+from clew.learning.groups import make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
-from clew.learning.master import SOLVERS, Regulariser, Solver, check_regulariser, known_bound, regularisation, update
+from clew.learning.master import Regulariser, check_regulariser, known_bound, regularisation, update
 from clew.learning.result import Record, Result, Status
+from clew.learning.rows import differences
 from clew.learning.task import Array, Task, separated
+
+__all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
 
 log = logging.getLogger("clew")
 Callback = Callable[[Record], None]
 
-
-@dataclass(frozen=True)
-class Algorithm:
-    """Every switch of Algorithm 1."""
-
-    groups: int | str = "auto"
-    """Groups of bounds: 1 is the paper's, the number of examples the tightest, "auto" as many as `memory` allows."""
-    recycle: bool = True
-    """Keep bounds from one CCCP iteration to the next."""
-    adaptive: bool = True
-    """Start at precision `epsilon` and multiply by `rho` at each CCCP iteration; otherwise at `tol` at once."""
-    epsilon: float = 1.0
-    rho: float = 0.5
-    tol: float = 1e-3
-    """ε_min: the certified gap of the last convexified problem."""
-    eta: float = 1e-3
-    """Stop when a CCCP iteration at full precision lowers J by no more."""
-    max_passes: float = 5000
-    time_limit: float | None = None
-    """In seconds."""
-    memory: int = 512 * 2**20
-    """Bytes that the bounds may take."""
-    stabilise: bool = True
-    """Look between the best w and the model's minimiser, nearer to the best one the more the model overpromises.
-
-    A model of few bounds has its minimiser far away, where bounds say little about the neighbourhood of the optimum.
-    By convexity the gap still shrinks at every pass: by the share of the way that was taken, or by a new bound.
-    """
-    patience: int = 10
-    """Model updates that a bound may be inactive before it is dropped."""
-    solver: Solver = "auto"
-    """Of the L2 model update: "interior-point", "ascent" or "auto"."""
-    identities: bool = True
-    """Spare the search in Y° where `losses.simplify` proves it needless."""
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "tol", "eta", "max_passes", "memory"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}")
-        if not 0 < self.rho < 1:
-            raise InputError(f"rho must lie between 0 and 1, not {self.rho}")
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise InputError(f"time_limit must be positive or None, not {self.time_limit}")
-        if self.solver not in SOLVERS:
-            raise InputError(f"solver must be one of {', '.join(SOLVERS)}, not {self.solver!r}")
-
-
-FOR_EVER = 10**9
 FIRST_REACH, SHORTEST_REACH = 0.5, 0.2
 """The share of the way from the best w to the model's minimiser."""
-MODEL_PRECISION = 0.2
-"""How precisely a model update is solved, as a share of the gap that is still open."""
-
-PAPER = Algorithm(groups=1, stabilise=False, patience=FOR_EVER)
-
-PRESETS: dict[str, Algorithm] = {
-    "clew": Algorithm(),
-    "paper": PAPER,
-    "yu-joachims": replace(PAPER, recycle=False, adaptive=False),
-    "recycling-only": replace(PAPER, adaptive=False),
-    "adaptive-only": replace(PAPER, recycle=False),
-    "bmrm": replace(PAPER, adaptive=False),
-}
-"""The lesion study of section 5.4, and clew's default. BMRM is Yu & Joachims' procedure on a convex problem."""
+MODEL_PRECISION, FINEST_PRECISION = 0.2, 1e-3
+"""How precisely a model update is solved, as a share of the gap that is still open; and what is asked for before a fit
+that gets no further is said to have stalled."""
 
 
 def learn(
@@ -174,7 +121,7 @@ class _Run:
         self.oracle = self.master = 0.0
         self.began = time.perf_counter()
         self.residual = self.inexactness = 0.0
-        self.iteration = 0
+        self.iteration = self.fallbacks = 0
         self.history: list[Record] = []
         self.bundle: Bundle
         self.best: tuple[Array, _Convex]
@@ -182,11 +129,11 @@ class _Run:
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
-        linear = self._penalty(w)
-        self.bundle = self._first_bundle(linear, warm_start)
+        linear, reward = self._penalty(w), self._reward(w)
+        self.bundle = self._first_bundle(linear, reward, warm_start)
         self.best = w, self._add(linear, w)
         try:
-            point = self._outer(self._point(*self.best))
+            point = self._outer(self._point(*self.best, reward))
             status = Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
         except _Limit as limit:
             point, status = self._point(*self.best), limit.status
@@ -199,7 +146,7 @@ class _Run:
             reward_passes=self.reward_passes, bounds=self.bundle.added, iterations=self.iteration,
             seconds={"oracle": self.oracle, "master": self.master, "total": time.perf_counter() - self.began},
             residual=self.residual, inexactness=self.inexactness, n_examples=self.n, history=tuple(self.history),
-            bundle=self.bundle,
+            bundle=self.bundle, n_groups=self.bundle.n_groups, fallbacks=self.fallbacks,
         )  # fmt: skip
 
     def _outer(self, point: _Point) -> _Point:
@@ -240,6 +187,9 @@ class _Run:
             self._record(upper, lower, precision)
             if upper - lower <= precision:
                 return
+            if stalled and share > FINEST_PRECISION:
+                share /= 4  # the update was all too rough: the same again, more precisely
+                continue
             if stalled:
                 log.warning("the model update's own gap is %.3g: no more precision is to be had", self.residual)
                 return
@@ -265,20 +215,26 @@ class _Run:
         solved = update(
             self.bundle, point.v, self.lam * self.n, self.regulariser, radius, tol * self.n, self.algorithm.solver
         )
-        self.bundle.prune(self.algorithm.patience, self.algorithm.memory)
+        self.bundle.prune(self.algorithm.patience)
         self.master += time.perf_counter() - began
         self.residual = solved.residual / self.n
+        self.fallbacks += solved.fell_back
         return solved.w, (solved.lower_bound + point.constant) / self.n
 
-    def _point(self, w: Array, convex: _Convex) -> _Point:
+    def _point(self, w: Array, convex: _Convex, reward: Linear | None = None) -> _Point:
         """J and the linear upper bound on −R at w: line 4."""
+        reward = self._reward(w) if reward is None else reward
+        v = -np.asarray(reward.features.sum(axis=0)).ravel()
+        objective = (self._regularised(w) + convex.total - float(reward.values.sum())) / self.n
+        return _Point(w, convex, objective, v, -float(reward.offsets.sum()))
+
+    def _reward(self, w: Array) -> Linear:
+        """R_n and its subgradients at w."""
         began = time.perf_counter()
         reward = reward_part(self.task, self.loss, w)
         self.oracle += time.perf_counter() - began
         self.reward_passes += self.loss.reward is not None
-        v = -np.asarray(reward.features.sum(axis=0)).ravel()
-        objective = (self._regularised(w) + convex.total - float(reward.values.sum())) / self.n
-        return _Point(w, convex, objective, v, -float(reward.offsets.sum()))
+        return reward
 
     def _penalty(self, w: Array) -> Linear:
         """C_n and its subgradients at w: line 7."""
@@ -298,18 +254,20 @@ class _Run:
         short = float(np.max(known - found, initial=0.0))
         if short > 1e-7 * (1.0 + float(np.abs(found).max())):
             self.inexactness = max(self.inexactness, short)
-        self.bundle.add(linear, w)
+        self.bundle.add(linear, w, known)
         self.master += time.perf_counter() - began
         return _Convex(float(np.maximum(found, known).sum()), linear)
 
-    def _first_bundle(self, convex: Linear, warm_start: Result | None) -> Bundle:
+    def _first_bundle(self, convex: Linear, base: Linear, warm_start: Result | None) -> Bundle:
         """An empty bundle, or the bounds of an earlier fit that still hold."""
-        expected = getattr(self.task, "expected_bounds", EXPECTED_BOUNDS)
-        groups = make_groups(self.n, self.algorithm.groups, convex.features, self.algorithm.memory, expected)
+        plane = differences(sp.csr_array(convex.features), sp.csr_array(base.features))
+        options = self.algorithm
+        groups = make_groups(self.n, options.groups, plane, options.memory)
+        bundle = Bundle(self.task.n_features, groups, self.task.keys, base, options.memory)
         old = None if warm_start is None else warm_start.bundle
         if old is None or warm_start is None or warm_start.loss != self.loss or old.n_features != self.task.n_features:
-            return Bundle(self.task.n_features, groups, self.task.keys)
-        return old.carried_to(groups, self.task.keys)
+            return bundle
+        return old.carried_to(bundle)
 
     def _regularised(self, w: Array) -> float:
         return self.lam * self.n * regularisation(w, self.regulariser)

@@ -76,6 +76,10 @@ class Result:
     inexactness: float
     """How far an argmax fell short of an output that it had found before; 0 for a true argmax."""
     n_examples: int
+    n_groups: int = 0
+    """Groups of bounds: as many as there are examples, or as `Algorithm.groups` and `Algorithm.memory` allowed."""
+    fallbacks: int = 0
+    """Model updates for which the first solver was not precise enough, so that the other one was asked too."""
     history: tuple[Record, ...] = field(repr=False, default=())
     bundle: Bundle | None = field(repr=False, default=None, compare=False)
     """The bounds, to be recycled by `warm_start`."""
@@ -106,7 +110,8 @@ class Result:
         return (
             f"{self.status.value}: objective {self.objective:.6g}, gap {self.gap:.2g}, λ = {self.lam:.3g}, "
             f"{self.iterations} CCCP iterations, {self.passes:.4g} + {self.reward_passes:.4g} passes, "
-            f"{self.bounds} bounds, {s['total']:.2f} s (argmax {s['oracle']:.2f}, model update {s['master']:.2f})"
+            f"{self.bounds} bounds in {self.n_groups} groups, "
+            f"{s['total']:.2f} s (argmax {s['oracle']:.2f}, model update {s['master']:.2f})"
         )
 
     def plot(self) -> Any:

@@ -1,0 +1,68 @@
+"""Every switch of Algorithm 1, and the presets of the lesion study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from clew.errors import InputError
+from clew.learning.master import SOLVERS, Solver
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Every switch of Algorithm 1."""
+
+    groups: int | str = "auto"
+    """Groups of bounds: 1 is the paper's, the number of examples the tightest, "auto" as many as `memory` allows."""
+    recycle: bool = True
+    """Keep bounds from one CCCP iteration to the next."""
+    adaptive: bool = True
+    """Start at precision `epsilon` and multiply by `rho` at each CCCP iteration; otherwise at `tol` at once."""
+    epsilon: float = 1.0
+    rho: float = 0.5
+    tol: float = 1e-3
+    """ε_min: the certified gap of the last convexified problem."""
+    eta: float = 1e-3
+    """Stop when a CCCP iteration at full precision lowers J by no more."""
+    max_passes: float = 5000
+    time_limit: float | None = None
+    """In seconds."""
+    memory: int = 2**30
+    """Bytes that the bounds may take at the most, while their arrays grow too. Few bounds take little of it."""
+    stabilise: bool = True
+    """Look between the best w and the model's minimiser, nearer to the best one the more the model overpromises.
+
+    A model of few bounds has its minimiser far away, where bounds say little about the neighbourhood of the optimum.
+    By convexity the gap still shrinks at every pass: by the share of the way that was taken, or by a new bound.
+    """
+    patience: int = 10
+    """Model updates that a bound may be inactive before it is dropped."""
+    solver: Solver = "auto"
+    """Of the L2 model update: "interior-point", "ascent" or "auto"."""
+    identities: bool = True
+    """Spare the search in Y° where `losses.simplify` proves it needless."""
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "tol", "eta", "max_passes", "memory"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive, not {getattr(self, name)}")
+        if not 0 < self.rho < 1:
+            raise InputError(f"rho must lie between 0 and 1, not {self.rho}")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise InputError(f"time_limit must be positive or None, not {self.time_limit}")
+        if self.solver not in SOLVERS:
+            raise InputError(f"solver must be one of {', '.join(SOLVERS)}, not {self.solver!r}")
+
+
+FOR_EVER = 10**9
+PAPER = Algorithm(groups=1, stabilise=False, patience=FOR_EVER)
+
+PRESETS: dict[str, Algorithm] = {
+    "clew": Algorithm(),
+    "paper": PAPER,
+    "yu-joachims": replace(PAPER, recycle=False, adaptive=False),
+    "recycling-only": replace(PAPER, adaptive=False),
+    "adaptive-only": replace(PAPER, recycle=False),
+    "bmrm": replace(PAPER, adaptive=False),
+}
+"""The lesion study of section 5.4, and clew's default. BMRM is Yu & Joachims' procedure on a convex problem."""

@@ -1,0 +1,82 @@
+"""Inner products of the bounds within each group, kept up to date while bounds come and go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from clew.learning.rows import Rows
+from clew.learning.task import Array, Indices, Mask
+
+
+@dataclass(frozen=True)
+class Gram:
+    """<a_j, a_k> of the bounds within each group: `blocks[start[g] + j·size[g] + k]`."""
+
+    blocks: Array
+    start: Indices
+    size: Indices
+    slot: Indices
+    """(K,) the place of each bound within its group's block."""
+
+    def kept(self, mask: Mask) -> Gram:
+        """The same inner products, for the bounds in the mask."""
+        return Gram(self.blocks, self.start, self.size, self.slot[mask])
+
+
+NOTHING = np.zeros(0, dtype=np.intp)
+
+
+def updated(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> Gram:
+    """The inner products of these rows; only those with rows that `old` does not know are computed.
+
+    `members` are the rows sorted by group, `first` (G + 1,) is where each group begins among them; `old` knows the
+    first of the rows.
+    """
+    size = np.diff(first)
+    start = np.concatenate([[0], np.cumsum(size**2)]).astype(np.intp)
+    slot = np.empty(len(rows), dtype=np.intp)
+    slot[members] = np.arange(len(rows)) - np.repeat(first[:-1], size)
+    old = old or Gram(np.zeros(0), start, size, NOTHING)
+    old_slot = np.concatenate([old.slot, np.full(len(rows) - len(old.slot), -1, dtype=np.intp)])
+    blocks = np.empty(start[-1])
+    _fill(
+        rows.data, rows.indices, rows.begins, rows.n_columns, members, first, blocks, start,
+        old.blocks, old.start, old.size, old_slot,
+    )  # fmt: skip
+    return Gram(blocks, start, size, slot)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _fill(
+    data: Any, indices: Any, indptr: Any, n_features: int, members: Any, first: Any, blocks: Any, start: Any,
+    old_blocks: Any, old_start: Any, old_size: Any, old_slot: Any,
+) -> None:  # fmt: skip
+    """Copy the inner products that are known and compute the others."""
+    dense = np.zeros(n_features)
+    for g in range(len(first) - 1):
+        size = first[g + 1] - first[g]
+        for i in range(size):
+            a = members[first[g] + i]
+            known_a = old_slot[a]
+            if known_a < 0:
+                for p in range(indptr[a], indptr[a + 1]):
+                    dense[indices[p]] += data[p]
+            for j in range(size):
+                b = members[first[g] + j]
+                if known_a >= 0 and old_slot[b] >= 0:
+                    value = old_blocks[old_start[g] + known_a * old_size[g] + old_slot[b]]
+                elif known_a < 0:
+                    value = 0.0
+                    for p in range(indptr[b], indptr[b + 1]):
+                        value += data[p] * dense[indices[p]]
+                else:
+                    continue  # filled from the other side, where b is the new one
+                blocks[start[g] + i * size + j] = value
+                blocks[start[g] + j * size + i] = value
+            if known_a < 0:
+                for p in range(indptr[a], indptr[a + 1]):
+                    dense[indices[p]] = 0.0

@@ -1,0 +1,184 @@
+"""Sparse rows that grow at the end: where the slopes of the bounds are kept.
+
+A plain CSR matrix has to be copied to get one more row. Here the arrays have room at the end, so that adding rows costs
+in proportion to these, and rows once written are never written into again: a `Rows` is a value, and an older one stays
+what it was while a newer one grows in the same arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+from clew.learning.task import Array, Indices
+
+SPARE = 1.25
+"""Capacity over need when the arrays move: the copies of a growing matrix add up to five times its size."""
+ENTRY_BYTES, ROW_BYTES = 12, 8
+"""A value and its column; where a row begins."""
+
+
+@dataclass
+class _Buffer:
+    """Arrays with room at the end, which several `Rows` may share."""
+
+    data: Array
+    indices: NDArray[np.int32]
+    begins: NDArray[np.int64]
+    n_rows: int
+    """How many rows are written; only a `Rows` that ends here may write the next one."""
+
+
+class Rows:
+    """(n, d) sparse rows; row k has the columns `indices[begins[k]:begins[k+1]]`, each at most once."""
+
+    def __init__(self, n_columns: int, buffer: _Buffer | None = None, n_rows: int = 0) -> None:
+        self.n_columns, self.n_rows = n_columns, n_rows
+        empty = _Buffer(np.zeros(0), np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64), 0)
+        self._buffer = empty if buffer is None else buffer
+
+    @classmethod
+    def of(cls, matrix: Any) -> Rows:
+        """The rows of a CSR matrix without duplicate entries."""
+        return cls(int(matrix.shape[1])).extended(matrix)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """(n + 1,) where each row begins."""
+        return self._buffer.begins[: self.n_rows + 1]
+
+    @property
+    def n_entries(self) -> int:
+        """Entries that are stored."""
+        return int(self._buffer.begins[self.n_rows])
+
+    @property
+    def data(self) -> Array:
+        """The stored values, row after row."""
+        return self._buffer.data[: self.n_entries]
+
+    @property
+    def indices(self) -> NDArray[np.uint32]:
+        """Their columns; without a sign, which spares compiled code the check for negative ones."""
+        return self._buffer.indices[: self.n_entries].view(np.uint32)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the rows need."""
+        return ENTRY_BYTES * self.n_entries + ROW_BYTES * (self.n_rows + 1)
+
+    @property
+    def csr(self) -> Any:
+        """The rows as a scipy.sparse.csr_array."""
+        shape = (self.n_rows, self.n_columns)
+        return sp.csr_array((self.data, self._buffer.indices[: self.n_entries], self.begins), shape=shape)
+
+    def extended(self, matrix: Any) -> Rows:
+        """These rows and those of a CSR matrix."""
+        n_rows, n_entries = self.n_rows + matrix.shape[0], self.n_entries + int(matrix.indptr[-1])
+        buffer = self._buffer
+        if buffer.n_rows != self.n_rows or n_entries > len(buffer.data) or n_rows >= len(buffer.begins):
+            buffer = self._moved(n_rows, n_entries)
+        buffer.data[self.n_entries : n_entries] = matrix.data[: matrix.indptr[-1]]
+        buffer.indices[self.n_entries : n_entries] = matrix.indices[: matrix.indptr[-1]]
+        buffer.begins[self.n_rows + 1 : n_rows + 1] = self.n_entries + matrix.indptr[1:].astype(np.int64)
+        buffer.n_rows = n_rows
+        return Rows(self.n_columns, buffer, n_rows)
+
+    def _moved(self, n_rows: int, n_entries: int) -> _Buffer:
+        """The same rows in arrays with room for more."""
+        room = int(SPARE * n_entries)
+        data, indices = np.empty(room), np.empty(room, dtype=np.int32)
+        begins = np.zeros(int(SPARE * n_rows) + 2, dtype=np.int64)
+        data[: self.n_entries], indices[: self.n_entries] = self.data, self._buffer.indices[: self.n_entries]
+        begins[: self.n_rows + 1] = self.begins
+        return _Buffer(data, indices, begins, self.n_rows)
+
+    def chosen(self, rows: Indices) -> Rows:
+        """Some of the rows, in arrays of their own."""
+        return Rows.of(self.csr[rows])
+
+    def times(self, w: Array, rows: Indices | None = None) -> Array:
+        """(n,) <row, w> of all rows or of some."""
+        out = np.zeros(self.n_rows if rows is None else len(rows))
+        which = np.arange(self.n_rows) if rows is None else rows
+        _times(self.data, self.indices, self.begins, which, w, out)
+        return out
+
+    def combined(self, weights: Array) -> Array:
+        """(d,) Σ_k weights_k · row_k."""
+        out = np.zeros(self.n_columns)
+        _combine(self.data, self.indices, self.begins, weights, out)
+        return out
+
+    def squared_norms(self) -> Array:
+        """(n,) ‖row‖²."""
+        sums = np.concatenate([[0.0], np.cumsum(self.data**2)])
+        return np.asarray(np.diff(sums[self.begins]))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _times(data: Any, indices: Any, begins: Any, which: Any, w: Any, out: Any) -> None:
+    for i in range(len(which)):
+        total = 0.0
+        for p in range(begins[which[i]], begins[which[i] + 1]):
+            total += data[p] * w[indices[p]]
+        out[i] = total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _combine(data: Any, indices: Any, begins: Any, weights: Any, out: Any) -> None:
+    for k in range(len(weights)):
+        if weights[k] != 0.0:
+            for p in range(begins[k], begins[k + 1]):
+                out[indices[p]] += weights[k] * data[p]
+
+
+def differences(matrix: Any, reference: Any) -> Any:
+    """(n, d) CSR of one CSR matrix minus another of the same shape, without entries that cancel or are zero."""
+    n_rows, n_columns = matrix.shape
+    room = int(matrix.indptr[-1]) + int(reference.indptr[-1])
+    data, indices = np.empty(room), np.empty(room, dtype=np.int32)
+    begins = np.zeros(n_rows + 1, dtype=np.int64)
+    one, other = ((m.data, m.indices.astype(np.int32, copy=False), m.indptr) for m in (matrix, reference))
+    used = _subtract(*one, *other, n_columns, data, indices, begins)
+    return sp.csr_array((data[:used], indices[:used], begins), shape=(n_rows, n_columns))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _subtract(
+    data: Any, indices: Any, indptr: Any, ref_data: Any, ref_indices: Any, ref_indptr: Any,
+    n_columns: int, out: Any, out_indices: Any, out_begins: Any,
+) -> int:  # fmt: skip
+    """Row by row through a dense row; `met` says in which row a column was last seen, counted from 1."""
+    dense = np.zeros(n_columns)
+    met = np.zeros(n_columns, np.int64)
+    used = 0
+    for k in range(len(indptr) - 1):
+        for p in range(indptr[k], indptr[k + 1]):
+            dense[indices[p]] += data[p]
+        for p in range(ref_indptr[k], ref_indptr[k + 1]):
+            dense[ref_indices[p]] -= ref_data[p]
+        for side in range(2):
+            columns = indices if side == 0 else ref_indices
+            begin = indptr[k] if side == 0 else ref_indptr[k]
+            end = indptr[k + 1] if side == 0 else ref_indptr[k + 1]
+            for p in range(begin, end):
+                j = columns[p]
+                if met[j] != k + 1:
+                    met[j] = k + 1
+                    if dense[j] != 0.0:
+                        out[used] = dense[j]
+                        out_indices[used] = j
+                        used += 1
+                    dense[j] = 0.0
+        out_begins[k + 1] = used
+    return used
