@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clew.errors import InputError
 from clew.learning.bounds import Bundle, dual_value
-from clew.learning.groups import group_keys, make_groups
+from clew.learning.groups import EXPECTED_BOUNDS, PEAK, group_keys, make_groups, summed
 from clew.learning.losses import LOSSES, penalty_part
 from clew.learning.master import update
 
@@ -220,18 +220,27 @@ def test_auto_takes_as_many_groups_as_the_memory_allows():
     assert counts == sorted(counts)
 
 
-def test_the_number_of_groups_falls_gradually_with_the_memory():
+def test_no_more_groups_are_joined_than_the_memory_asks_for():
     # words by Zipf's law: neighbours share the frequent ones
     rng = np.random.default_rng(0)
-    columns = np.minimum(rng.zipf(1.3, size=(4000, 100)), 10**5) - 1
-    plane = sp.csr_array((np.ones(columns.size), columns.ravel(), np.arange(0, columns.size + 1, 100)), (4000, 10**5))
+    ranks = np.exp(rng.uniform(0, np.log(10**4), size=(2000, 30))).astype(int)
+    plane = sp.csr_array((np.ones(ranks.size), ranks.ravel(), np.arange(0, ranks.size + 1, 30)), (2000, 10**4))
     plane.sum_duplicates()
-    whole = int(2.25 * 2 * (12 * plane.nnz + 40 * 4000))  # two bounds of each fit
-    counts = [make_groups(4000, "auto", plane, whole // 2**k).max() + 1 for k in range(4)]
-    assert counts[0] == 4000
+
+    def need(group_of):
+        return PEAK * EXPECTED_BOUNDS * (12 * summed(plane, group_of).nnz + 40 * (group_of.max() + 1))
+
+    whole = need(np.arange(2000))
+    counts = []
+    for share in (1.0, 0.9, 0.7, 0.5, 0.3):
+        chosen = make_groups(2000, "auto", plane, int(share * whole) + 1)
+        counts.append(chosen.max() + 1)
+        assert need(chosen) <= share * whole + 1
+        if counts[-1] < 2000:
+            assert need(make_groups(2000, int(2 * counts[-1]), plane, 1)) > share * whole
+    assert counts[0] == 2000
     assert (np.diff(counts) <= 0).all()
-    assert counts[-1] >= 4000 / 2**7
-    assert (np.divide(counts[:-1], counts[1:]) <= 8).all()
+    assert counts[1] >= 500
 
 
 @pytest.mark.parametrize("groups", [0, -1, 1.5, "many", None])
