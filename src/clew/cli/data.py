@@ -18,24 +18,44 @@ from clew.progress import ProgressBar
 @app.command()
 def simulate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the movie goes: FOLDER/01, FOLDER/01_GT …")],
-    frames: Annotated[int, typer.Option(metavar="N", help="How many frames.")] = 60,
-    cells: Annotated[int, typer.Option(metavar="N", help="About how many cells are in view.")] = 40,
-    dims: Annotated[int, typer.Option(metavar="2|3", help="Dimensions of space.")] = 2,
+    kind: Annotated[str, typer.Option(metavar="KIND", help="What cells: nuclei, rods, flat or tissue.")] = "nuclei",
+    frames: Annotated[
+        int | None, typer.Option(metavar="N", help="How many frames; 60 or 40, by kind.", show_default=False)
+    ] = None,
+    cells: Annotated[
+        int | None, typer.Option(metavar="N", help="About how many cells are in view; 40 to 100.", show_default=False)
+    ] = None,
+    dims: Annotated[
+        int | None, typer.Option(metavar="2|3", help="Dimensions of space, by kind.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same movie.")] = 0,
     sequence: Annotated[str, typer.Option(metavar="NAME", help="The name of the sequence.")] = "01",
+    faults: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Share of cells missed, cut and fused in each frame.", show_default=False),
+    ] = None,
+    drift: Annotated[float, typer.Option(metavar="PIXELS", help="Way of the stage in a frame.")] = 0.0,
+    jumps: Annotated[float, typer.Option(metavar="SHARE", help="Share of frames before which the stage jumps.")] = 0.0,
+    missing: Annotated[float, typer.Option(metavar="SHARE", help="Share of frames that were not taken.")] = 0.0,
+    random: Annotated[bool, typer.Option("--random", help="Draw all other settings of the kind at random.")] = False,
 ) -> None:
-    """Simulate a movie of dividing cells: images, label images with a segmentation's errors, and the whole truth."""
+    """Simulate a movie of cells of some kind: images, label images with a segmentation's errors, the whole truth."""
     from clew.tracking.formats.simulated import write_simulation
-    from clew.tracking.simulation.simulate import Settings
+    from clew.tracking.simulation.simulate import random_settings, settings_of
 
     check_folder(folder)
-    settings = Settings(frames=frames, cells=cells, dims=dims, seed=seed)
+    asked = {
+        "frames": frames, "cells": cells, "dims": dims, "seed": seed, "drift": drift or None,
+        "stage_jumps": jumps or None, "missing_frames": missing or None, **fault_rates(kind, faults),
+    }  # fmt: skip
+    given = {name: value for name, value in asked.items() if value is not None}
+    settings = random_settings(kind, seed, **given) if random else settings_of(kind, **given)
     with ProgressBar("simulating") as progress:
         write_simulation(folder, settings, sequence, progress)
     size = " × ".join(map(str, settings.shape))
     where = shown(folder)
     Console(highlight=False, soft_wrap=True).print(
-        f"Simulated {frames} frames of {size} pixels with about {cells} cells.\n"
+        f"Simulated {settings.frames} frames of {size} pixels with about {settings.cells} cells.\n"
         f"  {where}/{sequence}: images\n"
         f"  {where}/{sequence}_SEG: label images, with what a segmentation gets wrong\n"
         f"  {where}/{sequence}_GT/TRA: the true lineage\n"
@@ -44,6 +64,12 @@ def simulate(
         f"  clew train {where}/{sequence} --annotations some.csv -o weights.clew",
         markup=False,
     )
+
+
+def fault_rates(kind: str, share: float | None) -> dict[str, float | None]:
+    """Settings for that share of cells missed, cut and fused; nuclei fuse where they touch, and have no rate for it."""
+    rates = {"missed": share, "over_segmentation": share}
+    return rates if kind == "nuclei" else rates | {"under_segmentation": share}
 
 
 @app.command()

@@ -15,7 +15,6 @@ from clew.tracking.formats.simulated import read_settings, write_simulation
 from clew.tracking.movie import open_movie
 from clew.tracking.simulation.cells import daughters, newcomers
 from clew.tracking.simulation.render import Camera
-from clew.tracking.simulation.settings import RANGES
 from clew.tracking.simulation.simulate import Settings, simulate
 from clew.tracking.simulation.world import World
 from clew.tracking.tracks import check_tracks
@@ -226,7 +225,7 @@ def test_settings_survive_json_and_give_the_cells_room(cells, dims, step, densit
     assert np.prod(settings.extent) * density >= 0.99 * cells * settings.size
 
 
-@pytest.mark.parametrize("name", sorted(RANGES))
+@pytest.mark.parametrize("name", sorted(Settings.ranges))
 @pytest.mark.parametrize("bad", [-1, float("nan"), "many", None, True, float("inf")])
 def test_a_wrong_setting_is_named(name, bad):
     with pytest.raises(InputError, match=f"^{name}: must be"):

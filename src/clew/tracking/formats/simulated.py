@@ -28,7 +28,7 @@ from clew.errors import InputError, StoreError
 from clew.persist import write_bytes
 from clew.tracking.formats import ctc, tiff
 from clew.tracking.formats.names import TRUTH
-from clew.tracking.simulation.simulate import Settings, simulate
+from clew.tracking.simulation.simulate import Settings, SimulationSettings, settings_of, simulate
 
 KIND = "clew simulation"
 MARKER = "_simulation.json"
@@ -43,7 +43,10 @@ Progress = Callable[[int, int], None]
 
 
 def write_simulation(
-    folder: str | Path, settings: Settings | None = None, sequence: str = "01", progress: Progress | None = None
+    folder: str | Path,
+    settings: SimulationSettings | None = None,
+    sequence: str = "01",
+    progress: Progress | None = None,
 ) -> None:
     """Simulate a movie into a folder that is new, empty, or holds simulations; others than `sequence` stay.
 
@@ -74,25 +77,26 @@ def write_simulation(
         for job in pending:
             job.result()
         ctc.write_tracks(stage / f"{sequence}_GT/TRA" / TRUTH, movie.tracks)
-        content = {"kind": KIND, "settings": settings.as_dict()}
+        content = {"kind": KIND, "cells": settings.kind, "settings": settings.as_dict()}
         write_bytes(stage / f"{sequence}{MARKER}", (json.dumps(content, indent=1) + "\n").encode())
 
 
-def read_settings(folder: str | Path, sequence: str = "01") -> Settings:
+def read_settings(folder: str | Path, sequence: str = "01") -> SimulationSettings:
     """The settings of a simulated movie."""
     path = Path(folder) / f"{sequence}{MARKER}"
     try:
         content = json.loads(path.read_bytes())
         if content["kind"] != KIND:
             raise InputError(f"it is of the kind {content['kind']!r}")
-        return Settings(**content["settings"])
+        # movies from before there were kinds are of nuclei
+        return settings_of(content.get("cells", Settings.kind), **content["settings"])
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path}: holds no settings of a simulation that this clew can read ({error})") from error
 
 
-def _image_writer(settings: Settings) -> Callable[[Path, NDArray[Any]], None]:
+def _image_writer(settings: SimulationSettings) -> Callable[[Path, NDArray[Any]], None]:
     """Writes images that know their spacing; noise hardly compresses, so that little time is spent on it."""
     axes = "ZYX"[-settings.dims :]
     sizes = {f"PhysicalSize{axis}": size for axis, size in zip(axes, settings.spacing, strict=True)}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.tracking.simulation.rows import Array, Rows
 from clew.tracking.simulation.settings import Settings
-
-Array = NDArray[np.float64]
 
 WAVES = 3
 """So many waves make a nucleus's outline irregular."""
@@ -23,7 +22,7 @@ DECONDENSING = 2.2
 
 
 @dataclass
-class Cells:
+class Cells(Rows):
     """All n cells of the simulated world, in view and outside. Positions have d coordinates, ((z,) y, x)."""
 
     position: Array
@@ -54,23 +53,6 @@ class Cells:
     """(n, 3) where in the common texture its chromatin lies"""
     dying: NDArray[np.int64]
     """(n,) frames of agony left, -1 where it lives"""
-    track: NDArray[np.int64]
-    """(n,) its track in the truth, 0 where it is out of view"""
-    mother: NDArray[np.int64]
-    """(n,) in the frame of its birth the track of its mother, else 0"""
-
-    def __len__(self) -> int:
-        return len(self.age)
-
-    def __getitem__(self, rows: Any) -> Self:
-        """Some of the cells."""
-        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
-
-    def __add__(self, other: Self) -> Self:
-        """All of both."""
-        return type(self)(
-            **{f.name: np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
-        )
 
     @property
     def size(self) -> Array:

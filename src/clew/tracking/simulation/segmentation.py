@@ -43,27 +43,37 @@ def detections(
     torn &= alone & inner & (cells.condensation > 0.6)
     name = np.concatenate([[0], np.where(seen & ~missed, group + 1, 0)])
     labels = np.zeros(mine.shape, np.int32)
-    _number(mine, name, np.where(torn, n, 0), padded(cells.position), padded(cells.axis), spacing, labels)
+    number_labels(mine, name, np.where(torn, n, 0), padded(cells.position), padded(cells.axis), spacing, labels)
     return labels
 
 
-def _merged(mine: NDArray[np.int32], pixels: NDArray[np.int64], settings: Settings) -> NDArray[np.int64]:
-    """(n,) the group of each cell: cells share one where their border is long for the smaller of them."""
-    n, dims = len(pixels), settings.dims
+def touching(mine: NDArray[np.int32], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of cells that touch in an image of rows plus one: rows of both, and how many pixels their border has."""
     codes = []
-    for axis in range(3 - dims, 3):
+    for axis in range(3):
         lower = mine[tuple(slice(None, -1) if a == axis else slice(None) for a in range(3))]
         upper = mine[tuple(slice(1, None) if a == axis else slice(None) for a in range(3))]
         touch = (lower != upper) & (lower > 0) & (upper > 0)
         one, other = lower[touch].astype(np.int64) - 1, upper[touch].astype(np.int64) - 1
         codes.append(np.minimum(one, other) * n + np.maximum(one, other))
     code, border = np.unique(np.concatenate(codes), return_counts=True)
-    first, second = code // max(n, 1), code % max(n, 1)
-    width = np.minimum(pixels[first], pixels[second]) ** ((dims - 1) / dims)
-    joined = (border > (1 - settings.merging) * width) & (settings.merging > 0)
-    graph = coo_array((joined[joined], (first[joined], second[joined])), shape=(n, n))
+    return code // max(n, 1), code % max(n, 1), border
+
+
+def groups(n: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n,) the group of each of n cells, where the given pairs share one."""
+    graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(n, n))
     group: NDArray[np.int64] = connected_components(graph, directed=False)[1].astype(np.int64)
     return group
+
+
+def _merged(mine: NDArray[np.int32], pixels: NDArray[np.int64], settings: Settings) -> NDArray[np.int64]:
+    """(n,) the group of each cell: cells share one where their border is long for the smaller of them."""
+    n, dims = len(pixels), settings.dims
+    first, second, border = touching(mine, n)
+    width = np.minimum(pixels[first], pixels[second]) ** ((dims - 1) / dims)
+    joined = (border > (1 - settings.merging) * width) & (settings.merging > 0)
+    return groups(n, first[joined], second[joined])
 
 
 @kernel  # type: ignore[untyped-decorator]
@@ -77,7 +87,7 @@ def _paint(owner: Any, depth: Any, tightness: Any, label: Any, masks: Any) -> No
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _number(mine: Any, name: Any, torn: Any, position: Any, axis: Any, spacing: Any, labels: Any) -> None:
+def number_labels(mine: Any, name: Any, torn: Any, position: Any, axis: Any, spacing: Any, labels: Any) -> None:
     """Number the names in the order in which they are met; a torn cell has two, one on each side of its middle."""
     number = np.zeros(2 * len(name) + 2, np.int64)
     found = 0

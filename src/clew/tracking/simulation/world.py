@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from clew.tracking.simulation.cells import AGONY, Array, daughters, newcomers, radius_of, turned
+from clew.tracking.simulation.cells import AGONY, daughters, newcomers, radius_of, turned
+from clew.tracking.simulation.rows import Array
 from clew.tracking.simulation.settings import Settings
 
 MARGIN = 4.5
@@ -47,6 +48,15 @@ class World:
         self._move()
         self._die()
         self._settle()
+
+    def shift(self, way: Array) -> None:
+        """The stage moves: all cells go that way, (d,). What leaves the world comes in again as another cell."""
+        low, size = -self.margin, self.extent + 2 * self.margin
+        moved = self.cells.position + way
+        self.cells.position = low + (moved - low) % size
+        left = (np.abs(self.cells.position - moved) > 1e-6 * size).any(axis=1)
+        self.cells.track = np.where(left, 0, self.cells.track)
+        self.cells.mother = np.where(left, 0, self.cells.mother)
 
     def _divide(self) -> None:
         """Cells that are ripe become two."""
