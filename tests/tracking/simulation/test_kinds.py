@@ -191,7 +191,7 @@ def test_flat_cells_round_up_and_shine_before_they_divide():
     last, others = [], []
     for frame in frames:
         for label, box in enumerate(ndimage.find_objects(frame.truth), start=1):
-            inside = box and all(0 < side.start and side.stop < n for side, n in zip(box, settings.shape, strict=True))
+            inside = box and all(side.start > 0 and side.stop < n for side, n in zip(box, settings.shape, strict=True))
             mask = frame.truth[box] == label if inside else np.zeros(1)
             if np.count_nonzero(mask) > 20:
                 values = np.linalg.eigvalsh(np.cov(np.argwhere(mask).T))
