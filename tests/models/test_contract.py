@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from clew.errors import InputError
 from clew.learning.task import Space, Subset, Task
-from clew.models.base import ExampleTask, take
+from clew.models.base import ExampleTask, forced_margins, take
 
 from .contract import MODELS, instances, mapped_floats
 
@@ -216,3 +216,44 @@ def test_wrong_weights_and_lengths_are_refused(generate):
         case.model.task(case.X, case.Y[:-1])
     with pytest.raises(InputError, match="examples"):
         case.model.prepare(case.X[:0], case.Y[:0])
+
+
+def forced(case, listing, x):
+    """(parts, choices) by listing: what the best output loses when a part is forced, and the margins of its parts."""
+    scores = listing.features @ case.w
+    best = int(scores.argmax())
+    # an output's choices: where its own candidates are
+    choices = np.array([case.model.candidates(x, output) for output in listing.outputs])
+    losses = np.where(choices, scores[:, None, None], -np.inf).max(axis=0) - scores[best]
+    others = np.where((choices & choices[best]).any(axis=2), -np.inf, scores[:, None]).max(axis=0)
+    return losses, scores[best] - others
+
+
+@every_model
+def test_max_marginals_and_margins_are_those_of_the_list_of_all_outputs(generate):
+    parts = 0
+    for case in instances(generate)[:10]:
+        found = zip(
+            case.model.max_marginals(case.X, case.w), case.model.margins(case.X, case.w),
+            case.X, case.listings, strict=True,
+        )  # fmt: skip
+        for losses, margins, x, listing in found:
+            expected, lost = forced(case, listing, x)
+            parts += lost.size
+            np.testing.assert_allclose(np.atleast_2d(losses), expected, atol=1e-7)
+            np.testing.assert_allclose(np.atleast_1d(margins), lost, atol=1e-7)
+            np.testing.assert_allclose(forced_margins(case.model, x, case.w), lost, atol=1e-7)
+    assert parts > 30
+
+
+@every_model
+def test_an_annotation_of_one_part_says_what_the_output_says(generate):
+    for case in instances(generate)[:10]:
+        for x, listing in zip(case.X, case.listings, strict=True):
+            for output in listing.outputs[:5]:
+                whole = case.model.candidates(x, output)
+                for part, annotation in enumerate(case.model.parts(x, output)):
+                    alone = case.model.candidates(x, annotation)
+                    np.testing.assert_array_equal(alone[part], whole[part])
+                    assert np.delete(alone, part, axis=0).all()
+                    assert case.model.mistakes(annotation, output) == 0

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numba import njit
 from scipy.optimize import linear_sum_assignment
 
 from clew.errors import InfeasibleAnnotation, InputError
@@ -116,7 +117,7 @@ class Assignment(Model):
     def allowed(self, annotation: Any, n: int, m: int, example: int | None = None) -> Mask:
         """(n, m) the columns that an annotation allows; `example` is for error messages."""
         allowed = np.ones((n, m), dtype=bool)
-        for row, columns in enumerate(candidates(annotation, n, m, example)):
+        for row, columns in enumerate(columns_of(annotation, n, m, example)):
             if columns is not None:
                 if max(columns) >= m:
                     place = name_place(example, row)
@@ -146,16 +147,16 @@ class Assignment(Model):
 
     def mistakes(self, annotation: Any, y: Any) -> int:
         """How many annotated rows have a column in y that is no candidate."""
-        rows = candidates(annotation, len(y), self.n_columns_)
+        rows = columns_of(annotation, len(y), self.n_columns_)
         return sum(columns is not None and column not in columns for columns, column in zip(rows, y, strict=True))
 
     def n_parts(self, annotation: Any) -> int:
         """How many rows are annotated: those with candidates that are not all columns, as far as `n_columns_` tells."""
-        return sum(columns is not None for columns in candidates(annotation, None, self.n_columns_))
+        return sum(columns is not None for columns in columns_of(annotation, None, self.n_columns_))
 
     def hide(self, annotation: Any, parts: Mask) -> Any:
         """The annotation without the marked rows, counted among the annotated ones."""
-        rows = candidates(annotation, None, self.n_columns_)
+        rows = columns_of(annotation, None, self.n_columns_)
         annotated = [row for row, columns in enumerate(rows) if columns is not None]
         if len(parts) != len(annotated):
             raise InputError(f"the mask has {len(parts)} entries for {len(annotated)} annotated rows")
@@ -167,6 +168,21 @@ class Assignment(Model):
             shown[hidden] = True
             return shown
         return [None if i in hidden else columns for i, columns in enumerate(annotation)]
+
+    def parts(self, x: Any, y: Any) -> list[Any]:
+        """For each row an annotation of it alone: the column that y gives it."""
+        n = check_pairs(x).shape[0]
+        return [[int(column) if row == i else None for row in range(n)] for i, column in enumerate(y)]
+
+    def candidates(self, x: Any, annotation: Any) -> Mask:
+        """(n, m) the columns that the annotation allows."""
+        n, m, _ = check_pairs(x).shape
+        return self.allowed(annotation, n, m)
+
+    def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Array]:
+        """For each input (n, m) what the best assignment loses when row i has column j."""
+        w = check_weights(w, self.n_features)
+        return map_examples(lambda k: forced_pairs(self.pairs(X[k], None, k).x @ w), range(len(X)), n_jobs)
 
     def outputs(self, x: Any) -> Iterator[Indices]:
         """All m! / (m − n)! assignments."""
@@ -230,6 +246,38 @@ def assign(scores: Array) -> Indices | None:
         return None
 
 
+def forced_pairs(scores: Array) -> Array:
+    """(n, m) what the best assignment loses when row i must have column j.
+
+    With a row of zeros for each column that is left over, assignments are permutations, and two of them differ by
+    cycles: row i takes the column of row k, which takes another's, … until one takes the column of i. A step i → k
+    costs s[i, yᵢ] − s[i, yₖ]; no cycle is negative, since y is best. So forcing (i, yₖ) costs that step and the
+    shortest way from k back to i (Floyd 1962, Warshall 1962): all pairs in m³ steps, and not by an assignment for each.
+    """
+    n, m = scores.shape
+    square = np.vstack([scores, np.zeros((m - n, m))])
+    y = assign(square)
+    if y is None or m == 0:
+        return np.zeros((n, m))
+    step = np.diagonal(square[:, y])[:, None] - square[:, y]  # [i, k]: row i takes the column of row k
+    cost = np.empty((n, m))
+    cost[:, y] = np.minimum(0.0, -(step + shortest_ways(step.copy()).T)[:n])
+    return cost
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def shortest_ways(length: Any) -> Any:
+    """(n, n) the length of the shortest way from each node to each, in place; there must be no negative cycle."""
+    n = len(length)
+    for i in range(n):
+        length[i, i] = 0.0
+    for via in range(n):
+        for i in range(n):
+            for k in range(n):
+                length[i, k] = min(length[i, k], length[i, via] + length[via, k])
+    return length
+
+
 def check_pairs(x: Any, n_features: int | None = None, example: int | None = None) -> Array:
     """X as a finite (n, m, F) array with n ≤ m."""
     where = name_place(example, unnamed="x")
@@ -245,7 +293,7 @@ def check_pairs(x: Any, n_features: int | None = None, example: int | None = Non
     return pairs
 
 
-def candidates(
+def columns_of(
     annotation: Any, n_rows: int | None, n_columns: int | None, example: int | None = None
 ) -> list[list[int] | None]:
     """For each row its candidate columns, or None where it is not annotated or all columns are candidates."""

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from clew.errors import InfeasibleAnnotation, InputError
+from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import LARGEST
@@ -123,6 +123,25 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         """How many of the annotated parts y gets wrong."""
         raise NotImplementedError
 
+    def parts(self, x: Any, y: Any) -> Sequence[Any]:
+        """An annotation for each part of the output y of x, which says of that part alone what y says."""
+        raise NotImplementedError
+
+    def candidates(self, x: Any, annotation: Any) -> Mask:
+        """(parts, choices) the choices that an annotation allows for each part of an output of x."""
+        raise NotImplementedError
+
+    def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> Any:
+        """For each input (parts, choices) what the best output loses when a part is forced: 0 for its own choice.
+
+        max over y with y_t = s of <w, φ(x, y)>, less the maximum over all y; minus infinity where no output has it.
+        """
+        raise NotImplementedError
+
+    def margins(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> Any:
+        """For each input (parts,) the score that is lost when a part is forced to be other than in the best output."""
+        return [best_alternative(losses) for losses in self.max_marginals(X, w, n_jobs=n_jobs)]
+
     def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> Task:
         """The learning problem on these examples."""
         return ExampleTask(self, X, Y, n_jobs)
@@ -181,6 +200,32 @@ class ExampleTask:
     def annotated_part(self) -> Task | None:
         """None: which features belong to the annotation is not known of a general model."""
         return None
+
+
+def best_alternative(max_marginals: Array) -> Array:
+    """(parts,) how far the second best choice of each part lies below the best; infinite where there is none."""
+    parts, choices = max_marginals.shape
+    if choices < 2:
+        return np.full(parts, np.inf)
+    top_two = -np.partition(-max_marginals, 1, axis=1)[:, :2]
+    return np.asarray(top_two[:, 0] - top_two[:, 1])
+
+
+def forced_margins(model: StructuredModel, x: Any, w: Array) -> Array:
+    """(parts,) the margins of any model with `parts`, by one argmax for each part.
+
+    The best output y; for each of its parts the best output that does not agree with that part, from Y° of an
+    annotation of it alone; and the difference of their scores, infinite where there is no such output.
+    """
+    if not hasattr(model, "parts") or Space.INCOMPATIBLE not in getattr(model, "spaces", ALL_SPACES):
+        raise MissingCapability(
+            f"margins force each part of an output to be other than it is: {type(model).__name__} needs a method "
+            "parts(x, y) that lists an annotation for each, and an argmax that searches Y°"
+        )
+    y = model.argmax(x, w, None, Space.ALL, 0.0)
+    best = float(w @ model.joint_features(x, y))
+    others = [model.argmax(x, w, annotation, Space.INCOMPATIBLE, 0.0) for annotation in model.parts(x, y)]
+    return np.array([np.inf if o is None else best - float(w @ model.joint_features(x, o)) for o in others])
 
 
 def identity(model: Any) -> tuple[Any, ...]:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
 
 from clew.errors import InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
-from clew.models import max_product
+from clew.models import max_product, sum_product
 from clew.models.base import ALL_SPACES, check_lengths, check_weights, identity
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import stack
@@ -50,6 +51,16 @@ class ForestModel(NodeModel):
         task = ForestTask(self, X, [None] * len(X), n_jobs)
         labels = self.labels.decode(task.best_states(w, Space.ALL, 0.0)[0])
         return np.split(labels, task.offsets[1:-1])
+
+    def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Array]:  # noqa: ARG002
+        """For each input (T, S) what the best labeling loses when node t has label s, by max-product up and down."""
+        task = ForestTask(self, X, [None] * len(X))
+        return np.split(task.marginals(w), task.offsets[1:-1])
+
+    def marginals(self, X: Sequence[Any], w: Array) -> list[Array]:
+        """For each input (T, S) P(y_t = s) under P(y) ∝ exp<w, φ(x, y)>, by sum-product up and down."""
+        task = ForestTask(self, X, [None] * len(X))
+        return np.split(np.exp(task.marginals(w, soft=True)), task.offsets[1:-1])
 
     def joint_features(self, x: Any, y: Any) -> Array:
         """(d,) φ(x, y): Σ_t [x_t in the block of y_t] + counts of labels, transitions and ends."""
@@ -143,14 +154,8 @@ class ForestTask:
         self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None
     ) -> tuple[Indices, Mask]:
         """The states of all nodes of these examples, and the examples for which `space` is not empty."""
-        w, chosen = check_weights(w, self.n_features) * self.column_scale, self._chosen(examples)
-        S = self.allowed.shape[1]
-        none = np.zeros(S)
-        bias, begin, end = (w[b : b + S] if b >= 0 else none for b in self.blocks[[0, 2, 3]])
-        transition = w[self.blocks[1] : self.blocks[1] + S * S].reshape(S, S)
-        penalty = np.full(self.n_examples, -np.inf) if space is Space.COMPATIBLE else loss_weight / self.scale
-        scores = self.inputs.scores(w[: S * self.inputs.n_inputs].reshape(S, -1), self._nodes(chosen))
-        max_product.complete_scores(scores, chosen, self.offsets, self.allowed, self.counted, penalty, bias, begin, end)
+        chosen = self._chosen(examples)
+        scores, transition = self._scores(w, space, loss_weight, chosen)
         states = np.empty(len(scores), dtype=np.intp)
         found = max_product.maximise(
             scores,
@@ -160,11 +165,54 @@ class ForestTask:
             self.parent,
             self.allowed,
             self.counted,
-            np.ascontiguousarray(transition.T),
+            transition,
             space is Space.INCOMPATIBLE,
             states,
         )
         return states, found
+
+    def _scores(self, w: Array, space: Space, loss_weight: float, chosen: Indices) -> tuple[Array, Array]:
+        """(nodes, S) all that depends on one node, with Δ or what keeps to the space, and (S, S) [child, parent]."""
+        w = check_weights(w, self.n_features) * self.column_scale
+        S = self.allowed.shape[1]
+        none = np.zeros(S)
+        bias, begin, end = (w[b : b + S] if b >= 0 else none for b in self.blocks[[0, 2, 3]])
+        transition = w[self.blocks[1] : self.blocks[1] + S * S].reshape(S, S)
+        penalty = np.full(self.n_examples, -np.inf) if space is Space.COMPATIBLE else loss_weight / self.scale
+        scores = self.inputs.scores(w[: S * self.inputs.n_inputs].reshape(S, -1), self._nodes(chosen))
+        max_product.complete_scores(scores, chosen, self.offsets, self.allowed, self.counted, penalty, bias, begin, end)
+        return scores, np.ascontiguousarray(transition.T)
+
+    def marginals(self, w: Array, space: Space = Space.ALL, soft: bool = False) -> Array:
+        """(nodes, S) log P(y_v = s) with `soft`; else the best score with y_v = s, less the best of all."""
+        chosen = self._chosen(None)
+        scores, transition = self._scores(w, space, 0.0, chosen)
+        nodes, rest = np.empty_like(scores), np.empty_like(scores)
+        sum_product.send_messages(scores, chosen, self.offsets, self.order, self.parent, transition, soft, rest, nodes)
+        return np.asarray(
+            nodes - (logsumexp(nodes, axis=1, keepdims=True) if soft else nodes.max(axis=1, keepdims=True))
+        )
+
+    def log_partition(
+        self, w: Array, space: Space, share: Array, examples: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """(n,) log Σ over `space` of exp<w, φ>, and (d,) its gradient summed with `share`: Σ_n share_n E[φ_n]."""
+        chosen = self._chosen(examples)
+        scores, transition = self._scores(w, space, 0.0, chosen)
+        nodes, rest = np.empty_like(scores), np.empty_like(scores)
+        totals = sum_product.send_messages(
+            scores, chosen, self.offsets, self.order, self.parent, transition, True, rest, nodes
+        )
+        lengths = np.diff(self.offsets)[chosen]
+        probability = softmax(nodes, axis=1) * np.repeat(share, lengths)[:, None]
+        S, model = self.allowed.shape[1], self.model
+        expected = np.zeros((S, S))
+        sum_product.expected_transitions(scores, rest, chosen, self.offsets, self.parent, transition, share, expected)
+        first = np.cumsum(lengths) - lengths
+        blocks = [self.inputs.weighted_sum(probability, self._nodes(chosen))]
+        blocks += [probability.sum(axis=0)] * bool(model.bias) + [expected]
+        blocks += [probability[first].sum(axis=0), probability[first + lengths - 1].sum(axis=0)] * bool(model.boundary)
+        return totals, np.concatenate([block.ravel() for block in blocks]) * self.column_scale
 
     def rows_of(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
         """φ and Δ of given labelings of the chosen examples."""

@@ -64,7 +64,7 @@ class Graph(NodeModel, LinearModel):
         """(n, F) the first part of x."""
         if not isinstance(x, tuple | list) or len(x) not in (2, 3):
             where = name_place(example, unnamed="x")
-            raise InputError(f"{where}: a tuple (features, edges) or (features, edges, edge features) is right")
+            raise InputError(f"{where}: expected a tuple (features, edges) or (features, edges, edge features)")
         return x[0]
 
     def edges(self, x: Any, example: int | None = None) -> tuple[Indices, Array]:
@@ -128,6 +128,11 @@ class Graph(NodeModel, LinearModel):
         n = as_matrix(self.node_features(x), None).shape[0]
         S = self.labels.n_states
         return self.labels.decode(z[: n * S].reshape(n, S).argmax(axis=1))
+
+    def choices(self, x: Any) -> tuple[Indices, Binary]:
+        """(n, S) each node's states: the variable that stands for it, at 1."""
+        n, S = as_matrix(self.node_features(x), None).shape[0], self.labels.n_states
+        return np.arange(n * S).reshape(n, S), np.ones((n, S), dtype=np.int8)
 
     def joint_features(self, x: Any, y: Any) -> Array:
         """(d,) φ(x, y)."""

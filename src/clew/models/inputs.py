@@ -73,6 +73,12 @@ class Inputs:
         )
         return scores
 
+    def weighted_sum(self, weights: Array, rows: Indices) -> Array:
+        """(S, F) Σ_k weights[k, s] · row k, for `weights` (len(rows), S): the transpose of `scores`."""
+        total = np.zeros((self.n_inputs, weights.shape[1]))
+        add_rows(self.data, self.begins, self.columns, self.column_begins, rows, weights, total)
+        return np.ascontiguousarray(total.T)
+
     def content(self, first: int, last: int) -> tuple[NDArray[np.int64], Array]:
         """The non-zeros of rows first … last-1 and their places, the same however they are stored."""
         data = self.data[self.begins[first] : self.begins[last]]
@@ -96,6 +102,18 @@ def multiply_rows(
             column = columns[entry + shift]
             for s in range(weights.shape[1]):
                 scores[k, s] += value * weights[column, s]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_rows(data: Any, begins: Any, columns: Any, column_begins: Any, rows: Any, weights: Any, total: Any) -> None:
+    """Add row ⊗ weights[row] to total (F, S)."""
+    for k in range(len(rows)):
+        r = rows[k]
+        shift = column_begins[r] - begins[r]
+        for entry in range(begins[r], begins[r + 1]):
+            column = columns[entry + shift]
+            for s in range(weights.shape[1]):
+                total[column, s] += data[entry] * weights[k, s]
 
 
 def stack(parts: Sequence[Any], n_inputs: int | None = None) -> tuple[Inputs, Indices]:

@@ -175,6 +175,45 @@ class LinearModel(Model):
         """The output that z stands for."""
         raise NotImplementedError
 
+    def choices(self, x: Any) -> tuple[Indices, Binary]:
+        """(parts, choices) twice: the variable and its value that stand for each choice of each part of an output."""
+        raise NotImplementedError
+
+    def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Array]:
+        """For each input (parts, choices) what the best output loses when a part is forced, by solving again."""
+        return map_examples(lambda n: self._forced(X[n], w, n, every=True), range(len(X)), n_jobs)
+
+    def margins(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Array]:
+        """For each input (parts,) what the best output loses when its choice for a part is forbidden."""
+        return map_examples(lambda n: self._forced(X[n], w, n, every=False), range(len(X)), n_jobs)
+
+    def _forced(self, x: Any, w: Array, n: int, every: bool) -> Array:
+        """The losses of every choice that is not in the best output, or of the best of these for each part."""
+        example = self.encode(x, None, n)
+        scores = example.scores(check_weights(w, self.n_features), 0.0)
+        program = example.kept(Space.ALL)
+        z = program.maximise(scores)
+        if z is None:
+            raise example.why_infeasible(n)
+        variables, values = self.choices(x)
+        chosen = z[variables] == values
+        losses = np.zeros(chosen.shape)
+
+        def loss_with(variable: int, value: int) -> float:
+            fixed = np.full(len(z), -1, dtype=np.int8)
+            fixed[variable] = value
+            program.rebound(*fixed_bounds(fixed))
+            other = program.maximise(scores)
+            return -np.inf if other is None else min(0.0, float(scores @ (other - z.astype(float))))
+
+        if every:
+            for part, choice in np.argwhere(~chosen):
+                losses[part, choice] = loss_with(int(variables[part, choice]), int(values[part, choice]))
+            return losses
+        own = chosen.argmax(axis=1)
+        pairs = zip(variables[np.arange(len(own)), own], values[np.arange(len(own)), own], strict=True)
+        return np.array([-loss_with(int(variable), 1 - int(value)) for variable, value in pairs])
+
     def check_inputs(self, X: Sequence[Any]) -> None:
         """Refuse what cannot be encoded."""
         for n, x in enumerate(X):

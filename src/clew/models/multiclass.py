@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import logsumexp, softmax
 
 from clew.errors import InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
@@ -16,6 +17,7 @@ from clew.models.base import (
     MAX_TABLE,
     MAX_WEIGHTS,
     Model,
+    best_alternative,
     check_size,
     check_weights,
     identity,
@@ -98,11 +100,35 @@ class Multiclass(Model):
 
     def predict(self, X: Any, w: Array, n_jobs: int = 1) -> list[Any]:  # noqa: ARG002
         """The best label for each row."""
-        n_states = self.labels.n_states
-        inputs = self._inputs(X)
-        task = MulticlassTask(self, inputs, np.ones((inputs.n_rows, n_states), dtype=bool))
-        states, _ = task.best_states(w, Space.ALL, 0.0, np.arange(inputs.n_rows))
+        task = self._unannotated(X)
+        states, _ = task.best_states(w, Space.ALL, 0.0, np.arange(task.n_examples))
         return [self.classes_[state] for state in states]
+
+    def parts(self, x: Any, y: Any) -> list[Any]:  # noqa: ARG002
+        """The label is the one part."""
+        return [y]
+
+    def candidates(self, x: Any, annotation: Any) -> Mask:  # noqa: ARG002
+        """(1, S) the classes that the annotation allows."""
+        return self._allowed(annotation)[None]
+
+    def max_marginals(self, X: Any, w: Array, n_jobs: int = 1) -> Array:  # noqa: ARG002
+        """(n, S) the score of each class, less the best one."""
+        scores = self._unannotated(X).scores(w)
+        return np.asarray(scores - scores.max(axis=1, keepdims=True))
+
+    def margins(self, X: Any, w: Array, n_jobs: int = 1) -> Array:
+        """(n,) how far the second best class of each row lies below the best."""
+        return best_alternative(self.max_marginals(X, w, n_jobs))
+
+    def marginals(self, X: Any, w: Array) -> Array:
+        """(n, S) P(y = s) ∝ exp(score of s): logistic regression's."""
+        return np.asarray(softmax(self._unannotated(X).scores(w), axis=1))
+
+    def _unannotated(self, X: Any) -> MulticlassTask:
+        """All rows, of which nothing is known."""
+        inputs = self._inputs(X)
+        return MulticlassTask(self, inputs, np.ones((inputs.n_rows, self.labels.n_states), dtype=bool))
 
     def _one(self, x: Any, annotation: Any) -> MulticlassTask:
         """One example as a task."""
@@ -189,14 +215,33 @@ class MulticlassTask:
         chosen = every if examples is None else every[np.asarray(examples)]
         return self.rows_of(*self.best_states(w, space, loss_weight, chosen), chosen)
 
-    def best_states(self, w: Array, space: Space, loss_weight: float, chosen: Indices) -> tuple[Indices, Mask]:
-        """The class of each chosen row (the lowest among equals), and the rows for which `space` is not empty."""
+    def scores(self, w: Array, chosen: Indices | None = None) -> Array:
+        """(n, S) <w, φ> of every class of the chosen rows."""
+        chosen = np.arange(self.n_examples) if chosen is None else chosen
         blocks = check_weights(w, self.n_features).reshape(self.allowed.shape[1], -1)
-        n_inputs, allowed = self.inputs.n_inputs, self.allowed[chosen]
+        n_inputs = self.inputs.n_inputs
         scores = self.inputs.scores(blocks[:, :n_inputs], chosen)
         if self.model.bias:
             scores += blocks[:, n_inputs]
         scores[~self.counted[chosen]] = 0.0
+        return scores
+
+    def log_partition(
+        self, w: Array, space: Space, share: Array, examples: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """(n,) log Σ over `space` of exp<w, φ>, and (d,) its gradient summed with `share`: Σ_n share_n E[φ_n]."""
+        chosen = np.arange(self.n_examples) if examples is None else np.asarray(examples)
+        scores = self.scores(w, chosen)
+        if space is Space.COMPATIBLE:
+            scores[~self.allowed[chosen]] = -np.inf
+        probability = softmax(scores, axis=1) * share[:, None]
+        gradient = [self.inputs.weighted_sum(probability, chosen)]
+        gradient += [probability.sum(axis=0)[:, None]] * bool(self.model.bias)
+        return np.asarray(logsumexp(scores, axis=1)), np.hstack(gradient).ravel()
+
+    def best_states(self, w: Array, space: Space, loss_weight: float, chosen: Indices) -> tuple[Indices, Mask]:
+        """The class of each chosen row (the lowest among equals), and the rows for which `space` is not empty."""
+        scores, allowed = self.scores(w, chosen), self.allowed[chosen]
         if space is Space.COMPATIBLE:
             scores[~allowed] = -np.inf
         else:

@@ -117,6 +117,18 @@ class NodeModel(Model):
         """How many nodes are annotated."""
         return len(annotated_nodes(self.labels, annotation))
 
+    def parts(self, x: Any, y: Any) -> list[Any]:
+        """For each node an annotation of it alone: the label that y gives it."""
+        n = as_matrix(self.node_features(x), None).shape[0]
+        alone = [np.ones((n, self.labels.n_states), dtype=bool) for _ in range(n)]
+        for node, state in enumerate(self.labels.encode(y, n)):
+            alone[node][node] = np.arange(self.labels.n_states) == state
+        return alone
+
+    def candidates(self, x: Any, annotation: Any) -> Mask:
+        """(T, S) the states that the annotation allows at each node."""
+        return self.labels.allowed(annotation, as_matrix(self.node_features(x), None).shape[0])
+
     def hide(self, annotation: Any, parts: Mask) -> Any:
         """The annotation with the marked ones of its annotated nodes unknown: -1 among integers, else None."""
         space = self.labels

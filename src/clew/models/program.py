@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InputError
-from clew.learning.task import Array, Mask, Matrix
+from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.base import check_finite, check_lengths
 from clew.models.highs import Binary
 from clew.models.labels import name_place
@@ -105,6 +105,20 @@ class BinaryProgram(LinearModel):
             sums = ys @ x.A.T
             yield from ys[((sums >= x.lower - 1e-9) & (sums <= x.upper + 1e-9)).all(axis=1)].astype(np.int8)
 
+    def parts(self, x: Program, y: Any) -> list[dict[int, int]]:  # noqa: ARG002
+        """For each variable an annotation of it alone."""
+        return [{variable: int(value)} for variable, value in enumerate(y)]
+
+    def candidates(self, x: Program, annotation: Any) -> Mask:
+        """(n_vars, 2) whether the annotation allows 0 and 1."""
+        fixed = values(annotation, x.A.shape[1])
+        return np.column_stack([fixed != 1, fixed != 0])
+
+    def choices(self, x: Program) -> tuple[Indices, Binary]:
+        """(n_vars, 2) each variable at 0 and at 1."""
+        n = x.A.shape[1]
+        return np.repeat(np.arange(n), 2).reshape(n, 2), np.tile(np.array([0, 1], dtype=np.int8), (n, 1))
+
     def n_parts(self, annotation: Any) -> int:
         """How many variables are annotated."""
         if annotation is None:
@@ -128,7 +142,7 @@ def checked(x: Any, n_features: int | None = None, example: int | None = None) -
     """X with float arrays of the right shapes; an InputError names the example."""
     where = name_place(example, unnamed="x")
     if not isinstance(x, Program):
-        raise InputError(f"{where} is a {type(x).__name__}; a clew.models.program.Program is right")
+        raise InputError(f"{where} is a {type(x).__name__}; expected a clew.models.program.Program")
     sparse = sp.issparse(x.features)
     # a copy of our own, without −0, which would have another fingerprint
     features: Matrix = sp.csr_array(x.features, dtype=float) if sparse else np.asarray(x.features, dtype=float) + 0.0
@@ -142,11 +156,11 @@ def checked(x: Any, n_features: int | None = None, example: int | None = None) -
             f"{where}: features has shape {features.shape}; A has {A.shape[1]} variables, one row for each"
         )
     if n_features is not None and features.shape[1] != n_features:
-        raise InputError(f"{where}: a variable has {features.shape[1]} features; {n_features} are right")
+        raise InputError(f"{where}: a variable has {features.shape[1]} features; expected {n_features}")
     for name, bound in (("lower", lower), ("upper", upper)):
         if bound.shape != (A.shape[0],):
             raise InputError(
-                f"{where}: {name} has shape {bound.shape}; A has {A.shape[0]} rows, so ({A.shape[0]},) is right"
+                f"{where}: {name} has shape {bound.shape}; A has {A.shape[0]} rows, so expected ({A.shape[0]},)"
             )
         if np.isnan(bound).any():
             raise InputError(f"{where}: {name} has NaN at row {int(np.flatnonzero(np.isnan(bound))[0])}")
@@ -170,15 +184,15 @@ def values(annotation: Any, n_vars: int, example: int | None = None) -> Binary:
             if not isinstance(variable, int | np.integer) or not 0 <= variable < n_vars:
                 raise InputError(f"{where}: variable {variable!r} is annotated; there are variables 0 to {n_vars - 1}")
             if value not in (0, 1):
-                raise InputError(f"{where}: variable {variable} is annotated {value!r}; 0 or 1 is right")
+                raise InputError(f"{where}: variable {variable} is annotated {value!r}; expected 0 or 1")
             full[variable] = value
         return full
     given = np.asarray(annotation)
     if given.shape != (n_vars,):
-        raise InputError(f"{where}: the annotation has shape {given.shape}; ({n_vars},) is right, one value a variable")
+        raise InputError(f"{where}: the annotation has shape {given.shape}; expected ({n_vars},), one value a variable")
     bad = np.flatnonzero(~np.isin(given, (-1, 0, 1)))
     if len(bad):
-        raise InputError(f"{where}: variable {bad[0]} is annotated {given[bad[0]]}; −1 (unknown), 0 or 1 is right")
+        raise InputError(f"{where}: variable {bad[0]} is annotated {given[bad[0]]}; expected −1 (unknown), 0 or 1")
     return given.astype(np.int8)
 
 

@@ -53,7 +53,7 @@ class Tree(ForestModel):
         outside = np.flatnonzero((parents < -1) | (parents >= n_nodes))
         if len(outside):
             node = outside[0]
-            raise InputError(f"{name}: node {node} has parent {parents[node]}; right is -1 (a root) to {n_nodes - 1}")
+            raise InputError(f"{name}: node {node} has parent {parents[node]}; expected -1 (a root) to {n_nodes - 1}")
         itself = np.flatnonzero(parents == np.arange(n_nodes))
         if len(itself):
             raise InputError(f"{name}: node {itself[0]} is its own parent; the parent of a root is -1")
