@@ -4,18 +4,23 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# the versions that development uses; `make LOCK= test` takes the newest that pyproject.toml allows
+LOCK ?= requirements-dev.lock
 # one thread for each process, so that sums are taken in the same order on every machine
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check cli-docs clean
+# tests that compare numbers: they are run once more with another BLAS kernel
+NUMERICAL := tests/learning tests/models tests/test_estimator.py tests/test_folds.py tests/tracking/model tests/tracking/test_tracker.py
+
+.PHONY: help demo test slow check kernels docs cli-docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(LOCK)
 	@found=; for python in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \
 	  if [ -n "$$python" ] && "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    found=$$python; break; \
@@ -27,24 +32,41 @@ $(STAMP): pyproject.toml
 	fi; \
 	echo "installing clew and its tools into $(VENV) with $$found (once)"; \
 	test -x $(BIN)/python || "$$found" -m venv $(VENV) || exit 1; \
-	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e '.[dev]' || exit 1; \
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check $(LOCK:%=-c %) -e '.[dev]' || { \
+	  echo "could not install; make LOCK= takes other versions than those of $(LOCK)" >&2; exit 1; }; \
 	touch $@
 
 demo: $(STAMP) ## simulate a movie, learn from a quarter of its events, track it, report: into ./demo
 	@$(BIN)/clew demo
 
-test: $(STAMP) ## run all tests; those of the page in Chromium, which is installed if root runs this
+test: $(STAMP) ## run all tests but the slow ones; those of the page in Chromium, which is installed if root runs this
 	@scripts/browser || echo "the tests of the page are skipped, or fail where CI is set" >&2
 	$(BIN)/pytest -n 2
+
+slow: $(STAMP) ## run the slow tests: the full sweeps of what make test samples
+	@scripts/browser || true
+	$(BIN)/pytest -n 2 -m slow
 
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict src
 
+kernels: $(STAMP) ## run the numerical tests with another BLAS kernel than this machine's own
+	@kernel=$$($(BIN)/python scripts/other_kernel.py) || exit 0; \
+	echo "OPENBLAS_CORETYPE=$$kernel pytest $(NUMERICAL)"; \
+	OPENBLAS_CORETYPE=$$kernel $(BIN)/pytest -n 2 $(NUMERICAL)
+
+docs: $(STAMP) ## build the documentation site: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "built: site/index.html"
+
+lock: $(STAMP) ## write requirements-dev.lock anew: the newest versions that pyproject.toml allows
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --upgrade --no-emit-index-url --no-header pyproject.toml -o requirements-dev.lock
+
 cli-docs: $(STAMP) ## write docs/cli.md anew from the commands' own help
 	$(BIN)/python tests/test_docs.py
 
 clean: ## remove the environment and all that can be made again
-	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
