@@ -16,15 +16,14 @@ from clew.models import Chain
 
 FRACTIONS = (0.05, 0.1, 0.25, 1.0)
 SHOWN = 0.25
-DRAWS = 3
 CLEW, PERCEPTRON, GREY = "#00798c", "#d1495b", "#6b7a80"
 
 
-def main(path: str = "letters.png") -> None:
-    """Learn from ever more letters, three times over, and draw what came of it."""
+def main(path: str = "letters.png", draws: int = 3) -> None:
+    """Learn from ever more letters, some times over, and draw what came of it."""
     chain = Chain(classes=list(LETTERS))
-    right = {"clew": np.zeros((DRAWS, len(FRACTIONS))), "perceptron": np.zeros((DRAWS, len(FRACTIONS)))}
-    for draw_number in range(DRAWS):
+    right = {"clew": np.zeros((draws, len(FRACTIONS))), "perceptron": np.zeros((draws, len(FRACTIONS)))}
+    for draw_number in range(draws):
         rng = np.random.default_rng(draw_number)
         X, words = simulate(200, rng)
         X_new, words_new = simulate(300, rng)
@@ -54,7 +53,7 @@ def draw(X: list, words: list[str], partial: list, certificate: object, right: d
     for name, color, style in (("clew", CLEW, "o-"), ("perceptron", PERCEPTRON, "s--")):
         axis.plot(percent, right[name].mean(axis=0), style, color=color, label=name)
         axis.plot(percent, right[name].T, style[0], color=color, alpha=0.3, markersize=3)
-    axis.set(xlabel="letters annotated (%); small: each of three draws", xlim=(0, 103), xticks=percent)
+    axis.set(xlabel="letters annotated (%); small: each draw", xlim=(0, 103), xticks=percent)
     axis.set_title("Letters read right in 300 new words (%)", loc="left", fontsize=11)
     axis.legend(frameon=False, loc="lower right")
     axis = axes["fit"]

@@ -101,22 +101,22 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 class StructuredSVM(StructuredEstimator):
     """Large-margin learning of a structured model from partial annotations.
 
-    Parameters
-    ----------
-    model : one of `clew.models`, or any object with `n_features`, `joint_features`, `loss` and `argmax`.
-    loss : "bridge" (the paper's), "hinge", "ramp", "max", "ramp-delta", "max-delta", "pair", "clpl" for Formulation I
-        on outputs that can be listed (Eqs. 2 and 3), or a `clew.Loss`.
-    lam : the weight λ of the regulariser; "auto" or a list of values chooses it by cross-validation on the annotations.
-    regulariser : "l2" or "l1".
-    algorithm : "clew", or another preset ("paper", "yu-joachims", "recycling-only", "adaptive-only", "bmrm"), or a
-        `clew.Algorithm` with precision, limits and memory of your own.
-    start : "auto" (what the annotations point to, see `clew.learning.start`), "zero", or
-        weights.
-    folds : for choosing λ; `hold_out` says what a fold leaves out: "examples", "parts" of the annotation, or "auto"
-        (examples where there are at least ten for each fold).
-    n_jobs : threads for models that answer one example at a time; -1 for all cores.
-    verbose : show a progress line.
-    random_state : seed of the folds.
+    Args:
+        model: one of `clew.models`, or any object with `n_features`, `joint_features`, `loss` and `argmax`.
+        loss: "bridge" (the paper's), "hinge", "ramp", "max", "ramp-delta", "max-delta", "pair", "clpl" for
+            Formulation I on outputs that can be listed (Eqs. 2 and 3), or a `clew.Loss`.
+        lam: the weight λ of the regulariser; "auto" or a list of values chooses it by cross-validation on the
+            annotations.
+        regulariser: "l2" or "l1".
+        algorithm: "clew", or another preset ("paper", "yu-joachims", "recycling-only", "adaptive-only", "bmrm"), or a
+            `clew.Algorithm` with precision, limits and memory of your own.
+        start: "auto" (what the annotations point to, see `clew.learning.start`), "zero", or
+            weights.
+        folds: for choosing λ; `hold_out` says what a fold leaves out: "examples", "parts" of the annotation, or "auto"
+            (examples where there are at least ten for each fold).
+        n_jobs: threads for models that answer one example at a time; -1 for all cores.
+        verbose: show a progress line.
+        random_state: seed of the folds.
 
     After `fit`: `coef_` (the weights w), `model_`, `result_` (the certificate; `.plot()`), `lam_`, and `path_`, the
     list of `PathPoint` from which λ was chosen.

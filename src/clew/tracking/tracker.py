@@ -40,17 +40,17 @@ MODEL = BinaryProgram(normalize=False)
 class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """Tracking by assignment, with weights that are learned from partial annotations (section 5 of the paper).
 
-    Parameters
-    ----------
-    neighbours : how many cells of the next frame each cell is compared with.
-    reach : how far a cell may move from one frame to the next, in physical units; None estimates it from the movie.
-    prior : weights to begin with: "generic" (learned from simulated movies, they come with clew), those of another
-        fitted `Tracker`, or None. Their score is one more feature of each event, so that few annotations go a long way.
-    loss, lam, regulariser, algorithm : of the learner, see `StructuredSVM`.
-    cache : where measurements of the cells are kept: "auto" (next to the movie), a folder, or None for nowhere.
-    n_jobs : processes for measuring, threads for learning and tracking; -1 for all cores.
-    verbose : show progress.
-    random_state : seed of the folds by which λ is chosen.
+    Args:
+        neighbours: how many cells of the next frame each cell is compared with.
+        reach: how far a cell may move from one frame to the next, in physical units; None estimates it from the movie.
+        prior: weights to begin with: "generic" (learned from simulated movies, they come with clew), those of another
+            fitted `Tracker`, or None. Their score is one more feature of each event, so that few annotations go a
+            long way.
+        loss: of the learner, as are `lam`, `regulariser` and `algorithm`; see `StructuredSVM`.
+        cache: where measurements of the cells are kept: "auto" (next to the movie), a folder, or None for nowhere.
+        n_jobs: processes for measuring, threads for learning and tracking; -1 for all cores.
+        verbose: show progress.
+        random_state: seed of the folds by which λ is chosen.
 
     After `fit`: `coef_` (the weights), `feature_names_`, `svm_` (the learner), `result_` (its certificate), `lam_`, and
     `n_annotated_`, how many events it learned from.
