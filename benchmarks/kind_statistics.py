@@ -1,8 +1,9 @@
 """How cells of a kind look and move, in figures that have no unit: simulated movies beside real ones.
 
-python benchmarks/kind_statistics.py [--frames 40] [--cells 60] [--draws 5]      # real movies where CLEW_DATA is set
+CLEW_DATA=… python benchmarks/kind_statistics.py [--draws 3]
 
-All from true masks and tracks. Lengths are over the spacing, the median distance of a cell from its nearest neighbour.
+Real movies stand first where CLEW_DATA is set. All from true masks and tracks. Lengths are over the spacing, the median
+distance of a cell from its nearest neighbour.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from typing import Any
 
 import numpy as np
 import tifffile
+import typer
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
+
+from clew.tracking.simulation.kinds import KINDS
+from clew.tracking.simulation.simulate import settings_of, simulate
 
 NEIGHBOURS = 6
 """A cell's surroundings: the median displacement of so many is taken from its own."""
@@ -40,28 +45,33 @@ class Shapes:
     mask: NDArray[Any]
 
 
-def shapes(mask: NDArray[Any]) -> Shapes:
-    """Moments of all cells of a label image; an ellipse or ellipsoid of these moments has that length and width."""
-    where = np.argwhere(mask > 0).astype(np.float64)
+def shapes(mask: NDArray[Any], spacing: tuple[float, ...]) -> Shapes:
+    """Moments of all cells of a label image; an ellipse or ellipsoid of these moments has that length and width.
+
+    The least of three axes counts as the width.
+    """
+    where = np.argwhere(mask > 0) * np.array(spacing)
     label, row = np.unique(mask[mask > 0], return_inverse=True)
     size = np.bincount(row).astype(np.float64)
     centre = np.column_stack([np.bincount(row, x) / size for x in where.T])
     away = where - centre[row]
     spread = np.stack([[np.bincount(row, a * b) / size for b in away.T] for a in away.T])  # (d, d, n)
-    eigenvalue = np.linalg.eigvalsh(np.moveaxis(spread, -1, 0) + np.eye(len(where.T)) / 12)
+    eigenvalue = np.linalg.eigvalsh(np.moveaxis(spread, -1, 0) + np.diag(np.square(spacing)) / 12)
     length, width = 4 * np.sqrt(eigenvalue[:, -1]), 4 * np.sqrt(eigenvalue[:, 0])
     return Shapes(label.astype(np.int64), centre, size, length, width, mask)
 
 
-def statistics(masks: Iterable[NDArray[Any]], parents: dict[int, int]) -> dict[str, float]:
+def statistics(
+    masks: Iterable[NDArray[Any]], parents: dict[int, int], spacing: tuple[float, ...] = (1.0, 1.0)
+) -> dict[str, float]:
     """The figures of `COLUMNS` for a movie; `parents` gives the mother's track of those that have one."""
     found: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     before: Shapes | None = None
     for mask in masks:
-        now = shapes(mask)
+        now = shapes(mask, spacing)
         n, dims = now.centre.shape
         found["cells"].append([n])
-        found["diameter"].append(2 * (now.size * (1 if dims == 2 else 0.75) / np.pi) ** (1 / dims))
+        found["diameter"].append(2 * (now.size * np.prod(spacing) * (1 if dims == 2 else 0.75) / np.pi) ** (1 / dims))
         found["aspect"].append(now.length / now.width)
         if n > 1:
             found["spacing"].append(cKDTree(now.centre).query(now.centre, 2)[0][:, 1])
@@ -122,6 +132,29 @@ def table_of(rows: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    rows = {name: statistics(masks, parents) for name, masks, parents in real_movies()}
+def simulated_movies(draws: int) -> Iterator[tuple[str, Iterable[NDArray[Any]], dict[int, int], tuple[float, ...]]]:
+    """Movies of every kind with its own settings: name, masks, mothers, spacing."""
+    for kind in KINDS:
+        for seed in range(draws):
+            movie = simulate(settings_of(kind, seed=seed))
+            masks = [frame.truth for frame in movie]
+            tracks = movie.tracks
+            born = tracks.parent > 0
+            parents = dict(zip(tracks.id[born].tolist(), tracks.parent[born].tolist(), strict=True))
+            yield kind, masks, parents, movie.settings.spacing
+
+
+def main(draws: int = 3) -> None:
+    """Print the table: real movies, then the mean over simulated ones of each kind."""
+    rows = {}
+    if os.environ.get("CLEW_DATA"):
+        rows |= {f"**{name}**": statistics(masks, parents) for name, masks, parents in real_movies()}
+    found: dict[str, list[dict[str, float]]] = {}
+    for kind, masks, parents, spacing in simulated_movies(draws):
+        found.setdefault(f"simulated {kind}", []).append(statistics(masks, parents, spacing))
+    rows |= {name: {key: float(np.mean([row[key] for row in many])) for key in COLUMNS} for name, many in found.items()}
     print(table_of(rows))
+
+
+if __name__ == "__main__":
+    typer.run(main)

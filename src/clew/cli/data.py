@@ -18,12 +18,14 @@ from clew.progress import ProgressBar
 @app.command()
 def simulate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the movie goes: FOLDER/01, FOLDER/01_GT …")],
-    kind: Annotated[str, typer.Option(metavar="KIND", help="What cells: nuclei, rods, flat or tissue.")] = "nuclei",
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="What cells: nuclei, rods, flat, tissue, embryo, sparse.")
+    ] = "nuclei",
     frames: Annotated[
-        int | None, typer.Option(metavar="N", help="How many frames; 60 or 40, by kind.", show_default=False)
+        int | None, typer.Option(metavar="N", help="How many frames; 40 or 60, by kind.", show_default=False)
     ] = None,
     cells: Annotated[
-        int | None, typer.Option(metavar="N", help="About how many cells are in view; 40 to 100.", show_default=False)
+        int | None, typer.Option(metavar="N", help="About how many cells are in view; 25 to 100.", show_default=False)
     ] = None,
     dims: Annotated[
         int | None, typer.Option(metavar="2|3", help="Dimensions of space, by kind.", show_default=False)

@@ -203,6 +203,28 @@ def test_flat_cells_round_up_and_shine_before_they_divide():
     assert light > 1.2 * usual_light
 
 
+def test_an_embryo_divides_in_rounds_until_it_has_its_cells():
+    settings = settings_of("embryo", frames=40, cells=32, cycle=12.0, asynchrony=0.3)
+    simulation = simulate(settings)
+    *_, last = simulation
+    tracks = simulation.tracks
+    births = tracks.begin[tracks.parent > 0]
+    frames, counts = np.unique(births, return_counts=True)
+    assert 25 <= len(np.unique(last.truth)) - 1 <= 40
+    rounds = np.split(frames, np.flatnonzero(np.diff(frames) > 5) + 1)
+    assert len(rounds) == 3, "rounds of divisions, with quiet between them"
+    assert all(np.ptp(part) <= 4 for part in rounds)
+    assert counts.sum() == len(births)
+
+
+def test_sparse_cells_go_far_and_never_divide():
+    settings = settings_of("sparse", frames=15, cells=20, resting=0.0)
+    simulation = simulate(settings)
+    ways = np.linalg.norm(moves(list(simulation)), axis=1)
+    assert not simulation.tracks.parent.any()
+    assert np.median(ways) == pytest.approx(settings.speed, rel=0.35)
+
+
 def test_a_jump_of_the_stage_moves_all_cells_alike():
     settings = settings_of("nuclei", frames=6, cells=20, stage_jumps=1.0, jump_size=1.5, speed=0.5)
     frames = list(simulate(settings))

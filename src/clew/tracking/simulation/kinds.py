@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from clew.errors import InputError
-from clew.tracking.simulation import flat, nuclei, rods, tissue
+from clew.tracking.simulation import embryo, flat, nuclei, rods, sparse, tissue
 from clew.tracking.simulation.scene import Rng, Scene
 from clew.tracking.simulation.settings import Settings, SimulationSettings
 
@@ -16,6 +16,8 @@ KINDS: dict[str, tuple[type[SimulationSettings], Any]] = {
     "rods": (rods.RodSettings, rods),
     "flat": (flat.FlatSettings, flat),
     "tissue": (tissue.TissueSettings, tissue),
+    "embryo": (embryo.EmbryoSettings, embryo),
+    "sparse": (sparse.SparseSettings, sparse),
 }
 """Of each kind the class of its settings and its module, which has `scene` and `random_settings`."""
 

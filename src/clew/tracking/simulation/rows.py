@@ -33,3 +33,8 @@ class Rows:
         return type(self)(
             **{f.name: np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
         )
+
+
+def sum_over_pairs(n: int, first: Ids, second: Ids, push: Array) -> Array:
+    """(n, d) what moves each of n cells, if (m, d) moves the first of each pair and its opposite the second."""
+    return np.column_stack([np.bincount(first, p, minlength=n) - np.bincount(second, p, minlength=n) for p in push.T])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from clew.tracking.simulation.rows import Array
+from clew.tracking.simulation.rows import Array, sum_over_pairs
 from clew.tracking.simulation.scene import Rng
 from clew.tracking.simulation.settings import BodySettings
 
@@ -54,14 +54,8 @@ class Torus:
             missing = np.maximum(radius[first] + radius[second] - distance, 0)
             if not missing.any():
                 return
-            self.shift(self.sum_over_pairs(first, second, direction * (stiffness * missing / 2)[:, None]))
-
-    def sum_over_pairs(self, first: Pairs, second: Pairs, push: Array) -> Array:
-        """(n, d) what moves each cell, if (m, d) moves the first of each pair and its opposite the second."""
-        n = len(self.cells)
-        return np.column_stack(
-            [np.bincount(first, p, minlength=n) - np.bincount(second, p, minlength=n) for p in push.T]
-        )
+            push = direction * (stiffness * missing / 2)[:, None]
+            self.shift(sum_over_pairs(len(self.cells), first, second, push))
 
 
 def random_walk(rng: Rng, velocity: Array, deviation: Array | float, persistence: float) -> Array:

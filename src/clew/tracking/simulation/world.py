@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from clew.tracking.simulation.cells import AGONY, daughters, newcomers, radius_of, turned
-from clew.tracking.simulation.rows import Array
+from clew.tracking.simulation.rows import Array, sum_over_pairs
 from clew.tracking.simulation.settings import Settings
 
 MARGIN = 4.5
@@ -94,7 +94,7 @@ class World:
             np.pi * np.clip((distance - touching) / (2.2 * contact - touching), 0, 1)
         )  # fmt: skip
         drag = 0.3 * (distance < contact)[:, None] * (self.cells.velocity[second] - self.cells.velocity[first])
-        return self._sum_over_pairs(first, second, direction * (push - hold)[:, None] + drag)
+        return sum_over_pairs(len(self.cells), first, second, direction * (push - hold)[:, None] + drag)
 
     def _part(self) -> None:
         """Nuclei that came too close are set apart; two or three rounds, for one pair may push into another."""
@@ -103,8 +103,8 @@ class World:
             if not len(first):
                 return
             missing = (CLOSEST + 0.01) * contact - distance
-            self.cells.position = self.cells.position + self._sum_over_pairs(
-                first, second, direction * (missing / 2)[:, None]
+            self.cells.position = self.cells.position + sum_over_pairs(
+                len(self.cells), first, second, direction * (missing / 2)[:, None]
             )
 
     def _pairs(self, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, Array]:
@@ -121,13 +121,6 @@ class World:
         near = distance < share * contact
         direction = apart[near] / np.maximum(distance[near], 1e-9)[:, None]
         return first[near], second[near], direction, distance[near], contact[near]
-
-    def _sum_over_pairs(self, first: NDArray[np.int64], second: NDArray[np.int64], push: Array) -> Array:
-        """(n, d) what moves each cell, if (m, d) moves the first of each pair and its opposite the second."""
-        n = len(self.cells)
-        return np.column_stack(
-            [np.bincount(first, p, minlength=n) - np.bincount(second, p, minlength=n) for p in push.T]
-        )
 
     def _spreading(self) -> Array:
         """(n, d) the flow from the centre outwards that makes room for new cells; never faster than cells crawl."""
