@@ -15,6 +15,7 @@ ORDER = [
     ["parallel"],
     ["models"],
     ["progress"],
+    ["locks"],
     ["persist"],
     ["folds"],
     ["estimator"],

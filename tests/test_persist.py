@@ -231,7 +231,7 @@ def test_too_large_a_file_is_refused(file, monkeypatch):
 
 
 def test_another_kind_is_refused(file):
-    with pytest.raises(StoreError, match="holds a clew thing, where a clew other"):
+    with pytest.raises(StoreError, match="holds a clew thing; expected a clew other"):
         persist.read(file, "other")
 
 

@@ -56,5 +56,9 @@ class DataWarning(ClewWarning):
     """Data that are unusual, but possible, were accepted; the message says where and how they are understood."""
 
 
+class CacheWarning(ClewWarning):
+    """Measurements could not be kept on disk; the run goes on without."""
+
+
 class InexactArgmaxWarning(ClewWarning):
     """An argmax returned an output that scores less than one it returned before: it is no argmax."""

@@ -16,14 +16,16 @@ import secrets
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError, StoreError
+from clew.locks import try_lock
 
 FORMAT = "clew"
 FORMAT_VERSION = 1
@@ -31,6 +33,10 @@ MAX_BYTES = 2**31
 """The largest file that is written or read: it is held in memory as a whole."""
 JSON, ARRAYS = "clew.json", "arrays.npz"
 CHECKSUM = "sha256"
+LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+"""Names of temporary files."""
+MAX_STEM = 40
+"""Characters of a name that its temporary file repeats, for names have a limit."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -81,9 +87,10 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         raise StoreError(f"{path}: {len(data)} bytes are more than the {MAX_BYTES} that a clew file may have")
     try:
         target = Path(os.path.realpath(path))  # through a link, not in its place
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        _remove_leftovers(str(target.parent))
+        file, temporary = _open_temporary(target)
         try:
-            with temporary.open("xb") as file:
+            with file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -94,7 +101,30 @@ def write_bytes(path: str | Path, data: bytes) -> None:
             raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise StoreError(f"{path}: cannot be written ({_reason(error)}); what was there before is untouched") from error
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
+
+
+def _open_temporary(target: Path) -> tuple[IO[bytes], Path]:
+    """A new file beside the target, locked while it is written, so that it is not taken for a leftover."""
+    while True:
+        temporary = target.with_name(f".{target.name[:MAX_STEM]}.{secrets.token_hex(4)}.tmp")
+        file = temporary.open("xb")
+        try_lock(file)
+        if os.fstat(file.fileno()).st_nlink:  # or else it was removed between the two
+            return file, temporary
+        file.close()
+
+
+@lru_cache(maxsize=1024)
+def _remove_leftovers(folder: str) -> None:
+    """Temporary files of processes that were killed while they wrote; looked for once in each folder."""
+    with contextlib.suppress(OSError):  # there is no such folder, or another process removes the same
+        for entry in Path(folder).iterdir():
+            if LEFTOVER.fullmatch(entry.name) and entry.is_file():
+                with entry.open("r+b") as file:
+                    abandoned = try_lock(file)
+                if abandoned:
+                    entry.unlink()
 
 
 def write_json(path: str | Path, content: Any) -> None:
@@ -106,11 +136,11 @@ def read_json(path: str | Path) -> Any:
     """Read what `write_json` wrote."""
     try:
         return json.loads(_read_bytes(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: is no JSON ({error})") from error
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the new name itself survive a power cut."""
     with contextlib.suppress(OSError):  # Windows and some network drives cannot; the replacement was atomic anyway
         descriptor = os.open(folder, os.O_RDONLY)

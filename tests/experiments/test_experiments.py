@@ -90,7 +90,7 @@ def test_every_claim_is_judged_and_written(results, lab, tmp_path):
     assert len(judged) == 11
     written = {path.name for path in tmp_path.iterdir()}
     figures = {f"{name}.{kind}" for name in PARTS if name != "table3" for kind in ("png", "svg")}
-    assert written == figures | {"results.json", "report.html"}
+    assert written == figures | {"results.json", "report.html", "manifest.json"}
     page = (tmp_path / "report.html").read_text()
     for claim in judged:
         assert escape(claim.text) in page

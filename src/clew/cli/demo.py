@@ -12,7 +12,7 @@ from rich.console import Console
 from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.data import counts_in_words
 from clew.cli.movies import Jobs
-from clew.cli.tracking import print_evaluation, print_lineage, training_facts, write_report
+from clew.cli.tracking import print_evaluation, print_lineage, report_page, training_facts
 from clew.progress import ProgressBar
 
 
@@ -32,6 +32,7 @@ def demo(
     import numpy as np
 
     from clew.annotation.sampling import sample
+    from clew.persist import write_bytes
     from clew.tracking.evaluation.evaluate import evaluate, task_loss
     from clew.tracking.evaluation.truth import truth_annotations
     from clew.tracking.formats.annotation_csv import write_annotations
@@ -78,7 +79,7 @@ def demo(
         "tracked in": f"{tracked:.1f} s",
         "task loss on events that were not annotated": f"{unseen.total:.2%}",
     }
-    write_report(folder / REPORT, lineage, movie, tracker, facts, found)
+    write_bytes(folder / REPORT, report_page(lineage, movie, tracker, facts, found))
     print_lineage(lineage, tracked)
     print_evaluation(found, "Against the simulation's truth")
     where = shown(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import time
@@ -126,13 +127,11 @@ def track(
     started = time.perf_counter()
     lineage = tracker.track(opened, annotations=given)
     seconds = time.perf_counter() - started
-    make_folder(output)
+    facts = training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
+    pages = {REPORT: report_page(lineage, opened, tracker, facts)} if report else {}
+    made_from = weights_fingerprint(tracker) | {"annotations": None if given is None else len(given)}
     with ProgressBar("writing masks") as progress:
-        written = write_results(output, lineage, opened, wanted, progress, jobs)
-    if report:
-        facts = training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
-        write_report(output / REPORT, lineage, opened, tracker, facts)
-        written.append(REPORT)
+        written = write_results(output, lineage, opened, wanted, progress, jobs, pages=pages, made_from=made_from)
     print_lineage(lineage, seconds)
     Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
 
@@ -229,16 +228,21 @@ def training_facts(tracker: Tracker) -> dict[str, str]:
     }
 
 
-def write_report(
-    path: Path,
+def weights_fingerprint(tracker: Tracker) -> dict[str, str]:
+    """For the manifest: which weights a result comes from."""
+    named = json.dumps(dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), sort_keys=True)
+    origin = "learned" if hasattr(tracker, "svm_") else "generic"
+    return {"weights": origin, "weights_sha256": hashlib.sha256(named.encode()).hexdigest()}
+
+
+def report_page(
     lineage: Lineage,
     movie: Movie | DetectionTable,
     tracker: Tracker,
     facts: dict[str, str],
     evaluation: Evaluation | None = None,
-) -> None:
-    """Write report.html."""
-    from clew import persist
+) -> bytes:
+    """The content of report.html."""
     from clew.tracking.movie import Movie
     from clew.tracking.report import make_report
 
@@ -246,7 +250,7 @@ def write_report(
         lineage, movie=movie if isinstance(movie, Movie) else None, title=movie.name, facts=facts,
         weights=dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), evaluation=evaluation,
     )  # fmt: skip
-    persist.write_bytes(path, page.encode())
+    return page.encode()
 
 
 def print_lineage(lineage: Lineage, seconds: float) -> None:

@@ -16,6 +16,10 @@ from clew.experiments.setup import Lab
 from clew.experiments.tables import Json
 from clew.persist import write_bytes, write_json
 from clew.tracking.events import Event
+from clew.tracking.formats.manifest import written_whole
+from clew.tracking.formats.names import REPORT, REPRODUCE
+
+RESULTS, KINDS = "results.json", ("png", "svg")
 
 
 def write_results(folder: Path, results: Mapping[str, Sequence[Json]], lab: Lab, seed: int) -> list[Claim]:
@@ -28,21 +32,24 @@ def write_results(folder: Path, results: Mapping[str, Sequence[Json]], lab: Lab,
         "weights": lab.programs[0].features.shape[1], "λ": lab.setup.lam, "thresholds": "10⁻³, both",
         "seed": seed, **environment(),
     }  # fmt: skip
-    write_json(
-        folder / "results.json",
-        {
-            "facts": facts,
-            "setup": lab.setup.as_dict(),
-            "claims": [{"claim": c.text, "holds": c.holds, "figures": c.figures} for c in judged],
-            "results": {name: list(entries) for name, entries in results.items()},
-        },
-    )
-    for name, (experiment, draw) in FIGURES.items():
-        if results.get(experiment):
-            figure = draw(results[experiment])
-            for kind in ("png", "svg"):
-                write_bytes(folder / f"{name}.{kind}", image(figure, kind))
-    write_bytes(folder / "report.html", report(results, judged, facts).encode())
+    drawn = {f"{name}.{kind}" for name in FIGURES for kind in KINDS}
+    own = {RESULTS, REPORT, *drawn}
+    with written_whole(folder, REPRODUCE, own.__contains__, {"setup": lab.setup.as_dict()}) as stage:
+        write_json(
+            stage / RESULTS,
+            {
+                "facts": facts,
+                "setup": lab.setup.as_dict(),
+                "claims": [{"claim": c.text, "holds": c.holds, "figures": c.figures} for c in judged],
+                "results": {name: list(entries) for name, entries in results.items()},
+            },
+        )
+        for name, (experiment, draw) in FIGURES.items():
+            if results.get(experiment):
+                figure = draw(results[experiment])
+                for kind in KINDS:
+                    write_bytes(stage / f"{name}.{kind}", image(figure, kind))
+        write_bytes(stage / REPORT, report(results, judged, facts).encode())
     return judged
 
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.tracking.formats import tiff, zarr
+from clew.tracking.formats.manifest import warn_if_changed
+from clew.tracking.formats.staging import settle
 
 MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
 """Where masks lie beside the images of a Cell Tracking Challenge sequence, best first; `{}_SEG` is clew's own."""
@@ -182,6 +184,7 @@ def open_frames(path: str | Path) -> Frames:
     if not where.exists():
         raise InputError(f"{where} does not exist; a folder of TIFFs, a TIFF stack or a Zarr array is looked for")
     if where.is_dir():
+        warn_if_changed(where)
         return zarr.open_zarr(where) if zarr.is_zarr(where) else tiff.open_folder(where)
     if where.suffix.lower() in TABLES:
         raise InputError(f"{where} is a table; images are looked for here, and a table of detections is opened as such")
@@ -232,6 +235,7 @@ def open_movie(
 
 def _sequence(folder: Path) -> tuple[Frames, Frames, str]:
     """Images, masks and the choice of masks in words."""
+    settle(folder.parent)
     candidates = [folder.parent / pattern.format(folder.name) for pattern in MASKS]
     looked_for = ", ".join(pattern.format(folder.name) for pattern in MASKS)
     if not folder.is_dir():
@@ -247,7 +251,9 @@ def _sequence(folder: Path) -> tuple[Frames, Frames, str]:
     for mask in candidates:
         if not mask.is_dir():
             continue
+        settle(mask)
         if (reason := _incomplete(mask, images)) is None:
+            warn_if_changed(mask)
             masks = tiff.open_folder(mask)
             note = f" ({'; '.join(passed_over)})" if passed_over else ""
             return images, masks, f"images from {folder}, masks from {mask.relative_to(folder.parent)}{note}"

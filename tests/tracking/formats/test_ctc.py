@@ -195,7 +195,9 @@ def test_a_result_carries_the_tracks_and_is_valid(tmp_path):
     seen = []
     write_result(tmp_path / "new/result", movie, lineage, lambda *given: seen.append(given))
     folder = tmp_path / "new/result"
-    assert sorted(path.name for path in folder.iterdir()) == [f"mask00{t}.tif" for t in range(5)] + ["res_track.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "manifest.json", *(f"mask00{t}.tif" for t in range(5)), "res_track.txt",
+    ]  # fmt: skip
     assert [path.name for path in folder.parent.iterdir()] == ["result"]
     assert seen[-1] == (5, 5)
     result = open_truth(folder)
@@ -254,15 +256,17 @@ def test_frames_without_cells(tmp_path):
     assert len(read_tracks(tmp_path / "result")) == 0
 
 
-def test_an_older_result_is_replaced_and_its_companions_stay(tmp_path):
+def test_an_older_result_is_replaced_with_all_its_formats(tmp_path):
     movie, lineage = lineage_of()
     folder = tmp_path / "result"
     write_result(folder, movie, lineage)
+    before = sorted(path.name for path in folder.iterdir())
     (folder / "mask0099.tif").write_bytes(b"of a longer movie")
-    (folder / "tracks.csv").write_text("kept")
+    (folder / "tracks.csv").write_text("of another run")
+    (folder / "lineage.geff").mkdir()
+    (folder / "lineage.geff/zarr.json").write_text("of another run")
     write_result(folder, movie, lineage)
-    assert not (folder / "mask0099.tif").exists()
-    assert (folder / "tracks.csv").read_text() == "kept"
+    assert sorted(path.name for path in folder.iterdir()) == before
     check_all(open_truth(folder))
 
 
@@ -311,10 +315,10 @@ def test_a_failure_leaves_the_older_result(tmp_path, monkeypatch, fault):
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
 
 
-def test_a_result_cut_short_while_it_is_moved_has_no_table(tmp_path, monkeypatch):
+def test_whoever_opens_a_result_finishes_what_was_cut_short_while_it_was_moved(tmp_path, monkeypatch):
     movie, lineage = lineage_of()
     folder = tmp_path / "result"
-    write_result(folder, movie, lineage)
+    write_result(folder, *lineage_of(TABLE[:2]))
     original = Path.replace
 
     def dies(self, target):
@@ -326,10 +330,11 @@ def test_a_result_cut_short_while_it_is_moved_has_no_table(tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         write_result(folder, movie, lineage)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="cut short"):
-        open_truth(folder)
-    write_result(folder, movie, lineage)
-    check_all(open_truth(folder))
+    assert [path for path in folder.iterdir() if path.suffix == ".ready"]
+    found = open_truth(folder)
+    check_all(found)
+    assert found.tracks.table().tolist() == TABLE
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.skipif("CLEW_DATA" not in os.environ, reason="CLEW_DATA is not set: no recorded movies")

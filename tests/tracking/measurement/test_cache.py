@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.errors import InputError, StoreError
+from clew import persist
+from clew.errors import CacheWarning, InputError, StoreError
 from clew.tracking.measurement import measure as measuring
 from clew.tracking.measurement.cache import FOLDER, Store, open_store
 from clew.tracking.measurement.measure import measure
@@ -148,13 +149,35 @@ def test_an_entry_that_goes_while_the_movie_is_in_use_is_measured_again(pixels, 
         source.detections(3)
 
 
-def test_a_folder_that_cannot_be_written_to_is_no_obstacle(pixels, tmp_path, recwarn):
+def test_a_folder_that_cannot_be_written_to_is_no_obstacle(pixels, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    source = measure(movie_of(pixels, tmp_path / "file"))
+    with pytest.warns(CacheWarning, match="--no-cache"):
+        source = measure(movie_of(pixels, tmp_path / "file"))
     assert len(source.detections(0)) == 6
-    assert not recwarn.list
     with pytest.raises(StoreError, match="cannot be kept there"):
         measure(movie_of(pixels), cache=tmp_path / "file")
+
+
+@pytest.mark.parametrize("from_frame", [0, 5])
+def test_a_folder_that_fills_up_is_no_obstacle(pixels, tmp_path, monkeypatch, from_frame):
+    expected = measure(movie_of(pixels), cache=None)
+    written, original = [], persist.write
+
+    def full(*args):
+        if len(written) >= from_frame:
+            raise StoreError("a.clew: cannot be written (No space left on device)")
+        written.append(original(*args))
+
+    monkeypatch.setattr(persist, "write", full)
+    with pytest.warns(CacheWarning, match="No space left on device.*--no-cache") as told:
+        source = measure(movie_of(pixels, tmp_path), n_jobs=1)
+    assert len(told) == 1
+    source = pickle.loads(pickle.dumps(source))
+    for t in range(N_FRAMES):
+        np.testing.assert_array_equal(source.detections(t).position, expected.detections(t).position)
+        assert source.detections(t).frame == t
+    for t in range(N_FRAMES - 1):
+        np.testing.assert_allclose(source.overlap(t).volume, expected.overlap(t).volume, rtol=1e-6)
 
 
 def test_a_temporary_store_goes_with_its_source(pixels):

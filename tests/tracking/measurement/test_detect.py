@@ -139,7 +139,7 @@ def test_detections_are_a_movie_with_the_images(sequence):
     folder = sequence.with_name("01_SEG")
     total = write_detections(open_frames(sequence), folder, n_jobs=2, progress=lambda *given: seen.append(given))
     assert seen == [(t, 4) for t in range(1, 5)]
-    assert sorted(path.name for path in folder.iterdir()) == [f"mask00{t}.tif" for t in range(5, 9)]
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", *(f"mask00{t}.tif" for t in range(5, 9))]
     movie = open_movie(sequence)
     assert "masks from 01_SEG" in movie.source
     counts = [int(movie.label(t).max()) for t in range(4)]

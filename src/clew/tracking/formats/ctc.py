@@ -6,12 +6,8 @@ the masks' names; clew counts from 0, so that the number of the first mask is ta
 
 from __future__ import annotations
 
-import contextlib
 import re
-import secrets
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from skimage.util import map_array
 
-from clew.errors import InputError, StoreError
+from clew.errors import InputError
 from clew.parallel import resolve_jobs
 from clew.persist import write_bytes
 from clew.tracking.events import Labels
 from clew.tracking.formats import tiff
-from clew.tracking.formats.names import BESIDE_MASKS, RESULT, TRUTH
+from clew.tracking.formats.manifest import read_manifest, require_whole, written_whole
+from clew.tracking.formats.names import BESIDE_MASKS, MANIFEST, RESULT, TRACK, TRUTH
+from clew.tracking.formats.staging import settle
 from clew.tracking.movie import Frames, Movie
 from clew.tracking.tracks import Tracks, check_tracks
 
@@ -100,6 +98,7 @@ def write_tracks(path: str | Path, tracks: Tracks) -> None:
 def open_truth(folder: str | Path) -> CtcLineage:
     """The lineage in a folder: …_GT (or its TRA), …_RES or what clew wrote. Masks are read when they are asked for."""
     file = _table_of(Path(folder))
+    require_whole(file.parent, is_of_result)
     tracks, masks = read_tracks(file), tiff.open_folder(file.parent, MASK_NAMES)
     if masks.dtype.kind not in "iu":
         raise InputError(f"{masks.paths[0]} has dtype {masks.dtype}; masks are of integers")
@@ -137,17 +136,34 @@ def check_all(lineage: CtcLineage, progress: Progress | None = None) -> None:
             progress(t + 1, n)
 
 
-def check_result_folder(folder: str | Path, beside: Sequence[str] = BESIDE_MASKS) -> None:
-    """Refuse to write masks into a folder that holds anything but masks and what may lie `beside` them.
+def is_mask(name: str) -> bool:
+    """Whether a file in a folder of results is a mask."""
+    return re.fullmatch(r"mask[0-9]+\.tif", name) is not None
+
+
+def is_of_result(name: str) -> bool:
+    """Whether clew writes a file of this name when it tracks."""
+    return name in BESIDE_MASKS or is_mask(name)
+
+
+def check_result_folder(folder: str | Path, what: str = TRACK) -> None:
+    """Refuse to write into a folder that holds anything but an older result of this kind: of `names`.
 
     Hidden files do not count.
     """
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; results go into a folder")
-    names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
-    for name in names:
-        if not name.startswith(".") and name not in beside and not re.fullmatch(r"mask[0-9]+\.tif", name):
+    if not path.exists():
+        return
+    settle(path)
+    older = read_manifest(path)
+    if older is not None and older.what != what:
+        raise InputError(f"{path} holds what clew {older.what} wrote; results go into a folder of their own")
+    owns = is_of_result if what == TRACK else is_mask
+    for name in sorted(entry.name for entry in path.iterdir()):
+        known = owns(name) if name != MANIFEST else older is not None
+        if not known and not name.startswith("."):
             raise InputError(
                 f"{path} holds {name}, which is no result of this kind; results go into a new folder, or one that has "
                 "such results only"
@@ -157,13 +173,19 @@ def check_result_folder(folder: str | Path, beside: Sequence[str] = BESIDE_MASKS
 def write_result(
     folder: str | Path, movie: Movie, lineage: Tracked, progress: Progress | None = None, n_jobs: int | None = None
 ) -> None:
-    """Masks that carry the tracks' ids, and `res_track.txt`, in a folder of results; other formats may lie beside them.
+    """Masks that carry the tracks' ids, and `res_track.txt`, in a folder of their own; an older result is replaced.
 
-    Everything is written in a hidden folder beside it first and then moved, the table last: a result with a table is
-    whole, and an old one stays as it is until the new one is complete.
+    The folder holds the old result or the whole new one, whatever happens; see `staging.py`.
     """
-    target = Path(folder)
-    check_result_folder(target)
+    check_result_folder(folder)
+    with written_whole(Path(folder), TRACK, is_of_result, {"movie": movie.name}) as stage:
+        write_masks(stage, movie, lineage, progress, n_jobs)
+
+
+def write_masks(
+    folder: Path, movie: Movie, lineage: Tracked, progress: Progress | None = None, n_jobs: int | None = None
+) -> None:
+    """Masks that carry the tracks' ids, and `res_track.txt`, into a folder that is empty yet."""
     n, tracks = movie.n_frames, lineage.tracks
     if lineage.n_frames != n:
         raise InputError(f"the lineage is of {lineage.n_frames} frames, and {movie.name} has {n}")
@@ -171,7 +193,7 @@ def write_result(
     limits = np.searchsorted(lineage.frame, np.arange(n + 1))
     digits = max(3, len(str(n - 1)))
 
-    def write_mask(stage: Path, t: int) -> None:
+    def write_mask(t: int) -> None:
         nodes = slice(limits[t], limits[t + 1])
         mask = movie.label(t)
         relabelled = map_array(mask, lineage.label[nodes].astype(mask.dtype), lineage.track[nodes].astype(dtype))
@@ -179,40 +201,20 @@ def write_result(
             strange = mask[(relabelled == 0) & (mask != 0)][0]
             raise InputError(f"frame {t} of {movie.name} has the label {strange}, which the lineage lacks")
         check_frame(tracks, t, np.flatnonzero(np.bincount(relabelled.ravel())), "the lineage")
-        tiff.write_frame(stage / f"mask{t:0{digits}}.tif", relabelled)
+        tiff.write_frame(folder / f"mask{t:0{digits}}.tif", relabelled)
 
-    with staged(target) as stage:
-        jobs = joblib.Parallel(resolve_jobs(n_jobs), prefer="threads", return_as="generator")
-        for done, _ in enumerate(jobs(joblib.delayed(write_mask)(stage, t) for t in range(n)), 1):
-            if progress is not None:
-                progress(done, n)
-        write_tracks(stage / RESULT, tracks)
-
-
-@contextmanager
-def staged(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target whose masks and table replace older ones when all went well, the table last."""
-    stage = target.absolute().parent / f".{target.absolute().name}.{secrets.token_hex(4)}.tmp"
-    try:
-        stage.mkdir(parents=True)
-        yield stage
-        target.mkdir(exist_ok=True)
-        (target / RESULT).unlink(missing_ok=True)
-        for old in tiff.frame_files(target, MASK_NAMES):
-            old.unlink()
-        for new in sorted(stage.iterdir()):  # "res_track.txt" comes after "mask…"
-            new.replace(target / new.name)
-    except OSError as error:
-        raise StoreError(f"{target}: the result cannot be written ({error})") from error
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(stage)
+    jobs = joblib.Parallel(resolve_jobs(n_jobs), prefer="threads", return_as="generator")
+    for done, _ in enumerate(jobs(joblib.delayed(write_mask)(t) for t in range(n)), 1):
+        if progress is not None:
+            progress(done, n)
+    write_tracks(folder / RESULT, tracks)
 
 
 def _table_of(path: Path) -> Path:
     """The file of tracks that a path means."""
     if path.is_file():
         return path
+    settle(path)
     wanted = [path / TRUTH, path / RESULT, path / "TRA" / TRUTH]
     for file in wanted:
         if file.is_file():

@@ -16,6 +16,7 @@ from clew.learning.task import Array
 from clew.tracking.events import ARITY, BY_NAME, NONE, Event, EventTable, Labels
 from clew.tracking.faults import Faults
 from clew.tracking.formats.delimited import Aliases, Table, as_integer, read_delimited, write_delimited
+from clew.tracking.formats.manifest import warn_if_not_of_result
 from clew.tracking.lineage import Lineage
 
 COLUMNS = ("frame", "event", "sources", "targets")
@@ -46,6 +47,7 @@ def write_events(path: str | Path, lineage: Lineage) -> None:
 
 def read_events(path: str | Path) -> tuple[EventTable, Array]:
     """The events of a table and their confidence (n,), NaN where the table has none."""
+    warn_if_not_of_result(path)
     table = read_delimited(path, {**ALIASES, CONFIDENCE: ()}, COLUMNS)
     faults = Faults(table.where)
     events = parse_events(table, faults)

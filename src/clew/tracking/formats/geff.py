@@ -9,8 +9,6 @@ disappear_confidence are missing where a detection did not appear or disappear.
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +24,9 @@ from numpy.typing import NDArray
 from clew.errors import InputError, StoreError
 from clew.learning.task import Array, Mask
 from clew.tracking.events import BY_NAME, Event, EventTable, Labels
+from clew.tracking.formats.manifest import warn_if_not_of_result
 from clew.tracking.formats.segments import components, segments
+from clew.tracking.formats.staging import settle, staged
 from clew.tracking.formats.tracks_csv import AXES
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.links import events_of_links
@@ -74,24 +74,11 @@ def is_geff(path: str | Path) -> bool:
 def write_geff(path: str | Path, lineage: Lineage, movie: Movie | None = None) -> None:
     """Write a lineage, all or nothing; a GEFF that is there already is replaced, nothing else is."""
     path = Path(path)
+    settle(path.absolute().parent, path.name)
     if path.exists() and not is_geff(path):
         raise StoreError(f"{path}: is there already and is no GEFF; choose another name or take it away")
-    stem = f".{path.name}.{secrets.token_hex(4)}"
-    staged, replaced = path.with_name(f"{stem}.tmp"), path.with_name(f"{stem}.old")
-    try:
-        _write(staged, lineage, movie)
-        if path.exists():
-            path.rename(replaced)
-        staged.rename(path)
-    except BaseException as error:
-        if replaced.exists() and not path.exists():
-            replaced.rename(path)
-        if isinstance(error, OSError):
-            raise StoreError(f"{path}: cannot be written ({error.strerror or error}); the old one is intact") from error
-        raise
-    finally:
-        for folder in (staged, replaced):
-            shutil.rmtree(folder, ignore_errors=True)
+    with staged(path.absolute().parent, path.name, lambda name: name == path.name) as stage:
+        _write(stage / path.name, lineage, movie)
 
 
 def _write(path: Path, lineage: Lineage, movie: Movie | None) -> None:
@@ -155,6 +142,8 @@ def read_geff(path: str | Path) -> GeffGraph:
     its first to its last frame, and two edges out of a node are a division. A graph that says it is partial, as clew's
     exports of annotations do, leaves open what happens where a node has no edge, unless the node itself tells.
     """
+    settle(Path(path).absolute().parent, Path(path).name)
+    warn_if_not_of_result(path)
     if not is_geff(path):
         raise InputError(f"{path}: is no GEFF: a folder whose Zarr attributes have the key geff")
     try:

@@ -6,6 +6,8 @@ EVENTS, TRACKS = "events.csv", "tracks.csv"
 GEFF = "lineage.geff"
 NAPARI, NAPARI_GRAPH = "napari.csv", "napari.json"
 REPORT = "report.html"
+MANIFEST = "manifest.json"
+"""Of all files of a result, with sizes and digests; see `manifest.py`."""
 
 FORMATS = {
     "ctc": f"{RESULT} and mask000.tif …, as the Cell Tracking Challenge has them",
@@ -13,5 +15,8 @@ FORMATS = {
     "geff": f"{GEFF}, a graph with events and confidences",
     "napari": f"{NAPARI} and {NAPARI_GRAPH}, for a tracks layer",
 }
-BESIDE_MASKS = (RESULT, EVENTS, TRACKS, GEFF, NAPARI, NAPARI_GRAPH, REPORT)
+BESIDE_MASKS = (RESULT, EVENTS, TRACKS, GEFF, NAPARI, NAPARI_GRAPH, REPORT, MANIFEST)
 """What may lie beside masks in a folder of results: all that clew writes there, so that a movie can be tracked anew."""
+
+TRACK, DETECT, SIMULATE, REPRODUCE = "track", "detect", "simulate", "reproduce"
+"""What a folder of results may be of: the commands that write them."""

@@ -5,19 +5,16 @@
 01_GT/TRA/man_track000.tif …, man_track.txt    the true lineage
 01_GT/SEG/man_seg000.tif …                     the same true masks
 01_simulation.json                             the settings
+01_manifest.json                               all files with their sizes and digests
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import re
-import secrets
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +24,15 @@ from numpy.typing import NDArray
 from clew.errors import InputError, StoreError
 from clew.persist import write_bytes
 from clew.tracking.formats import ctc, tiff
-from clew.tracking.formats.names import TRUTH
+from clew.tracking.formats.manifest import written_whole
+from clew.tracking.formats.names import MANIFEST, SIMULATE, TRUTH
+from clew.tracking.formats.staging import settle
 from clew.tracking.simulation.simulate import Settings, SimulationSettings, settings_of, simulate
 
 KIND = "clew simulation"
 MARKER = "_simulation.json"
 PARTS = ("_GT", "_SEG", "")
-"""Folders of a movie, in the order in which they are put in place: without its images, it is no movie."""
+"""Folders of a movie."""
 OWN_FILES = re.compile(r"(t|mask|man_track|man_seg)[0-9]+\.tif|man_track\.txt|\..*")
 """What may lie in them to be written over; the hidden are caches."""
 FIXED_UUID = "urn:uuid:00000000-0000-0000-0000-000000000000"
@@ -50,14 +49,21 @@ def write_simulation(
 ) -> None:
     """Simulate a movie into a folder that is new, empty, or holds simulations; others than `sequence` stay.
 
-    All is written in a hidden folder within it first: a movie that is there is whole, and an earlier one stays until
-    the new one is complete. `progress` is called with the number of frames done and of all.
+    A movie that is there is whole, and an earlier one stays until the new one is complete; see `staging.py`.
+    `progress` is called with the number of frames done and of all.
     """
     settings, target = settings or Settings(), Path(folder)
     _check_target(target, sequence)
     digits = max(3, len(str(settings.frames - 1)))
     movie = simulate(settings)
-    with _staged(target, sequence) as stage, ThreadPoolExecutor(2) as writers:
+    own = [f"{sequence}{part}" for part in (*PARTS, MARKER)]
+    made_from = {"settings": settings.as_dict()}
+    with (
+        written_whole(target, SIMULATE, own.__contains__, made_from, f"{sequence}_{MANIFEST}") as stage,
+        ThreadPoolExecutor(2) as writers,
+    ):
+        for name in (f"{sequence}", f"{sequence}_SEG", f"{sequence}_GT/TRA", f"{sequence}_GT/SEG"):
+            (stage / name).mkdir(parents=True)
         pending: list[Future[None]] = []
         for frame in movie:
             for job in pending:  # of the frame before: at most two frames are in memory
@@ -118,6 +124,7 @@ def _check_target(target: Path, sequence: str) -> None:
         raise InputError(f"sequence: must be of letters and digits, like 01; it is {sequence!r}")
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file; a simulated movie goes into a folder")
+    settle(target)
     there = sorted(path.name for path in target.iterdir() if not path.name.startswith(".")) if target.exists() else []
     if there and not any(name.endswith(MARKER) for name in there):
         raise InputError(
@@ -135,32 +142,3 @@ def _check_target(target: Path, sequence: str) -> None:
 
 def _in_hidden(path: Path) -> bool:
     return any(name.startswith(".") for name in path.parts)
-
-
-@contextmanager
-def _staged(target: Path, sequence: str) -> Iterator[Path]:
-    """A hidden folder whose content goes to its place when all went well; old images go first, new ones come last."""
-    stage = target / f".{sequence}.{secrets.token_hex(4)}.tmp"
-    created, changing = not target.exists(), False
-    try:
-        for name in (f"{sequence}", f"{sequence}_SEG", f"{sequence}_GT/TRA", f"{sequence}_GT/SEG"):
-            (stage / name).mkdir(parents=True)
-        yield stage
-        (stage / "old").mkdir()
-        changing = True
-        for part in reversed(PARTS):
-            with contextlib.suppress(FileNotFoundError):
-                (target / f"{sequence}{part}").rename(stage / "old" / f"{sequence}{part}")
-        (stage / f"{sequence}{MARKER}").replace(target / f"{sequence}{MARKER}")
-        for part in PARTS:
-            (stage / f"{sequence}{part}").rename(target / f"{sequence}{part}")
-        changing = False
-    except OSError as error:
-        kept = f"; what is not in place is kept in {stage}" if changing else ""
-        raise StoreError(f"{target}: the movie cannot be written ({error.strerror or error}){kept}") from error
-    finally:
-        if not changing:
-            shutil.rmtree(stage, ignore_errors=True)
-        if created:
-            with contextlib.suppress(OSError):
-                target.rmdir()  # nothing came of it, so that it is empty

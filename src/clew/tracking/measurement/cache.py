@@ -10,8 +10,10 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import persist
-from clew.errors import StoreError
+from clew.errors import CacheWarning, StoreError
 from clew.learning.task import Array
 from clew.tracking.detections import Detections
 from clew.tracking.events import Labels
@@ -36,20 +38,37 @@ Where = Path | str | Literal["auto"] | None
 
 
 class Store:
-    """A folder of measured frames. Several processes may use it at once: entries are written whole, and all alike."""
+    """A folder of measured frames. Several processes may use it at once: entries are written whole, and all alike.
+
+    A folder that can no longer be written to is no obstacle: what it does not take stays in memory, with a warning.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._spare: dict[str, tuple[Detections, Shared]] = {}
 
     def keep(self, key: str, cells: Detections, shared: Shared) -> None:
         """Keep a frame."""
         arrays: dict[str, NDArray[Any]] = {f"column.{name}": _single(column) for name, column in cells.columns.items()}
         arrays |= {"label": cells.label, "position": cells.position}
         arrays |= {"source": shared[0], "target": shared[1], "shared": _single(shared[2])}
-        persist.write(self._path(key), KIND, {"key": key}, arrays)
+        try:
+            persist.write(self._path(key), KIND, {"key": key}, arrays)
+        except StoreError as error:
+            if not self._spare:
+                warnings.warn(
+                    f"measurements cannot be kept: {error}; they stay in memory for this run. Make room there, or do "
+                    "without the folder: --no-cache, or cache=None",
+                    CacheWarning,
+                    stacklevel=2,
+                )
+            self._spare[key] = cells, shared
 
     def recall(self, key: str, frame: int) -> tuple[Detections, Shared] | None:
         """A frame that was kept; None if there is none, or if it is damaged."""
+        if key in self._spare:
+            cells, shared = self._spare[key]
+            return replace(cells, frame=frame), shared
         try:
             document = persist.read(self._path(key), KIND)
             arrays = document.arrays
@@ -86,9 +105,16 @@ def open_store(where: Where, name: str, beside: Path | None) -> Store:
             raise StoreError(f"{folder}: measurements cannot be kept there ({reason}); choose another folder, or None")
         return Store(folder)
     if where == "auto" and beside is not None:
-        folder = beside / FOLDER / digest([name.encode()])[:16]
-        if not _unwritable(folder):
+        folder = beside / FOLDER / digest([name.encode("utf-8", "surrogateescape")])[:16]
+        reason = _unwritable(folder)
+        if reason is None:
             return Store(folder)
+        warnings.warn(
+            f"{folder}: measurements cannot be kept beside the movie ({reason}), so that they are made anew each time; "
+            "--no-cache, or cache=None, says that this is meant",
+            CacheWarning,
+            stacklevel=3,
+        )
     store = Store(Path(tempfile.mkdtemp(prefix="clew-")))
     weakref.finalize(store, shutil.rmtree, store.folder, ignore_errors=True)
     return store

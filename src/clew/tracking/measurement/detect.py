@@ -6,7 +6,7 @@ For crowded or textured cells, masks by a trained network (Cellpose, StarDist) a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,10 @@ from clew.errors import InputError
 from clew.learning.task import Array, Mask
 from clew.parallel import resolve_jobs
 from clew.tracking.formats import tiff
-from clew.tracking.formats.ctc import check_result_folder, staged
+from clew.tracking.formats.ctc import check_result_folder, is_mask
+from clew.tracking.formats.manifest import written_whole
+from clew.tracking.formats.names import DETECT
+from clew.tracking.measurement.cache import digest, frame_digest
 from clew.tracking.movie import Frames
 
 LEAST_DIAMETER = 4.0
@@ -100,23 +103,27 @@ def write_detections(
     One frame for each job is in memory. The frames keep the numbers that the images have. Older masks in the folder are
     replaced when the new ones are complete; a folder with anything else is refused.
     """
-    check_result_folder(folder, beside=())
+    check_result_folder(folder, DETECT)
     fitted = fit_settings(images, settings)
     n, first = len(images), int(getattr(images, "first", 0))
     digits = max(3, len(str(first + n - 1)))
 
-    def write_one(stage: Path, t: int) -> int:
-        labels = detect_frame(images[t], settings=fitted)
+    def write_one(stage: Path, t: int) -> tuple[int, bytes]:
+        image = images[t]
+        labels = detect_frame(image, settings=fitted)
         tiff.write_frame(stage / f"mask{t + first:0{digits}}.tif", labels)
-        return int(labels.max(initial=0))
+        return int(labels.max(initial=0)), frame_digest(image)
 
-    total = 0
-    with staged(Path(folder)) as stage:
+    total, contents = 0, []
+    made_from: dict[str, Any] = {"settings": asdict(fitted), "frames": n}
+    with written_whole(Path(folder), DETECT, is_mask, made_from) as stage:
         jobs = joblib.Parallel(resolve_jobs(n_jobs), prefer="threads", return_as="generator")
-        for done, count in enumerate(jobs(joblib.delayed(write_one)(stage, t) for t in range(n)), 1):
+        for done, (count, content) in enumerate(jobs(joblib.delayed(write_one)(stage, t) for t in range(n)), 1):
             total += count
+            contents.append(content)
             if progress is not None:
                 progress(done, n)
+        made_from["images_blake2b"] = digest(contents)
     return total
 
 
