@@ -1,6 +1,7 @@
 """What all tests share: where data is, and how hypothesis searches."""
 
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,17 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+ELSEWHERE = {"linux": sys.platform != "linux", "posix": os.name != "posix"}
+"""Marks of tests that need a certain system, and whether this is another one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this system does not have."""
+    for item in items:
+        for mark in (mark for mark, elsewhere in ELSEWHERE.items() if elsewhere and item.get_closest_marker(mark)):
+            item.add_marker(pytest.mark.skip(reason=f"needs what only {mark} systems have"))
 
 
 @pytest.fixture(scope="session")

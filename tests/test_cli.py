@@ -125,6 +125,7 @@ def test_a_closed_pipe_is_a_clean_end(file, args):
 
 
 @pytest.mark.parametrize("args", [["--help"], ["info"]])
+@pytest.mark.linux
 def test_a_full_disk_behind_stdout(file, args):
     with open("/dev/full", "wb") as full:  # noqa: PTH123
         done = subprocess.run(

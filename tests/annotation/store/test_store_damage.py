@@ -13,6 +13,8 @@ from clew.errors import StoreError
 
 from .stores import MOVIE, answer_next, content, files, fill, run
 
+pytestmark = pytest.mark.posix  # kill −9, forks, limits and permissions
+
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
@@ -43,9 +45,13 @@ def fast():
         yield Path(folder)
 
 
-def offsets(size: int, step: int) -> list[int]:
-    """The whole header, then a sample."""
-    return [*range(100), *range(100, size, step)]
+def offsets(size: int, step: int, thin: int) -> list[int]:
+    """The whole header, then a sample; every `thin`-th of them."""
+    return [*range(100), *range(100, size, step)][::thin]
+
+
+sampled = pytest.mark.parametrize("thin", [11, pytest.param(1, marks=pytest.mark.slow)])
+"""A sample of the bytes in every run, all of them in the slow one."""
 
 
 def reopened(folder: Path, changed: dict[str, bytes]) -> tuple | None:
@@ -73,33 +79,36 @@ def flipped(data: bytes, at: int, bits: int) -> bytes:
     return data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :]
 
 
-def test_a_flipped_byte_is_noticed_or_harmless(fast):
+@sampled
+def test_a_flipped_byte_is_noticed_or_harmless(fast, thin):
     rng = random.Random(3)
     fill(fast / "store")
     whole = (fast / "store").read_bytes()
     with Store.open(fast / "store", movie=MOVIE) as store:
         expected = content(store)
     told = []
-    for at in offsets(len(whole), 97):
+    for at in offsets(len(whole), 97, thin):
         bits = rng.choice([1, 128, 255, rng.randrange(1, 256)])
         told.append(reopened(fast / "copy", {"store": flipped(whole, at, bits)}))
         assert told[-1] in (None, expected), f"byte {at} with bits {bits}"
     assert told.count(None) > len(told) / 3
 
 
-def test_every_flipped_byte_of_an_answer_is_noticed(fast):
+@sampled
+def test_every_flipped_byte_of_an_answer_is_noticed(fast, thin):
     fill(fast / "store", 10)
     whole = (fast / "store").read_bytes()
     start = whole.index(b'"key":"k7"')
-    for at in range(start, start + 120):
+    for at in range(start, start + 120, thin):
         assert reopened(fast / "copy", {"store": flipped(whole, at, 1)}) is None, f"byte {at}"
 
 
+@sampled
 @pytest.mark.parametrize(("name", "step"), [("store-wal", 131), ("store.lock", 7)])
-def test_a_flipped_byte_beside_a_killed_store_is_noticed_or_harmless(killed, before_kill, fast, name, step):
+def test_a_flipped_byte_beside_a_killed_store_is_noticed_or_harmless(killed, before_kill, fast, name, step, thin):
     whole = files(killed)
     told = []
-    for at in offsets(len(whole[name]), step):
+    for at in offsets(len(whole[name]), step, thin):
         told.append(reopened(fast / "copy", whole | {name: flipped(whole[name], at, 0x55)}))
         assert told[-1] in (None, before_kill), f"byte {at}"
     assert (None in told) == (name == "store-wal")

@@ -9,9 +9,13 @@ import sys
 import time
 from contextlib import contextmanager
 
+import pytest
+
 from clew.annotation.store.store import Store
 
 from .stores import MOVIE, SETUP, answer_next, run
+
+pytestmark = pytest.mark.posix  # kill −9, forks, limits and permissions
 
 # One process imports, and forks a writer for each line that it reads. A writer says what it is about to do, does it,
 # and says that it has the store's word for it.

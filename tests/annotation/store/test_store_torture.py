@@ -14,6 +14,8 @@ from clew.errors import StoreError
 
 from .stores import MOVIE, answer_next, content, files, fill, run
 
+pytestmark = pytest.mark.posix  # kill −9, forks, limits and permissions
+
 
 @pytest.fixture
 def path(tmp_path):

@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 
 def test_twenty_questions_by_keyboard_are_what_is_exported(annotator, tmp_path):
     said = set()
@@ -62,6 +64,7 @@ def test_letters_say_what_happened_instead(annotator, tmp_path):
     assert annotator.exported(tmp_path) == {gone, new, apart, merged}
 
 
+@pytest.mark.posix
 def test_undo_and_redo_across_a_restart(annotator, served, tmp_path):
     said = []
     for _ in range(3):

@@ -2,7 +2,10 @@
 
 import signal
 
+import pytest
 
+
+@pytest.mark.posix
 def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tmp_path):
     page = annotator.page
     served.stop(signal.SIGKILL)
