@@ -138,7 +138,7 @@ def test_aogm_by_hand():
     found = aogm(TRUE, MISSED, held(TRUE, 4, lambda t, cell: 1 if cell == 2 else cell))
     # 1 → 3 is to be added, and 1 → 2 leads to a child
     assert (found.missing_edges, found.wrong_edges, found.false_edges, found.false_vertices) == (1, 1, 0, 0)
-    assert found.total == 1.5 + 1
+    assert found.total == found.avoidable == 1.5 + 1
     # nothing holds 3, and the track 3 holds nothing
     found = aogm(TRUE, MISSED, held(TRUE, 4, lambda t, cell: {1: 1, 2: 1, 3: 0}[cell]))
     assert (found.missing_vertices, found.false_vertices, found.missing_edges, found.wrong_edges) == (2, 2, 2, 1)
@@ -154,6 +154,7 @@ def test_aogm_by_hand():
 def test_nothing_found():
     nothing = aogm(TRUE, Tracks.of([]), held(TRUE, 4, lambda t, cell: 0))
     assert (nothing.missing_vertices, nothing.missing_edges, nothing.score) == (6, 5, 0.0)
+    assert nothing.avoidable == 0
 
 
 def test_divisions_by_hand():
@@ -215,6 +216,21 @@ def test_aogm_and_divisions_against_py_ctcmetrics(truth, result, data):
         found = divisions(truth, result, frames, tolerance)
         counted = raw_division_metrics(result.table(), truth.table(), *mapped, tolerance)
         assert (found.right, found.false, found.missed) == counted
+
+
+@given(some_tracks(), some_tracks(), st.data())
+def test_what_the_masks_allow_is_a_bound_that_right_links_attain(truth, result, data):
+    present = [np.sort(result.id[(result.begin <= t) & (t <= result.end)]).tolist() for t in range(5)]
+    found = aogm(truth, result, held(truth, 5, lambda t, cell: data.draw(st.sampled_from([0, *present[t]]))))
+    assert found.avoidable >= 0
+    assert found.unreachable_edges <= found.missing_edges
+    # the true links on detections that miss some cells and hold others together
+    alive = [truth.id[(truth.begin <= t) & (t <= truth.end)].tolist() for t in range(5)]
+    lost = [data.draw(st.sets(st.sampled_from(ids))) if ids else set() for ids in alive]
+    into = [data.draw(st.sampled_from([0, *(set(ids) - gone)])) for ids, gone in zip(alive, lost, strict=True)]
+    best = aogm(truth, truth, held(truth, 5, lambda t, cell: into[t] if cell in lost[t] else cell))
+    assert best.avoidable == 0
+    assert best.total == best.unavoidable
 
 
 # whole results

@@ -44,6 +44,23 @@ class Aogm:
     """Of the truth."""
     edges: int
     """Of the truth."""
+    unreachable_edges: int = 0
+    """Those of `missing_edges` that no lineage of these detections can have: an end is held by none, or with others."""
+
+    @property
+    def unavoidable(self) -> float:
+        """AOGM of the best possible lineage of these detections: vertices are as they are, all other links are right.
+
+        No lineage is better, for vertices and which of them hold one cell each do not depend on links.
+        """
+        edges = WEIGHTS["missing_edges"] * self.unreachable_edges
+        names = ("split_vertices", "missing_vertices", "false_vertices")
+        return edges + sum(WEIGHTS[name] * float(getattr(self, name)) for name in names)
+
+    @property
+    def avoidable(self) -> float:
+        """AOGM above what the detections allow: the cost of wrong, missing and false links between cells held alone."""
+        return self.total - self.unavoidable
 
     @property
     def total(self) -> float:
@@ -99,6 +116,7 @@ def aogm(truth: Tracks, result: Tracks, frames: list[Held]) -> Aogm:
     kept = alone[found.source] & alone[found.target]
     links = cell[found.source[kept]] * len(true.frame) + cell[found.target[kept]]
     wanted = true.source * len(true.frame) + true.target
+    reachable = held & alone[np.where(held, holder, 0)] if len(alone) else held
     _, here, there = np.intersect1d(wanted, links, assume_unique=True, return_indices=True)
     return Aogm(
         split_vertices=int((holds[holds > 1] - 1).sum()),
@@ -109,6 +127,7 @@ def aogm(truth: Tracks, result: Tracks, frames: list[Held]) -> Aogm:
         wrong_edges=int((true.to_child[here] != found.to_child[kept][there]).sum()),
         vertices=len(true.frame),
         edges=len(wanted),
+        unreachable_edges=int((~(reachable[true.source] & reachable[true.target])).sum()),
     )
 
 

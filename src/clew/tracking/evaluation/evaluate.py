@@ -156,14 +156,17 @@ class Evaluation:
         """For JSON."""
         return {
             "task_loss": self.loss.to_dict(),
-            "aogm": {"total": self.aogm.total, "score": self.aogm.score, **asdict(self.aogm)},
+            "aogm": {
+                "total": self.aogm.total, "unavoidable": self.aogm.unavoidable, "avoidable": self.aogm.avoidable,
+                "score": self.aogm.score, **asdict(self.aogm),
+            },
             "divisions": {
                 str(tolerance): {**asdict(found), "precision": found.precision, "recall": found.recall, "f1": found.f1}
                 for tolerance, found in self.divisions.items()
             },
             "scores": None if self.scores is None else dict(self.scores),
             "events_from": self.events_from,
-        }
+        }  # fmt: skip
 
     def rows(self) -> list[tuple[str, str]]:
         """Names and figures for a table."""
@@ -175,7 +178,10 @@ class Evaluation:
             for event in Event
             if loss.annotated[event]
         ]
-        rows += [("AOGM", f"{self.aogm.total:g}")]
+        rows += [
+            ("AOGM", f"{self.aogm.total:g}"),
+            ("AOGM above what the masks allow", f"{self.aogm.avoidable:g}"),
+        ]
         rows += [
             (f"division F1, ± {tolerance} frames", f"{found.f1:.3f} ({found.right} right, {found.false} false, "
              f"{found.missed} missed)")

@@ -66,7 +66,11 @@ def _instead(loss: TaskLoss, event: Event) -> str:
 def _aogm(evaluation: Evaluation) -> str:
     """The cost of making the result the truth, and the operations that it takes."""
     parts = [(name, f"{getattr(evaluation.aogm, part):,}") for part, name in AOGM_PARTS.items()]
-    return markup.table(["operation", "count"], [*parts, ("AOGM, the weighted sum", number(evaluation.aogm.total))])
+    sums = [
+        ("AOGM, the weighted sum", number(evaluation.aogm.total)),
+        ("of which these detections allow to avoid", number(evaluation.aogm.avoidable)),
+    ]
+    return markup.table(["operation", "count"], [*parts, *sums])
 
 
 def _scores(evaluation: Evaluation) -> list[tuple[str, str]]:
