@@ -1,12 +1,12 @@
-"""Questions: about open events only, spread, with reasons; alternatives and contrasts against brute force."""
+"""Questions: about open events only, spread, with reasons; alternatives and feature_differences against brute force."""
 
 import numpy as np
 import pytest
 
 from clew.annotation.learner import Learner
 from clew.annotation.queries import DEFAULT, STRATEGIES, Question, answer_from_truth
-from clew.annotation.strategies.diversify import spread
-from clew.annotation.strategies.feature_difference import contrasts
+from clew.annotation.strategies.diversify import diversify
+from clew.annotation.strategies.feature_difference import feature_differences
 from clew.annotation.strategies.pool import Pool, settled
 from clew.errors import InputError
 from clew.tracking.events import NONE, Annotations, Event, EventTable
@@ -47,7 +47,7 @@ def test_questions_are_about_predicted_events_that_nobody_has_answered(name, lea
     pasts = {(int(t), int(c)) for t, cells in zip(known.frame, known.targets, strict=True) for c in cells if c != NONE}
     questions = ask(name, learner, simulated.some)
     assert len(questions) == 20
-    predicted = {frame: set(learner.step(frame).events) for frame in range(len(learner.pairs))}
+    predicted = {frame: set(learner.solved(frame).events) for frame in range(len(learner.pairs))}
     for question in questions:
         assert (question.frame, question.event, question.sources, question.targets) in predicted[question.frame]
         assert not any((question.frame, cell) in fates for cell in question.sources)
@@ -102,14 +102,14 @@ def test_denied_events_are_not_settled():
     assert settled(asked, known).tolist() == [True, False, True]
 
 
-def test_contrasts_are_prediction_minus_the_best_choice_without_the_event(learner, pool):
-    found = contrasts(learner, pool)
+def test_feature_differences_are_prediction_minus_the_best_choice_without_the_event(learner, pool):
+    found = feature_differences(learner, pool)
     assert np.allclose(found @ learner.w, pool.confidence, atol=1e-9)
     for row in range(0, len(pool), 5):
         frame = int(pool.events.frame[row])
-        pair, answer = learner.assignment(frame)
+        pair, answer = learner.pair(frame), learner.solved(frame).assignment
         (column,) = pair.rows(pool.events[[row]])
-        here = learner.annotations[learner.annotations.events.frame == frame]
+        here = learner.annotations.at(frame)
         other = assign(pair.candidates, pair.scores(learner.w), {**pair.annotated(here), column: 0})
         assert answer.value - other.value == pytest.approx(found[row] @ learner.w, abs=1e-7)
         features = pair.features()
@@ -121,8 +121,8 @@ def test_spread_prefers_other_frames_and_places():
     value = np.array([1.0, 0.95, 0.9, 0.85])
     frame = np.array([4, 4, 4, 9])
     place = np.array([[0.0, 0.0], [1.0, 0.0], [50.0, 0.0], [0.0, 0.0]])
-    assert spread(value, frame, np.zeros(4, np.intp), place, 2.0, 4) == [0, 3, 2, 1]
-    assert spread(value, frame, np.zeros(4, np.intp), place, 2.0, 9) == [0, 3, 2, 1]
+    assert diversify(value, frame, np.zeros(4, np.intp), place, 2.0, 4) == [0, 3, 2, 1]
+    assert diversify(value, frame, np.zeros(4, np.intp), place, 2.0, 9) == [0, 3, 2, 1]
 
 
 def test_the_truth_answers_with_the_fate_of_the_sources():

@@ -14,8 +14,8 @@ HOST = "127.0.0.1:8017"
 class Idle:
     """Stands for the worker: it hears what it is told, and says what the test lets it say."""
 
-    def __init__(self, subjects, on_reply, on_life):
-        self.subjects, self.on_reply, self.on_life = subjects, on_reply, on_life
+    def __init__(self, movies, on_reply, on_life):
+        self.movies, self.on_reply, self.on_life = movies, on_reply, on_life
         self.sent = []
 
     def start(self):
@@ -34,7 +34,7 @@ def serving(movie, measured, store, **others):
     from clew.app.run import make_server, open_session
 
     session = open_session(0, movie, measured, store)
-    server, _ = make_server([session], None, [HOST, "localhost:8017"], TOKEN, minder=Idle, **others)
+    server, _ = make_server([session], None, [HOST, "localhost:8017"], TOKEN, supervisor=Idle, **others)
     with TestClient(server.app, f"http://{HOST}", raise_server_exceptions=False) as client:
         client.headers["X-Clew-Token"] = TOKEN
         yield SimpleNamespace(client=client, server=server, session=session, app=server.app)

@@ -3,21 +3,24 @@
 import io
 import json
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import imagecodecs
 import numpy as np
 import pytest
 
 from clew.annotation.queries import Question
-from clew.app.events_stream import MAX_WAITING, Hub
+from clew.app.events_stream import MAX_WAITING, EventsStream
 from clew.app.exports import Kind
 from clew.app.images import Pictures
 from clew.app.messages import Asked, Estimated, Failed, Learned, Predicted
-from clew.app.predictor import marks_of
+from clew.tracking.archive import load_tracker
 from clew.tracking.events import Event
 from clew.tracking.formats.annotation_csv import read_annotation_table
 from clew.tracking.formats.geff import is_geff
 from clew.tracking.movie import Movie
+from clew.tracking.tracker import Origin
 
 MOVIE = "/api/movies/0"
 
@@ -94,7 +97,7 @@ def test_pictures_in_memory_are_bounded(simulated):
     pictures = Pictures(simulated.movie, cache_bytes=1)
     assert pictures.image(0) == pictures.image(0)
     pictures.image(1)
-    assert len(pictures._kept) == 1
+    assert len(pictures._encoded) == 1
 
 
 def test_a_slice_of_a_flat_movie_is_refused(page):
@@ -123,21 +126,24 @@ def test_an_answer_is_kept_and_pinned_at_once(page):
     assert [(event["sources"], event["targets"]) for event in pinned] == [(wrong["sources"], wrong["targets"])]
     assert all(event["targets"] != second["targets"] for event in answer["pair"]["events"] if not event["pinned"])
     assert get(page, "/pair/0")["events"] == answer["pair"]["events"]
-    told = page.server._minder.sent[-1]
+    told = page.server.supervisor.sent[-1]
     assert (told.revision, told.frames[0], len(told.annotations)) == (1, 0, 1)
 
 
 def test_a_quick_solution_is_the_same_as_a_slow_one(page):
     predictor, state = page.session.predictor, page.session.state
-    before = predictor.solve(2, state.here(2))
+    before = predictor.solve(2, state.annotations.at(2))
     send(page, moves(get(page, "/pair/2"))[0], frame=2)
-    here = page.session.state.here(2)
-    quick, slow = predictor.solve(2, here, before), predictor.solve(2, here)
-    assert np.array_equal(quick.step.events.keys(), slow.step.events.keys())
-    pinned = np.isin(quick.step.events.keys(), here.events.keys())
-    assert np.isinf(quick.step.confidence[pinned]).all()
-    assert np.isfinite(slow.step.confidence[~pinned]).any()
-    assert not np.isnan(quick.step.confidence).any()
+    here = page.session.state.annotations.at(2)
+    predictor.solved = {2: before}
+    quick = predictor.solve(2, here)
+    predictor.solved = {}
+    slow = predictor.solve(2, here)
+    assert np.array_equal(quick.events.keys(), slow.events.keys())
+    pinned = np.isin(quick.events.keys(), here.events.keys())
+    assert np.isinf(quick.confidence[pinned]).all()
+    assert np.isfinite(slow.confidence[~pinned]).any()
+    assert not np.isnan(quick.confidence).any()
 
 
 def test_a_denied_event_is_not_predicted(page):
@@ -183,7 +189,7 @@ def test_a_contradiction_is_told_in_words_and_can_replace(page):
 
 def test_an_answer_that_leaves_no_assignment_is_refused(page):
     """Everything else that a cell could do was denied."""
-    pair = page.session.predictor.pairs.pair(0)
+    pair = page.session.predictor._kept.pairs.pair(0)
     table = pair.candidates.table(pair.a, pair.b, np.arange(len(pair.candidates)))
     source = int(pair.a.label[0])
     mine = list(table[np.flatnonzero((table.sources == source).any(axis=1))])
@@ -233,7 +239,7 @@ def asks(page, events, revision=0):
         Question(0, Event[event["event"].upper()], tuple(event["sources"]), tuple(event["targets"]), 1.0, "a tie")
         for event in events
     )
-    page.client.portal.call(page.server._take, Asked(0, revision, questions))
+    page.client.portal.call(page.session.take, Asked(0, revision, questions))
 
 
 def test_questions_wait_and_answered_ones_are_dropped(page):
@@ -256,27 +262,24 @@ def test_questions_wait_and_answered_ones_are_dropped(page):
 def test_new_weights_and_predictions_are_shown(page):
     pair = get(page, "/pair/0")
     w = page.session.predictor.weights.values
-    page.client.portal.call(page.server._take, Learned(0, 0, 1, -w))
+    page.client.portal.call(page.session.take, Learned(0, 0, 1, -w, True))
     other = get(page, "/pair/0")
     assert (other["version"], pair["version"]) == (1, 0)
     assert other["events"] != pair["events"]
-    solved = page.session.predictor.solve(0, page.session.state.here(0))
+    solved = replace(page.session.predictor.solve(0, page.session.state.annotations.at(0)), version=2)
     for event in moves(other)[:1]:
         send(page, event)
-    old = Predicted(0, 2, ((0, solved.marks, solved.step),))  # made before the answer
-    page.client.portal.call(page.server._take, old)
-    assert page.session.solved[0].version == 1
-    here = page.session.state.here(0)
-    page.client.portal.call(page.server._take, Predicted(0, 2, ((0, marks_of(here), solved.step),)))
-    assert page.session.solved[0].version == 2
+    page.client.portal.call(page.session.take, Predicted(0, (solved,)))  # made before the answer
+    assert page.session.predictor.solved[0].version == 1
+    here = page.session.state.annotations.at(0)
+    page.client.portal.call(page.session.take, Predicted(0, (replace(solved, key=here.key()),)))
+    assert page.session.predictor.solved[0].version == 2
 
 
 def test_the_curve_is_kept(serve):
     with serve() as page:
         for answers, error in ((20, 0.2), (30, 0.1), (20, 0.3)):
-            page.client.portal.call(page.server._take, Estimated(0, answers, error, 0.05))
-        while page.server._tasks:
-            get(page, "/status")
+            page.client.portal.call(page.session.take, Estimated(0, answers, error, 0.05))
     with serve() as page:
         assert [(point["answers"], point["error"]) for point in get(page, "/status")["curve"]] == [(20, 0.3), (30, 0.1)]
 
@@ -303,11 +306,11 @@ def test_the_annotations_are_exported_as_they_were_clicked(page, tmp_path):
     answer = page.client.get(MOVIE + "/export/annotations.csv")
     assert "attachment" in answer.headers["content-disposition"]
     (tmp_path / "a.csv").write_bytes(answer.content)
-    marks = read_annotation_table(tmp_path / "a.csv")
-    assert [(frame, str(event), [*sources], [*targets]) for frame, event, sources, targets in marks.events] == [
+    annotations = read_annotation_table(tmp_path / "a.csv")
+    assert [(frame, str(event), [*sources], [*targets]) for frame, event, sources, targets in annotations.events] == [
         (0, "move", event["sources"], event["targets"]) for event in (first, second)
     ]
-    assert marks.happened.tolist() == [True, False]
+    assert annotations.happened.tolist() == [True, False]
     packed = page.client.get(MOVIE + "/export/annotations.geff").content
     zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "geff")
     assert is_geff(tmp_path / "geff/annotations.geff")
@@ -325,37 +328,56 @@ def test_an_export_of_nothing_and_unknown_ones(page):
     assert {str(kind) for kind in Kind if not kind.is_learned} == {"annotations.csv", "annotations.geff"}
 
 
-def test_a_dead_worker_is_told_and_its_jobs_end(page):
+def test_tracks_and_weights_are_exported_when_all_answers_were_learned_from(page, tmp_path):
+    """In the server itself, so that a busy worker does not hold them up; nothing waits if there is nothing to learn."""
+    names = zipfile.ZipFile(io.BytesIO(page.client.get(MOVIE + "/export/ctc").content)).namelist()
+    assert "res_track.txt" in names
+    send(page, moves(get(page, "/pair/0"))[0])
+    w = page.session.predictor.weights.values
+    with ThreadPoolExecutor(1) as threads:
+        download = threads.submit(page.client.get, MOVIE + "/export/weights")
+        page.client.portal.call(page.session.take, Learned(0, 1, 1, 2 * w, False))
+        with pytest.raises(TimeoutError):
+            download.result(timeout=0.3)  # that fit is not complete
+        page.client.portal.call(page.session.take, Learned(0, 1, 2, 3 * w, True))
+        (tmp_path / "w.clew").write_bytes(download.result().content)
+    tracker = load_tracker(tmp_path / "w.clew")
+    assert np.array_equal(tracker.coef_, 3 * w)
+    assert (tracker.origin_, tracker.n_annotated_) == (Origin.ADAPTED, 1)
+
+
+def test_a_dead_worker_is_told_and_exports_end(page):
+    send(page, moves(get(page, "/pair/0"))[0])
     page.client.portal.call(page.server._on_life, False, "it ended with code -9")
     assert get(page, "/status")["worker"] == {"alive": False, "problem": "it ended with code -9"}
     refused = page.client.get(MOVIE + "/export/weights")
     assert (refused.status_code, "code -9" in refused.json()["error"]) == (500, True)
-    n = len(page.server._minder.sent)
+    n = len(page.server.supervisor.sent)
     page.client.portal.call(page.server._on_life, True, "")
-    assert len(page.server._minder.sent) == n + 1  # the new one is told everything
+    assert len(page.server.supervisor.sent) == n + 1  # the new one is told everything
 
 
 def test_news_reach_all_pages_and_end(page):
     async def scenario():
-        hub = Hub()
-        one, other = hub.listen(), hub.listen()
+        stream = EventsStream()
+        one, other = stream.listen(), stream.listen()
         assert b"retry" in await anext(one)
         await anext(other)
-        hub.publish("changed", {"movie": 0})
-        for stream in (one, other):
-            assert await anext(stream) == b'event: changed\ndata: {"movie": 0}\n\n'
+        stream.publish("changed", {"movie": 0})
+        for listening in (one, other):
+            assert await anext(listening) == b'event: changed\ndata: {"movie": 0}\n\n'
         for _ in range(MAX_WAITING + 1):
-            hub.publish("x", {})
-        hub.close()
-        return len([text async for text in one]), len(hub._listeners)
+            stream.publish("x", {})
+        stream.close()
+        return len([text async for text in one]), len(stream._listeners)
 
     assert page.client.portal.call(scenario) == (0, 0)
 
 
 def test_a_problem_of_learning_is_told(page):
     told = []
-    page.session.tell = lambda event, data: told.append((event, data))
-    page.client.portal.call(page.server._take, Failed(0, 3, "nothing learned"))
+    page.session.publish = lambda event, data: told.append((event, data))
+    page.client.portal.call(page.session.take, Failed(0, 3, "nothing learned"))
     assert told == [("problem", {"revision": 3, "problem": "nothing learned"})]
     assert not get(page, "/status")["learning"]
 

@@ -18,13 +18,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from clew.annotation.learner import Learner
 from clew.app import worker
-from clew.app.messages import Asked, Estimated, Export, Exported, Failed, Learn, Learned, Predicted, Subject
-from clew.app.predictor import marks_of
-from clew.app.stale_learner import RecentLearner
-from clew.app.supervisor import Minder
+from clew.app.messages import Asked, Estimated, Failed, Learn, Learned, Predicted, WorkerMovie
+from clew.app.settings import WorkerSettings
+from clew.app.supervisor import Supervisor
 from clew.cli import app
-from clew.tracking.archive import load_tracker
 from clew.tracking.events import Annotations, EventTable
 
 NOTHING = Annotations.of(EventTable.empty())
@@ -54,8 +53,8 @@ def news():
 
 
 @pytest.fixture
-def minder(source, news):
-    made = Minder([Subject(source, None)], news.replies.put, lambda *life: news.lives.put(life))
+def supervisor(source, news):
+    made = Supervisor([WorkerMovie(source, None)], news.replies.put, lambda *life: news.lives.put(life))
     made.start()
     assert news.lives.get(timeout=PATIENCE) == (True, "")
     yield made
@@ -63,49 +62,39 @@ def minder(source, news):
     assert made.process.exitcode is not None
 
 
-def test_the_worker_learns_predicts_asks_and_writes(minder, news, simulated, tmp_path):
-    minder.send(Learn(0, 0, NOTHING, (6,)))
+def test_the_worker_learns_predicts_and_asks(supervisor, news, simulated):
+    supervisor.send(Learn(0, 0, NOTHING, (6,)))
     asked, before = news.until(Asked)
     assert isinstance(before[0], Learned)
-    frames = [frame for reply in before[1:] for frame, *_ in reply.steps]
+    frames = [frame for reply in before[1:] for frame in (one.frame for one in reply.pairs)]
     assert (frames[0], sorted(frames)) == (6, list(range(13)))  # the nearest first, and all of them
     assert len(asked.questions) > 10
     assert len({question.frame for question in asked.questions}) > 5
 
-    minder.send(Learn(0, 1, simulated.some, (3,)))
+    supervisor.send(Learn(0, 1, simulated.some, (3,)))
     learned, _ = news.until(Learned)
     assert (learned.revision, learned.version) == (1, 1)
     first, _ = news.until(Predicted)
-    frame, marks, step = first.steps[0]
-    here = simulated.some[simulated.some.events.frame == frame]
-    assert (frame, marks) == (3, marks_of(here))
-    assert np.isin(here.events.keys()[here.happened], step.events.keys()).all()
+    solved = first.pairs[0]
+    here = simulated.some.at(solved.frame)
+    assert (solved.frame, solved.key, solved.version) == (3, here.key(), 1)
+    assert solved.assignment is None  # it would be long on its way
+    assert np.isin(here.events.keys()[here.happened], solved.events.keys()).all()
     estimated, before = news.until(Estimated)
     asked = [reply for reply in before if isinstance(reply, Asked)]
     assert (asked[-1].revision, estimated.answers) == (1, len(simulated.some))
     assert 0 <= estimated.error <= 1
 
-    path = tmp_path / "weights.clew"
-    minder.send(Export(7, "weights", str(path), Learn(0, 1, simulated.some, (0,))))
-    exported, since = news.until(Exported)
-    assert exported == Exported(7, None)
-    last = [reply for reply in (learned, *before, *since) if isinstance(reply, Learned)][
-        -1
-    ]  # on a busy machine, several
-    assert np.allclose(load_tracker(path).coef_, last.weights)
-    minder.send(Export(8, "csv", str(tmp_path / "none/x.zip"), Learn(0, 1, simulated.some, (0,))))
-    assert news.until(Exported)[0].problem
 
-
-def test_a_dead_worker_is_noticed_and_followed_by_another(minder, news):
-    first = minder.process.pid
+def test_a_dead_worker_is_noticed_and_followed_by_another(supervisor, news):
+    first = supervisor.process.pid
     os.kill(first, signal.SIGKILL)
     alive, why = news.lives.get(timeout=PATIENCE)
     assert not alive
     assert "-9" in why
     assert news.lives.get(timeout=PATIENCE) == (True, "")
-    assert minder.process.pid != first
-    minder.send(Learn(0, 0, NOTHING, (0,)))
+    assert supervisor.process.pid != first
+    supervisor.send(Learn(0, 0, NOTHING, (0,)))
     news.until(Asked)
 
 
@@ -114,9 +103,9 @@ def workers(tmp_path, monkeypatch):
     """A module that the worker's process can import: workers that cannot live, or do not hear."""
     (tmp_path / "bad_workers.py").write_text(
         "import signal, sys, time\n"
-        "def fail(connection, subjects):\n"
+        "def fail(connection, movies):\n"
         "    sys.exit(3)\n"
-        "def hang(connection, subjects):\n"
+        "def hang(connection, movies):\n"
         "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "    connection.send('here')\n"
         "    time.sleep(1000)\n"
@@ -126,20 +115,20 @@ def workers(tmp_path, monkeypatch):
 
 
 def test_a_worker_that_always_dies_is_given_up(news, workers):
-    minder = Minder([], news.replies.put, lambda *life: news.lives.put(life), main=workers.fail)
-    minder.start()
+    supervisor = Supervisor([], news.replies.put, lambda *life: news.lives.put(life), main=workers.fail)
+    supervisor.start()
     told = [news.lives.get(timeout=PATIENCE) for _ in range(6)]
     assert [alive for alive, _ in told] == [True, False] * 3
     assert "code 3, 3 times in a row" in told[-1][1]
-    minder.close()
+    supervisor.close()
 
 
 def test_a_worker_that_does_not_hear_is_ended_by_force(news, workers):
-    minder = Minder([], news.replies.put, lambda *life: news.lives.put(life), main=workers.hang)
-    minder.start()
+    supervisor = Supervisor([], news.replies.put, lambda *life: news.lives.put(life), main=workers.hang)
+    supervisor.start()
     assert news.replies.get(timeout=PATIENCE) == "here"
-    minder.close()
-    assert minder.process.exitcode == -signal.SIGKILL  # it did not end by itself, and nobody waited for that
+    supervisor.close()
+    assert supervisor.process.exitcode == -signal.SIGKILL  # it did not end by itself, and nobody waited for that
 
 
 class Told:
@@ -156,56 +145,54 @@ class Told:
         return False
 
 
-def replies(pupils, inbox, n):
-    return [reply for _ in range(n) for reply in worker.turn(pupils, inbox)]
+def replies(workers, inbox, n):
+    return [reply for _ in range(n) for reply in worker.turn(workers, inbox)]
 
 
-def test_a_newer_lesson_comes_before_old_predictions(source, simulated, monkeypatch):
-    monkeypatch.setattr(worker, "TURN", 0.0)  # one frame a turn
-    pupil = worker.Pupil(0, Subject(source, None))
+def test_newer_annotations_come_before_old_predictions(source, simulated):
+    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(turn_seconds=0.0))  # one frame a turn
     inbox = Told(Learn(0, 0, NOTHING, (0,)))
-    assert isinstance(replies([pupil], inbox, 1)[0], Learned)
-    replies([pupil], inbox, 3)
+    assert isinstance(replies([working], inbox, 1)[0], Learned)
+    replies([working], inbox, 3)
     inbox.commands = [Learn(0, 1, simulated.some, (9,))]
-    learned, *predicted = replies([pupil], inbox, 6)
+    learned, *predicted = replies([working], inbox, 6)
     assert learned.revision == 1
-    assert [reply.steps[0][0] for reply in predicted] in ([9, 10, 8, 11, 7], [9, 8, 10, 7, 11])
-    later = replies([pupil], inbox, 20)
+    assert [reply.pairs[0].frame for reply in predicted] in ([9, 10, 8, 11, 7], [9, 8, 10, 7, 11])
+    later = replies([working], inbox, 20)
     assert any(isinstance(reply, Asked) for reply in later)
-    assert not pupil.is_behind
+    assert not working.is_behind
 
 
-def test_questions_come_even_if_answers_never_pause(source, monkeypatch):
-    monkeypatch.setattr(worker, "TURN", 0.0)
-    pupil = worker.Pupil(0, Subject(source, None))
+def test_questions_come_even_if_answers_never_pause(source):
+    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(turn_seconds=0.0))  # one frame a turn
     inbox, found = Told(), []
     for revision in range(30):
         inbox.commands = [Learn(0, revision, NOTHING, (0,))]
-        found += replies([pupil], inbox, 1)  # the next answer is always there already
+        found += replies([working], inbox, 1)  # the next answer is always there already
     assert any(isinstance(reply, Asked) for reply in found)
 
 
 def test_trouble_with_a_movie_is_told_and_passes(source, monkeypatch):
-    pupil = worker.Pupil(0, Subject(source, None))
-    learn = RecentLearner.learn
-    monkeypatch.setattr(RecentLearner, "learn", lambda *_: 1 / 0)
-    (failed,) = replies([pupil], Told(Learn(0, 0, NOTHING, (0,))), 1)
+    working = worker.MovieWorker(0, WorkerMovie(source, None))
+    learn = Learner.learn
+    monkeypatch.setattr(Learner, "learn", lambda *_: 1 / 0)
+    (failed,) = replies([working], Told(Learn(0, 0, NOTHING, (0,))), 1)
     assert isinstance(failed, Failed)
     assert "ZeroDivisionError" in failed.problem
-    assert not pupil.is_behind
-    monkeypatch.setattr(RecentLearner, "learn", learn)
-    assert isinstance(replies([pupil], Told(Learn(0, 1, NOTHING, (0,))), 1)[0], Learned)
+    assert not working.is_behind
+    monkeypatch.setattr(Learner, "learn", learn)
+    assert isinstance(replies([working], Told(Learn(0, 1, NOTHING, (0,))), 1)[0], Learned)
 
 
-def test_recent_predictions_keep_to_the_annotations(source, simulated):
-    learner = RecentLearner(source)
-    old = learner.step(3)
+def test_predictions_that_lag_keep_to_the_annotations(source, simulated):
+    learner = Learner(source, may_lag=True)
+    old = learner.solved(3)
     learner.learn(simulated.some[simulated.some.events.frame != 3])
-    assert learner.step(3) is old  # of weights that are one version old
-    assert learner.renew(3).step is not old
-    here = simulated.some[(simulated.some.events.frame == 3) & simulated.some.happened]
+    assert learner.solved(3) is old  # of weights that are one version old
+    assert learner.renew(3) is not old
+    here = simulated.some.at(3)[simulated.some.at(3).happened]
     learner.annotate(here)
-    assert np.isin(here.events.keys(), learner.step(3).events.keys()).all()
+    assert np.isin(here.events.keys(), learner.solved(3).events.keys()).all()
     assert learner.lineage().n_frames == 14
 
 
@@ -353,17 +340,16 @@ def test_a_simulated_movie_is_made_once(tmp_path, monkeypatch):
     assert made == [(tmp_path / "clew/example", 60, 40)]
 
 
-def test_learning_that_was_cut_short_goes_on_when_nobody_answers(source, simulated, monkeypatch):
-    monkeypatch.setattr(worker, "LEARN_SECONDS", 1e-9)
-    pupil = worker.Pupil(0, Subject(source, None))
-    found = replies([pupil], Told(Learn(0, 1, simulated.some, (3,))), 3)
+def test_learning_that_was_cut_short_goes_on_when_nobody_answers(source, simulated):
+    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(learn_seconds=1e-9))
+    found = replies([working], Told(Learn(0, 1, simulated.some, (3,))), 3)
     assert sum(isinstance(reply, Learned) for reply in found) >= 1
-    assert pupil.learner.is_cut_short
-    assert pupil.is_behind
-    pupil.learner.seconds = None
-    replies([pupil], Told(), 60)
-    assert not pupil.learner.is_cut_short
-    assert not pupil.is_behind
-    whole = RecentLearner(source)
+    assert working.learner.is_cut_short
+    assert working.is_behind
+    working.learner.seconds = None
+    replies([working], Told(), 60)
+    assert not working.learner.is_cut_short
+    assert not working.is_behind
+    whole = Learner(source)
     whole.learn(simulated.some)
-    assert pupil.learner.result.objective == pytest.approx(whole.result.objective, rel=1e-2)
+    assert working.learner.result.objective == pytest.approx(whole.result.objective, rel=1e-2)

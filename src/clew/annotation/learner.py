@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 from sklearn.base import clone
 
-from clew.annotation.training_windows import Lessons, Window
+from clew.annotation.cache import Cache, KeptPairs
+from clew.annotation.settings import DEFAULT, Adaptation
+from clew.annotation.training_windows import TrainingWindows, WindowExample
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import get_loss
@@ -17,23 +19,17 @@ from clew.learning.start import Start
 from clew.learning.task import Array, Space
 from clew.models.highs import KeptProgram
 from clew.models.linear import LinearTask
-from clew.models.program import Program
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
-from clew.tracking.model.assignment import Assignment, assign, make_program
+from clew.tracking.model.assignment import assign
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import FramePair, Pairs
-from clew.tracking.model.prior import joined, prior_direction, weights_by_name, with_prior
-from clew.tracking.model.solve import Step, join_steps, solve
-from clew.tracking.tracker import MODEL, Tracker
+from clew.tracking.model.prior import joined, prior_direction, weights_by_name
+from clew.tracking.model.solve import SolvedPair, join_pairs, solve
+from clew.tracking.model.training import MODEL
+from clew.tracking.tracker import Origin, Tracker
 
-KEPT_CANDIDATES = 3_000_000
-"""Candidates whose features stay in memory, at about 100 bytes each; those of other frame pairs are made again."""
-STIFFNESS = 5.0
-"""λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed event. On real movies the λ that
-cross-validation chooses is near this or above, whether 2 % or 25 % of the events are annotated; with a prior, less is
-better."""
 FOLDS, FEWEST = 3, 12
 """For the estimated error: folds, and how many annotations it takes."""
 
@@ -41,30 +37,36 @@ FOLDS, FEWEST = 3, 12
 class Learner:
     """One movie, the annotations so far, the weights that they lead to, and what those predict.
 
-    The weights are those of `tracker` (generic ones if there is none) until enough is annotated to improve on them.
-    Bounds and solvers of frame pairs whose annotations did not change are used again.
+    The weights are those of `tracker` (generic ones if there is none) until something is annotated. Bounds and solvers
+    of frame pairs whose annotations did not change are used again.
+
+    With `may_lag`, predictions may be of earlier weights, as long as they agree with the annotations: new weights
+    change little after the first answers, so that questions can be chosen by predictions that are renewed one after
+    the other (`renew`), while answers keep coming.
     """
 
-    def __init__(self, source: Source, *, tracker: Tracker | None = None, seconds: float | None = None) -> None:
+    def __init__(
+        self, source: Source, *, tracker: Tracker | None = None, settings: Adaptation = DEFAULT,
+        seconds: float | None = None, may_lag: bool = False,
+    ) -> None:  # fmt: skip
+        self.source, self.settings, self.seconds, self.may_lag = source, settings, seconds, may_lag
         self.tracker = tracker or Tracker.generic()
         self.groups = self.tracker.groups_for(source)
-        names = feature_names(self.groups)
-        self.prior = prior_direction(self.tracker, names)
-        self.first: Array = weights_by_name(self.tracker, names)
+        self.names = feature_names(self.groups)
+        self.prior = prior_direction(self.tracker, self.names, settings.trust)
+        self.initial: Array = weights_by_name(self.tracker, self.names)
         """(d,) the weights that the learner began with."""
-        self.w: Array = self.first
+        self.w: Array = self.initial
         """(d,) the present weights."""
-        self.pairs: Pairs = self.tracker.pairs(source, self.groups)
-        self.source, self.names, self.seconds = source, names, seconds
         self.version = 0
         """Grows whenever the weights change."""
         self.annotations = Annotations.of(EventTable.empty())
         self.result: Result | None = None
-        self._made: dict[int, tuple[bytes, FramePair]] = {}
-        self.lessons = Lessons(self.first, len(self.pairs), self.pair)
-        self._programs: dict[int, tuple[Window, Program]] = {}
-        self._solvers: dict[tuple[int, Space], tuple[bytes, KeptProgram]] = {}
-        self._answers: dict[int, tuple[tuple[int, bytes], Assignment, Step]] = {}
+        self.pairs: Pairs = self.tracker.pairs(source, self.groups)
+        self._kept = KeptPairs(self.pairs, settings.kept_candidates)
+        self.windows = TrainingWindows(self.initial, len(self.pairs), self.pair, self.prior, settings)
+        self._solvers: Cache[KeptProgram] = Cache()
+        self._solved: dict[int, SolvedPair] = {}
 
     def annotate(self, annotations: Annotations) -> None:
         """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""
@@ -76,14 +78,14 @@ class Learner:
             self.annotate(annotations)
         if not len(self.annotations):  # all was undone: back to the beginning
             if self.result is not None:
-                self.w, self.result = self.first, None
+                self.w, self.result = self.initial, None
                 self.version += 1
             return
-        frames = self.lessons.frames(self.annotations)
-        task = self._task(frames, self.annotations)
+        examples = self._examples(self.annotations)
+        task = self._task(examples)
         self.result = self._fit(task, self.result)
         for (n, space), solver in task.kept.items():
-            self._solvers[frames[n], space] = (self._here(frames[n])[1], solver)
+            self._solvers.put(*_solver_key(examples[n], space), solver)
         self.w = joined(self.result.w, self.prior)
         self.version += 1
 
@@ -91,6 +93,39 @@ class Learner:
     def is_cut_short(self) -> bool:
         """Whether the last fit ended at its time limit: learning again goes on with its bounds."""
         return self.result is not None and self.result.status is Status.TIME_LIMIT
+
+    def weights_from(self, annotations: Annotations) -> Array:
+        """(d,) the weights that a part of the annotations would lead to; the learner itself stays as it is.
+
+        They start where the learner began: its present weights know of all annotations.
+        """
+        return joined(self._fit(self._task(self._examples(annotations)), None).w, self.prior)
+
+    def pair(self, frame: int) -> FramePair:
+        """The candidates and features of a frame pair, among them all that is annotated in it."""
+        return self._kept.pair(frame, self.annotations.at(frame))
+
+    def solved(self, frame: int) -> SolvedPair:
+        """What happens from a frame to the next, in accord with the annotations, with candidates and alternatives."""
+        known = self._solved.get(frame)
+        if self.may_lag and known is not None and known.key == self.annotations.at(frame).key():
+            return known
+        return self.renew(frame)
+
+    def renew(self, frame: int) -> SolvedPair:
+        """The same by the present weights."""
+        known, here = self._solved.get(frame), self.annotations.at(frame)
+        if known is None or (known.version, known.key) != (self.version, here.key()):
+            known = self._solved[frame] = solve(self.pair(frame), self.w, here, version=self.version)
+        return known
+
+    def lineage(self) -> Lineage:
+        """The whole movie, by the present weights."""
+        return join_pairs(self.source, [self.renew(frame) for frame in range(len(self.pairs))])
+
+    def as_tracker(self) -> Tracker:
+        """A tracker with the present weights, to track other movies with or to save."""
+        return adapted_tracker(self.tracker, self.groups, self.w, self.annotations)
 
     def estimated_error(self, seed: int = 0) -> tuple[float, float] | None:
         """The share of annotations that weights learned from the others miss, and its standard error.
@@ -112,94 +147,25 @@ class Learner:
             yield None
             rest, held = self.annotations[fold != k], self.annotations[fold == k]
             w = self.weights_from(rest)
-            wrong += sum(self._missed(w, held, frame) for frame in np.unique(held.events.frame).tolist())
+            wrong += sum(self._missed(w, held, frame) for frame in held.frames())
         share = wrong / n
         yield share, float(np.sqrt(max(share * (1 - share), 1 / n) / n))
 
-    def weights_from(self, annotations: Annotations) -> Array:
-        """(d,) the weights that a part of the annotations would lead to; the learner itself stays as it is.
+    def _examples(self, told: Annotations) -> list[WindowExample]:
+        """The training examples when these annotations are told; windows are around all that is annotated."""
+        return [
+            self.windows.example(frame, self.annotations.at(frame), told.at(frame))
+            for frame in self.windows.frames(told)
+        ]
 
-        They start where the learner began: its present weights know of all annotations.
-        """
-        task = self._task(self.lessons.frames(annotations), annotations)
-        return joined(self._fit(task, None).w, self.prior)
-
-    def step(self, frame: int) -> Step:
-        """What happens from a frame to the next, by the present weights and in accord with the annotations."""
-        return self._answer(frame)[1]
-
-    def assignment(self, frame: int) -> tuple[FramePair, Assignment]:
-        """The candidates of a frame pair and the choice among them, for questions about the alternatives."""
-        return self.pair(frame), self._answer(frame)[0]
-
-    def is_fresh(self, frame: int) -> bool:
-        """Whether the predictions of a frame pair are up to date, so that `step` costs nothing."""
-        known = self._answers.get(frame)
-        return known is not None and known[0] == (self.version, self._here(frame)[1])
-
-    def lineage(self) -> Lineage:
-        """The whole movie."""
-        return join_steps(self.source, [self.step(frame) for frame in range(len(self.pairs))])
-
-    def as_tracker(self) -> Tracker:
-        """A tracker with the present weights, to track other movies with or to save."""
-        tracker: Tracker = clone(self.tracker)
-        tracker.groups_, tracker.feature_names_, tracker.coef_ = self.groups, self.names, self.w
-        tracker.n_annotated_ = len(self.annotations)
-        tracker.n_pairs_ = len(np.unique(self.annotations.events.frame))
-        return tracker
-
-    def pair(self, frame: int) -> FramePair:
-        """The candidates and features of a frame pair, among them all that is annotated in it."""
-        here, key = self._here(frame)
-        known = self._made.get(frame)
-        # what is annotated rarely changes the candidates: it is among them already
-        if known is not None and (known[0] == key or len(known[1].rows(here.events)) == len(here)):
-            return known[1]
-        pair = self.pairs.pair(frame, here.events)
-        self._made[frame] = (key, pair)
-        while sum(len(other.candidates) for _, other in self._made.values()) > KEPT_CANDIDATES and len(self._made) > 1:
-            del self._made[next(iter(self._made))]
-        return pair
-
-    def _here(self, frame: int) -> tuple[Annotations, bytes]:
-        """The annotations of a frame pair, and a key that is the same for the same ones."""
-        here = self.annotations[self.annotations.events.frame == frame]
-        return here, _key(here)
-
-    def _answer(self, frame: int) -> tuple[Assignment, Step]:
-        here, key = self._here(frame)
-        known = self._answers.get(frame)
-        if known is not None and known[0] == (self.version, key):
-            return known[1], known[2]
-        answer, step = solve(self.pair(frame), self.w, here)
-        self._answers[frame] = ((self.version, key), answer, step)
-        return answer, step
-
-    def _task(self, frames: Sequence[int], annotations: Annotations) -> LinearTask:
-        """The learning problem of some annotated pairs, with the solvers that are still good."""
-        X: list[Program] = []
-        Y: list[dict[int, int]] = []
-        solvers: dict[tuple[int, Space], KeptProgram] = {}
-        for n, frame in enumerate(frames):
-            around = self._here(frame)[0]
-            here = around if annotations is self.annotations else annotations[annotations.events.frame == frame]
-            lesson = self.lessons.lesson(frame, around, here)
-            known = self._programs.get(frame)
-            if known is None or known[0] is not lesson.window:
-                features = with_prior(lesson.pair.features()[lesson.window.rows], self.prior)
-                known = (lesson.window, make_program(lesson.window.candidates, features))
-                self._programs[frame] = known
-                self._solvers = {at: kept for at, kept in self._solvers.items() if at[0] != frame}
-            X.append(known[1])
-            Y.append(lesson.known)
+    def _task(self, examples: list[WindowExample]) -> LinearTask:
+        """The learning problem of some training examples, with the solvers that are still good."""
+        X, Y = [one.program for one in examples], [one.annotated for one in examples]
+        task = MODEL.prepare(X, Y).task(X, Y)
+        for n, example in enumerate(examples):
             for space in (Space.ALL, Space.COMPATIBLE):
-                at = (frame, space)
-                if at in self._solvers and (space is Space.ALL or self._solvers[at][0] == _key(here)):
-                    solvers[n, space] = self._solvers[at][1]
-        model = MODEL.prepare(X, Y)
-        task = model.task(X, Y)
-        task.kept.update(solvers)
+                if (solver := self._solvers.peek(*_solver_key(example, space))) is not None:
+                    task.kept[n, space] = solver
         return task
 
     def _fit(self, task: LinearTask, warm: Result | None) -> Result:
@@ -213,32 +179,44 @@ class Learner:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConvergedWarning)  # the next fit goes on with the bounds of this one
             return learn(
-                task, get_loss("bridge"), STIFFNESS / task.n_examples, algorithm=algorithm,
-                start=self._start(task, warm), warm_start=warm,
+                task, get_loss("bridge"), self._lam(task), algorithm=algorithm, start=self._start(task, warm),
+                warm_start=warm,
             )  # fmt: skip
 
+    def _lam(self, task: LinearTask) -> float:
+        return self.settings.stiffness / task.n_examples
+
     def _start(self, task: LinearTask, warm: Result | None) -> Array | None:
-        """The first weights; if those are zero, the last ones, or what the annotations themselves point to."""
-        if not self.first.any():
-            return None if warm is not None else Start(task, get_loss("bridge")).at(STIFFNESS / task.n_examples)
+        """The initial weights; if those are zero, the last ones, or what the annotations themselves point to."""
+        if not self.initial.any():
+            return None if warm is not None else Start(task, get_loss("bridge")).at(self._lam(task))
         if self.prior is None:
-            return self.first
+            return self.initial
         w = np.zeros(task.n_features)
-        w[-1] = np.linalg.norm(self.first) / np.linalg.norm(self.prior)
+        w[-1] = np.linalg.norm(self.initial) / np.linalg.norm(self.prior)
         return w
 
     def _missed(self, w: Array, held: Annotations, frame: int) -> int:
         """How many annotations of a frame pair weights get wrong that know of no annotation there."""
-        here = held[held.events.frame == frame]
         pair = self.pair(frame)
         chosen = set(assign(pair.candidates, pair.scores(w)).chosen.tolist())
-        return sum((row in chosen) != bool(happened) for row, happened in pair.annotated(here).items())
+        return sum((row in chosen) != bool(happened) for row, happened in pair.annotated(held.at(frame)).items())
 
 
-def _key(annotations: Annotations) -> bytes:
-    """The same for the same annotations."""
-    events = annotations.events
-    return b"".join(
-        np.ascontiguousarray(part).tobytes()
-        for part in (events.event, events.sources, events.targets, annotations.happened)
-    )
+def adapted_tracker(initial: Tracker, groups: frozenset[str], w: Array, annotations: Annotations) -> Tracker:
+    """A tracker with weights that were adapted from those of another one; without annotations they are its own."""
+    tracker: Tracker = clone(initial)
+    tracker.groups_, tracker.feature_names_, tracker.coef_ = groups, feature_names(groups), w
+    if len(annotations):
+        tracker.n_annotated_, tracker.n_pairs_ = len(annotations), len(annotations.frames())
+        tracker.origin_ = Origin.ADAPTED
+    else:
+        tracker.n_annotated_, tracker.n_pairs_ = initial.n_annotated_, initial.n_pairs_
+        tracker.origin_ = initial.origin_
+    return tracker
+
+
+def _solver_key(example: WindowExample, space: Space) -> tuple[Hashable, Hashable]:
+    """The slot and the key of a solver: outputs that agree with the annotation depend on it, all outputs do not."""
+    annotation = tuple(sorted(example.annotated.items())) if space is Space.COMPATIBLE else None
+    return (example.pair.a.frame, space), (example.window.key, annotation)

@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.annotation.learner import Learner
 from clew.annotation.strategies import ranking
-from clew.annotation.strategies.diversify import spread
+from clew.annotation.strategies.diversify import diversify
 from clew.annotation.strategies.pool import Pool
 from clew.annotation.strategies.ranking import Ranking
 from clew.errors import InputError
@@ -55,7 +55,7 @@ def strategy(rank: Ranking, why: str, everywhere: bool = False) -> Strategy:
 
     def ask(learner: Learner, annotations: Annotations, n: int, rng: np.random.Generator) -> list[Question]:
         if n < 1:
-            raise InputError(f"{n} questions were asked for; at least one is right")
+            raise InputError(f"{n} questions were asked for; expected at least one")
         pool = Pool.of(learner, annotations)
         blind = everywhere or not learner.w.any()  # weights that are all zero have no doubts to tell of
         if not blind:
@@ -65,7 +65,7 @@ def strategy(rank: Ranking, why: str, everywhere: bool = False) -> Strategy:
             chosen = np.argsort(-value, kind="stable")[:n].tolist()
         else:
             near = NEAR * learner.pairs.scales.diameter
-            chosen = spread(value, pool.events.frame, pool.events.event, pool.places(learner), near, n)
+            chosen = diversify(value, pool.events.frame, pool.events.event, pool.places(learner), near, n)
         return [
             Question(*event, value=float(value[row]), reason=AT_RANDOM if blind else _reason(pool, row, why))
             for row, event in zip(chosen, pool.events[np.array(chosen, dtype=np.intp)], strict=True)

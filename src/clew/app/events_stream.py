@@ -1,4 +1,4 @@
-"""News for all open pages, as server-sent events."""
+"""What happens, told to all open pages as server-sent events."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 MAX_WAITING = 1000
-"""News that may wait for one page; one that does not read for so long is let go, and connects again if it lives."""
+"""Events that may wait for one page; one that does not read for so long is let go, and connects again if it lives."""
 HEARTBEAT = 15.0
-"""Seconds after which a page that had no news gets a sign of life."""
+"""Seconds after which a page that had no event gets a comment, so that both sides notice a broken connection."""
 GREETING = b"retry: 1000\n\n"
 
 
-class Hub:
+class EventsStream:
     """Hands what is published to every page that listens. Lives in the event loop's thread."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Hub:
             queue.put_nowait(None)
 
     async def listen(self) -> AsyncIterator[bytes]:
-        """The news from now on, as a stream of events."""
+        """All events from now on."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._listeners.add(queue)
         try:

@@ -9,21 +9,16 @@ import zipfile
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from clew.errors import InputError
-from clew.tracking.detections import Source
 from clew.tracking.events import Annotations
 from clew.tracking.formats.annotation_csv import write_annotations
 from clew.tracking.formats.results import write_results
+from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
-
-if TYPE_CHECKING:
-    from clew.annotation.learner import Learner
 
 
 class Kind(StrEnum):
-    """What can be taken home."""
+    """What can be downloaded."""
 
     WEIGHTS = "weights"
     ANNOTATIONS_CSV = "annotations.csv"
@@ -35,7 +30,7 @@ class Kind(StrEnum):
 
     @property
     def is_learned(self) -> bool:
-        """Whether it is the worker's to write: it follows from what was learned."""
+        """Whether it follows from what was learned, and not from the annotations alone."""
         return self not in (Kind.ANNOTATIONS_CSV, Kind.ANNOTATIONS_GEFF)
 
 
@@ -57,20 +52,14 @@ class FileName:
         return cls(f"{stem}.{kind}.zip", "application/zip")
 
 
-def write_export(kind: str, path: str | Path, learner: Learner, source: Source) -> None:
-    """Write the weights or a zip of the tracks."""
-    if Kind(kind) is Kind.WEIGHTS:
-        learner.as_tracker().save(path)
-        return
-    movie = getattr(source, "movie", None)
-    if not isinstance(movie, Movie):
-        raise InputError(f"{source.name} has no label images, which tracks are written with")
+def write_tracks(kind: Kind, path: str | Path, lineage: Lineage, movie: Movie) -> None:
+    """Write a zip of the tracks."""
     with tempfile.TemporaryDirectory(prefix="clew-") as folder:
-        write_results(Path(folder) / "tracks", learner.lineage(), movie, [kind])
+        write_results(Path(folder) / "tracks", lineage, movie, [str(kind)])
         zip_folder(Path(folder) / "tracks", path)
 
 
-def write_marks(kind: Kind, path: str | Path, annotations: Annotations, movie: Movie) -> None:
+def write_answers(kind: Kind, path: str | Path, annotations: Annotations, movie: Movie) -> None:
     """Write the annotations themselves."""
     if kind is Kind.ANNOTATIONS_CSV:
         write_annotations(path, annotations)
@@ -78,8 +67,8 @@ def write_marks(kind: Kind, path: str | Path, annotations: Annotations, movie: M
     from clew.tracking.formats.annotation_geff import write_annotation_geff  # zarr takes a second to import
 
     with tempfile.TemporaryDirectory(prefix="clew-") as folder:
-        write_annotation_geff(Path(folder) / "marks" / str(kind), annotations, movie)
-        zip_folder(Path(folder) / "marks", path)
+        write_annotation_geff(Path(folder) / "annotations" / str(kind), annotations, movie)
+        zip_folder(Path(folder) / "annotations", path)
 
 
 def zip_folder(folder: Path, path: str | Path) -> None:

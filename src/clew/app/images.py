@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
+import imagecodecs
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.app.png import encode_png
+from clew.annotation.cache import Cache
+from clew.app.settings import SESSION
 from clew.errors import InputError
 from clew.tracking.movie import Movie
 
-CACHE_BYTES = 256 * 2**20
-"""Of encoded pictures that stay in memory."""
 SAMPLED_FRAMES = 5
 SAMPLED_PIXELS = 200_000
 """By which the contrast is set."""
@@ -31,35 +29,20 @@ Pixels = NDArray[Any]
 class Pictures:
     """Encoded pictures of one movie; several threads may ask at once."""
 
-    def __init__(self, movie: Movie, cache_bytes: int = CACHE_BYTES) -> None:
-        self.movie, self.cache_bytes = movie, cache_bytes
-        self._kept: OrderedDict[tuple[str, int, int | None], bytes] = OrderedDict()
-        self._kept_bytes = 0
-        self._lock, self._contrast_lock = Lock(), Lock()
+    def __init__(self, movie: Movie, cache_bytes: int = SESSION.picture_bytes) -> None:
+        self.movie = movie
+        self._encoded: Cache[bytes] = Cache(cache_bytes, len)
+        self._contrast_lock = Lock()
         self._contrast: tuple[float, float] | None = None
         self._table: NDArray[np.uint8] | None = None
 
     def image(self, t: int, z: int | None = None) -> bytes:
         """PNG of the raw frame in gray; in 3D of slice `z`, or of the brightest along z. The masks, without images."""
-        return self._recall(("image", t, z), lambda: encode_png(self._gray(t, z)))
+        return self._encoded.get(("image", t, z), lambda: encode_png(self._gray(t, z)))
 
     def labels(self, t: int, z: int | None = None) -> bytes:
         """PNG of the label image: red + 256 green + 65536 blue is the label; along z, the largest label counts."""
-        return self._recall(("labels", t, z), lambda: encode_png(self._colours(t, z)))
-
-    def _recall(self, key: tuple[str, int, int | None], make: Callable[[], bytes]) -> bytes:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = make()
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = made
-                self._kept_bytes += len(made)
-            while self._kept_bytes > self.cache_bytes and len(self._kept) > 1:
-                self._kept_bytes -= len(self._kept.popitem(last=False)[1])
-        return made
+        return self._encoded.get(("labels", t, z), lambda: encode_png(self._colours(t, z)))
 
     def _gray(self, t: int, z: int | None) -> NDArray[np.uint8]:
         raw = self.movie.image(t)
@@ -119,3 +102,15 @@ class Pictures:
             return 0.0, 1.0
         low, high = np.percentile(values, [DARK, BRIGHT]).tolist()
         return (low, high) if high > low else (low, low + 1.0)
+
+
+def encode_png(pixels: NDArray[np.uint8]) -> bytes:
+    """The PNG of gray (y, x) or red, green and blue (y, x, 3) pixels.
+
+    Differences to the left neighbour in runs: on HeLa frames five times as fast as the default, and smaller.
+    """
+    png = imagecodecs.PNG
+    encoded = imagecodecs.png_encode(
+        pixels, level=png.COMPRESSION.SPEED, strategy=png.STRATEGY.RLE, filter=png.FILTER.SUB
+    )
+    return bytes(encoded)

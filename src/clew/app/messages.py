@@ -8,12 +8,12 @@ from clew.annotation.queries import Question
 from clew.learning.task import Array
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations
-from clew.tracking.model.solve import Step
+from clew.tracking.model.solve import SolvedPair
 from clew.tracking.tracker import Tracker
 
 
 @dataclass(frozen=True)
-class Subject:
+class WorkerMovie:
     """A movie that the worker learns to track."""
 
     source: Source
@@ -33,16 +33,6 @@ class Learn:
 
 
 @dataclass(frozen=True)
-class Export:
-    """To the worker: write the weights or the tracks that follow from these annotations into a file."""
-
-    job: int
-    kind: str
-    path: str
-    learn: Learn
-
-
-@dataclass(frozen=True)
 class Learned:
     """From the worker: the weights changed, or are the first."""
 
@@ -50,6 +40,8 @@ class Learned:
     revision: int
     version: int
     weights: Array
+    complete: bool
+    """Whether the fit reached its precision; otherwise it goes on when nobody answers."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +49,12 @@ class Predicted:
     """From the worker: predictions of some frame pairs."""
 
     movie: int
-    version: int
-    steps: tuple[tuple[int, bytes, Step], ...]
-    """(frame, marks, step), see `predictor.Solved`."""
+    pairs: tuple[SolvedPair, ...]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """From the worker: what to ask next, the best question first. All predictions are up to date then."""
+    """From the worker: what to ask next, the best question first."""
 
     movie: int
     revision: int
@@ -82,14 +72,6 @@ class Estimated:
 
 
 @dataclass(frozen=True)
-class Exported:
-    """From the worker: a file is written, unless there is a reason why not."""
-
-    job: int
-    problem: str | None
-
-
-@dataclass(frozen=True)
 class Failed:
     """From the worker: learning from a revision went wrong."""
 
@@ -98,5 +80,4 @@ class Failed:
     problem: str
 
 
-Command = Learn | Export
-Reply = Learned | Predicted | Asked | Estimated | Exported | Failed
+Reply = Learned | Predicted | Asked | Estimated | Failed

@@ -19,7 +19,7 @@ DIGITS = 2
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellPositions:
     """The cells of a frame, where they are in pixels."""
 
     label: Labels
@@ -38,14 +38,14 @@ class Cells:
         return self.position[np.isin(self.label, list(labels))]
 
 
-class Roster:
+class Positions:
     """A source that remembers every frame that it was asked for, in about 50 bytes a cell; for threads, too."""
 
     def __init__(self, source: Source, spacing: Sequence[float]) -> None:
         self.source, self.spacing = source, np.asarray(spacing, dtype=float)
         self.name, self.n_frames, self.ndim, self.has = source.name, source.n_frames, source.ndim, source.has
         self._frames: dict[int, Detections] = {}
-        self._cells: dict[int, Cells] = {}
+        self._cells: dict[int, CellPositions] = {}
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`, with the columns that a lineage keeps."""
@@ -59,9 +59,9 @@ class Roster:
         """What the masks of frames `t` and `t + 1` share; this is not kept."""
         return self.source.overlap(t)
 
-    def cells(self, t: int) -> Cells:
+    def cells(self, t: int) -> CellPositions:
         """The cells of frame `t`, in pixels."""
         if t not in self._cells:
             found = self.detections(t)
-            self._cells[t] = Cells(found.label, found.position / self.spacing)
+            self._cells[t] = CellPositions(found.label, found.position / self.spacing)
         return self._cells[t]

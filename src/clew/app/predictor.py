@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from threading import Lock
 
 import numpy as np
 
+from clew.annotation.cache import KeptPairs
 from clew.annotation.store.answers import Answer
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
-from clew.tracking.events import Annotations, EventTable
-from clew.tracking.model.pairs import FramePair, Pairs
-from clew.tracking.model.solve import Step, solve
-
-KEPT_PAIRS = 32
-"""Frame pairs whose candidates and features stay in memory."""
+from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.model.pairs import Pairs
+from clew.tracking.model.solve import SolvedPair, solve
 
 
 @dataclass(frozen=True)
@@ -25,23 +22,6 @@ class Weights:
 
     version: int
     values: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """The predicted events of a frame pair, and what they follow from."""
-
-    version: int
-    """Of the weights."""
-    marks: bytes
-    """The annotations of the pair, see `marks_of`."""
-    step: Step
-
-
-def marks_of(here: Annotations) -> bytes:
-    """A value that is the same exactly for the same annotations of a frame pair, in whatever order."""
-    order = np.argsort(keys := here.events.keys(), kind="stable")
-    return bytes(keys[order].tobytes() + here.happened[order].tobytes())
 
 
 def with_answer(here: Annotations, answer: Answer) -> Annotations:
@@ -56,40 +36,53 @@ def with_answer(here: Annotations, answer: Answer) -> Annotations:
 
 
 class Predictor:
-    """Solves frame pairs with the present weights; several threads may ask at once."""
+    """The present weights and what they predict of each frame pair; several threads may ask at once."""
 
-    def __init__(self, pairs: Pairs, weights: Weights) -> None:
-        self.pairs, self.weights = pairs, weights
-        self._kept: OrderedDict[int, FramePair] = OrderedDict()
-        self._lock = Lock()
+    def __init__(self, pairs: Pairs, weights: Weights, kept_candidates: int) -> None:
+        self.weights = weights
+        self.solved: dict[int, SolvedPair] = {}
+        """The latest prediction of each frame pair that there is one of, by its first frame."""
+        self.n_pairs = len(pairs)
+        self.groups = pairs.groups
+        self._kept = KeptPairs(pairs, kept_candidates)
 
-    def solve(self, frame: int, here: Annotations, before: Solved | None = None) -> Solved:
-        """The best events of a frame pair that agree with its annotations `here`; see `stream.solve`.
+    def solve(self, frame: int, here: Annotations) -> SolvedPair:
+        """The best events of a frame pair that agree with its annotations `here`; see `model.solve`.
 
-        Confidences of events that were in the one `before` are renewed by the worker soon.
+        Confidences of events that were predicted before are renewed by the worker soon.
         """
         weights = self.weights
-        pair = self._pair(frame)
-        if len(pair.rows(here.events)) < len(here):  # something was annotated that is no candidate
-            pair = self.pairs.pair(frame, here.events)
         try:
-            step = solve(pair, weights.values, here, None if before is None else before.step)[1]
+            pair, before = self._kept.pair(frame, here), self.solved.get(frame)
+            solved = solve(pair, weights.values, here, before, weights.version)
         except InfeasibleAnnotation as error:
             raise InfeasibleAnnotation(
                 f"from frame {frame} to {frame + 1}, no assignment would be left in which every cell has one fate and "
                 "one history; take back something that was denied there",
                 frame,
             ) from error
-        return Solved(weights.version, marks_of(here), step)
+        return solved.without_candidates()
 
-    def _pair(self, frame: int) -> FramePair:
-        with self._lock:
-            if frame in self._kept:
-                self._kept.move_to_end(frame)
-                return self._kept[frame]
-        made = self.pairs.pair(frame)
-        with self._lock:
-            self._kept[frame] = made
-            while len(self._kept) > KEPT_PAIRS:
-                self._kept.popitem(last=False)
-        return made
+    def current(self, frame: int, here: Annotations) -> SolvedPair:
+        """The latest prediction, if it agrees with the annotations and follows from the present weights, else one."""
+        known = self.solved.get(frame)
+        if known is None or known.key != here.key() or known.version < self.weights.version:
+            return self.solve(frame, here)
+        return known
+
+    def take(self, pairs: Iterable[SolvedPair], annotations: Annotations) -> list[SolvedPair]:
+        """Keep predictions that agree with the annotations, and tell which: others were answered about meanwhile."""
+        agreeing = [one for one in pairs if one.key == annotations.at(one.frame).key()]
+        self.solved |= {one.frame: one for one in agreeing}
+        return agreeing
+
+    def all_current(self, annotations: Annotations) -> list[SolvedPair]:
+        """Predictions of the whole movie by the present weights; what is missing or old is solved here."""
+        return [self.current(frame, annotations.at(frame)) for frame in range(self.n_pairs)]
+
+    def counts(self) -> dict[str, int]:
+        """How many events of each kind are predicted."""
+        counts = np.zeros(len(Event), dtype=int)
+        for one in self.solved.values():
+            counts += np.bincount(one.events.event, minlength=len(Event))
+        return {str(event): int(counts[event]) for event in Event}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import mimetypes
+import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +16,41 @@ from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from clew.annotation.store.history import Contradiction, StaleRevision
-from clew.app.events_stream import Hub
-from clew.app.exports import FileName, Kind, write_marks
-from clew.app.messages import (
-    Asked,
-    Estimated,
-    Export,
-    Exported,
-    Failed,
-    Learned,
-    Predicted,
-    Reply,
-    Subject,
-)
-from clew.app.pages import INDEX, Pages
+from clew.app.events_stream import EventsStream
+from clew.app.exports import FileName, Kind
+from clew.app.messages import Reply, WorkerMovie
 from clew.app.requests import Sent, body_of, key_of, number, query_number
 from clew.app.security import Guard, JSONText, TooLarge, refusal, too_large
 from clew.app.session import Session
-from clew.app.supervisor import Minder
-from clew.errors import ClewError, InfeasibleAnnotation, InputError, StoreError
+from clew.app.supervisor import Supervisor
+from clew.errors import ClewError, InfeasibleAnnotation, InputError
 
+STATIC = Path(__file__).parent / "static"
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 """Pictures of a movie never change; the token in their address is another each time."""
-Work = Callable[[Sequence[Subject], Callable[[Reply], None], Callable[[bool, str], None]], Any]
+REVALIDATE = {"cache-control": "no-cache"}
+"""The page's own files: a changed one is seen on reloading."""
+mimetypes.add_type("text/javascript", ".js")  # some machines have it wrong, and browsers then refuse modules
+MakeSupervisor = Callable[[Sequence[WorkerMovie], Callable[[Reply], None], Callable[[bool, str], None]], Any]
+
+
+class PageFiles(StaticFiles):
+    """The page's scripts and styles; what is hidden stays so."""
+
+    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
+        """Where a file is on the disk, if it may be seen."""
+        hidden = "\0" in path or any(part.startswith(".") for part in Path(path).parts)
+        return ("", None) if hidden else super().lookup_path(path)
+
+    def file_response(self, *arguments: Any, **others: Any) -> Response:
+        """As Starlette makes it, to be asked for again each time."""
+        response = super().file_response(*arguments, **others)
+        response.headers.update(REVALIDATE)
+        return response
 
 
 class Server:
@@ -49,22 +59,21 @@ class Server:
     def __init__(
         self,
         sessions: Sequence[Session],
-        subjects: Sequence[Subject],
+        movies: Sequence[WorkerMovie],
         *,
         token: str,
         hosts: Sequence[str],
-        pages: Pages | None = None,
-        minder: Work = Minder,
+        supervisor: MakeSupervisor = Supervisor,
+        static: Path = STATIC,
     ) -> None:
-        self.sessions, self.subjects, self.pages, self.hub = sessions, subjects, pages or Pages.of(), Hub()
-        self._make_minder, self._minder = minder, None
-        self._worker: dict[str, Any] = {"alive": False, "problem": ""}
-        self._jobs: dict[int, asyncio.Future[str | None]] = {}
-        self._numbers, self._tasks = count(), set[asyncio.Task[None]]()
+        self.sessions, self.worker_movies, self.stream = sessions, movies, EventsStream()
+        self._make_supervisor, self._static = supervisor, static
+        self.supervisor: Any = None
+        self._tasks = set[asyncio.Task[None]]()
         movie = "/api/movies/{m:int}"
         routes = [
             Route("/", self.index),
-            Route("/static/{name:path}", self.static),
+            Mount("/static", PageFiles(directory=static)),
             Route("/api/movies", self.movies),
             Route("/api/events", self.events),
             Route(movie + "/image/{t:int}.png", self.image),
@@ -87,24 +96,23 @@ class Server:
     @asynccontextmanager
     async def _life(self, _: Starlette) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        minder = self._make_minder(
-            self.subjects,
-            lambda reply: _in_loop(loop, self._take, reply),
+        supervisor = self.supervisor = self._make_supervisor(
+            self.worker_movies,
+            lambda reply: _in_loop(loop, self._on_reply, reply),
             lambda alive, why: _in_loop(loop, self._on_life, alive, why),
         )
-        self._minder = minder
         for session in self.sessions:
-            session.tell = _teller(self.hub, session.number)
-            session.order = minder.send
-        minder.start()
+            session.publish = _publisher(self.stream, session.number)
+            session.send = supervisor.send
+        supervisor.start()
         for session in self.sessions:
-            self._start(session.wake())
+            self._start(session.warm_up())
         try:
             yield
         finally:
-            self.hub.close()
-            await asyncio.to_thread(minder.close)
-            self._fail_jobs("the server ends")
+            self.stream.close()
+            await asyncio.to_thread(supervisor.close)
+            self._on_life(False, "the server ends")
             for session in self.sessions:
                 await asyncio.to_thread(session.close)
 
@@ -112,15 +120,11 @@ class Server:
 
     async def index(self, _: Request) -> Response:
         """The page itself."""
-        return self.pages.serve(INDEX)
-
-    async def static(self, request: Request) -> Response:
-        """Its scripts and styles."""
-        return self.pages.serve(request.path_params["name"])
+        return FileResponse(self._static / "index.html", headers=REVALIDATE)
 
     async def events(self, _: Request) -> Response:
-        """News, as they come."""
-        return StreamingResponse(self.hub.listen(), media_type="text/event-stream")
+        """What happens, as it happens."""
+        return StreamingResponse(self.stream.listen(), media_type="text/event-stream")
 
     # one movie
 
@@ -152,7 +156,7 @@ class Server:
 
     async def status(self, request: Request) -> Response:
         """How far things are."""
-        return JSONText({**self._session(request).status(), "worker": self._worker})
+        return JSONText(self._session(request).status())
 
     async def tree(self, request: Request) -> Response:
         """The family of a cell."""
@@ -174,12 +178,12 @@ class Server:
     async def undo(self, request: Request) -> Response:
         """Take the last answer back."""
         session, body = self._session(request), await body_of(request)
-        return JSONText(await session.step_back(key_of(body), number(body, "revision")))
+        return JSONText(await session.undo(key_of(body), number(body, "revision")))
 
     async def redo(self, request: Request) -> Response:
         """Bring an answer back."""
         session, body = self._session(request), await body_of(request)
-        return JSONText(await session.step_forward(key_of(body), number(body, "revision")))
+        return JSONText(await session.redo(key_of(body), number(body, "revision")))
 
     async def place(self, request: Request) -> Response:
         """Where the person is."""
@@ -189,7 +193,7 @@ class Server:
         return JSONText({"place": session.place})
 
     async def export(self, request: Request) -> Response:
-        """A file to take home."""
+        """A file to download."""
         session = self._session(request)
         try:
             kind = Kind(request.path_params["kind"])
@@ -198,29 +202,13 @@ class Server:
         folder = tempfile.TemporaryDirectory(prefix="clew-")
         path = Path(folder.name) / "export"
         try:
-            if kind.is_learned:
-                await self._write_by_worker(session, kind, path)
-            else:
-                await asyncio.to_thread(write_marks, kind, path, session.state.annotations, session.movie)
+            await session.export(kind, path)
         except BaseException:
             folder.cleanup()
             raise
         name = FileName.of(kind, session.movie.name)
         done = BackgroundTask(folder.cleanup)
         return FileResponse(path, media_type=name.media_type, filename=name.name, background=done)
-
-    async def _write_by_worker(self, session: Session, kind: Kind, path: Path) -> None:
-        if self._minder is None or not self._worker["alive"]:
-            raise StoreError(f"the worker that would write it is not there: {self._worker['problem'] or 'it starts'}")
-        job = next(self._numbers)
-        done = self._jobs[job] = asyncio.get_running_loop().create_future()
-        self._minder.send(Export(job, str(kind), str(path), session.lesson()))
-        try:
-            problem = await done
-        finally:
-            del self._jobs[job]
-        if problem is not None:
-            raise InputError(problem)
 
     def _session(self, request: Request) -> Session:
         movie: int = request.path_params["m"]
@@ -237,24 +225,15 @@ class Server:
 
     # the worker
 
-    def _take(self, reply: Reply) -> None:
+    def _on_reply(self, reply: Reply) -> None:
         """What the worker says, in the event loop's thread."""
-        if isinstance(reply, Exported):
-            if (job := self._jobs.get(reply.job)) is not None and not job.done():
-                job.set_result(reply.problem)
-            return
-        session = self.sessions[reply.movie]
-        if isinstance(reply, Learned):
-            session.take_learned(reply)
-        elif isinstance(reply, Predicted):
-            session.take_predicted(reply)
-        elif isinstance(reply, Asked):
-            session.take_asked(reply)
-        elif isinstance(reply, Estimated):
-            self._start(session.take_estimated(reply))
-        elif isinstance(reply, Failed):
-            session.asked = max(session.asked, reply.revision)
-            session.tell("problem", {"revision": reply.revision, "problem": reply.problem})
+        self.sessions[reply.movie].take(reply)
+
+    def _on_life(self, alive: bool, problem: str) -> None:
+        """A worker began or ended."""
+        self.stream.publish("worker", {"alive": alive, "problem": problem})
+        for session in self.sessions:
+            session.take_life(alive, problem)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something be done meanwhile."""
@@ -262,28 +241,13 @@ class Server:
         self._tasks.add(task)  # or it could be thrown away before its end
         task.add_done_callback(self._tasks.discard)
 
-    def _on_life(self, alive: bool, problem: str) -> None:
-        """A worker began, and is told everything; or ended, and all are told."""
-        self._worker = {"alive": alive, "problem": problem}
-        self.hub.publish("worker", self._worker)
-        if alive and self._minder is not None:
-            for session in self.sessions:
-                self._minder.send(session.lesson())
-        else:
-            self._fail_jobs(problem)
 
-    def _fail_jobs(self, problem: str) -> None:
-        for job in self._jobs.values():
-            if not job.done():
-                job.set_result(problem)
-
-
-def _teller(hub: Hub, movie: int) -> Callable[[str, dict[str, Any]], None]:
-    return lambda event, data: hub.publish(event, {"movie": movie, **data})
+def _publisher(stream: EventsStream, movie: int) -> Callable[[str, dict[str, Any]], None]:
+    return lambda event, data: stream.publish(event, {"movie": movie, **data})
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any) -> None:
-    """From another thread; news that come after the end are of no use to anyone."""
+    """From another thread; after the end, there is nobody to tell."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(call, *arguments)
 

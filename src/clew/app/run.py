@@ -17,11 +17,12 @@ import uvicorn
 from clew.annotation.learner import Learner
 from clew.annotation.store.identity import MovieIdentity
 from clew.annotation.store.store import Store
-from clew.app.messages import Subject
+from clew.app.messages import WorkerMovie
 from clew.app.predictor import Predictor, Weights
 from clew.app.routes import Server
 from clew.app.security import new_token
 from clew.app.session import Session
+from clew.app.settings import SESSION
 from clew.errors import InputError
 from clew.tracking.detections import Source
 from clew.tracking.movie import Movie
@@ -76,7 +77,8 @@ def open_session(number: int, movie: Movie, source: Source, store: Path, tracker
     """A movie ready to be annotated; its store is opened for writing."""
     learner = Learner(source, tracker=tracker)
     opened = Store.open(store, movie=MovieIdentity.of(movie))
-    return Session(number, movie, source, opened, Predictor(learner.pairs, Weights(learner.version, learner.w)))
+    predictor = Predictor(learner.pairs, Weights(learner.version, learner.w), SESSION.kept_candidates)
+    return Session(number, movie, source, opened, predictor, learner.tracker)
 
 
 def make_server(
@@ -84,8 +86,8 @@ def make_server(
 ) -> tuple[Server, str]:
     """The server of some sessions, and its token."""
     token = token or new_token()
-    subjects = [Subject(session.source, tracker) for session in sessions]
-    return Server(sessions, subjects, token=token, hosts=hosts, **others), token
+    movies = [WorkerMovie(session.source, tracker) for session in sessions]
+    return Server(sessions, movies, token=token, hosts=hosts, **others), token
 
 
 def run(server: Server, bound: socket.socket, on_start: Callable[[], None] = lambda: None) -> None:
@@ -121,5 +123,5 @@ class _Uvicorn(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End: first the streams, that would go on forever."""
-        self._served.hub.close()
+        self._served.stream.close()
         super().handle_exit(sig, frame)

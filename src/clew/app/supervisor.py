@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from time import monotonic
 from typing import Any
 
-from clew.app.messages import Command, Reply, Subject
+from clew.app.messages import Learn, Reply, WorkerMovie
 from clew.app.worker import work
 
 SHORT_LIFE = 20.0
@@ -22,30 +22,30 @@ PATIENCE = 0.5
 """Seconds that a worker has to end by itself."""
 
 
-class Minder:
+class Supervisor:
     """Has one worker at a time. Its callbacks are called in threads of its own."""
 
     def __init__(
         self,
-        subjects: Sequence[Subject],
+        movies: Sequence[WorkerMovie],
         on_reply: Callable[[Reply], None],
         on_life: Callable[[bool, str], None],
-        main: Callable[[Connection, Sequence[Subject]], None] = work,
+        main: Callable[[Connection, Sequence[WorkerMovie]], None] = work,
     ) -> None:
         """`on_life` is told that a worker began (it then knows nothing yet) or ended, and in words why."""
-        self.subjects, self.on_reply, self.on_life, self.main = subjects, on_reply, on_life, main
+        self.movies, self.on_reply, self.on_life, self.main = movies, on_reply, on_life, main
         self.process: BaseProcess | None = None
-        self._outbox: queue.SimpleQueue[tuple[Connection, Command] | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[Connection, Learn] | None] = queue.SimpleQueue()
         self._connection: Connection | None = None
         self._closing = threading.Event()
-        self._threads = [threading.Thread(target=call, daemon=True) for call in (self._mind, self._write)]
+        self._threads = [threading.Thread(target=call, daemon=True) for call in (self._supervise, self._write)]
 
     def start(self) -> None:
         """Start the first worker; returns at once."""
         for thread in self._threads:
             thread.start()
 
-    def send(self, command: Command) -> None:
+    def send(self, command: Learn) -> None:
         """Tell the worker. A command to one that has just died is lost: its successor is told all anew."""
         if self._connection is not None:
             self._outbox.put((self._connection, command))
@@ -68,7 +68,7 @@ class Minder:
                 if not process.is_alive():
                     return
 
-    def _mind(self) -> None:
+    def _supervise(self) -> None:
         """One worker after the other."""
         short_lives = 0
         while not self._closing.is_set():
@@ -94,7 +94,7 @@ class Minder:
     def _begin(self) -> tuple[Connection, BaseProcess]:
         context: Any = multiprocessing.get_context("spawn")  # a forked one would share the server's sockets
         here, there = context.Pipe()
-        process = context.Process(target=self.main, args=(there, self.subjects), daemon=True, name="clew-worker")
+        process = context.Process(target=self.main, args=(there, self.movies), daemon=True, name="clew-worker")
         process.start()
         there.close()
         self.process, self._connection = process, here

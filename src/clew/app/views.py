@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from clew.annotation.queries import Question
-from clew.app.positions import DIGITS, Cells
+from clew.app.positions import DIGITS, CellPositions
 from clew.learning.task import Array
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
-from clew.tracking.model.solve import Step
+from clew.tracking.model.solve import SolvedPair
 
 Json = dict[str, Any]
 
@@ -23,14 +23,16 @@ def event_view(event: str, sources: Sequence[int], targets: Sequence[int]) -> Js
     return {"event": event, "sources": list(sources), "targets": list(targets)}
 
 
-def pair_view(frame: int, cells: tuple[Cells, Cells], step: Step, here: Annotations, ranks: Array) -> Json:
+def pair_view(
+    frame: int, cells: tuple[CellPositions, CellPositions], solved: SolvedPair, here: Annotations, ranks: Array
+) -> Json:
     """A frame pair with its predicted events; `here` are its annotations, `ranks` as for `certainty`."""
-    pinned = np.isin(step.events.keys(), here.events.keys()[here.happened])
+    pinned = np.isin(solved.events.keys(), here.events.keys()[here.happened])
     events = [
         event_view(str(event), sources, targets)
         | {"confidence": sure if math.isfinite(sure) else None, "certainty": share, "pinned": True if pin else None}
         for (_, event, sources, targets), sure, share, pin in zip(
-            step.events, step.confidence.tolist(), certainty(step.confidence, ranks), pinned.tolist(), strict=True
+            solved.events, solved.confidence.tolist(), certainty(solved.confidence, ranks), pinned.tolist(), strict=True
         )
     ]
     denied = [event_view(str(event), sources, targets) for _, event, sources, targets in here.events[~here.happened]]
@@ -47,22 +49,22 @@ def certainty(confidence: Array, ranks: Array) -> list[float]:
     return shares
 
 
-def question_view(question: Question, cells: tuple[Cells, Cells], step: Step | None) -> Json:
+def question_view(question: Question, cells: tuple[CellPositions, CellPositions], solved: SolvedPair | None) -> Json:
     """A question with its place in the picture, and how sure the proposed event is if it is the predicted one."""
     where = np.vstack([cells[0].of_labels(question.sources), cells[1].of_labels(question.targets)])
     centre = np.round(where.mean(axis=0)[::-1][:2], DIGITS).tolist() if len(where) else [0.0, 0.0]
     return {
         "frame": question.frame, **event_view(str(question.event), question.sources, question.targets),
-        "reason": question.reason, "confidence": _confidence(question, step), "centre": centre,
+        "reason": question.reason, "confidence": _confidence(question, solved), "centre": centre,
     }  # fmt: skip
 
 
-def _confidence(question: Question, step: Step | None) -> float | None:
-    if step is None:
+def _confidence(question: Question, solved: SolvedPair | None) -> float | None:
+    if solved is None:
         return None
     asked = EventTable.of([(question.frame, question.event, question.sources, question.targets)])
-    at = np.flatnonzero(step.events.keys() == asked.keys())
-    return float(step.confidence[at[0]]) if len(at) and np.isfinite(step.confidence[at[0]]) else None
+    at = np.flatnonzero(solved.events.keys() == asked.keys())
+    return float(solved.confidence[at[0]]) if len(at) and np.isfinite(solved.confidence[at[0]]) else None
 
 
 def family_view(lineage: Lineage, frame: int, label: int) -> Json:

@@ -173,8 +173,8 @@ def explain(
     tracker = load_tracker(weights)
     rows = weights_rows(tracker.feature_names_, tracker.coef_)
     largest = max((abs(row.weight) for row in rows), default=0.0) or 1.0
-    learned = f"learned from {tracker.n_annotated_} events" if tracker.n_annotated_ else "generic"
-    table = Table(title=f"{len(rows)} weights, {learned}", title_justify="left")
+    learned = tracker.origin_.describe(tracker.n_annotated_, tracker.n_pairs_)
+    table = Table(title=f"{len(rows)} weights, learned from {learned}", title_justify="left")
     for column in ("event", "feature"):
         table.add_column(column)
     table.add_column("weight", justify="right")
@@ -219,13 +219,10 @@ def open_tracker(weights: Path | None) -> Tracker:
 
 def training_facts(tracker: Tracker) -> dict[str, str]:
     """What the report says of the weights."""
-    if not hasattr(tracker, "svm_"):
-        return {"weights": "generic, learned from simulated movies"}
-    return {
-        "learned from": f"{tracker.n_annotated_} events in {tracker.n_pairs_} frame pairs",
-        "λ": f"{tracker.lam_:.3g}",
-        "certificate": str(tracker.result_),
-    }
+    facts = {"learned from": tracker.origin_.describe(tracker.n_annotated_, tracker.n_pairs_)}
+    if not hasattr(tracker, "result_"):  # no fit with a certificate: generic weights, or those of the page
+        return facts
+    return facts | {"λ": f"{tracker.lam_:.3g}", "certificate": str(tracker.result_)}
 
 
 def weights_fingerprint(tracker: Tracker) -> dict[str, str]:

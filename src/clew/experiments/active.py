@@ -78,6 +78,6 @@ def _session(scene: Scene, learner: Learner, job: dict[str, Any], seed: int) -> 
 
 def _point(answers: int, scene: Scene, learner: Learner, examiner: Examiner) -> dict[str, float]:
     """The test task loss of the weights, and of the annotated movie's lineage, which keeps to the annotations."""
-    predicted = EventTable.join([learner.step(frame).events for frame in range(len(learner.pairs))])
+    predicted = EventTable.join([learner.solved(frame).events for frame in range(len(learner.pairs))])
     left = 1.0 - np.isin(scene.truth.events.keys(), predicted.keys()).mean()
     return {"answers": answers, "loss": examiner.loss(learner.w), "left": float(left)}

@@ -72,11 +72,7 @@ class Scene:
 
     def here(self, frame: int) -> Annotations:
         """The true events from one frame to the next."""
-        return self.truth[self.truth.events.frame == frame]
-
-    def pair_with_truth(self, pairs: Pairs, frame: int) -> FramePair:
-        """A frame pair all of whose true events are among the candidates, so that a truth can be learned whole."""
-        return pairs.pair(frame, self.here(frame).events)
+        return self.truth.at(frame)
 
 
 def open_scene(address: str, cache: Path | None = None, n_jobs: int = 1) -> Scene:

@@ -18,8 +18,8 @@ from clew.experiments.dataset import Examiner, Scene, open_scene
 from clew.models.program import BinaryProgram, Program
 from clew.tracking.events import Annotations
 from clew.tracking.formats.simulated import MARKER, write_simulation
-from clew.tracking.model.assignment import make_program
-from clew.tracking.model.pairs import FramePair, Pairs
+from clew.tracking.model.pairs import Pairs
+from clew.tracking.model.training import TrainingExample, training_examples
 from clew.tracking.simulation.simulate import Settings
 
 MODEL = BinaryProgram(normalize=True)
@@ -103,15 +103,14 @@ class Lab:
         return np.sort(chosen).tolist()  # type: ignore[no-any-return]
 
     @cached_property
-    def pairs(self) -> list[FramePair]:
-        """Those frame pairs, with all true events among the candidates."""
-        of_movie = Pairs.of(self.train.source, self.groups)
-        return [self.train.pair_with_truth(of_movie, frame) for frame in self.frames]
+    def all_examples(self) -> list[TrainingExample]:
+        """Those frame pairs with full annotation: all true events are among the candidates."""
+        return training_examples(Pairs.of(self.train.source, self.groups), self.full)
 
-    @cached_property
+    @property
     def programs(self) -> list[Program]:
         """The inputs to learn from: one programme for each frame pair."""
-        return [make_program(pair.candidates, pair.features()) for pair in self.pairs]
+        return [example.program for example in self.all_examples]
 
     @cached_property
     def full(self) -> Annotations:
@@ -128,16 +127,11 @@ class Lab:
         rng = np.random.default_rng([self.setup.seed, number, round(1e6 * fraction)])
         return sample(self.full, fraction, rng)
 
-    def labels(self, annotations: Annotations) -> list[dict[int, int]]:
-        """Annotations as learning takes them: for each frame pair the candidates that happened."""
-        frame = annotations.events.frame
-        return [pair.annotated(annotations[frame == t]) for pair, t in zip(self.pairs, self.frames, strict=True)]
-
     def examples(self, annotations: Annotations) -> tuple[Sequence[Program], Sequence[dict[int, int]]]:
         """Inputs and annotations of the frame pairs that carry any."""
-        labels = self.labels(annotations)
-        used = [n for n, label in enumerate(labels) if label]
-        return [self.programs[n] for n in used], [labels[n] for n in used]
+        drawn = [example.with_annotations(annotations) for example in self.all_examples]
+        used = [example for example in drawn if example.annotated]
+        return [example.program for example in used], [example.annotated for example in used]
 
 
 @contextmanager

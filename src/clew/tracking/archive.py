@@ -15,12 +15,11 @@ from clew.learning.cccp import Algorithm
 from clew.learning.task import Array
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.prior import weights_by_name
-from clew.tracking.tracker import Tracker
+from clew.tracking.tracker import Origin, Tracker
 
 KIND = "tracker"
 WEIGHTS, PRIOR = "tracker.weights", "tracker.prior"
 """Arrays beside those of the learner: (d,) each."""
-GENERIC = "simulated movies (the generic weights that come with clew)"
 
 
 def save(tracker: Tracker, path: str | Path) -> None:
@@ -36,6 +35,7 @@ def save(tracker: Tracker, path: str | Path) -> None:
         "neighbours": tracker.neighbours, "reach": tracker.reach, "prior": prior, "groups": sorted(tracker.groups_),
         "algorithm": asdict(algorithm) if isinstance(algorithm, Algorithm) else algorithm,
         "features": tracker.feature_names_, "n_annotated": tracker.n_annotated_, "n_pairs": tracker.n_pairs_,
+        "origin": str(tracker.origin_),
     }  # fmt: skip
     persist.write(path, KIND, {"learner": meta, "tracker": own}, arrays)
 
@@ -57,6 +57,7 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
             algorithm=algorithm if isinstance(algorithm, str) else Algorithm(**algorithm),
         )  # fmt: skip
         tracker.n_annotated_, tracker.n_pairs_ = int(own["n_annotated"]), int(own["n_pairs"])
+        tracker.origin_ = _origin(own, learner)
         tracker.prior = prior if prior in ("generic", None) else _with_weights(Tracker(), groups, names, arrays[PRIOR])
     _check_features(path, names, feature_names(groups))
     if weights.shape != (len(names),):
@@ -66,6 +67,15 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         tracker.set_params(loss=svm.loss, lam=svm.lam, regulariser=svm.regulariser)
         tracker.svm_, tracker.result_, tracker.lam_ = svm, svm.result_, svm.lam_
     return _with_weights(tracker, groups, names, weights)
+
+
+def _origin(own: dict[str, Any], learner: Any) -> Origin:
+    """Where the weights come from; files of clew 0.1 do not say so, but what they hold tells."""
+    if "origin" in own:
+        return Origin(own["origin"])
+    if learner is not None:
+        return Origin.LEARNED
+    return Origin.ADAPTED if own["n_annotated"] else Origin.GENERIC
 
 
 def _with_weights(tracker: Tracker, groups: frozenset[str], names: list[str], weights: Array) -> Tracker:
@@ -78,7 +88,7 @@ def describe(path: str | Path) -> dict[str, str]:
     document = persist.read(path, KIND)
     with archive.reading(path):
         own, learner = document.meta["tracker"], document.meta["learner"]
-        learned = f"{own['n_annotated']} annotated events in {own['n_pairs']} frame pairs" if learner else GENERIC
+        learned = _origin(own, learner).describe(own["n_annotated"], own["n_pairs"])
         measured = ", ".join(own["groups"])
         reach = "estimated from each movie" if own["reach"] is None else f"{own['reach']:g}"
         settings = {"weights": str(len(own["features"])), "algorithm": str(own["algorithm"])}

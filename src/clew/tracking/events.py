@@ -143,3 +143,17 @@ class Annotations:
     def __getitem__(self, rows: Mask | Indices | slice) -> Self:
         """Some of the annotations."""
         return type(self)(self.events[rows], self.happened[rows], self.row[rows])
+
+    def frames(self) -> list[int]:
+        """The frames from which annotated events lead on, ascending."""
+        return np.unique(self.events.frame).tolist()  # type: ignore[no-any-return]
+
+    def at(self, frame: int) -> Self:
+        """Those from one frame to the next."""
+        return self[self.events.frame == frame]
+
+    def key(self) -> bytes:
+        """A value that is the same exactly for the same annotations, in whatever order."""
+        keys = self.events.keys()
+        order = np.argsort(keys, kind="stable")
+        return bytes(keys[order].tobytes() + self.happened[order].tobytes())

@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from clew.errors import InputError
-from clew.estimator import StructuredSVM, get_algorithm
+from clew.estimator import StructuredSVM
 from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
 from clew.learning.master import Regulariser
 from clew.learning.result import Result
-from clew.models.program import BinaryProgram
 from clew.progress import ProgressBar
 from clew.tracking.annotations import check_annotations
 from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations
 from clew.tracking.lineage import Lineage
 from clew.tracking.measurement.measure import measure
-from clew.tracking.model.assignment import make_program
 from clew.tracking.model.candidates import NEIGHBOURS
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.prior import generic_weights, joined, prior_direction, weights_by_name, with_prior
+from clew.tracking.model.prior import generic_weights, joined, prior_direction, weights_by_name
 from clew.tracking.model.solve import track_pairs
+from clew.tracking.model.training import MODEL, TrainingExample, by_event, training_examples
 from clew.tracking.movie import Movie, open_movie
 
 AnyMovie = Movie | Source | str | Path
-MODEL = BinaryProgram(normalize=False)
-"""Δ counts missed events: each annotated event weighs the same, in a frame pair with many of them or with few."""
+
+
+class Origin(StrEnum):
+    """Where the weights of a tracker come from."""
+
+    GENERIC = "generic"
+    """They came with clew, learned from simulated movies."""
+    LEARNED = "learned"
+    """`Tracker.fit` learned them from annotated events."""
+    ADAPTED = "adapted"
+    """Learned on the annotation page, from answers and from pseudo-labels of the weights that it began with."""
+
+    def describe(self, n_annotated: int, n_pairs: int) -> str:
+        """In words, for reports."""
+        if self is Origin.GENERIC:
+            return "simulated movies (the generic weights that come with clew)"
+        where = "" if self is Origin.LEARNED else ", adapted on the annotation page"
+        return f"{n_annotated} annotated events in {n_pairs} frame pairs{where}"
 
 
 class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -52,8 +66,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         verbose: show progress.
         random_state: seed of the folds by which λ is chosen.
 
-    After `fit`: `coef_` (the weights), `feature_names_`, `svm_` (the learner), `result_` (its certificate), `lam_`, and
-    `n_annotated_`, how many events it learned from.
+    After `fit`: `coef_` (the weights), `feature_names_`, `svm_` (the learner), `result_` (its certificate), `lam_`,
+    `n_annotated_`, how many events it learned from, and `origin_`, where the weights come from.
     """
 
     def __init__(
@@ -93,23 +107,19 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         sources = [self.measure(one) for one in movies]
         groups = frozenset.intersection(*(source.has for source in sources))
         prior = prior_direction(self.prior, feature_names(groups))
-        X, Y = [], []
-        for source, marks in zip(sources, given, strict=True):
-            marks = _checked(marks, source)
-            pairs = self.pairs(source, groups)
-            for frame in np.unique(marks.events.frame).tolist():
-                here = marks[marks.events.frame == frame]
-                pair = pairs.pair(frame, here.events)
-                X.append(make_program(pair.candidates, with_prior(pair.features(), prior)))
-                Y.append(pair.annotated(here))
+        examples: list[TrainingExample] = []
+        for source, annotated in zip(sources, given, strict=True):
+            examples += training_examples(self.pairs(source, groups), _checked(annotated, source), prior)
+        sizes = [len(example.annotated) for example in examples]
         self.svm_ = StructuredSVM(
             MODEL, loss=self.loss, lam=self.lam, regulariser=self.regulariser,
-            algorithm=by_event(self.algorithm, [len(annotation) for annotation in Y]),
+            algorithm=by_event(self.algorithm, sizes),
             n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
-        ).fit(X, Y, warm_start=warm_start)  # fmt: skip
+        )  # fmt: skip
+        self.svm_.fit([one.program for one in examples], [one.annotated for one in examples], warm_start=warm_start)
         self.groups_, self.feature_names_ = groups, feature_names(groups)
         self.coef_, self.result_, self.lam_ = joined(self.svm_.coef_, prior), self.svm_.result_, self.svm_.lam_
-        self.n_annotated_, self.n_pairs_ = sum(len(annotation) for annotation in Y), len(Y)
+        self.n_annotated_, self.n_pairs_, self.origin_ = sum(sizes), len(sizes), Origin.LEARNED
         return self
 
     def track(self, movie: AnyMovie, *, annotations: Annotations | None = None) -> Lineage:
@@ -135,7 +145,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         tracker.groups_ = frozenset({*GROUPS, OVERLAP})
         tracker.feature_names_ = feature_names(tracker.groups_)
         tracker.coef_ = generic_weights(tracker.feature_names_)
-        tracker.n_annotated_ = tracker.n_pairs_ = 0
+        tracker.n_annotated_, tracker.n_pairs_, tracker.origin_ = 0, 0, Origin.GENERIC
         return tracker
 
     def measure(self, movie: AnyMovie) -> Source:
@@ -163,7 +173,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         Generic weights were learned for movies in general, so that those for what a movie lacks just drop out.
         """
         missing = [name for name in self.feature_names_ if name not in set(feature_names(source.has))]
-        if missing and hasattr(self, "svm_"):
+        if missing and self.origin_ is not Origin.GENERIC:
             lacking = ", ".join(sorted(self.groups_ - source.has))
             raise InputError(
                 f"{source.name} has no measurements of {lacking}, which {len(missing)} of the learned weights are for "
@@ -172,23 +182,16 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         return self.groups_ & source.has
 
 
-def by_event(algorithm: str | Algorithm, annotated: Sequence[int]) -> Algorithm:
-    """The algorithm with precisions that are meant for the loss of one event, while pairs have several annotated."""
-    chosen = get_algorithm(algorithm)
-    n = max(float(np.mean(annotated)), 1.0)
-    return replace(chosen, epsilon=n * chosen.epsilon, tol=n * chosen.tol, eta=n * chosen.eta)
-
-
 def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations]]:
     """One movie and its annotations, or lists of both, as lists."""
     if not isinstance(movie, list | tuple):
         movie, annotations = [movie], [annotations]
     if len(movie) != len(annotations) or not len(movie):
         raise InputError(f"there are {len(movie)} movies and annotations of {len(annotations)}; as many are right")
-    for marks in annotations:
-        if not isinstance(marks, Annotations):
-            raise InputError(f"annotations is a {type(marks).__name__}; a clew.tracking Annotations table is right")
-    if not sum(len(marks) for marks in annotations):
+    for table in annotations:
+        if not isinstance(table, Annotations):
+            raise InputError(f"annotations is a {type(table).__name__}; expected a clew.tracking Annotations table")
+    if not sum(len(table) for table in annotations):
         raise InputError("nothing is annotated; at least a few events are needed to learn from")
     return list(movie), list(annotations)
 

@@ -11,7 +11,7 @@ from clew.tracking.model.assignment import assign
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
-from clew.tracking.model.solve import solve_pair, track_pairs
+from clew.tracking.model.solve import solve, solve_pair, track_pairs
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +48,14 @@ def test_threads_do_not_change_the_order(pairs, w):
     assert np.array_equal(one.confidence, three.confidence)
 
 
-def test_a_step_counts_its_candidates(pairs, w):
-    step = solve_pair(pairs, w, 0)
-    assert step.n_candidates == len(pairs.pair(0).candidates)
-    assert len(step.events) == len(step.confidence) <= step.n_candidates
+def test_a_solved_pair_keeps_its_candidates_until_it_is_told_not_to(pairs, w):
+    pair = pairs.pair(0)
+    solved = solve(pair, w, version=3)
+    assert (solved.frame, solved.version, solved.key) == (0, 3, b"")
+    assert len(solved.events) == len(solved.confidence) == len(solved.assignment.chosen)
+    light = solved.without_candidates()
+    assert light.assignment is None
+    assert np.array_equal(light.events.keys(), solve_pair(pairs, w, 0).events.keys())
 
 
 def test_an_empty_frame_in_the_middle():

@@ -1,4 +1,7 @@
-"""A list of questions that do not all ask the same: spread over frames, places and kinds of events."""
+"""Diversity in a batch of questions, greedily: a question is worth less after others that are like it.
+
+The idea is that of maximal marginal relevance (Carbonell & Goldstein 1998), with a factor for each likeness.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ NEAR_FRAMES = 1
 """Events that are as many frames apart can be about the same cells."""
 
 
-def spread(value: Array, frame: NDArray[Any], kind: NDArray[Any], place: Array, near: float, n: int) -> list[int]:
+def diversify(value: Array, frame: NDArray[Any], kind: NDArray[Any], place: Array, near: float, n: int) -> list[int]:
     """At most `n` rows, the most valuable first, where each one lowers the value of those that are like it.
 
     `place` is (m, ndim); what is within `near` of each other in time and space is one place.

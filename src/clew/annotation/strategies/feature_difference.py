@@ -1,4 +1,4 @@
-"""What distinguishes a prediction from its best alternative: what an answer would be about."""
+"""The difference of features between a prediction and its best alternative: what an answer would be about."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from clew.tracking.events import Event
 from clew.tracking.model.pairs import FramePair
 
 
-def contrasts(learner: Learner, pool: Pool) -> Array:
+def feature_differences(learner: Learner, pool: Pool) -> Array:
     """(n, d) φ(y) − φ(y') for each event: y is the prediction of its frame pair, y' the best one without the event."""
     found = np.zeros((len(pool), len(learner.w)))
     for frame in np.unique(pool.events.frame).tolist():
         here = np.flatnonzero(pool.events.frame == frame)
-        pair, answer = learner.assignment(frame)
+        pair, answer = learner.pair(frame), learner.solved(frame).assignment
+        assert answer is not None  # learners keep it
         of_row = pair.rows(pool.events[here])
         rows = np.fromiter(of_row, dtype=np.intp)
         at = here[np.fromiter(of_row.values(), dtype=np.intp)]
-        _, came, went = answer.alternatives(rows)
-        found[at] = _summed(pair, went, len(learner.w)) - _summed(pair, came, len(learner.w))
+        _, added, removed = answer.alternatives(rows)
+        found[at] = _summed(pair, removed, len(learner.w)) - _summed(pair, added, len(learner.w))
     return found
 
 

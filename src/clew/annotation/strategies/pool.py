@@ -1,4 +1,4 @@
-"""The predicted events that nobody has answered yet: all that can be asked about."""
+"""The pool of pool-based active learning: predicted events that nobody has answered yet."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Pool:
     @classmethod
     def of(cls, learner: Learner, annotations: Annotations) -> Self:
         """What the learner predicts and no annotation settles."""
-        steps = [learner.step(frame) for frame in range(len(learner.pairs))]
-        events = EventTable.join([step.events for step in steps])
-        confidence = np.concatenate([np.zeros(0), *(step.confidence for step in steps)])
+        solved = [learner.solved(frame) for frame in range(len(learner.pairs))]
+        events = EventTable.join([one.events for one in solved])
+        confidence = np.concatenate([np.zeros(0), *(one.confidence for one in solved)])
         finite = np.isfinite(confidence)
         scale = float(np.median(confidence[finite])) if finite.any() else 0.0
         kinds = np.bincount(annotations.events.event[annotations.happened], minlength=len(Event))

@@ -1,4 +1,8 @@
-"""How much each open event is worth asking about, by one idea each."""
+"""How much each open event is worth asking about: the query strategies of active learning.
+
+Random order, uncertainty sampling by margins, query by committee and expected model change, all as in Settles 2009,
+"Active learning literature survey".
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from clew.annotation.learner import Learner
-from clew.annotation.strategies.feature_difference import contrasts
+from clew.annotation.strategies.feature_difference import feature_differences
 from clew.annotation.strategies.pool import Pool
 from clew.learning.task import Array, Indices
 from clew.tracking.events import Annotations
@@ -22,17 +26,17 @@ Ranking = Callable[[Learner, Annotations, Pool, np.random.Generator], Array]
 
 
 def random(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:  # noqa: ARG001
-    """Any event is worth as much as another."""
+    """Random sampling, the baseline: any event is worth as much as another."""
     return rng.random(len(pool))
 
 
 def least_margin(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:  # noqa: ARG001
-    """The less score is lost without the event, the better the question."""
+    """Uncertainty sampling (Lewis & Gale 1994) by the margin: the less score is lost without the event, the better."""
     return pool.doubt
 
 
 def disagreement(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:
-    """Models that learned from different parts of the annotations: the more of them would choose otherwise, the better.
+    """Query by committee (Seung et al. 1992): the more models of other parts of the annotations disagree, the better.
 
     Whether they would is read off the scores of the prediction and of its best alternative. Among events that all
     models agree on, the one with the widest spread of margins comes first.
@@ -40,7 +44,7 @@ def disagreement(learner: Learner, annotations: Annotations, pool: Pool, rng: np
     weights = committee(learner, annotations, rng)
     if not len(weights):
         return pool.doubt
-    margin = contrasts(learner, pool) @ weights.T  # (n, members)
+    margin = feature_differences(learner, pool) @ weights.T  # (n, members)
     margin /= np.maximum(np.abs(margin).mean(axis=0), 1e-12)  # models differ in the scale of their scores
     against = (margin < 0).mean(axis=1)
     lean = margin.mean(axis=1) / np.maximum(margin.std(axis=1), 1e-9)
@@ -48,12 +52,12 @@ def disagreement(learner: Learner, annotations: Annotations, pool: Pool, rng: np
 
 
 def expected_change(learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator) -> Array:  # noqa: ARG001
-    """How far an answer would move the weights: the chance that a prediction is wrong × √(length of the step × rarity).
+    """Expected model change (Settles et al. 2008): chance that a prediction is wrong × √(length of the step × rarity).
 
     The step is φ(y') − φ(y), as of a perceptron, each feature in units of its usual size; kinds of events that were
     rarely annotated count for more. Without the root, steps that are long because a cell is odd come too early.
     """
-    steps = contrasts(learner, pool)
+    steps = feature_differences(learner, pool)
     usual = np.sqrt((steps**2).mean(axis=0))
     length = np.linalg.norm(steps / np.where(usual > 0, usual, 1.0), axis=1)
     return np.asarray(pool.doubt * np.sqrt(length * rarity(pool)))

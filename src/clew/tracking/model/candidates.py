@@ -14,7 +14,7 @@ from clew.errors import InputError
 from clew.learning.task import Indices
 from clew.tracking.detections import Detections, Source
 from clew.tracking.events import NONE, Event, EventTable
-from clew.tracking.measurement.scales import estimate_scales, mutual_displacements, sampled_pairs
+from clew.tracking.measurement.scales import Scales, estimate_scales, mutual_displacements, sampled_pairs
 
 NEIGHBOURS = 4
 """How many cells of the other frame each cell is compared with, as in the paper's predecessor."""
@@ -101,13 +101,13 @@ def candidates(
     return Candidates.of(columns, len(a), len(b))
 
 
-def estimate_reach(source: Source) -> float:
+def estimate_reach(source: Source, scales: Scales | None = None) -> float:
     """How far a cell may get from one frame to the next: three times what nearly all cells do, and two diameters.
 
     Cells that are each other's nearest tell of movement; daughters, which part quickly, get about two diameters.
     """
     ways = np.concatenate([np.zeros(1), *(mutual_displacements(a, b) for a, b in sampled_pairs(source))])
-    return float(max(FAR_WAYS * np.quantile(ways, USUAL), FAR_DIAMETERS * estimate_scales(source).diameter))
+    return float(max(FAR_WAYS * np.quantile(ways, USUAL), FAR_DIAMETERS * (scales or estimate_scales(source)).diameter))
 
 
 def find(among: Candidates, events: EventTable, a: Detections, b: Detections) -> Indices:

@@ -26,6 +26,8 @@ class FramePair:
     candidates: Candidates
     blocks: Mapping[Event, Array]
     """(n_e, d_e) features of the candidates of each event."""
+    extra: bytes = b""
+    """The key of events that were added to the usual candidates: pairs of two frames with the same one are the same."""
 
     def features(self) -> Any:
         """(n, d) CSR, for learning."""
@@ -65,7 +67,8 @@ class Pairs:
         if reach is not None and not (np.isfinite(reach) and reach > 0):
             raise InputError(f"reach is {reach}; a positive length in the unit of the movie's spacing is right")
         scales = estimate_scales(source)
-        return cls(source, groups, scales, estimate_reach(source) if reach is None else float(reach), neighbours)
+        far = estimate_reach(source, scales) if reach is None else float(reach)
+        return cls(source, groups, scales, far, neighbours)
 
     def __len__(self) -> int:
         return max(self.source.n_frames - 1, 0)
@@ -75,4 +78,4 @@ class Pairs:
         a, b = self.source.detections(frame), self.source.detections(frame + 1)
         found = candidates(a, b, reach=self.reach, neighbours=self.neighbours, extra=extra)
         blocks = feature_blocks(found, a, b, self.source.overlap(frame), self.scales, self.groups)
-        return FramePair(a, b, found, blocks)
+        return FramePair(a, b, found, blocks, b"" if extra is None else extra.keys().tobytes())

@@ -31,8 +31,8 @@ def weights_by_name(tracker: Any, names: Sequence[str]) -> Array:
     return np.array([known.get(name, 0.0) for name in names])
 
 
-def prior_direction(prior: Any, names: Sequence[str]) -> Array | None:
-    """(d,) earlier weights for these features, of norm `TRUST`; None for none."""
+def prior_direction(prior: Any, names: Sequence[str], trust: float = TRUST) -> Array | None:
+    """(d,) earlier weights for these features, of norm `trust`; None for none."""
     if prior is None:
         return None
     if isinstance(prior, str):
@@ -44,7 +44,7 @@ def prior_direction(prior: Any, names: Sequence[str]) -> Array | None:
             raise InputError("prior is a Tracker that was not fitted; fit it first, or give 'generic' or None")
         weights = weights_by_name(prior, names)
     norm = float(np.linalg.norm(weights))
-    return None if norm == 0 else weights * (TRUST / norm)
+    return None if norm == 0 else weights * (trust / norm)
 
 
 def with_prior(features: Any, prior: Array | None) -> Any:

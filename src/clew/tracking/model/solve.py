@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -23,21 +24,32 @@ KEPT_COLUMNS = ("volume", "intensity")
 """What a lineage keeps of each detection, to match identities by."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What happened in one frame pair, and how sure that is."""
+@dataclass(frozen=True, eq=False)
+class SolvedPair:
+    """What happened from one frame to the next, how sure that is, and what it follows from."""
 
+    frame: int
     events: EventTable
     confidence: Array
-    n_candidates: int
+    """(n,) the score that is lost when an event is forbidden; inf where nothing else is possible."""
+    version: int = 0
+    """Of the weights, as their owner counts them."""
+    key: bytes = b""
+    """Of the annotations that it agrees with, see `Annotations.key`."""
+    assignment: Assignment | None = None
+    """The choice among the pair's candidates, for questions about alternatives; None where it was dropped."""
+
+    def without_candidates(self) -> Self:
+        """The events alone, to be kept for a whole movie or sent to another process."""
+        return replace(self, assignment=None)
 
 
 def solve(
-    pair: FramePair, w: Array, here: Annotations | None = None, before: Step | None = None
-) -> tuple[Assignment, Step]:
+    pair: FramePair, w: Array, here: Annotations | None = None, before: SolvedPair | None = None, version: int = 0
+) -> SolvedPair:
     """The best events of a frame pair among those that agree with the annotations of it, which are its candidates.
 
-    Confidences take longer than the solution. For those in a hurry, events that were in the step `before` keep theirs.
+    Confidences take longer than the solution. For those in a hurry, events that were there `before` keep theirs.
     """
     frame = pair.a.frame
     pinned = {} if here is None else pair.annotated(here)
@@ -49,10 +61,11 @@ def solve(
     confidence = _recalled(events, before)
     new = np.isnan(confidence) | np.isin(answer.chosen, list(pinned))
     confidence[new] = answer.confidence(answer.chosen[new])
-    return answer, Step(events, confidence, len(pair.candidates))
+    key = b"" if here is None else here.key()
+    return SolvedPair(frame, events, confidence, version, key, answer)
 
 
-def _recalled(events: EventTable, before: Step | None) -> Array:
+def _recalled(events: EventTable, before: SolvedPair | None) -> Array:
     """(n,) the confidences that events had before, NaN for those that are new."""
     confidence = np.full(len(events), np.nan)
     if before is not None:
@@ -62,10 +75,10 @@ def _recalled(events: EventTable, before: Step | None) -> Array:
     return confidence
 
 
-def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None) -> Step:
+def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None) -> SolvedPair:
     """The best events from one frame to the next, among those that agree with the annotations."""
-    here = None if annotations is None else annotations[annotations.events.frame == frame]
-    return solve(pairs.pair(frame, None if here is None else here.events), w, here)[1]
+    here = None if annotations is None else annotations.at(frame)
+    return solve(pairs.pair(frame, None if here is None else here.events), w, here).without_candidates()
 
 
 def track_pairs(
@@ -73,29 +86,30 @@ def track_pairs(
 ) -> Lineage:
     """The lineage of a whole movie."""
     n = pairs.source.n_frames
-    steps: list[Step] = []
+    solved: list[SolvedPair] = []
     with ProgressBar(f"tracking {pairs.source.name}", verbose, "frame pairs") as progress:
-        for step in _in_order(pairs, w, annotations, resolve_jobs(n_jobs)):
-            steps.append(step)
-            progress(len(steps), n - 1)
-    return join_steps(pairs.source, steps)
+        for one in _in_order(pairs, w, annotations, resolve_jobs(n_jobs)):
+            solved.append(one)
+            progress(len(solved), n - 1)
+    return join_pairs(pairs.source, solved)
 
 
-def join_steps(source: Source, steps: Sequence[Step]) -> Lineage:
+def join_pairs(source: Source, solved: Sequence[SolvedPair]) -> Lineage:
     """What happened in each frame pair of a movie, as a lineage."""
     frame, label, position, columns = _nodes(source)
-    confidence = np.concatenate([step.confidence for step in steps]) if steps else np.zeros(0)
-    events = EventTable.join([step.events for step in steps])
+    confidence = np.concatenate([one.confidence for one in solved]) if solved else np.zeros(0)
+    events = EventTable.join([one.events for one in solved])
     return Lineage(source.n_frames, frame, label, position, events, confidence, columns)
 
 
-def _in_order(pairs: Pairs, w: Array, annotations: Annotations | None, jobs: int) -> Iterator[Step]:
-    """One step after the other, worked out in several threads: solvers and array operations run without the GIL."""
+def _in_order(pairs: Pairs, w: Array, annotations: Annotations | None, jobs: int) -> Iterator[SolvedPair]:
+    """One frame pair after the other, solved in several threads: solvers and array operations run without the GIL."""
     frames = range(pairs.source.n_frames - 1)
     if jobs == 1:
         return (solve_pair(pairs, w, frame, annotations) for frame in frames)
     work = (delayed(solve_pair)(pairs, w, frame, annotations) for frame in frames)
-    found: Iterator[Step] = Parallel(jobs, require="sharedmem", return_as="generator", pre_dispatch="2*n_jobs")(work)
+    threads = Parallel(jobs, require="sharedmem", return_as="generator", pre_dispatch="2*n_jobs")
+    found: Iterator[SolvedPair] = threads(work)
     return found
 
 

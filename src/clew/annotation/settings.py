@@ -1,0 +1,41 @@
+"""Every switch of learning from annotations that grow; benchmarks/ablation.py measures what each one earns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clew.errors import InputError
+from clew.tracking.model.prior import TRUST
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How the weights of a tracker are adapted to one movie."""
+
+    stiffness: float = 5.0
+    """λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed event. The λ that
+    cross-validation chooses on real movies is near this or above, whether 2 % or 25 % of the events are annotated."""
+    trust: float = TRUST
+    """How many times cheaper a step along the initial weights is than one in another direction, see prior.py."""
+    window: int = 40
+    """Cells of either frame, those nearest to an annotated event, that its training example is about."""
+    pseudo_pairs: int = 8
+    """Frame pairs, evenly spread over the movie, that are training examples by their pseudo-labels alone."""
+    pseudo_window: int = 120
+    """Cells of either frame that these are about."""
+    pseudo_share: float = 0.5
+    """The share of the initial weights' predictions of each kind, the most confident ones, that are pseudo-labels."""
+    kept_candidates: int = 3_000_000
+    """Candidates whose features stay in memory, at about 100 bytes each; those of other frame pairs are made again."""
+
+    def __post_init__(self) -> None:
+        for name in ("stiffness", "trust", "window", "pseudo_window", "kept_candidates"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} is {getattr(self, name)}; expected a positive number")
+        if self.pseudo_pairs < 0:
+            raise InputError(f"pseudo_pairs is {self.pseudo_pairs}; expected 0 or more")
+        if not 0 <= self.pseudo_share < 1:
+            raise InputError(f"pseudo_share is {self.pseudo_share}; expected a share from 0 to under 1")
+
+
+DEFAULT = Adaptation()
