@@ -1,5 +1,7 @@
 """Questions: about open events only, spread, with reasons; alternatives and feature_differences against brute force."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -59,7 +61,9 @@ def test_questions_are_about_predicted_events_that_nobody_has_answered(name, lea
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_no_question_twice_and_the_same_seed_asks_the_same(name, learner, simulated):
     first, again = (ask(name, learner, simulated.some, 40) for _ in range(2))
-    assert first == again
+    # a committee learns with warm solvers, whose last digits depend on what they solved before
+    assert [replace(q, value=0.0) for q in first] == [replace(q, value=0.0) for q in again]
+    np.testing.assert_allclose([q.value for q in first], [q.value for q in again], rtol=1e-6)
     assert len({(q.frame, q.event, q.sources, q.targets) for q in first}) == len(first)
 
 
