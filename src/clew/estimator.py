@@ -15,13 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 from clew import parallel
 from clew.errors import InputError
 from clew.folds import make_folds
-from clew.learning.cccp import PRESETS, Algorithm, learn
+from clew.learning.algorithm import PRESETS, Algorithm
 from clew.learning.losses import CONVEX, Loss, get_loss
 from clew.learning.master import Regulariser, check_regulariser
-from clew.learning.path import best_point, cross_validate, lambda_grid
+from clew.learning.multistart import learn_from, starting_points
+from clew.learning.path import lambda_grid
 from clew.learning.perceptron import perceptron
 from clew.learning.result import Result
-from clew.learning.start import Start
+from clew.learning.selection import best_point, cross_validate
 from clew.learning.task import Array, Indices, Space, Task
 from clew.models.base import ExampleTask, check_lengths, check_weights, n_examples, take
 from clew.models.listed import list_outputs
@@ -173,6 +174,7 @@ class StructuredSVM(StructuredEstimator):
             if Space.COMPATIBLE in task.spaces - loss.spaces:  # else an annotation that no output satisfies goes unseen
                 task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
             path, start = [], self._given_start(task)
+            known = [] if start is None else [start]
             if not isinstance(lams, float):
                 rng = make_generator(self.random_state)
                 folds = make_folds(model, X, Y, trained, ordinary, self.folds, self.hold_out, rng)
@@ -182,12 +184,13 @@ class StructuredSVM(StructuredEstimator):
                     start=start, callback=progress,
                 )  # fmt: skip
                 best = best_point(path)
-                lams, start = best.lam, best.w
-            if start is None and warm_start is None:
-                start = Start(task, loss, self.regulariser, algorithm).at(lams)
-            result = learn(
-                task, loss, lams, regulariser=self.regulariser, algorithm=algorithm, start=start,
-                warm_start=warm_start, callback=progress,
+                lams, known = best.lam, [best.w, *best.weights]
+            elif start is None and warm_start is not None:
+                known = [warm_start.w]
+            starts = starting_points(task, loss, lams, known, regulariser=self.regulariser, algorithm=algorithm)
+            result = learn_from(
+                starts, task, loss, lams, regulariser=self.regulariser, algorithm=algorithm, warm_start=warm_start,
+                callback=progress,
             )  # fmt: skip
         self.model_, self.result_, self.path_ = model, result, path
         self.coef_, self.lam_ = result.w, result.lam

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from clew.errors import InputError
-from clew.learning.path import Fold
+from clew.learning.selection import Fold
 from clew.learning.task import Subset, Task
 from clew.models.base import take
 

@@ -8,19 +8,14 @@ import pytest
 from clew.errors import InputError
 from clew.learning.cccp import learn
 from clew.learning.losses import CONVEX, LOSSES, loss_values
-from clew.learning.path import Fold, PathPoint, best_point, cross_validate, fit_path, lambda_grid
+from clew.learning.path import fit_path, lambda_grid
 from clew.learning.start import Start
-from clew.learning.task import Argmax, Space, Subset
+from clew.learning.task import Argmax, Space
 from clew.models.assignment import Assignment
 
 from .problems import GENERATORS, assignment_task, cases, chain_task, matchings
 
 BRIDGE = LOSSES["bridge"]
-
-
-def folds_of(task, n=3):
-    which = np.arange(task.n_examples) % n
-    return [Fold(Subset(task, np.flatnonzero(which != k)), Subset(task, np.flatnonzero(which == k))) for k in range(n)]
 
 
 @pytest.mark.parametrize("known", [1.0, 0.4])
@@ -60,50 +55,6 @@ def test_a_start_on_the_annotated_parts_is_away_from_zero():
     assert Start(assignment_task(n=8, known=1.0), BRIDGE).at(0.1) is None
     (result,) = fit_path(task, BRIDGE, [0.1])
     assert result.objective <= learn(task, BRIDGE, 0.1, start=w).objective + 2e-3
-
-
-def test_held_out_losses_are_those_of_fits_without_the_fold():
-    task = assignment_task(n=9, known=1.0)
-    folds = folds_of(task)
-    (point,) = cross_validate(folds, BRIDGE, [0.01])
-    assert len(point.held_out) == 3
-    for fold, held_out in zip(folds, point.held_out, strict=True):
-        alone = learn(fold.train, BRIDGE, 0.01)
-        assert held_out == pytest.approx(fold.test.argmax(alone.w, Space.ALL, 0.0).loss.mean(), abs=0.15)
-    assert point.mean == pytest.approx(np.mean(point.held_out))
-    assert point.passes >= 3
-
-
-def test_the_path_ends_where_the_held_out_loss_has_clearly_grown():
-    class Growing:
-        """A test whose task loss depends on the number of times it was asked."""
-
-        asked = 0
-
-        def argmax(self, w, space, loss_weight):
-            self.asked += 1
-            losses = {1: 0.5, 2: 0.3, 3: 0.31, 4: 0.9}
-            return Argmax(None, np.array([losses[self.asked]]), np.ones(1, dtype=bool))
-
-    task = assignment_task(n=4, known=1.0)
-    folds = [Fold(task, Growing()), Fold(task, Growing())]
-    points = cross_validate(folds, BRIDGE, np.geomspace(1, 1e-3, 10).tolist())
-    assert len(points) in (3, 4)
-    assert best_point(points) is points[1]
-
-
-def test_of_equal_losses_the_strongest_regularisation_wins():
-    held_out = [(0.3, 0.3), (0.1, 0.3), (0.2, 0.2), (0.4, 0.2)]
-    points = [PathPoint(1.0 / k, h, 1.0, np.zeros(1), 0.0) for k, h in enumerate(held_out, 1)]
-    assert best_point(points).lam == 0.5
-
-
-def test_a_lucky_point_is_not_chosen():
-    means = [0.50, 0.40, 0.30, 0.26, 0.33, 0.25]
-    points = [PathPoint(10.0**-k, (mean,), 1.0, np.zeros(1), 0.03) for k, mean in enumerate(means)]
-    assert best_point(points) is points[3]  # the last is lower by less than a standard error, its neighbour is not
-    sure = [PathPoint(10.0**-k, (mean,), 1.0, np.zeros(1), 0.001) for k, mean in enumerate(means)]
-    assert best_point(sure) is sure[5]
 
 
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])

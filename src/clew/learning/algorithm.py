@@ -24,6 +24,8 @@ class Algorithm:
     """ε_min: the certified gap of the last convexified problem."""
     eta: float = 1e-3
     """Stop when a CCCP iteration at full precision lowers J by no more."""
+    starts: int = 1
+    """Starts of CCCP where the problem is not convex; the lowest objective wins (`start.learn_from`)."""
     max_passes: float = 5000
     time_limit: float | None = None
     """In seconds."""
@@ -46,6 +48,8 @@ class Algorithm:
         for name in ("epsilon", "tol", "eta", "max_passes", "memory"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}")
+        if isinstance(self.starts, bool) or int(self.starts) != self.starts or self.starts < 1:
+            raise InputError(f"starts must be a whole number of at least 1, not {self.starts}")
         if not 0 < self.rho < 1:
             raise InputError(f"rho must lie between 0 and 1, not {self.rho}")
         if self.time_limit is not None and not self.time_limit > 0:

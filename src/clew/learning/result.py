@@ -80,6 +80,8 @@ class Result:
     """Groups of bounds: as many as there are examples, or as `Algorithm.groups` and `Algorithm.memory` allowed."""
     fallbacks: int = 0
     """Model updates for which the first solver was not precise enough, so that the other one was asked too."""
+    objectives: tuple[float, ...] = ()
+    """J from each of several starts, and at last that of the winner at full precision: how far local minima differ."""
     history: tuple[Record, ...] = field(repr=False, default=())
     bundle: Bundle | None = field(repr=False, default=None, compare=False)
     """The bounds, to be recycled by `warm_start`."""

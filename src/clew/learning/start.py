@@ -16,14 +16,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from clew.learning.cccp import Algorithm, learn
+from clew.learning.algorithm import Algorithm
+from clew.learning.cccp import learn
 from clew.learning.losses import Loss, loss_values, simplify
 from clew.learning.master import Regulariser, regularisation
 from clew.learning.result import Result, Status
 from clew.learning.task import Array, Space, Task, separated
 
 COARSE = 0.01
-"""The precision of starts and of held-out fits, as a share of the loss at w = 0: they are improved upon or compared."""
+"""The precision of starts, as a share of the loss at w = 0: they are improved upon."""
 SAMPLES, FIRST_SAMPLES = 20, 3
 """Random weights for the contrast, and how many of them must agree on Y* for it to count as one output."""
 LENGTHS = 2.0 ** np.arange(-3, 5)
@@ -91,8 +92,8 @@ def contrast(task: Task) -> Array | None:
     return total / (SAMPLES * task.n_examples) if total.any() else None
 
 
-def coarsened(algorithm: Algorithm, task: Task, loss: Loss) -> Algorithm:
-    """The algorithm with a precision that is enough for a start or a comparison."""
+def coarsened(algorithm: Algorithm, task: Task, loss: Loss, share: float = COARSE) -> Algorithm:
+    """The algorithm with a precision that is enough for a start or a comparison: a share of the loss at w = 0."""
     at_zero = float(loss_values(task, simplify(loss, task), np.zeros(task.n_features)).mean())
     at_zero *= task.n_examples / separated(task).n_examples  # of a sum of hinges, most are zero almost anywhere else
-    return replace(algorithm, tol=max(algorithm.tol, COARSE * at_zero), eta=max(algorithm.eta, COARSE * at_zero))
+    return replace(algorithm, tol=max(algorithm.tol, share * at_zero), eta=max(algorithm.eta, share * at_zero))

@@ -1,0 +1,70 @@
+"""Several starts of CCCP: the lowest objective wins, bounds are shared, and the spread is reported."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clew.errors import InputError
+from clew.learning.algorithm import Algorithm
+from clew.learning.cccp import learn
+from clew.learning.losses import LOSSES, loss_values
+from clew.learning.multistart import learn_from, nearby, starting_points
+
+from .problems import assignment_task, chain_task
+
+BRIDGE = LOSSES["bridge"]
+
+
+@pytest.mark.parametrize("make", [assignment_task, chain_task])
+def test_the_lowest_objective_wins(make):
+    task = make(n=15, known=0.3)
+    starts = starting_points(task, BRIDGE, 0.05, algorithm=Algorithm(starts=5))
+    assert len(starts) == 5
+    several = learn_from(starts, task, BRIDGE, 0.05)
+    assert several.converged
+    assert len(several.objectives) == 6
+    assert several.objective == several.objectives[-1]
+    assert several.objective <= min(several.objectives) + 1e-9
+    by_definition = 0.025 * several.w @ several.w + loss_values(task, BRIDGE, several.w).mean()
+    assert several.objective == pytest.approx(by_definition, abs=1e-9)
+
+
+def test_the_bounds_of_one_start_serve_the_next():
+    task = assignment_task(n=15, known=0.3)
+    starts = starting_points(task, BRIDGE, 0.05, algorithm=Algorithm(starts=4))
+    together = learn_from(starts, task, BRIDGE, 0.05)
+    apart = sum(learn(task, BRIDGE, 0.05, start=start).passes for start in starts)
+    assert together.passes < apart
+
+
+def test_a_convex_problem_needs_one_start():
+    task = assignment_task(n=8, known=1.0)
+    assert starting_points(task, BRIDGE, 0.1, algorithm=Algorithm(starts=5)) == []
+    known = [np.ones(task.n_features), np.zeros(task.n_features)]
+    assert starting_points(task, BRIDGE, 0.1, known, algorithm=Algorithm(starts=5)) == known[:1]
+    assert len(learn_from([], task, BRIDGE, 0.1).objectives) == 1
+
+
+def test_known_starts_come_first_and_are_made_up_to_the_number():
+    task = assignment_task(n=8, known=0.3)
+    known = [np.full(task.n_features, k) for k in (1.0, 2.0)]
+    found = starting_points(task, BRIDGE, 0.1, known, algorithm=Algorithm(starts=5))
+    assert len(found) == 5
+    assert found[0] is known[0]
+    assert any(start is known[1] for start in found)
+    assert starting_points(task, BRIDGE, 0.1, known) == known[:1]
+
+
+def test_nearby_starts_are_the_same_every_time_and_of_the_size_asked_for():
+    start = np.random.default_rng(0).normal(size=400)
+    one, other = nearby(start, 3, spread=0.5), nearby(start, 3, spread=0.5)
+    np.testing.assert_array_equal(one, other)
+    for moved in one:
+        assert np.linalg.norm(moved - start) == pytest.approx(0.5 * np.linalg.norm(start), rel=0.2)
+
+
+@pytest.mark.parametrize("starts", [0, -1, 1.5, True])
+def test_a_number_of_starts_that_is_none_is_refused(starts):
+    with pytest.raises(InputError, match="starts"):
+        Algorithm(starts=starts)
