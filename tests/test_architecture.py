@@ -18,6 +18,8 @@ ORDER = [
     ["locks"],
     ["persist"],
     ["folds"],
+    ["calibration"],
+    ["base"],
     ["estimator"],
     ["archive"],
     ["datasets"],
@@ -28,7 +30,7 @@ ORDER = [
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # `estimator.save(path)` is a shorthand for archive.save, imported when it is called
-SHORTHANDS = {("estimator.py", "archive")}
+SHORTHANDS = {("base.py", "archive")}
 
 TOUCH_FILES = (
     "persist.py",

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from clew import models, persist
+from clew.base import StructuredEstimator
+from clew.calibration import Calibration
 from clew.errors import InputError, StoreError
-from clew.estimator import StructuredEstimator, StructuredPerceptron, StructuredSVM
+from clew.estimator import StructuredPerceptron, StructuredSVM
 from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
 from clew.learning.perceptron import PerceptronResult
@@ -29,7 +31,9 @@ KIND = "estimator"
 READERS = {"tracker": "clew.tracking.archive"}
 """Kinds of files that parts above this one write, and who reads them: imported by name, when such a file is met."""
 ESTIMATORS = {cls.__name__: cls for cls in (StructuredSVM, StructuredPerceptron)}
-DATACLASSES: dict[str, type[Any]] = {cls.__name__: cls for cls in (Loss, Algorithm, Result, PerceptronResult)}
+DATACLASSES: dict[str, type[Any]] = {
+    cls.__name__: cls for cls in (Loss, Algorithm, Result, PerceptronResult, Calibration)
+}
 ENUMS: dict[str, type[Enum]] = {cls.__name__: cls for cls in (Space, Status)}
 Arrays = dict[str, NDArray[Any]]
 
@@ -56,6 +60,8 @@ def pack(estimator: StructuredEstimator) -> tuple[dict[str, Any], Arrays]:
         "model": _pack_model(estimator.model_, arrays),
         "result": _pack_result(estimator.result_, arrays),
     }
+    if hasattr(estimator, "calibration_"):
+        meta["calibration"] = _encode(estimator.calibration_, "calibration_", arrays)
     return meta, arrays
 
 
@@ -78,6 +84,7 @@ def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = 
         params = _decode_all(meta["params"], arrays)
         stored, result = meta["model"], _unpack_result(meta, arrays)
         domain, coef = _decode_all(stored["domain"], arrays), arrays["coef"]
+        calibration = _unpack_calibration(meta, arrays)
     if model is None:
         model = _own_model(path, stored, arrays)
     else:
@@ -87,6 +94,8 @@ def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = 
     estimator.coef_, estimator.result_ = coef, result
     if isinstance(result, Result):
         estimator.lam_, estimator.path_ = result.lam, []
+    if calibration is not None:
+        estimator.calibration_ = calibration
     _check_features(path, estimator.model_, coef.size)
     return estimator
 
@@ -211,6 +220,16 @@ def _unpack_result(meta: dict[str, Any], arrays: Arrays) -> Any:
     return replace(
         result, history=tuple(Record(int(iteration), n, int(bounds), *rest) for iteration, n, bounds, *rest in rows)
     )
+
+
+def _unpack_calibration(meta: dict[str, Any], arrays: Arrays) -> Calibration | None:
+    """The calibration, if there was one."""
+    if "calibration" not in meta:
+        return None
+    calibration = _decode(meta["calibration"], arrays)
+    if not isinstance(calibration, Calibration):
+        raise ValueError("calibration is none")
+    return calibration
 
 
 def _encode_all(values: dict[str, Any], what: str, arrays: Arrays) -> dict[str, Any]:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
-from clew import parallel
+from clew.base import StructuredEstimator, make_generator, make_task
 from clew.errors import InputError
 from clew.folds import make_folds
 from clew.learning.algorithm import PRESETS, Algorithm
@@ -21,82 +16,16 @@ from clew.learning.master import Regulariser, check_regulariser
 from clew.learning.multistart import learn_from, starting_points
 from clew.learning.path import lambda_grid
 from clew.learning.perceptron import perceptron
-from clew.learning.result import Result
+from clew.learning.result import Record, Result
 from clew.learning.selection import best_point, cross_validate
-from clew.learning.task import Array, Indices, Space, Task
-from clew.models.base import ExampleTask, check_lengths, check_weights, n_examples, take
+from clew.learning.task import Array, Space, Task
+from clew.learning.weighted import weighted
 from clew.models.listed import list_outputs
 from clew.progress import ProgressLine
 
+__all__ = ["StructuredPerceptron", "StructuredSVM", "make_task"]
 
-class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    """What the learners of a structured model share: data in, predictions and scores out, files."""
-
-    model: Any
-    n_jobs: int | None
-    model_: Any
-    coef_: Array
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """(N,) the best output for each input: labels, or an array of objects where an output has several parts."""
-        check_is_fitted(self, "coef_")
-        n_examples(X)
-        w = check_weights(self.coef_, self.model_.n_features)
-        jobs = parallel.resolve_jobs(self.n_jobs)
-        if hasattr(self.model_, "predict"):
-            return as_objects(self.model_.predict(X, w, n_jobs=jobs))
-        return as_objects(parallel.map_examples(lambda x: self.model_.argmax(x, w, None, Space.ALL, 0.0), X, jobs))
-
-    def score(self, X: Any, Y: Any) -> float:
-        """The fraction of annotated parts that are predicted right.
-
-        For a model of one's own that does not count parts: minus the mean task loss.
-        """
-        check_is_fitted(self, "coef_")
-        check_lengths(X, Y)
-        model, predicted = self.model_, self.predict(X)
-        if not hasattr(model, "n_parts"):
-            losses = [model.loss(y, p) for y, p in zip(Y, predicted, strict=True) if y is not None]
-            if not losses:
-                raise InputError("nothing is annotated in Y, so there is nothing to score against")
-            return -float(np.mean(losses))
-        Y = parse(model, X, Y)
-        parts = int(count_parts(model, Y).sum())
-        if parts == 0:
-            raise InputError("nothing is annotated in Y, so there is nothing to score against")
-        return 1.0 - float(sum(model.mistakes(y, p) for y, p in zip(Y, predicted, strict=True))) / parts
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted estimator to one file (JSON and arrays, no pickle); `clew.load` reads it."""
-        from clew import archive  # which makes these classes by name, so it cannot be imported before them
-
-        archive.save(self, path)
-
-    def _prepared(self, X: Any, Y: Any) -> tuple[Any, Any, Any]:
-        """The prepared model, and the examples that carry an annotation, parsed; only those take part in learning."""
-        check_lengths(X, Y)
-        model = clone(self.model, safe=False)
-        if hasattr(model, "learn_domain"):
-            model = model.learn_domain(X, Y)
-        elif hasattr(model, "prepare"):
-            model = model.prepare(X, Y)
-        Y = parse(model, X, Y)
-        annotated = count_parts(model, Y) > 0
-        if not annotated.any():
-            raise InputError(why_nothing_is_annotated(model))
-        if annotated.all():
-            return model, X, Y
-        if hasattr(model, "check_inputs"):
-            model.check_inputs(X)  # a damaged input is refused, annotated or not
-        used = np.flatnonzero(annotated)
-        return model, take(X, used), take(Y, used)
-
-    def _task(self, model: Any, X: Any, Y: Any, client: Any) -> Task:
-        """The learning problem, here or on a Dask cluster."""
-        jobs = parallel.resolve_jobs(self.n_jobs)
-        if client is not None:
-            return parallel.spread(client, lambda x, y: make_task(model, x, y, jobs), X, Y)
-        return make_task(model, X, Y, jobs)
+Callback = Callable[[Record], None]
 
 
 class StructuredSVM(StructuredEstimator):
@@ -150,18 +79,44 @@ class StructuredSVM(StructuredEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, Y: Any, *, warm_start: Result | StructuredSVM | None = None, client: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        sample_weight: Any = None,
+        warm_start: Result | StructuredSVM | None = None,
+        client: Any = None,
+        callback: Callback | None = None,
+    ) -> Self:
         """Learn from inputs X and partial annotations Y.
 
-        `warm_start` is an earlier fit, or its `result_`: its bounds are re-used for every example whose annotation is
-        the same. `client` is a Dask client, to run the argmax on its cluster.
+        `sample_weight` are weights of the examples. `warm_start` is an earlier fit, or its `result_`: its bounds are
+        re-used for every example whose annotation is the same. `client` is a Dask client, to run the argmax on its
+        cluster. `callback` hears of every model update, as a `clew.learning.result.Record`.
         """
         warm_start = check_warm_start(warm_start)
+        prepared = self._prepared(X, Y, sample_weight)
+        return self._learn(*prepared, warm_start=warm_start, client=client, callback=callback)
+
+    def _learn(
+        self,
+        model: Any,
+        X: Any,
+        Y: Any,
+        weights: Array | None = None,
+        *,
+        warm_start: Result | None = None,
+        client: Any = None,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Learn from parsed annotations with a model that knows its domain."""
         algorithm = get_algorithm(self.algorithm)
         check_regulariser(self.regulariser)
         lams = check_lam(self.lam)
-        model, X, Y = self._prepared(X, Y)
         loss = CONVEX if self.loss == "clpl" else get_loss(self.loss)
+        if weights is not None and loss.margin:
+            raise InputError(f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss without one")
 
         def ordinary(X: Any, Y: Any) -> Task:
             return self._task(model, X, Y, client)
@@ -169,15 +124,21 @@ class StructuredSVM(StructuredEstimator):
         def trained(X: Any, Y: Any) -> Task:
             return list_outputs(model, X, Y) if self.loss == "clpl" else ordinary(X, Y)
 
-        with ProgressLine(self.verbose) as progress:
-            task = trained(X, Y)
+        with ProgressLine(self.verbose) as line:
+
+            def progress(record: Record) -> None:
+                line(record)
+                if callback is not None:
+                    callback(record)
+
+            task = weighted(trained(X, Y), weights)
             if Space.COMPATIBLE in task.spaces - loss.spaces:  # else an annotation that no output satisfies goes unseen
                 task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
             path, start = [], self._given_start(task)
             known = [] if start is None else [start]
             if not isinstance(lams, float):
                 rng = make_generator(self.random_state)
-                folds = make_folds(model, X, Y, trained, ordinary, self.folds, self.hold_out, rng)
+                folds = make_folds(model, X, Y, trained, ordinary, self.folds, self.hold_out, rng, weights)
                 grid = lambda_grid(task, loss, self.regulariser) if isinstance(lams, str) else np.array(lams)
                 path = cross_validate(
                     folds, loss, grid.tolist(), regulariser=self.regulariser, algorithm=algorithm,
@@ -227,63 +188,20 @@ class StructuredPerceptron(StructuredEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, Y: Any, *, client: Any = None) -> Self:
-        """Learn from inputs X and partial annotations Y."""
-        model, X, Y = self._prepared(X, Y)
+    def fit(self, X: Any, Y: Any, *, sample_weight: Any = None, client: Any = None) -> Self:
+        """Learn from inputs X and partial annotations Y; `sample_weight` are weights of the examples."""
+        return self._learn(*self._prepared(X, Y, sample_weight), client=client)
+
+    def _learn(self, model: Any, X: Any, Y: Any, weights: Array | None = None, *, client: Any = None) -> Self:
+        """Learn from parsed annotations with a model that knows its domain."""
         with ProgressLine(self.verbose, "perceptron") as progress:
             self.result_ = perceptron(
-                self._task(model, X, Y, client), averaged=self.averaged, max_epochs=self.max_epochs,
+                weighted(self._task(model, X, Y, client), weights), averaged=self.averaged, max_epochs=self.max_epochs,
                 patience=self.patience, rng=make_generator(self.random_state),
                 callback=lambda epoch, loss: progress.say(f"epoch {epoch}, task loss {loss:.4g}"),
             )  # fmt: skip
         self.model_, self.coef_ = model, self.result_.w
         return self
-
-
-def parse(model: Any, X: Any, Y: Any) -> Any:
-    """The annotations as the model reads them fastest, where it offers that: parsed once, not at each use."""
-    return model.parsed(X, Y) if hasattr(model, "parsed") else Y
-
-
-def count_parts(model: Any, Y: Any) -> Indices:
-    """(N,) how many parts of each example are annotated; a model that does not count them has one or none."""
-    if hasattr(model, "count_parts"):
-        return np.asarray(model.count_parts(Y), dtype=np.intp)
-    count = getattr(model, "n_parts", lambda annotation: annotation is not None)
-    return np.array([int(count(annotation)) for annotation in Y], dtype=np.intp)
-
-
-def why_nothing_is_annotated(model: Any) -> str:
-    """The message for annotations from which nothing can be learned."""
-    classes: Sequence[Any] = getattr(model, "classes_", [])
-    if len(classes) == 1:
-        return (
-            f"Y has one class only, {classes[0]!r}, so that no output can be wrong; expected at least two classes. "
-            "Give the model classes=[…] if there are others that were not annotated"
-        )
-    return "nothing is annotated: every one of the examples is unknown in all its parts"
-
-
-def as_objects(outputs: Sequence[Any]) -> NDArray[Any]:
-    """(N,) outputs as an array: of labels where each is one, else of objects, so that they may differ in length."""
-    if {type(output) for output in outputs} in ({str}, {bool}, {int}, {float}, {int, float}):
-        return np.array(outputs)
-    array = np.empty(len(outputs), dtype=object)
-    for n, output in enumerate(outputs):
-        array[n] = output
-    return array
-
-
-def make_generator(random_state: Any) -> np.random.Generator:
-    """NumPy's generator from what scikit-learn takes (None, a number, a RandomState), or a generator itself."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    try:
-        return np.random.default_rng(check_random_state(random_state).randint(2**31))
-    except ValueError:
-        raise InputError(
-            f"random_state is {random_state!r}; expected None, a seed, a RandomState or a NumPy Generator"
-        ) from None
 
 
 def check_warm_start(warm_start: Any) -> Result | None:
@@ -293,12 +211,6 @@ def check_warm_start(warm_start: Any) -> Result | None:
         kind = type(warm_start).__name__
         raise InputError(f"warm_start is a {kind}; expected a fitted StructuredSVM or its result_")
     return result
-
-
-def make_task(model: Any, X: Any, Y: Any, n_jobs: int = 1) -> Task:
-    """The model's own Task if it makes one, else one that asks example by example."""
-    make: Callable[..., Task] | None = getattr(model, "task", None)
-    return ExampleTask(model, X, Y, n_jobs) if make is None else make(X, Y, n_jobs=n_jobs)
 
 
 def get_algorithm(algorithm: str | Algorithm) -> Algorithm:

@@ -9,7 +9,8 @@ import numpy as np
 
 from clew.errors import InputError
 from clew.learning.selection import Fold
-from clew.learning.task import Subset, Task
+from clew.learning.task import Array, Subset, Task
+from clew.learning.weighted import weighted
 from clew.models.base import take
 
 EXAMPLES_FOR_EACH_FOLD = 10
@@ -24,26 +25,56 @@ def make_folds(
     n_folds: int,
     hold_out: str,
     rng: np.random.Generator,
+    weights: Array | None = None,
 ) -> list[Fold]:
     """Each fold leaves out a share of what is annotated; it never needs more annotation.
 
     By examples, the training examples keep their annotation, so that bounds carry over. By parts, an example stays in
     the training set with a share of its annotation hidden, and is tested on the hidden share alone. `trained` makes
     the task that is learned from, `ordinary` the one whose task loss is counted: the same unless the loss is CLPL.
+    `weights` are those of the examples.
     """
+    if what_to_hold_out(model, len(Y), n_folds, hold_out) == "examples":
+        return _by_examples(weighted(trained(X, Y), weights), weighted(ordinary(X, Y), weights), n_folds, rng)
+    return [
+        Fold(_annotated(model, X, train, trained, weights), _annotated(model, X, test, ordinary, weights))
+        for train, test in _split_parts(model, Y, n_folds, rng)
+    ]
+
+
+def what_to_hold_out(model: Any, n_examples: int, n_folds: int, hold_out: str) -> str:
+    """Either "examples" or "parts"."""
     if n_folds < 2:
         raise InputError(f"folds must be at least 2, not {n_folds}")
     if hold_out not in ("auto", "examples", "parts"):
         raise InputError(f"hold_out must be 'auto', 'examples' or 'parts', not {hold_out!r}")
     can_hide = all(hasattr(model, name) for name in ("n_parts", "hide"))
     if hold_out == "auto":
-        enough = len(Y) >= EXAMPLES_FOR_EACH_FOLD * n_folds
-        hold_out = "examples" if enough or not can_hide else "parts"
-    if hold_out == "examples":
-        return _by_examples(trained(X, Y), ordinary(X, Y), n_folds, rng)
-    if not can_hide:
+        enough = n_examples >= EXAMPLES_FOR_EACH_FOLD * n_folds
+        return "examples" if enough or not can_hide else "parts"
+    if hold_out == "parts" and not can_hide:
         raise InputError(f"hold_out='parts' needs a model with n_parts and hide; {type(model).__name__} has not both")
-    return _by_parts(model, X, Y, trained, ordinary, n_folds, rng)
+    return hold_out
+
+
+def split_annotations(
+    model: Any, Y: Sequence[Any], n_folds: int, hold_out: str, rng: np.random.Generator
+) -> list[tuple[list[Any], list[Any]]]:
+    """For each fold the annotations to learn from and those held out, both with None or less for what is hidden."""
+    annotated = [annotation is not None for annotation in Y]
+    if hasattr(model, "n_parts"):
+        annotated = [model.n_parts(annotation) > 0 for annotation in Y]
+    if what_to_hold_out(model, sum(annotated), n_folds, hold_out) == "parts":
+        return _split_parts(model, Y, n_folds, rng)
+    fold_of = np.full(len(Y), -1)
+    fold_of[annotated] = rng.permutation(sum(annotated)) % n_folds
+    return [
+        (
+            [None if fold == k else annotation for annotation, fold in zip(Y, fold_of, strict=True)],
+            [annotation if fold == k else None for annotation, fold in zip(Y, fold_of, strict=True)],
+        )
+        for k in range(n_folds)
+    ]
 
 
 def _by_examples(task: Task, test: Task, n_folds: int, rng: np.random.Generator) -> list[Fold]:
@@ -59,30 +90,27 @@ def _by_examples(task: Task, test: Task, n_folds: int, rng: np.random.Generator)
     ]
 
 
-def _by_parts(
-    model: Any,
-    X: Sequence[Any],
-    Y: Sequence[Any],
-    trained: Callable[[Any, Any], Task],
-    ordinary: Callable[[Any, Any], Task],
-    n_folds: int,
-    rng: np.random.Generator,
-) -> list[Fold]:
-    """A share of all annotated parts is hidden."""
+def _split_parts(
+    model: Any, Y: Sequence[Any], n_folds: int, rng: np.random.Generator
+) -> list[tuple[list[Any], list[Any]]]:
+    """For each fold the annotations without a share of all annotated parts, and that share alone."""
     counts = [model.n_parts(annotation) for annotation in Y]
     total = sum(counts)
     if total < n_folds:
         raise InputError(f"{total} annotated parts cannot be split into {n_folds} folds to choose λ; give lam a number")
     fold_of = np.split(rng.permutation(total) % n_folds, np.cumsum(counts)[:-1])
-    folds = []
-    for k in range(n_folds):
-        train = [model.hide(annotation, fold == k) for annotation, fold in zip(Y, fold_of, strict=True)]
-        test = [model.hide(annotation, fold != k) for annotation, fold in zip(Y, fold_of, strict=True)]
-        folds.append(Fold(_annotated(model, X, train, trained), _annotated(model, X, test, ordinary)))
-    return folds
+    return [
+        (
+            [model.hide(annotation, fold == k) for annotation, fold in zip(Y, fold_of, strict=True)],
+            [model.hide(annotation, fold != k) for annotation, fold in zip(Y, fold_of, strict=True)],
+        )
+        for k in range(n_folds)
+    ]
 
 
-def _annotated(model: Any, X: Sequence[Any], Y: Sequence[Any], make: Callable[[Any, Any], Task]) -> Task:
+def _annotated(
+    model: Any, X: Sequence[Any], Y: Sequence[Any], make: Callable[[Any, Any], Task], weights: Array | None
+) -> Task:
     """The task of the examples that have any annotation left."""
     used = [i for i, annotation in enumerate(Y) if model.n_parts(annotation) > 0]
-    return make(take(X, used), take(Y, used))
+    return weighted(make(take(X, used), take(Y, used)), None if weights is None else weights[used])

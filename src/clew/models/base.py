@@ -83,7 +83,8 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         """A copy with the attributes that an earlier `prepare` had set."""
         model = copy.copy(self)
         for name in self.domain_names:
-            setattr(model, name, domain[name])
+            if name in domain or not hasattr(model, name):  # a file of an older clew may lack one that has a default
+                setattr(model, name, domain[name])
         return model
 
     @property

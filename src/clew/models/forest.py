@@ -54,11 +54,15 @@ class ForestModel(NodeModel):
 
     def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Array]:  # noqa: ARG002
         """For each input (T, S) what the best labeling loses when node t has label s, by max-product up and down."""
+        if len(X) == 0:
+            return []
         task = ForestTask(self, X, [None] * len(X))
         return np.split(task.marginals(w), task.offsets[1:-1])
 
     def marginals(self, X: Sequence[Any], w: Array) -> list[Array]:
         """For each input (T, S) P(y_t = s) under P(y) ∝ exp<w, φ(x, y)>, by sum-product up and down."""
+        if len(X) == 0:
+            return []
         task = ForestTask(self, X, [None] * len(X))
         return np.split(np.exp(task.marginals(w, soft=True)), task.offsets[1:-1])
 

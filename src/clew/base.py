@@ -1,0 +1,288 @@
+"""What all estimators of a structured model share: data in; predictions, scores and confidences out; files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from clew import parallel
+from clew.calibration import Calibration, Method, calibrate
+from clew.errors import InputError, MissingCapability
+from clew.folds import split_annotations
+from clew.learning.task import Array, Indices, Space, Task
+from clew.models.base import ExampleTask, check_lengths, check_weights, forced_margins, n_examples, take
+
+
+class Query(NamedTuple):
+    """A part of an output that is worth annotating."""
+
+    example: int
+    part: int
+    """Its place in the output: the node, the row or the variable."""
+    margin: float
+    """The score that is lost when it is forced to be other than predicted."""
+
+
+class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """What the learners of a structured model share: data in, predictions, scores and confidences out, files."""
+
+    model: Any
+    n_jobs: int | None
+    random_state: Any
+    model_: Any
+    coef_: Array
+    calibration_: Calibration
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """(N,) the best output for each input: labels, or an array of objects where an output has several parts."""
+        w, jobs = self._fitted(X)
+        if hasattr(self.model_, "predict"):
+            return as_objects(self.model_.predict(X, w, n_jobs=jobs))
+        return as_objects(parallel.map_examples(lambda x: self.model_.argmax(x, w, None, Space.ALL, 0.0), X, jobs))
+
+    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+        """The fraction of annotated parts that are predicted right.
+
+        For a model of one's own that does not count parts: minus the mean task loss. `sample_weight` are weights of
+        the examples.
+        """
+        check_is_fitted(self, "coef_")
+        check_lengths(X, Y)
+        weights = check_sample_weight(sample_weight, n_examples(X))
+        model, predicted = self.model_, self.predict(X)
+        counted = hasattr(model, "n_parts")
+        Y = parse(model, X, Y)
+        parts = count_parts(model, Y) * (1.0 if weights is None else weights)
+        if not parts.any():
+            raise InputError("nothing is annotated in Y, so there is nothing to score against")
+        measure = model.mistakes if counted else model.loss
+        wrong = np.array([measure(Y[n], predicted[n]) if parts[n] else 0.0 for n in range(len(parts))])
+        lost = float(wrong @ (np.ones(len(parts)) if weights is None else weights)) / float(parts.sum())
+        return 1.0 - lost if counted else -lost
+
+    def margins(self, X: Any) -> NDArray[Any]:
+        """(N,) for each input (parts,) the score that is lost when a part is forced to be other than predicted.
+
+        For `Multiclass` (N,) numbers. A model of one's own needs `parts(x, y)`, see docs/own-model.md.
+        """
+        w, jobs = self._fitted(X)
+        if hasattr(self.model_, "margins"):
+            return as_objects(self.model_.margins(X, w, n_jobs=jobs))
+        return as_objects(parallel.map_examples(lambda x: forced_margins(self.model_, x, w), X, jobs))
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """(N,) for each input (parts, choices) what the best output loses when a part is forced to each choice.
+
+        These are its max-marginals less the best score: 0 for what is predicted. Choices are the classes, the columns
+        of an assignment, or 0 and 1; for a model of one's own, as predicted and otherwise. `Multiclass`: (N, classes).
+        """
+        w, jobs = self._fitted(X)
+        if hasattr(self.model_, "max_marginals"):
+            return as_objects(self.model_.max_marginals(X, w, n_jobs=jobs))
+        return as_objects([np.column_stack([np.zeros(len(m)), -m]) for m in self.margins(X)])
+
+    def calibrate(self, X: Any, Y: Any, *, method: Method = "platt", folds: int | None = 3) -> Self:
+        """Learn how margins become probabilities, for `predict_proba`; `calibration_` is what was learned.
+
+        Probabilities must be learned from annotations that the weights have not seen. With `folds`, X and Y may be
+        those of `fit`: a share of their annotations is hidden in turn, and weights learned from the rest (with the same
+        λ) are judged by it. With folds=None, X and Y are held-out data. `method` is "platt" or "isotonic", which needs
+        many annotations: see `clew.calibration`.
+        """
+        check_is_fitted(self, "coef_")
+        check_lengths(X, Y)
+        if not hasattr(self.model_, "candidates"):
+            raise MissingCapability(
+                f"calibration compares choices with annotations: {type(self.model_).__name__} needs a method "
+                "candidates(x, annotation), the (parts, choices) that an annotation allows"
+            )
+        Y = parse(self.model_, X, Y)
+        if folds is None:
+            judged = [(self, Y)]
+        else:
+            rng = make_generator(self.random_state)
+            splits = split_annotations(self.model_, Y, folds, "auto", rng)
+            judged = [(self._refitted(X, train), test) for train, test in splits]
+        marginals, candidates = [], []
+        for estimator, test in judged:
+            used = np.flatnonzero(count_parts(self.model_, test))
+            some = take(X, used)
+            marginals += [np.atleast_2d(m) for m in estimator.decision_function(some)]
+            candidates += [self.model_.candidates(x, test[n]) for x, n in zip(some, used, strict=True)]
+        self.calibration_ = calibrate(marginals, candidates, method)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """(N,) for each input (parts, choices) the probability of each choice of each part; after `calibrate`."""
+        check_is_fitted(self, "coef_")
+        if not hasattr(self, "calibration_"):
+            raise InputError(
+                "margins are no probabilities until they are calibrated: call calibrate(X, Y) first, for instance with "
+                "the X and Y of fit"
+            )
+        marginals = self.decision_function(X)
+        if marginals.dtype != object:
+            return self.calibration_.probabilities(marginals)
+        return as_objects([self.calibration_.probabilities(m) for m in marginals])
+
+    def suggest(self, X: Any, n: int, Y: Any = None, *, per_example: int | None = None) -> list[Query]:
+        """The n parts to annotate next: those with the smallest margins (uncertainty sampling, Lewis & Gale 1994).
+
+        Parts that Y annotates already are left out, and no example gets more than `per_example` questions.
+        """
+        margins = [np.atleast_1d(m) for m in self.margins(X)]
+        if not (isinstance(n, (int, np.integer)) and n >= 0):
+            raise InputError(f"n is {n!r}; expected the number of parts to suggest")
+        if Y is not None:
+            check_lengths(X, Y)
+            for k, y in enumerate(parse(self.model_, X, Y)):
+                known = ~np.asarray(self.model_.candidates(X[k], y)).all(axis=1)
+                margins[k] = np.where(known, np.inf, margins[k])
+        example_of = np.repeat(np.arange(len(margins)), [len(m) for m in margins])
+        part_of = np.concatenate([np.arange(len(m)) for m in margins]) if margins else np.zeros(0, dtype=int)
+        every = np.concatenate([np.zeros(0), *margins])
+        order = np.argsort(every, kind="stable")
+        order = order[np.isfinite(every[order])]  # the rest is known, or has no alternative
+        if per_example is not None:
+            asked = np.zeros(len(margins), dtype=int)
+            kept = []
+            for k in order:
+                if asked[example_of[k]] < per_example:
+                    asked[example_of[k]] += 1
+                    kept.append(k)
+            order = np.array(kept, dtype=np.intp)
+        return [Query(int(example_of[k]), int(part_of[k]), float(every[k])) for k in order[:n]]
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to one file (JSON and arrays, no pickle); `clew.load` reads it."""
+        from clew import archive  # which makes these classes by name, so it cannot be imported before them
+
+        archive.save(self, path)
+
+    def _fitted(self, X: Any) -> tuple[Array, int]:
+        """The weights and the number of threads, after a look at X."""
+        check_is_fitted(self, "coef_")
+        n_examples(X)
+        return check_weights(self.coef_, self.model_.n_features), parallel.resolve_jobs(self.n_jobs)
+
+    def _prepared(self, X: Any, Y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any, Array | None]:
+        """The prepared model, and the examples that carry an annotation, parsed; only those take part in learning."""
+        check_lengths(X, Y)
+        model = clone(self.model, safe=False)
+        if hasattr(model, "learn_domain"):
+            model = model.learn_domain(X, Y)
+        elif hasattr(model, "prepare"):
+            model = model.prepare(X, Y)
+        weights = check_sample_weight(sample_weight, n_examples(X))
+        self.__dict__.pop("calibration_", None)  # of an earlier fit
+        return (model, *self._annotated(model, X, parse(model, X, Y), weights))
+
+    def _annotated(self, model: Any, X: Any, Y: Any, weights: Array | None = None) -> tuple[Any, Any, Array | None]:
+        """The examples that carry an annotation and some weight."""
+        annotated = count_parts(model, Y) > 0
+        if not annotated.any():
+            raise InputError(why_nothing_is_annotated(model))
+        if weights is not None:
+            annotated &= weights > 0
+            if not annotated.any():
+                raise InputError("sample_weight is zero for every annotated example; expected a positive one")
+        if annotated.all():
+            return X, Y, weights
+        if hasattr(model, "check_inputs"):
+            model.check_inputs(X)  # a damaged input is refused, annotated or not
+        used = np.flatnonzero(annotated)
+        return take(X, used), take(Y, used), None if weights is None else weights[used]
+
+    def _refitted(self, X: Any, Y: Any) -> Self:
+        """The same estimator learned from other annotations, with the domain and the λ that were found before."""
+        other: Self = clone(self, safe=False)
+        if hasattr(self, "lam_"):
+            other.set_params(lam=self.lam_)
+        return other._learn(self.model_, *self._annotated(self.model_, X, Y))
+
+    def _learn(self, model: Any, X: Any, Y: Any, weights: Array | None = None) -> Self:
+        """Learn from parsed annotations with a model that knows its domain."""
+        raise NotImplementedError
+
+    def _task(self, model: Any, X: Any, Y: Any, client: Any) -> Task:
+        """The learning problem, here or on a Dask cluster."""
+        jobs = parallel.resolve_jobs(self.n_jobs)
+        if client is not None:
+            return parallel.spread(client, lambda x, y: make_task(model, x, y, jobs), X, Y)
+        return make_task(model, X, Y, jobs)
+
+
+def parse(model: Any, X: Any, Y: Any) -> Any:
+    """The annotations as the model reads them fastest, where it offers that: parsed once, not at each use."""
+    return model.parsed(X, Y) if hasattr(model, "parsed") else Y
+
+
+def count_parts(model: Any, Y: Any) -> Indices:
+    """(N,) how many parts of each example are annotated; a model that does not count them has one or none."""
+    if hasattr(model, "count_parts"):
+        return np.asarray(model.count_parts(Y), dtype=np.intp)
+    count = getattr(model, "n_parts", lambda annotation: annotation is not None)
+    return np.array([int(count(annotation)) for annotation in Y], dtype=np.intp)
+
+
+def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
+    """(n,) finite weights that are not negative; None where none are given."""
+    if sample_weight is None:
+        return None
+    try:
+        weights = np.asarray(sample_weight, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"sample_weight is {sample_weight!r}; expected {n} numbers") from None
+    if weights.shape != (n,) or not np.isfinite(weights).all() or (weights < 0).any():
+        raise InputError(f"sample_weight has shape {weights.shape}; expected {n} finite numbers that are not negative")
+    return weights
+
+
+def why_nothing_is_annotated(model: Any) -> str:
+    """The message for annotations from which nothing can be learned."""
+    classes: Sequence[Any] = getattr(model, "classes_", [])
+    if len(classes) == 1:
+        return (
+            f"Y has one class only, {classes[0]!r}, so that no output can be wrong; expected at least two classes. "
+            "Give the model classes=[…] if there are others that were not annotated"
+        )
+    return "nothing is annotated: every one of the examples is unknown in all its parts"
+
+
+def as_objects(outputs: Sequence[Any]) -> NDArray[Any]:
+    """(N,) outputs as an array: of labels where each is one, else of objects, so that they may differ in length."""
+    if isinstance(outputs, np.ndarray):
+        return outputs
+    if {type(output) for output in outputs} in ({str}, {bool}, {int}, {float}, {int, float}):
+        return np.array(outputs)
+    array = np.empty(len(outputs), dtype=object)
+    for n, output in enumerate(outputs):
+        array[n] = output
+    return array
+
+
+def make_generator(random_state: Any) -> np.random.Generator:
+    """NumPy's generator from what scikit-learn takes (None, a number, a RandomState), or a generator itself."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    try:
+        return np.random.default_rng(check_random_state(random_state).randint(2**31))
+    except ValueError:
+        raise InputError(
+            f"random_state is {random_state!r}; expected None, a seed, a RandomState or a NumPy Generator"
+        ) from None
+
+
+def make_task(model: Any, X: Any, Y: Any, n_jobs: int = 1) -> Task:
+    """The model's own Task if it makes one, else one that asks example by example."""
+    if not hasattr(model, "task"):
+        return ExampleTask(model, X, Y, n_jobs)
+    task: Task = model.task(X, Y, n_jobs=n_jobs)
+    return task
