@@ -21,6 +21,7 @@ ORDER = [
     ["calibration"],
     ["base"],
     ["estimator"],
+    ["crf"],
     ["archive"],
     ["datasets"],
     ["tracking"],

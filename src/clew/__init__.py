@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clew import errors, models
     from clew.archive import load
+    from clew.crf import StructuredCRF
     from clew.errors import ClewError
     from clew.estimator import StructuredPerceptron, StructuredSVM
     from clew.learning.cccp import PRESETS, Algorithm, learn
@@ -31,6 +32,7 @@ __all__ = [
     "Result",
     "Space",
     "Status",
+    "StructuredCRF",
     "StructuredPerceptron",
     "StructuredSVM",
     "Task",
@@ -45,6 +47,7 @@ __all__ = [
 _MODULES = ("annotation", "archive", "errors", "learning", "models", "tracking")
 _HOMES = {
     "clew.archive": ("load",),
+    "clew.crf": ("StructuredCRF",),
     "clew.errors": ("ClewError",),
     "clew.estimator": ("StructuredPerceptron", "StructuredSVM"),
     "clew.learning.cccp": ("PRESETS", "Algorithm", "learn"),

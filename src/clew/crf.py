@@ -1,0 +1,159 @@
+"""StructuredCRF: a conditional random field learned from partial annotations by their marginal likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from clew.base import StructuredEstimator, as_objects, make_generator, parse
+from clew.errors import MissingCapability
+from clew.estimator import check_lam
+from clew.folds import make_folds
+from clew.learning.likelihood import LikelihoodResult, log_likelihood, maximise_likelihood
+from clew.learning.losses import LOSSES
+from clew.learning.path import lambda_grid
+from clew.learning.task import Array, Task
+from clew.learning.weighted import weighted
+from clew.models.base import check_lengths
+from clew.progress import ProgressLine
+
+Callback = Callable[[int, float, float], None]
+
+
+class StructuredCRF(StructuredEstimator):
+    """Maximum marginal likelihood of partial annotations: minimises λ/2 ‖w‖² − (1/N) Σ log P(Y* | x).
+
+    The same models, data and `fit` as `StructuredSVM`, for those who want probabilities: `predict_proba` gives the true
+    marginals of P(y | x) ∝ exp<w, φ(x, y)>, and needs no calibration. For `Multiclass` (multinomial logistic regression
+    with candidate sets), `Chain` and `Tree`.
+
+    Parameters
+    ----------
+    model : a `Multiclass`, `Chain` or `Tree`.
+    lam : the weight λ of ½‖w‖²; "auto" or a list of values chooses it by the likelihood of held-out annotations.
+    tol : of `result_.gap`, at which L-BFGS ends; `max_iterations` ends it with a warning.
+    folds, hold_out : as in `StructuredSVM`.
+    n_jobs : threads of predictions.
+    verbose : show a progress line.
+    random_state : seed of the folds.
+
+    After `fit`: `coef_`, `model_`, `result_` (a `LikelihoodResult`), `lam_`, and `path_`: for each λ that was tried, λ
+    and the mean held-out −log P.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        lam: float | str | Sequence[float] = "auto",
+        tol: float = 1e-3,
+        max_iterations: int = 1000,
+        folds: int = 3,
+        hold_out: Literal["auto", "examples", "parts"] = "auto",
+        n_jobs: int | None = None,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.model = model
+        self.lam = lam
+        self.tol = tol
+        self.max_iterations = max_iterations
+        self.folds = folds
+        self.hold_out = hold_out
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, Y: Any, *, sample_weight: Any = None, warm_start: Any = None, callback: Callback | None = None
+    ) -> Self:
+        """Learn from inputs X and partial annotations Y.
+
+        `sample_weight` are weights of the examples; `warm_start` is an earlier fit, or weights to start from;
+        `callback` hears of iteration, objective and gap.
+        """
+        start = getattr(warm_start, "coef_", warm_start)
+        return self._learn(*self._prepared(X, Y, sample_weight), start=start, callback=callback)
+
+    def _learn(
+        self,
+        model: Any,
+        X: Any,
+        Y: Any,
+        weights: Array | None = None,
+        *,
+        start: Array | None = None,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Learn from parsed annotations with a model that knows its domain."""
+        lams = check_lam(self.lam)
+        if not hasattr(model, "marginals"):
+            raise MissingCapability(
+                f"a conditional random field sums over all outputs, and {type(model).__name__} offers no marginals; "
+                "expected a Multiclass, Chain or Tree"
+            )
+        task = weighted(self._task(model, X, Y, None), weights)
+        with ProgressLine(self.verbose, "likelihood") as line:
+
+            def progress(iteration: int, objective: float, gap: float) -> None:
+                line.say(f"iteration {iteration}, objective {objective:.5g}, gap {gap:.2g}")
+                if callback is not None:
+                    callback(iteration, objective, gap)
+
+            def learn(task: Task, lam: float, start: Array | None) -> LikelihoodResult:
+                return maximise_likelihood(
+                    task, lam, start=start, tol=self.tol, max_iterations=self.max_iterations, callback=progress
+                )
+
+            path: list[tuple[float, float]] = []
+            if not isinstance(lams, float):
+                grid = lambda_grid(task, LOSSES["hinge"]) if isinstance(lams, str) else np.array(lams)
+                path = self._held_out(model, X, Y, weights, np.sort(grid)[::-1], learn)
+                lams = min(path, key=lambda point: (point[1], -point[0]))[0]
+            result = learn(task, lams, start)
+        self.model_, self.result_, self.path_ = model, result, path
+        self.coef_, self.lam_ = result.w, result.lam
+        return self
+
+    def _held_out(
+        self,
+        model: Any,
+        X: Any,
+        Y: Any,
+        weights: Array | None,
+        lams: Array,
+        learn: Callable[[Task, float, Array | None], LikelihoodResult],
+    ) -> list[tuple[float, float]]:
+        """Each λ from strong to weak with the mean −log P of held-out annotations, as long as that falls."""
+
+        def make(X: Any, Y: Any) -> Task:
+            return self._task(model, X, Y, None)
+
+        rng = make_generator(self.random_state)
+        folds = make_folds(model, X, Y, make, make, self.folds, self.hold_out, rng, weights)
+        starts: list[Array | None] = [None] * len(folds)
+        path: list[tuple[float, float]] = []
+        for lam in lams:
+            losses = []
+            for k, fold in enumerate(folds):
+                w = starts[k] = learn(fold.train, float(lam), starts[k]).w
+                losses.append(-log_likelihood(fold.test, w))
+            path.append((float(lam), float(np.concatenate(losses).mean())))
+            if len(path) > 1 and path[-1][1] > path[-2][1]:
+                break
+        return path
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """(N,) for each input (parts, classes) the marginals P(y_t = s | x); (N, classes) for `Multiclass`."""
+        w, _ = self._fitted(X)
+        return as_objects(self.model_.marginals(X, w))
+
+    def log_likelihood(self, X: Any, Y: Any) -> Array:
+        """(N,) log P(Y* | x): how probable the annotation of each example is; 0 where nothing is annotated."""
+        check_is_fitted(self, "coef_")
+        check_lengths(X, Y)
+        return log_likelihood(self._task(self.model_, X, parse(self.model_, X, Y), None), self.coef_)
