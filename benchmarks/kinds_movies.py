@@ -1,0 +1,140 @@
+"""The movies of benchmarks/kinds.py: simulated kinds, made once into a folder, and the real ones of CLEW_DATA."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.tracking.detections import Source
+from clew.tracking.evaluation.evaluate import Evaluation, evaluate
+from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.events import Annotations
+from clew.tracking.formats.ctc import CtcLineage, open_truth
+from clew.tracking.formats.simulated import write_simulation
+from clew.tracking.lineage import Lineage
+from clew.tracking.linking.links import events_of_links
+from clew.tracking.measurement.measure import measure
+from clew.tracking.movie import Movie, open_movie
+from clew.tracking.simulation.simulate import settings_of
+from clew.tracking.tracks import MAX_CHILDREN
+
+SIMULATED: dict[str, dict[str, Any]] = {
+    "nuclei": {}, "rods": {}, "rods500": {"cells": 500}, "flat": {}, "tissue": {}, "embryo": {}, "sparse": {},
+}  # fmt: skip
+"""Kinds with the settings in which they differ from the kind's own."""
+REAL = {
+    "hela": "Fluo-N2DL-HeLa", "sim+": "Fluo-N2DH-SIM+", "psc": "PhC-C2DL-PSC", "bacteria": "bacteria",
+}  # fmt: skip
+"""Folders of CLEW_DATA; the masks are those that `open_movie` finds beside sequence 01."""
+KINDS = (*SIMULATED, *REAL)
+TUNED_ON = 100
+"""Added to the seed of a simulated movie: the other movie of its kind, on whose truth peers are tuned."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """The detections of a movie as most trackers take them."""
+
+    frame: NDArray[np.int64]
+    """(n,) ascending."""
+    label: NDArray[np.int64]
+    """(n,)"""
+    position: NDArray[np.float64]
+    """(n, d)"""
+
+    @cached_property
+    def frames(self) -> list[NDArray[np.intp]]:
+        """The rows of each frame."""
+        ends = np.searchsorted(self.frame, np.arange(int(self.frame.max()) + 2))
+        return [np.arange(begin, end) for begin, end in pairwise(ends)]
+
+    @cached_property
+    def spacing(self) -> float:
+        """Median distance of a cell from its nearest neighbour."""
+        from scipy.spatial import cKDTree
+
+        near = [cKDTree(self.position[r]).query(self.position[r], 2)[0][:, 1] for r in self.frames if len(r) > 1]
+        return float(np.median(np.concatenate(near)))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A movie with its truth, and the frames of it that count."""
+
+    movie: Movie
+    source: Source
+    lineage: CtcLineage
+
+    @cached_property
+    def truth(self) -> Annotations:
+        """All true events of the movie's own detections."""
+        return truth_annotations(self.lineage, self.movie)
+
+    @cached_property
+    def points(self) -> Points:
+        """All detections."""
+        found = [self.source.detections(t) for t in range(self.source.n_frames)]
+        frame = np.repeat(np.arange(len(found)), [len(one) for one in found])
+        return Points(
+            frame, np.concatenate([one.label for one in found]), np.concatenate([one.position for one in found])
+        )
+
+    def evaluate(self, lineage: Lineage) -> Evaluation:
+        """By clew's own scorer, the same for all."""
+        return evaluate(lineage, self.lineage, self.movie)
+
+    def lineage_of(self, links: NDArray[np.int64]) -> Lineage:
+        """A peer's result: (k, 2) rows of `points` that it links. Links over gaps and third daughters are left out."""
+        points = self.points
+        near = points.frame[links[:, 1]] - points.frame[links[:, 0]] == 1
+        links = _at_most(_at_most(links[near], 0, MAX_CHILDREN), 1, 2)
+        fates = np.bincount(links[:, 0], minlength=len(points.frame))
+        histories = np.bincount(links[:, 1], minlength=len(points.frame))
+        links = links[~((fates[links[:, 0]] > 1) & (histories[links[:, 1]] > 1))]
+        events, _, _ = events_of_links(
+            points.frame, points.label, links[:, 0], links[:, 1], split=np.zeros(len(links), bool),
+            frames=(0, self.source.n_frames - 1), where="a peer's result",
+        )  # fmt: skip
+        return Lineage(self.source.n_frames, points.frame, points.label, points.position, events, np.zeros(len(events)))
+
+
+def _at_most(links: NDArray[np.int64], side: int, most: int) -> NDArray[np.int64]:
+    """Links of which a cell has at most so many on one side."""
+    order = np.argsort(links[:, side], kind="stable")
+    cell = links[order, side]
+    rank = np.arange(len(cell)) - np.searchsorted(cell, cell)
+    return links[np.sort(order[rank < most])]
+
+
+def open_kind(kind: str, seed: int, folder: Path) -> Scene:
+    """A movie of a kind; the seed is of simulated ones."""
+    if kind in REAL:
+        return _scene(Path(os.environ["CLEW_DATA"]) / REAL[kind] / "01", folder)
+    home = folder / f"{kind}-{seed}"
+    if not (home / "01_simulation.json").exists():
+        write_simulation(home, settings_of(kind.rstrip("0123456789"), **(SIMULATED[kind] | {"seed": seed})))
+    return _scene(home / "01", folder)
+
+
+def tuning_scene(kind: str, seed: int, folder: Path) -> tuple[Scene, Callable[[Evaluation], float]]:
+    """Another movie of a kind with its whole truth, and what tuning minimises.
+
+    Of the real movies there is one each in CLEW_DATA with masks of the same sort: there peers are tuned on the very
+    movie on which they are tested, which is to their advantage.
+    """
+    scene = open_kind(kind, seed if kind in REAL else seed + TUNED_ON, folder)
+    return scene, lambda found: found.loss.total
+
+
+def _scene(sequence: Path, folder: Path) -> Scene:
+    movie = open_movie(sequence)
+    source = measure(movie, cache=folder / "measured", n_jobs=1)
+    return Scene(movie, source, open_truth(sequence.with_name(f"{sequence.name}_GT") / "TRA"))
