@@ -121,11 +121,124 @@ def test_a_frame_unlike_the_others_is_refused(sequence, other, frame):
 def test_frames_of_colours_are_refused(tmp_path):
     (tmp_path / "a").mkdir()
     tifffile.imwrite(tmp_path / "a/t0.tif", np.zeros((2, 6, 9, 3), np.uint8), photometric="rgb")
-    with pytest.raises(InputError, match=r"t0\.tif has the shape \(2, 6, 9, 3\)"):
+    with pytest.raises(InputError, match=r"t0\.tif has the axes QYXS with the shape \(2, 6, 9, 3\); .*--channel N"):
+        open_frames(tmp_path / "a")
+
+
+COLOURS = {
+    "rgb": ((6, 9, 3), {"photometric": "rgb"}, -1),
+    "planar": ((3, 6, 9), {"photometric": "rgb", "planarconfig": "separate"}, 0),
+    "imagej": ((3, 6, 9), {"imagej": True, "metadata": {"axes": "CYX"}}, 0),
+    "imagej in 3D": ((4, 3, 6, 9), {"imagej": True, "metadata": {"axes": "ZCYX"}}, 1),
+    "ome": ((3, 6, 9), {"ome": True, "metadata": {"axes": "CYX"}, "photometric": "minisblack"}, 0),
+    "ome in 3D": ((3, 4, 6, 9), {"ome": True, "metadata": {"axes": "CZYX"}, "photometric": "minisblack"}, 0),
+    "several samples": ((6, 9, 2), {"photometric": "minisblack", "planarconfig": "contig"}, -1),
+}
+
+
+@pytest.mark.parametrize("kind", COLOURS)
+def test_a_channel_of_frames_is_chosen_and_never_guessed(tmp_path, kind):
+    shape, options, axis = COLOURS[kind]
+    frames = np.arange(2 * np.prod(shape), dtype=np.uint8).reshape(2, *shape)
+    (tmp_path / "a").mkdir()
+    for t, frame in enumerate(frames):
+        tifffile.imwrite(tmp_path / f"a/t{t}.tif", frame, **options)
+    with pytest.raises(InputError, match=r"t0\.tif has the axes .*expected one channel.*--channel N, 0 to [12]"):
+        open_frames(tmp_path / "a")
+    count = shape[axis]
+    for channel in range(count):
+        found = open_frames(tmp_path / "a", channel=channel)
+        expected = np.take(frames[1], channel, axis)
+        assert found.shape == expected.shape
+        np.testing.assert_array_equal(found[1], expected)
+    with pytest.raises(InputError, match=f"has {count} channels; expected one of 0 to {count - 1}, not {count}"):
+        open_frames(tmp_path / "a", channel=count)
+
+
+@pytest.mark.parametrize("axes", ["TCYX", "CTYX", "TZCYX", "TCZYX", "TYXS"])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_a_channel_of_a_stack_is_chosen(tmp_path, axes, compression):
+    sizes = {"T": 4, "C": 2, "Z": 3, "Y": 6, "X": 9, "S": 3}
+    frames = np.arange(np.prod([sizes[a] for a in axes])).reshape([sizes[a] for a in axes]).astype(np.uint8)
+    photometric = "rgb" if "S" in axes else "minisblack"
+    tifffile.imwrite(
+        tmp_path / "a.ome.tif", frames, metadata={"axes": axes}, photometric=photometric, compression=compression
+    )
+    with pytest.raises(InputError, match=rf"has the axes {axes} .*--channel N"):
+        open_frames(tmp_path / "a.ome.tif")
+    found = pickle.loads(pickle.dumps(open_frames(tmp_path / "a.ome.tif", channel=1)))
+    at = axes.index("S" if "S" in axes else "C")
+    expected = np.moveaxis(np.take(frames, 1, at), axes.replace(axes[at], "").index("T"), 0)
+    assert (len(found), found.shape) == (4, expected.shape[1:])
+    for t in range(4):
+        np.testing.assert_array_equal(found[t], expected[t])
+
+
+def test_a_file_of_one_channel_has_no_other(tmp_path):
+    folder = write_folder(tmp_path / "a", frames_of())
+    assert open_frames(folder, channel=0).shape == (6, 9)
+    with pytest.raises(InputError, match="has one channel"):
+        open_frames(folder, channel=1)
+
+
+def test_several_times_in_one_of_many_files_are_refused(tmp_path):
+    (tmp_path / "a").mkdir()
+    for t in range(2):
+        tifffile.imwrite(tmp_path / f"a/t{t}.tif", frames_of(), imagej=True, metadata={"axes": "TYX"})
+    with pytest.raises(InputError, match=r"axes TYX .*expected \(y, x\) or \(z, y, x\) a file"):
         open_frames(tmp_path / "a")
 
 
 # damaged files
+
+
+def unlike_pages(path, kind, **options):
+    """A stack whose third page is another, and whose metadata say that all are alike."""
+    other = {"size": np.zeros((6, 8), np.uint16), "dtype": np.zeros((6, 9), np.uint8)}[kind]
+    pages = [*frames_of(n=2), other, *frames_of(n=2)]
+    with tifffile.TiffWriter(path) as file:
+        for page in pages:
+            file.write(page, contiguous=False, description='{"shape": [5, 6, 9]}', metadata=None, **options)
+
+
+@pytest.mark.parametrize("kind", ["size", "dtype"])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_one_page_unlike_the_others_is_refused(tmp_path, kind, compression):
+    unlike_pages(tmp_path / "a.tif", kind, compression=compression)
+    with pytest.raises(InputError, match=r"a\.tif: page 2 has shape"):
+        open_frames(tmp_path / "a.tif")
+    (tmp_path / "a").mkdir()
+    for t in range(2):
+        unlike_pages(tmp_path / f"a/t{t}.tif", kind, compression=compression)
+
+    def read():
+        return open_frames(tmp_path / "a")[1]
+
+    with pytest.raises(InputError, match=r"t[01]\.tif.* (different shapes|page 2 has shape|cannot be read)"):
+        read()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_among_the_frames_is_refused_at_once(sequence):
+    (sequence / "t002.tif").unlink()
+    os.mkfifo(sequence / "t002.tif")
+    with pytest.raises(InputError, match=r"t002\.tif is no regular file"):
+        open_frames(sequence)
+
+
+def test_a_folder_among_the_frames_is_refused(sequence):
+    (sequence / "t004.tif").mkdir()
+    with pytest.raises(InputError, match=r"t004\.tif is a folder"):
+        open_frames(sequence)
+
+
+def test_a_frame_without_permission_is_not_called_damaged(sequence, monkeypatch):
+    def refused(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tifffile, "TiffFile", refused)
+    with pytest.raises(InputError, match=r"t000\.tif cannot be read \(Permission denied\)$"):
+        open_frames(sequence)
 
 
 @pytest.mark.parametrize("size", [0, 4, 60, 0.5, 0.9])
@@ -238,7 +351,7 @@ def test_a_stack_of_unlike_pages_is_refused(tmp_path):
     with tifffile.TiffWriter(tmp_path / "a.tif") as file:
         for width in (9, 9, 8):
             file.write(np.zeros((6, width), np.uint16), contiguous=False)
-    with pytest.raises(InputError, match=r"a\.tif has images of different shapes"):
+    with pytest.raises(InputError, match=r"a\.tif: page 2 has shape \(6, 8\)"):
         open_frames(tmp_path / "a.tif")
 
 
@@ -262,10 +375,11 @@ def test_the_size_of_a_pixel_comes_from_ome_metadata(tmp_path):
 # Zarr
 
 
-def write_ome_zarr(path, frames, axes, version="0.4", scale=None):
+def write_ome_zarr(path, frames, axes, version="0.4", scale=None, empty=True):
     group = zarr.open_group(path, mode="w", zarr_format=2 if version == "0.4" else 3)
-    array = group.create_array("s0", shape=frames.shape, dtype=frames.dtype, chunks=(1, *frames.shape[1:]))
-    array[:] = frames
+    with zarr.config.set({"array.write_empty_chunks": empty}):
+        array = group.create_array("s0", shape=frames.shape, dtype=frames.dtype, chunks=(1, *frames.shape[1:]))
+        array[:] = frames
     transform = [{"type": "scale", "scale": scale or [1.0] * frames.ndim}]
     image = {"axes": [{"name": axis} for axis in axes]}
     image["datasets"] = [{"path": "s0", "coordinateTransformations": transform}]
@@ -313,6 +427,64 @@ def test_other_axes_of_an_ome_zarr_are_refused(tmp_path, shape, axes, message):
     path = write_ome_zarr(tmp_path / "a.zarr", np.zeros(shape, np.uint16), axes)
     with pytest.raises(InputError, match=message):
         open_frames(path)
+
+
+@pytest.mark.parametrize("axes", ["ttyx", "tyyx", "tzzyx"])
+def test_an_axis_that_is_there_twice_is_refused(tmp_path, axes):
+    path = write_ome_zarr(tmp_path / "a.zarr", np.ones([*[3, 2, 2][: len(axes) - 2], 6, 9], np.uint16), axes)
+    with pytest.raises(InputError, match=r"expected \(t, y, x\) or \(t, z, y, x\), each once"):
+        open_frames(path)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_a_channel_of_an_ome_zarr_is_chosen(tmp_path, version):
+    frames = np.arange(2 * 3 * 6 * 9, dtype=np.uint16).reshape(2, 3, 6, 9)
+    path = write_ome_zarr(tmp_path / "a.zarr", frames, "tcyx", version)
+    found = pickle.loads(pickle.dumps(open_frames(path, channel=2)))
+    assert (len(found), found.shape) == (2, (6, 9))
+    np.testing.assert_array_equal(found[1], frames[1, 2])
+    with pytest.raises(InputError, match="has the channels 0 to 2; expected one of these, not 3"):
+        open_frames(path, channel=3)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_a_missing_chunk_is_refused_unless_it_was_left_out(tmp_path, version):
+    frames = frames_of()
+    whole = write_ome_zarr(tmp_path / "a.zarr", frames, "tyx", version)
+    chunk = whole / ("s0/2.0.0" if version == "0.4" else "s0/c/2/0/0")
+    chunk.unlink()
+    with pytest.raises(InputError, match=r"the chunk .*2.0.0, of frame 2, is missing.*--sparse"):
+        open_frames(whole)
+    sparse = write_ome_zarr(tmp_path / "b.zarr", frames, "tyx", version, empty=False)
+    with pytest.raises(InputError, match="of frame 1, is missing"):
+        open_movie(labels=sparse)
+    np.testing.assert_array_equal(open_movie(labels=sparse, sparse=True).label(1), 0)
+
+
+def test_a_zarr_of_endless_frames_is_refused_at_once(tmp_path):
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(10**9, 6, 9), chunks=(1, 6, 9), dtype="u2")
+    array[0] = 1
+    with pytest.raises(InputError, match="of frame 1, is missing"):
+        open_movie(labels=tmp_path / "a.zarr")
+    with pytest.raises(InputError, match="1,000,000,000 frames; expected 1 to 1,000,000"):
+        open_movie(labels=tmp_path / "a.zarr", sparse=True)
+
+
+@pytest.mark.parametrize("component", ["../x", "s0/../../x", "/etc", ""])
+def test_an_ome_zarr_cannot_lead_out_of_itself(tmp_path, component):
+    zarr.save_array(tmp_path / "x", frames_of())
+    path = write_ome_zarr(tmp_path / "a.zarr", frames_of(), "tyx", "0.5")
+    text = (path / "zarr.json").read_text().replace('"path": "s0"', f'"path": "{component}"')
+    (path / "zarr.json").write_text(text)
+    with pytest.raises(InputError, match="which is not within it"):
+        open_frames(path)
+
+
+def test_metadata_of_a_hundred_thousand_brackets_are_refused(tmp_path):
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr/zarr.json").write_text("[" * 300_000)
+    with pytest.raises(InputError, match="cannot be opened as Zarr"):
+        open_frames(tmp_path / "a.zarr")
 
 
 def test_zarr_stores_that_are_no_movie_are_refused(tmp_path):
@@ -482,7 +654,7 @@ def test_a_part_of_a_movie_counts_from_0():
     np.testing.assert_array_equal(part.image(4), frames[7] / 2)
     with pytest.raises(IndexError):
         part.label(5)
-    with pytest.raises(InputError, match="no frames"):
+    with pytest.raises(InputError, match="0 frames"):
         part[5:]
 
 

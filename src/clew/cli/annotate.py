@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
-from clew.cli.movies import ImagesPath, LabelsPath, NoCache, Spacing, open_pixels
+from clew.cli.movies import Channel, ImagesPath, LabelsPath, NoCache, Spacing, Sparse, open_pixels
 from clew.errors import InputError
 from clew.progress import ProgressBar
 
@@ -40,6 +40,8 @@ def annotate(
     labels: LabelsPath = None,
     images: ImagesPath = None,
     spacing: Spacing = None,
+    channel: Channel = None,
+    sparse: Sparse = False,
     weights: Annotated[
         Path | None,
         typer.Option("--weights", "-w", metavar="FILE", help="Weights to begin with: what clew train wrote."),
@@ -67,7 +69,7 @@ def annotate(
     bound = bind(host, port)
     with contextlib.closing(bound), contextlib.ExitStack() as cleanup:
         tracker = None if weights is None else load_tracker(weights)
-        opened = [open_pixels(path, labels, images, spacing) for path, _ in paths]
+        opened = [open_pixels(path, labels, images, spacing, channel, sparse) for path, _ in paths]
         sessions: list[Session] = []
         for number, (movie, (_, place)) in enumerate(zip(opened, paths, strict=True)):
             sessions.append(_open(number, movie, place, tracker, no_cache))

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
-from clew.cli.movies import ImagesPath, Jobs, LabelsPath, Spacing, open_pixels, parse_spacing
+from clew.cli.movies import Channel, ImagesPath, Jobs, LabelsPath, Spacing, Sparse, open_pixels, parse_spacing
 from clew.errors import InputError
 from clew.progress import ProgressBar
 
@@ -95,6 +95,7 @@ def sample(
     labels: LabelsPath = None,
     images: ImagesPath = None,
     spacing: Spacing = None,
+    sparse: Sparse = False,
 ) -> None:
     """Draw a stratified part of a full lineage, as annotations of the movie's own label images."""
     from clew.annotation.sampling import sample as draw
@@ -104,7 +105,7 @@ def sample(
     check_folder(output.absolute().parent)
     if movie is None and labels is None:
         movie, labels = movie_of(truth)
-    opened = open_pixels(movie, labels, images, spacing)
+    opened = open_pixels(movie, labels, images, spacing, sparse=sparse)
     with ProgressBar("matching masks") as progress:
         known = read_annotations(truth, opened, progress)
     fraction = 0.25 if fraction is None and number is None else fraction
@@ -134,6 +135,8 @@ def detect(
     ] = 0.12,
     sensitivity: Annotated[float, typer.Option(metavar="0..1", help="The higher, the dimmer a cell may be.")] = 0.5,
     spacing: Spacing = None,
+    channel: Channel = None,
+    sparse: Sparse = False,
     jobs: Jobs = -1,
 ) -> None:
     """Find cells in raw images by local threshold and watershed: good enough to start with.
@@ -145,7 +148,7 @@ def detect(
 
     folder = output or images.absolute().with_name(f"{images.absolute().name.split('.')[0]}_SEG")
     check_folder(folder)
-    frames = open_frames(images)
+    frames = open_frames(images, channel=channel, sparse=sparse)
     sizes = parse_spacing(spacing) or getattr(frames, "spacing", None)
     settings = Settings(diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes)
     with ProgressBar("detecting") as progress:

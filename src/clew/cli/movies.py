@@ -36,6 +36,15 @@ Spacing = Annotated[
     str | None,
     typer.Option(metavar="SIZES", help="The size of a pixel along (z,) y, x, as in 2,0.5,0.5; 1 if not known."),
 ]
+Channel = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=0, help="The channel of the raw images to use, from 0 on; needed if there are several."
+    ),
+]
+Sparse = Annotated[
+    bool, typer.Option("--sparse", help="Zarr arrays lack the chunks in which nothing is, so that none is missing.")
+]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Processes and threads; -1 for all cores.")]
 NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Do not keep measurements of the cells in a folder .clew beside the movie.")
@@ -43,7 +52,12 @@ NoCache = Annotated[
 
 
 def open_any(
-    movie: Path | None, labels: Path | None, images: Path | None, spacing: str | None
+    movie: Path | None,
+    labels: Path | None,
+    images: Path | None,
+    spacing: str | None,
+    channel: int | None = None,
+    sparse: bool = False,
 ) -> Movie | DetectionTable:
     """The movie that the options name; says on stderr what was chosen."""
     from clew.tracking.formats.tables import read_detections
@@ -54,16 +68,23 @@ def open_any(
         table = read_detections(movie, spacing=sizes)
         note(f"{shown(movie)}: a table of detections in {table.n_frames} frames")
         return table
-    opened = open_movie(movie, labels=labels, images=images, spacing=sizes)
+    opened = open_movie(movie, labels=labels, images=images, spacing=sizes, channel=channel, sparse=sparse)
     note(f"{opened.name}: {opened.n_frames} frames of {' × '.join(map(str, opened.shape))}, {opened.source}")
     return opened
 
 
-def open_pixels(movie: Path | None, labels: Path | None, images: Path | None, spacing: str | None) -> Movie:
+def open_pixels(
+    movie: Path | None,
+    labels: Path | None,
+    images: Path | None,
+    spacing: str | None,
+    channel: int | None = None,
+    sparse: bool = False,
+) -> Movie:
     """The movie that the options name, which must have label images."""
     from clew.tracking.movie import Movie
 
-    opened = open_any(movie, labels, images, spacing)
+    opened = open_any(movie, labels, images, spacing, channel, sparse)
     if not isinstance(opened, Movie):
         raise InputError(f"{opened.name} is a table of detections; label images are needed to match a lineage's masks")
     return opened

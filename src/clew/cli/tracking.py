@@ -15,7 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
-from clew.cli.movies import ImagesPath, Jobs, LabelsPath, MoviePath, NoCache, Spacing, open_any, read_annotations_of
+from clew.cli.movies import (
+    Channel,
+    ImagesPath,
+    Jobs,
+    LabelsPath,
+    MoviePath,
+    NoCache,
+    Spacing,
+    Sparse,
+    open_any,
+    read_annotations_of,
+)
 from clew.errors import InputError
 from clew.progress import ProgressBar
 
@@ -47,6 +58,8 @@ def train(
     labels: LabelsPath = None,
     images: ImagesPath = None,
     spacing: Spacing = None,
+    channel: Channel = None,
+    sparse: Sparse = False,
     neighbours: Annotated[
         int, typer.Option(metavar="N", min=1, help="Cells of the next frame that each cell is compared with.")
     ] = 4,
@@ -66,7 +79,7 @@ def train(
     from clew.tracking.tracker import Tracker
 
     check_folder(output.absolute().parent)
-    opened = open_any(movie, labels, images, spacing)
+    opened = open_any(movie, labels, images, spacing, channel, sparse)
     marks = read_annotations_of(annotations, opened)
     tracker = Tracker(
         neighbours=neighbours, reach=reach, loss=loss, lam=parse_lam(lam), cache=None if no_cache else "auto",
@@ -108,6 +121,8 @@ def track(
     labels: LabelsPath = None,
     images: ImagesPath = None,
     spacing: Spacing = None,
+    channel: Channel = None,
+    sparse: Sparse = False,
     report: Annotated[bool, typer.Option(help="Write report.html as well.")] = True,
     jobs: Jobs = -1,
     no_cache: NoCache = False,
@@ -121,7 +136,7 @@ def track(
     check_result_folder(output)
     tracker = open_tracker(weights)
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
-    opened = open_any(movie, labels, images, spacing)
+    opened = open_any(movie, labels, images, spacing, channel, sparse)
     wanted = check_formats(formats.split(","), opened)
     given = None if annotations is None else read_annotations_of(annotations, opened)
     started = time.perf_counter()

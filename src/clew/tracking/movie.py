@@ -19,6 +19,8 @@ from clew.tracking.formats.staging import settle
 MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
 """Where masks lie beside the images of a Cell Tracking Challenge sequence, best first; `{}_SEG` is clew's own."""
 TABLES = (".csv", ".tsv", ".parquet")
+MAX_FRAMES = 1_000_000
+"""More frames than any movie has: beyond is a slip, and must not cost time or memory."""
 
 
 class Frames(Protocol):
@@ -108,8 +110,8 @@ class Movie:
     """The folder that holds the movie."""
 
     def __post_init__(self) -> None:
-        if not len(self.labels):
-            raise InputError(f"{self.name} has no frames; a movie has at least one")
+        if not 1 <= len(self.labels) <= MAX_FRAMES:
+            raise InputError(f"{self.name} has {len(self.labels):,} frames; expected 1 to {MAX_FRAMES:,}")
         if self.labels.dtype.kind not in "iu":
             raise InputError(
                 f"the labels of {self.name} have dtype {self.labels.dtype}; integers are right, a number for each cell "
@@ -178,19 +180,25 @@ class Movie:
         return Movie(self.name, Excerpt(self.labels, which), images, self.spacing, self.source, self.folder)
 
 
-def open_frames(path: str | Path) -> Frames:
-    """Images from a path: a folder of TIFFs, a TIFF stack, a Zarr array or OME-Zarr group."""
+def open_frames(path: str | Path, *, channel: int | None = None, sparse: bool = False) -> Frames:
+    """Images from a path: a folder of TIFFs, a TIFF stack, a Zarr array or OME-Zarr group.
+
+    Where there are several channels, `channel` is the one to take, from 0 on. `sparse` says that a Zarr array lacks the
+    chunks in which nothing is.
+    """
     where = Path(path)
     if not where.exists():
         raise InputError(f"{where} does not exist; a folder of TIFFs, a TIFF stack or a Zarr array is looked for")
     if where.is_dir():
         warn_if_changed(where)
-        return zarr.open_zarr(where) if zarr.is_zarr(where) else tiff.open_folder(where)
+        if zarr.is_zarr(where):
+            return zarr.open_zarr(where, channel, sparse=sparse)
+        return tiff.open_folder(where, channel=channel)
     if where.suffix.lower() in TABLES:
         raise InputError(f"{where} is a table; images are looked for here, and a table of detections is opened as such")
     if where.suffix.lower() not in tiff.SUFFIXES:
         raise InputError(f"{where} is of an unknown kind; a folder of TIFFs, a .tif stack or a Zarr array is right")
-    return tiff.open_stack(where)
+    return tiff.open_stack(where, channel)
 
 
 def open_movie(
@@ -199,12 +207,15 @@ def open_movie(
     labels: str | Path | None = None,
     images: str | Path | None = None,
     spacing: Sequence[float] | None = None,
+    channel: int | None = None,
+    sparse: bool = False,
 ) -> Movie:
     """A movie from disk: the folder of a Cell Tracking Challenge sequence, or `labels` (and `images`) from anywhere.
 
     For a sequence …/01 of images, the masks are looked for beside it, in the order of `MASKS`; a folder that lacks a
     frame is passed over. Frames count from 0, whatever number the first file has. Without `spacing`, a pixel is as
-    large as OME metadata say, or 1.
+    large as OME metadata say, or 1. `channel` is the one of the raw images to use where they have several, and `sparse`
+    says that Zarr arrays lack the chunks in which nothing is.
     """
     if (path is None) == (labels is None):
         raise InputError(
@@ -217,12 +228,13 @@ def open_movie(
             )
         folder = Path(path).absolute()
         raw: Frames | None
-        raw, masks, source = _sequence(folder)
+        raw, masks, source = _sequence(folder, channel)
         name = f"{folder.parent.name}-{folder.name}"
     else:
         assert labels is not None
         folder = Path(labels).absolute()
-        masks, raw = open_frames(labels), None if images is None else open_frames(images)
+        masks = open_frames(labels, sparse=sparse)
+        raw = None if images is None else open_frames(images, channel=channel, sparse=sparse)
         source = f"labels from {labels}" + (f", images from {images}" if images is not None else ", no images")
         name = folder.stem
     if spacing is not None:
@@ -230,10 +242,15 @@ def open_movie(
     else:
         known = [found for frames in (raw, masks) if (found := getattr(frames, "spacing", None)) is not None]
         size = known[0] if known else (1.0,) * len(masks.shape)
-    return Movie(name, masks, raw, size, source, folder.parent)
+    return Movie(_printable(name), masks, raw, size, _printable(source), folder.parent)
 
 
-def _sequence(folder: Path) -> tuple[Frames, Frames, str]:
+def _printable(text: str) -> str:
+    """Text that every file and page can hold: a folder's name may be no valid Unicode."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
     """Images, masks and the choice of masks in words."""
     settle(folder.parent)
     candidates = [folder.parent / pattern.format(folder.name) for pattern in MASKS]
@@ -246,7 +263,7 @@ def _sequence(folder: Path) -> tuple[Frames, Frames, str]:
         )
     if zarr.is_zarr(folder):
         raise InputError(f"{folder} is a Zarr store, not a sequence folder; give it as labels (or as images)")
-    images = tiff.open_folder(folder)
+    images = tiff.open_folder(folder, channel=channel)
     passed_over: list[str] = []
     for mask in candidates:
         if not mask.is_dir():

@@ -19,7 +19,9 @@ import tifffile
 from numpy.typing import NDArray
 
 from clew.errors import InputError
+from clew.learning.task import Indices
 from clew.persist import write_bytes
+from clew.tracking.formats.tiff_layout import Layout, layout_of
 
 MAX_FRAME_BYTES = 4 * 2**30
 """The largest frame that is read: a damaged header can ask for any amount of memory."""
@@ -39,14 +41,19 @@ class TiffFolder:
     """The number in the first file's name."""
     spacing: tuple[float, ...] | None
     """What the first file says of the size of a pixel, if anything."""
+    channel: int | None = None
+    """The one that is read, where files have several."""
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, t: int) -> NDArray[Any]:
-        with _opened(self.paths[t], is_ome=False) as tiff:
-            frame: NDArray[Any] = tiff.series[0].asarray()
-            return _expect(frame, self, self.paths[t])
+        path = self.paths[t]
+        with _opened(path, is_ome=False) as tiff:
+            _check_pages(tiff, path)
+            layout = layout_of(tiff, path, self.channel, stack=False)
+            whole: NDArray[Any] = tiff.series[0].asarray().reshape(-1, *layout.page_shape)
+            return _expect(layout.frame(whole[layout.pages(0)]), self, path)
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,7 @@ class TiffStack:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     spacing: tuple[float, ...] | None
+    layout: Layout
     _open: dict[str, Any] = field(default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False)
     # the file stays open, for finding a page takes as many steps as there are pages before it
 
@@ -66,20 +74,21 @@ class TiffStack:
 
     def __getitem__(self, t: int) -> NDArray[Any]:
         which = range(len(self))[t]
-        with _told(self.path), self._open["lock"]:
+        with told(self.path), self._open["lock"]:
             tiff = self._open.get("tiff")
             if tiff is None:
                 tiff = self._open["tiff"] = tifffile.TiffFile(self.path, _multifile=False)
-            frame = _page_range(tiff, which, self)
+            frame = self.layout.frame(_read_pages(tiff, self.layout.pages(which), self.layout.page_shape))
         return _expect(frame, self, self.path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TiffStack, (self.path, self.length, self.shape, self.dtype, self.spacing)
+        return TiffStack, (self.path, self.length, self.shape, self.dtype, self.spacing, self.layout)
 
 
 def frame_files(folder: Path, what: str = "") -> list[Path]:
     """The TIFFs of a folder, in no order; `what` is a regular expression that their names must begin with."""
-    files = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
+    with told(folder):
+        files = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
     return [path for path in files if re.match(what, path.name)]
 
 
@@ -110,39 +119,39 @@ def list_frames(folder: Path, what: str = "") -> tuple[tuple[Path, ...], int]:
     return tuple(path for _, path in numbered), numbered[0][0]
 
 
-def open_folder(folder: Path, what: str = "") -> TiffFolder:
+def open_folder(folder: Path, what: str = "", channel: int | None = None) -> TiffFolder:
     """The frames in a folder; only headers are read, of all files, so that all are of one shape and dtype."""
     paths, first = list_frames(folder, what)
-    with _opened(paths[0], is_ome=False) as tiff:
-        shape, dtype = _header(tiff, paths[0])
-        spacing = _spacing(tiff, len(shape))
-    if len(shape) not in (2, 3):
-        raise InputError(f"{paths[0]} has the shape {shape}; a frame is (y, x) or (z, y, x)")
+    shape, dtype, spacing = _frame_header(paths[0], channel)
     for path in paths[1:]:
-        with _opened(path, is_ome=False) as tiff:
-            if _header(tiff, path) != (shape, dtype):
-                raise InputError(
-                    f"{path} has shape {tiff.series[0].shape} and dtype {tiff.series[0].dtype}, where {paths[0].name} "
-                    f"has {shape} and {dtype}; all frames of a movie are alike"
-                )
-    return TiffFolder(paths, shape, dtype, first, spacing)
+        other, other_dtype, _ = _frame_header(path, channel)
+        if (other, other_dtype) != (shape, dtype):
+            raise InputError(
+                f"{path} has shape {other} and dtype {other_dtype}, where {paths[0].name} has {shape} and {dtype}; all "
+                "frames of a movie are alike"
+            )
+    return TiffFolder(paths, shape, dtype, first, spacing, channel)
 
 
-def open_stack(path: Path) -> TiffStack:
+def _frame_header(path: Path, channel: int | None) -> tuple[tuple[int, ...], np.dtype[Any], tuple[float, ...] | None]:
+    """Shape, dtype and spacing of a file that holds one frame."""
+    with _opened(path, is_ome=False) as tiff:
+        dtype = _header(tiff, path)
+        shape = layout_of(tiff, path, channel, stack=False).frame_shape
+        return shape, dtype, _spacing(tiff, len(shape))
+
+
+def open_stack(path: Path, channel: int | None = None) -> TiffStack:
     """The frames of one file: its first axis is time, whatever the file calls it."""
     with _opened(path, _multifile=False) as tiff:
+        _check_pages(tiff, path)
+        dtype = _header(tiff, path, movie=True)
+        layout = layout_of(tiff, path, channel, stack=True)
         series = tiff.series[0]
-        shape, dtype = _header(tiff, path, movie=True)
-        if not 2 <= len(shape) <= 4 or set(series.axes) & set("CS"):
-            raise InputError(
-                f"{path} has the axes {series.axes} with the shape {shape}; a movie is (t, y, x) or (t, z, y, x), of "
-                "one channel"
-            )
-        if len(shape) == 2:
-            shape = (1, *shape)
-        if series.dataoffset is None and len(series.pages) % shape[0]:
-            raise InputError(f"{path} keeps {shape[0]} frames in {len(series.pages)} pages; frames have whole pages")
-        return TiffStack(path, shape[0], shape[1:], dtype, _spacing(tiff, len(shape) - 1))
+        if series.dataoffset is None and any(page is None for page in series.pages):
+            raise InputError(f"{path} is a part of a movie in several files; expected all frames in one, or a folder")
+        shape = layout.frame_shape
+        return TiffStack(path, layout.n_frames, shape, dtype, _spacing(tiff, len(shape)), layout)
 
 
 def write_frame(path: Path, frame: NDArray[Any]) -> None:
@@ -153,12 +162,14 @@ def write_frame(path: Path, frame: NDArray[Any]) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def told(path: Path) -> Iterator[None]:
     """Whatever goes wrong in reading is told with the file's name."""
     try:
         yield
     except InputError:
         raise
+    except (PermissionError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})") from error
     except Exception as error:  # damaged bytes make tifffile and its codecs raise nearly anything
         raise InputError(
             f"{path} cannot be read as TIFF ({type(error).__name__}: {error}); it is damaged, cut short or no TIFF"
@@ -167,12 +178,15 @@ def _told(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path, **options: Any) -> Iterator[Any]:
-    with _told(path), tifffile.TiffFile(path, **options) as tiff:
-        yield tiff
+    with told(path):
+        if path.exists() and not path.is_file():  # a pipe would block
+            raise InputError(f"{path} is {'a folder' if path.is_dir() else 'no regular file'}; expected a TIFF file")
+        with tifffile.TiffFile(path, **options) as tiff:
+            yield tiff
 
 
-def _header(tiff: Any, path: Path, movie: bool = False) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of what the file holds, after a check that it can hold it and memory can too."""
+def _header(tiff: Any, path: Path, movie: bool = False) -> np.dtype[Any]:
+    """The dtype of what the file holds, after a check that it can hold it and memory can too."""
     if len(tiff.series) != 1:
         shapes = ", ".join(str(series.shape) for series in tiff.series[:4])
         raise InputError(
@@ -182,6 +196,8 @@ def _header(tiff: Any, path: Path, movie: bool = False) -> tuple[tuple[int, ...]
     shape, dtype = tuple(int(length) for length in series.shape), series.dtype
     if dtype is None or not shape or min(shape) < 1:
         raise InputError(f"{path} declares an image of shape {shape} and dtype {dtype}, which is none")
+    if dtype.kind not in "biuf":
+        raise InputError(f"{path} has dtype {dtype}; expected integers, or real numbers in a raw image")
     size = math.prod(shape[1:] if movie and len(shape) > 2 else shape) * dtype.itemsize
     if size > MAX_FRAME_BYTES:
         raise InputError(f"{path} declares a frame of {size:,} bytes; clew reads frames of up to {MAX_FRAME_BYTES:,}")
@@ -192,7 +208,22 @@ def _header(tiff: Any, path: Path, movie: bool = False) -> tuple[tuple[int, ...]
         raise InputError(
             f"{path} is cut short: it has {tiff.filehandle.size:,} bytes, and its header speaks of {max(needed):,}"
         )
-    return shape, dtype.newbyteorder("=")
+    native: np.dtype[Any] = dtype.newbyteorder("=")
+    return native
+
+
+def _check_pages(tiff: Any, path: Path) -> None:
+    """Compare every page with the first: tifffile takes them to be alike where the metadata say so."""
+    first = tiff.pages[0]
+    for number in range(1, len(tiff.pages)):
+        page = tiff.pages.get(number, aspage=True)
+        if (page.shape, page.dtype) != (first.shape, first.dtype):
+            raise InputError(
+                f"{path}: page {number} has shape {page.shape} and dtype {page.dtype}, where page 0 has {first.shape} "
+                f"and {first.dtype}; all pages of a movie are alike"
+            )
+        if (end := _end_of_data(page)) > tiff.filehandle.size:
+            raise InputError(f"{path} is cut short after {tiff.filehandle.size:,} bytes; page {number} ends at {end:,}")
 
 
 def _end_of_data(page: Any) -> int:
@@ -200,15 +231,22 @@ def _end_of_data(page: Any) -> int:
     return max((offset + count for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True)), default=0)
 
 
-def _page_range(tiff: Any, t: int, stack: TiffStack) -> NDArray[Any]:
-    """Frame t out of a file that is open."""
+def _read_pages(tiff: Any, pages: Indices, shape: tuple[int, ...]) -> NDArray[Any]:
+    """(k, …) some pages of a file that is open."""
     series = tiff.series[0]
-    if series.dataoffset is not None:  # uncompressed in one piece, perhaps without a page for each frame
-        count, dtype = math.prod(stack.shape), series.dtype.newbyteorder(tiff.byteorder)
-        tiff.filehandle.seek(series.dataoffset + t * count * dtype.itemsize)
-        return np.asarray(tiff.filehandle.read_array(dtype, count)).reshape(stack.shape)
-    each = len(series.pages) // len(stack)
-    return np.asarray(tiff.asarray(series=0, key=slice(t * each, (t + 1) * each))).reshape(stack.shape)
+    first, last = int(pages[0]), int(pages[-1])
+    consecutive = last - first + 1 == len(pages)
+    if series.dataoffset is None:
+        key = slice(first, last + 1) if consecutive else pages.tolist()
+        return np.asarray(tiff.asarray(series=0, key=key)).reshape(-1, *shape)
+    # uncompressed in one piece, perhaps without a page for each frame
+    count, dtype = math.prod(shape), series.dtype.newbyteorder(tiff.byteorder)
+    runs = [(first, len(pages))] if consecutive else [(page, 1) for page in pages.tolist()]
+    parts = []
+    for start, length in runs:
+        tiff.filehandle.seek(series.dataoffset + start * count * dtype.itemsize)
+        parts.append(np.asarray(tiff.filehandle.read_array(dtype, length * count)).reshape(-1, *shape))
+    return np.concatenate(parts)
 
 
 def _expect(frame: NDArray[Any], movie: TiffFolder | TiffStack, path: Path) -> NDArray[Any]:

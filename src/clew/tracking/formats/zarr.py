@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.tracking.formats.tiff import MAX_FRAME_BYTES
+from clew.tracking.formats.zarr_chunks import missing_chunk
 
 MARKS = ("zarr.json", ".zarray", ".zgroup")
 """Files that make a folder a Zarr store."""
@@ -28,6 +29,7 @@ class ZarrFrames:
     component: str
     """Of the array within the store."""
     axes: tuple[str, ...]
+    """Those that are left out are "-", for the first along them, or a number."""
     length: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -37,9 +39,15 @@ class ZarrFrames:
         return self.length
 
     def __getitem__(self, t: int) -> NDArray[Any]:
-        index = tuple(range(len(self))[t] if axis == "t" else 0 if axis == "-" else slice(None) for axis in self.axes)
+        which = range(len(self))[t]
+        index = tuple(
+            which if axis == "t" else 0 if axis == "-" else int(axis) if axis.isdecimal() else slice(None)
+            for axis in self.axes
+        )
         try:
             frame = np.asarray(_array(self.path, self.component)[index])
+        except PermissionError as error:
+            raise InputError(f"{error.filename or self.path} cannot be read ({error.strerror})") from error
         except Exception as error:  # a damaged chunk makes codecs raise nearly anything
             raise InputError(f"{self.path}: frame {t} cannot be read ({type(error).__name__}: {error})") from error
         if frame.shape != self.shape:
@@ -52,20 +60,29 @@ def is_zarr(path: Path) -> bool:
     return any((path / mark).exists() for mark in MARKS)
 
 
-def open_zarr(path: Path) -> ZarrFrames:
-    """The frames of an array (t, y, x) or (t, z, y, x), or of an OME-Zarr group with one channel."""
+def open_zarr(path: Path, channel: int | None = None, *, sparse: bool = False) -> ZarrFrames:
+    """The frames of an array (t, y, x) or (t, z, y, x), or of an OME-Zarr group, of which one channel is taken.
+
+    A chunk that is not stored would read as zeros, so that it is refused unless `sparse` says that empty ones were left
+    out when the array was written.
+    """
+    for mark in MARKS:
+        if (path / mark).exists() and not (path / mark).is_file():
+            raise InputError(f"{path / mark} is no regular file; expected the metadata of a Zarr store")
     try:
         node = zarr.open(path, mode="r")
+    except PermissionError as error:
+        raise InputError(f"{error.filename or path} cannot be read ({error.strerror})") from error
     except Exception as error:
         raise InputError(f"{path} cannot be opened as Zarr ({type(error).__name__}: {error})") from error
     if isinstance(node, zarr.Array):
         names = ("t", "z", "y", "x") if node.ndim == 4 else ("t", "y", "x")
-        return _frames(path, "", node, names, None)
+        return _frames(path, "", node, names, None, channel, sparse)
     component, axes, scale = _first_resolution(path, node)
     array = node.get(component)
     if not isinstance(array, zarr.Array):
         raise InputError(f"{path}: its metadata names the array {component!r}, which it does not have")
-    return _frames(path, component, array, axes, scale)
+    return _frames(path, component, array, axes, scale, channel, sparse)
 
 
 def _array(path: Path, component: str) -> Any:
@@ -82,7 +99,12 @@ def _first_resolution(path: Path, group: Any) -> tuple[str, tuple[str, ...], lis
         transforms = [*dataset.get("coordinateTransformations", ()), *image.get("coordinateTransformations", ())]
         scales = [transform["scale"] for transform in transforms if transform.get("type") == "scale"]
         scale = [math.prod(float(factor) for factor in factors) for factors in zip(*scales, strict=True)]
-        return str(dataset["path"]), axes, scale or None
+        component = str(dataset["path"])
+        if not component or component.startswith(("/", "\\")) or ".." in component.replace("\\", "/").split("/"):
+            raise InputError(f"{path}: its metadata name the array {component!r}, which is not within it")
+        return component, axes, scale or None
+    except InputError:
+        raise
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         inside = ", ".join(sorted(group.keys())) or "nothing"
         raise InputError(
@@ -91,26 +113,52 @@ def _first_resolution(path: Path, group: Any) -> tuple[str, tuple[str, ...], lis
         ) from error
 
 
-def _frames(path: Path, component: str, array: Any, axes: tuple[str, ...], scale: list[float] | None) -> ZarrFrames:
+def _frames(
+    path: Path,
+    component: str,
+    array: Any,
+    axes: tuple[str, ...],
+    scale: list[float] | None,
+    channel: int | None,
+    sparse: bool,
+) -> ZarrFrames:
     """Check the axes and sizes, and leave out channel and depth where they are of length one."""
     given = ", ".join(f"{name}: {n}" for name, n in zip(axes, array.shape, strict=False))
-    if len(axes) != array.ndim or axes[0] != "t" or axes[-2:] != ("y", "x") or not set(axes) <= set(OLD_AXES):
+    known = set(axes) <= set(OLD_AXES) and len(set(axes)) == len(axes)
+    if len(axes) != array.ndim or not known or axes[0] != "t" or axes[-2:] != ("y", "x"):
         raise InputError(
-            f"{path} has the axes {given} in {array.ndim} dimensions; (t, y, x) and (t, z, y, x) are right"
+            f"{path} has the axes {given} in {array.ndim} dimensions; expected (t, y, x) or (t, z, y, x), each once"
         )
     sizes = dict(zip(axes, array.shape, strict=True))
-    if sizes.get("c", 1) != 1:
-        raise InputError(f"{path} has {sizes['c']} channels (axes {given}); save the one to be tracked by itself")
-    dropped = {axis for axis in ("c", "z") if axis in sizes and sizes[axis] == 1 and (axis == "c" or component)}
-    kept = [axis for axis in axes if axis not in dropped and axis != "t"]
     if min(array.shape) < 1:
         raise InputError(f"{path} has no frames: its shape is {array.shape}")
+    chosen = _channel(path, given, sizes.get("c", 1), channel)
+    dropped = {axis for axis in ("c", "z") if axis in sizes and sizes[axis] == 1 and (axis == "c" or component)}
+    kept = [axis for axis in axes if axis not in dropped and axis not in "tc"]
     for what, shape in (("a frame", [sizes[axis] for axis in kept]), ("a chunk", array.chunks)):
         if (size := math.prod(shape) * array.dtype.itemsize) > MAX_FRAME_BYTES:
             raise InputError(f"{path} declares {what} of {size:,} bytes; clew reads up to {MAX_FRAME_BYTES:,}")
+    if not sparse and (place := missing_chunk(array, path / component)) is not None:
+        frame = place[axes.index("t")] * (array.shards or array.chunks)[axes.index("t")]
+        raise InputError(
+            f"{path}: the chunk {array.metadata.encode_chunk_key(place)}, of frame {frame}, is missing. If empty "
+            "chunks were left out when it was written, as Zarr 3 does, say so by --sparse (sparse=True in Python)"
+        )
     spacing = None
     if scale is not None and len(scale) == len(axes):
         spacing = tuple(scale[axes.index(axis)] for axis in kept)
-    marked = tuple("-" if axis in dropped else axis for axis in axes)
+    marked = tuple(str(chosen) if axis == "c" else "-" if axis in dropped else axis for axis in axes)
     shape = tuple(sizes[axis] for axis in kept)
     return ZarrFrames(path, component, marked, sizes["t"], shape, np.dtype(array.dtype), spacing)
+
+
+def _channel(path: Path, given: str, count: int, channel: int | None) -> int:
+    """The channel that is meant."""
+    if channel is None and count > 1:
+        raise InputError(
+            f"{path} has {count} channels (axes {given}); choose one of raw images by --channel N, 0 to {count - 1} "
+            "(channel=N in Python); label images have one only"
+        )
+    if channel is not None and not 0 <= channel < count:
+        raise InputError(f"{path} has the channels 0 to {count - 1}; expected one of these, not {channel}")
+    return channel or 0
