@@ -38,9 +38,7 @@ Spacing = Annotated[
 ]
 Channel = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", min=0, help="The channel of the raw images to use, from 0 on; needed if there are several."
-    ),
+    typer.Option(metavar="N", min=0, help="The channel of the raw images, from 0 on; needed if there are several."),
 ]
 Sparse = Annotated[
     bool, typer.Option("--sparse", help="Zarr arrays lack the chunks in which nothing is, so that none is missing.")
