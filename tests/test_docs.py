@@ -1,5 +1,6 @@
 """The docs name every public name, command and option. Run as a script, this writes docs/cli.md anew."""
 
+import inspect
 import os
 import re
 from importlib.metadata import version
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 import clew
 import clew.models
+import clew.tracking
 from clew.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -54,6 +56,20 @@ def test_every_public_name_is_documented(package):
     missing = [name for name in package.__all__ if not re.search(rf"\b{re.escape(name)}\b", docs)]
     assert not missing, f"not in README.md or docs/: {', '.join(missing)}"
     assert all(hasattr(package, name) for name in package.__all__)
+
+
+@pytest.mark.parametrize("package", [clew, clew.models, clew.tracking], ids=lambda package: package.__name__)
+def test_every_public_name_is_in_the_generated_reference(package):
+    reference = "\n".join(path.read_text() for path in (ROOT / "docs/reference").glob("*.md"))
+    shown = {line.rpartition(".")[2] for line in reference.splitlines() if line.startswith("::: clew.")}
+    shown |= {name for name, value in vars(clew.errors).items() if inspect.isclass(value)}  # all on one page
+    missing = [name for name in package.__all__ if name not in shown and not inspect.ismodule(getattr(package, name))]
+    assert not missing, f"no directive in docs/reference/: {', '.join(missing)}"
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
 
 
 def test_every_command_and_option_is_documented():
