@@ -132,15 +132,3 @@ def test_the_same_annotations_lead_to_the_same_weights_and_none_back_to_the_firs
     np.testing.assert_array_equal(learner.w, learner.initial)
     learner.learn(simulated.some)
     np.testing.assert_allclose(learner.w, once, rtol=1e-6, atol=1e-9)
-
-
-def test_the_error_comes_fold_by_fold(source, simulated):
-    learner = Learner(source)
-    learner.learn(simulated.some)
-    weights = learner.w
-    *steps, error = learner.error_by_fold()
-    assert steps == [None] * 3
-    assert error == learner.estimated_error()
-    np.testing.assert_array_equal(learner.w, weights)
-    learner.annotate(simulated.some[:5])
-    assert learner.estimated_error() is None

@@ -14,7 +14,8 @@ from clew.annotation.queries import Question
 from clew.app.events_stream import MAX_WAITING, EventsStream
 from clew.app.exports import Kind
 from clew.app.images import Pictures
-from clew.app.messages import Asked, Estimated, Failed, Learned, Predicted
+from clew.app.messages import Asked, Failed, Learned, Predicted
+from clew.errors import StoreError
 from clew.tracking.archive import load_tracker
 from clew.tracking.events import Event
 from clew.tracking.formats.annotation_csv import read_annotation_table
@@ -35,7 +36,7 @@ def moves(pair):
     return [event for event in pair["events"] if event["event"] == "move"]
 
 
-def send(page, event, *, frame=0, key="k", revision=None, **others):
+def send(page, event, /, *, frame=0, key="k", revision=None, **others):
     revision = page.session.store.revision if revision is None else revision
     named = {name: event[name] for name in ("event", "sources", "targets")}
     return page.client.post(
@@ -59,7 +60,7 @@ def test_the_movies(page, simulated):
     movie = simulated.movie
     assert about == {
         "id": 0, "name": movie.name, "n_frames": 14, "ndim": 2, "shape": list(movie.shape),
-        "spacing": list(movie.spacing), "has_images": True, "annotated": 0,
+        "spacing": list(movie.spacing), "has_images": True, "annotated": 0, "store": page.session.store.id,
     }  # fmt: skip
 
 
@@ -228,6 +229,48 @@ def test_undo_and_redo_across_a_restart(serve):
         assert travel(page, "redo", "r2").json()["annotated"] == 2
 
 
+def test_a_changed_mask_sets_aside_the_answers_about_its_cells_alone(serve, simulated, source, tmp_path):
+    """Eight frames were looked at before: a change elsewhere went unseen, and one there locked all answers out."""
+    from clew.tracking.measurement.measure import measure
+
+    with serve() as page:
+        for t in (0, 6, 7):
+            send(page, moves(get(page, f"/pair/{t}"))[0], frame=t, key=str(t))
+        kept = page.session.state.annotations.events
+    label = int(kept.sources[kept.frame == 6][0, 0])
+    for looked_at in (False, True):
+        masks = np.stack([simulated.movie.label(t) for t in range(14)])
+        masks[6][masks[6] == label] = np.where(np.arange((masks[6] == label).sum()) % 5, label, 0)
+        if looked_at:  # the first frame is one of the eight
+            masks[0][masks[0] == int(source.detections(0).label[-1])] = 0
+        changed = Movie.from_arrays(masks, np.stack([simulated.movie.image(t) for t in range(14)]))
+        with serve(movie=changed, measured=measure(changed, cache=None, n_jobs=1)) as page:
+            status = get(page, "/status")
+            assert (status["annotated"], status["outdated"]) == (2, 1)
+            assert page.session.state.annotations.frames() == [0, 7]
+            assert page.session.state.outdated[0].sources == (label,)
+    other = Movie.from_arrays(masks[::-1].copy())
+    with (
+        pytest.raises(StoreError, match="other cells are in its masks"),
+        serve(movie=other, measured=measure(other, cache=None, n_jobs=1)),
+    ):
+        pass
+
+
+def test_undo_takes_back_what_the_same_page_answered(page):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    page.session.open_pages.update(["one", "two"])
+    send(page, first, key="1", page="one", name="Ada")
+    send(page, second, key="2", page="two")
+    assert [entry.author.name for entry in page.session.store.history()] == ["Ada", ""]
+    undone = page.client.post(f"{MOVIE}/undo", json={"key": "u", "revision": 2, "page": "one"}).json()
+    assert undone["changed"]["targets"] == first["targets"]
+    assert (undone["can_undo"], undone["can_redo"]) == (False, True)
+    page.session.open_pages["two"] -= 1  # it was closed: its answers are anybody's
+    assert get(page, "/status?page=one")["can_undo"]
+    assert page.client.post(MOVIE + "/undo", json={"key": "v", "revision": 3, "page": 7}).status_code == 400
+
+
 def test_places_that_are_none_are_refused(page):
     for place in ({"frame": 14}, {"frame": -1}, {"label": 1}, {"frame": 0, "label": "x"}):
         assert page.client.post(MOVIE + "/place", json=place).status_code == 400
@@ -274,14 +317,6 @@ def test_new_weights_and_predictions_are_shown(page):
     here = page.session.state.annotations.at(0)
     page.client.portal.call(page.session.take, Predicted(0, (replace(solved, key=here.key()),)))
     assert page.session.predictor.solved[0].version == 2
-
-
-def test_the_curve_is_kept(serve):
-    with serve() as page:
-        for answers, error in ((20, 0.2), (30, 0.1), (20, 0.3)):
-            page.client.portal.call(page.session.take, Estimated(0, answers, error, 0.05))
-    with serve() as page:
-        assert [(point["answers"], point["error"]) for point in get(page, "/status")["curve"]] == [(20, 0.3), (30, 0.1)]
 
 
 def test_the_family_of_a_cell(page, source):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 
 import numpy as np
 from sklearn.base import clone
@@ -22,16 +22,12 @@ from clew.models.linear import LinearTask
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
-from clew.tracking.model.assignment import assign
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.prior import joined, prior_direction, weights_by_name
 from clew.tracking.model.solve import SolvedPair, join_pairs, solve
 from clew.tracking.model.training import MODEL
 from clew.tracking.tracker import Origin, Tracker
-
-FOLDS, FEWEST = 3, 12
-"""For the estimated error: folds, and how many annotations it takes."""
 
 
 class Learner:
@@ -127,30 +123,6 @@ class Learner:
         """A tracker with the present weights, to track other movies with or to save."""
         return adapted_tracker(self.tracker, self.groups, self.w, self.annotations)
 
-    def estimated_error(self, seed: int = 0) -> tuple[float, float] | None:
-        """The share of annotations that weights learned from the others miss, and its standard error.
-
-        By three-fold cross-validation with the present λ; None where too little is annotated to tell.
-        """
-        *_, found = self.error_by_fold(seed)
-        return found
-
-    def error_by_fold(self, seed: int = 0) -> Iterator[tuple[float, float] | None]:
-        """`estimated_error` in steps of one fold, for those who may break off: None each, and last the error."""
-        n = len(self.annotations)
-        if n < FEWEST:
-            yield None
-            return
-        fold = np.random.default_rng(seed).permutation(n) % FOLDS
-        wrong = 0
-        for k in range(FOLDS):
-            yield None
-            rest, held = self.annotations[fold != k], self.annotations[fold == k]
-            w = self.weights_from(rest)
-            wrong += sum(self._missed(w, held, frame) for frame in held.frames())
-        share = wrong / n
-        yield share, float(np.sqrt(max(share * (1 - share), 1 / n) / n))
-
     def _examples(self, told: Annotations) -> list[WindowExample]:
         """The training examples when these annotations are told; windows are around all that is annotated."""
         return [
@@ -195,12 +167,6 @@ class Learner:
         w = np.zeros(task.n_features)
         w[-1] = np.linalg.norm(self.initial) / np.linalg.norm(self.prior)
         return w
-
-    def _missed(self, w: Array, held: Annotations, frame: int) -> int:
-        """How many annotations of a frame pair weights get wrong that know of no annotation there."""
-        pair = self.pair(frame)
-        chosen = set(assign(pair.candidates, pair.scores(w)).chosen.tolist())
-        return sum((row in chosen) != bool(happened) for row, happened in pair.annotated(held.at(frame)).items())
 
 
 def adapted_tracker(initial: Tracker, groups: frozenset[str], w: Array, annotations: Annotations) -> Tracker:

@@ -106,9 +106,9 @@ def _reason(pool: Pool, row: int, why: str) -> str:
         words.append(f"{NOUNS[event]}s are rare")
     if share < TIE:
         words.append("two explanations almost tie")
-    elif share < UNSURE or not why:
+    elif share < UNSURE:
         words.append("another explanation is not much worse")
-    return "; ".join([*words, why][:2]) if why else "; ".join(words)
+    return "; ".join([*words, why][:2] if why else words) or "nothing is less certain"
 
 
 RARE = 0.05

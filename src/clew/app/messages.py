@@ -62,16 +62,6 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Estimated:
-    """From the worker: the error on annotations that were held out, in the mean and its standard error."""
-
-    movie: int
-    answers: int
-    error: float
-    se: float
-
-
-@dataclass(frozen=True)
 class Failed:
     """From the worker: learning from a revision went wrong."""
 
@@ -80,4 +70,4 @@ class Failed:
     problem: str
 
 
-Reply = Learned | Predicted | Asked | Estimated | Failed
+Reply = Learned | Predicted | Asked | Failed

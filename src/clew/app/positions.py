@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.annotation.store.answers import Answer
+from clew.annotation.store.history import Entry
 from clew.tracking.detections import Detections, Overlap, Source
 from clew.tracking.events import Labels
 from clew.tracking.model.solve import KEPT_COLUMNS
@@ -26,12 +29,26 @@ class CellPositions:
     """(n,) ascending."""
     position: NDArray[np.float64]
     """(n, ndim) (z,) y, x in pixels."""
+    volume: NDArray[np.float64]
+    """(n,) in physical units; 0 where it was not measured."""
 
     def view(self) -> list[dict[str, Any]]:
         """[{id, x, y, z?}]"""
         axes = ("id", *AXES[-self.position.shape[1] :])
         columns = [self.label.tolist(), *np.round(self.position, DIGITS).T.tolist()]
         return [dict(zip(axes, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def looks(self, labels: Iterable[int]) -> list[str]:
+        """A short name for what each cell looks like: another size or place gives another one; empty for no cell."""
+        found = []
+        for label in labels:
+            row = int(np.searchsorted(self.label, label))
+            there = row < len(self.label) and self.label[row] == label
+            seen = np.append(np.round(self.position[row], 3), self.volume[row]) if there else None
+            found.append(
+                "" if seen is None else hashlib.blake2b(seen.astype("<f8").tobytes(), digest_size=6).hexdigest()
+            )
+        return found
 
     def of_labels(self, labels: Iterable[int]) -> NDArray[np.float64]:
         """(k, ndim) positions of those of the labels that are there."""
@@ -46,6 +63,7 @@ class Positions:
         self.name, self.n_frames, self.ndim, self.has = source.name, source.n_frames, source.ndim, source.has
         self._frames: dict[int, Detections] = {}
         self._cells: dict[int, CellPositions] = {}
+        self._holds: dict[int, bool] = {}
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`, with the columns that a lineage keeps."""
@@ -59,9 +77,24 @@ class Positions:
         """What the masks of frames `t` and `t + 1` share; this is not kept."""
         return self.source.overlap(t)
 
+    def looks(self, answer: Answer) -> list[str]:
+        """What the cells of an answer look like now, sources first."""
+        before, after = self.cells(answer.frame), self.cells(answer.frame + 1)
+        return before.looks(answer.sources) + after.looks(answer.targets)
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether the cells of an answer look as they did when it was given, as far as that is known."""
+        if entry.revision not in self._holds:
+            self._holds[entry.revision] = not entry.looks or list(entry.looks) == self.looks(entry.answer)
+        return self._holds[entry.revision]
+
     def cells(self, t: int) -> CellPositions:
         """The cells of frame `t`, in pixels."""
         if t not in self._cells:
             found = self.detections(t)
-            self._cells[t] = CellPositions(found.label, found.position / self.spacing)
+            self._cells[t] = CellPositions(
+                found.label,
+                found.position / self.spacing,
+                np.asarray(found.columns.get("volume", np.zeros(len(found))), float),
+            )
         return self._cells[t]

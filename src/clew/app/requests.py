@@ -10,10 +10,12 @@ from typing import Any
 from starlette.requests import Request
 
 from clew.annotation.store.answers import Answer
+from clew.annotation.store.history import Author
+from clew.annotation.store.store import MAX_KEY
 from clew.errors import InputError
 from clew.tracking.events import BY_NAME
 
-MAX_KEY = 100
+MAX_NAME = 80
 MAX_NUMBER = 2**53
 """Up to which JavaScript counts exactly."""
 
@@ -28,23 +30,24 @@ class Sent:
     answer: Answer
     replace: bool
     """Whether it corrects what it contradicts."""
+    author: Author
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Sent:
         """Read one from JSON; whether its cells exist is not known here."""
         name = body.get("event")
         if not isinstance(name, str) or name not in BY_NAME:
-            raise InputError(f"event is {_short(name)}; one of {', '.join(BY_NAME)} is right")
+            raise InputError(f"event is {_short(name)}; expected one of {', '.join(BY_NAME)}")
         sources, targets = _cells(body, "sources"), _cells(body, "targets")
         answer = Answer.of(number(body, "frame"), BY_NAME[name], sources, targets, _flag(body, "happened", True))
-        return cls(key_of(body), number(body, "revision"), answer, _flag(body, "replace", False))
+        return cls(key_of(body), number(body, "revision"), answer, _flag(body, "replace", False), author_of(body))
 
 
 async def body_of(request: Request) -> dict[str, Any]:
     """The JSON object that a request carries."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise InputError(f"the body's content type is {_short(kind)}; application/json is right")
+        raise InputError(f"the body's content type is {_short(kind)}; expected application/json")
     try:
         content = json.loads(await request.body(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -58,15 +61,23 @@ def key_of(body: Mapping[str, Any]) -> str:
     """The name that a page gives what it sends, so that it counts once however often it comes."""
     key = body.get("key")
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not (key.isascii() and key.isprintable()):
-        raise InputError(f"key is {_short(key)}; a text of 1 to {MAX_KEY} plain letters is right, new for each answer")
+        raise InputError(f"key is {_short(key)}; expected 1 to {MAX_KEY} plain letters, new for each answer")
     return key
+
+
+def author_of(body: Mapping[str, Any]) -> Author:
+    """Who says so: a person's name and a page's own, both if they are told."""
+    found = [body.get(name, "") for name in ("name", "page")]
+    if not all(isinstance(one, str) and len(one) <= MAX_NAME and (one.isprintable() or not one) for one in found):
+        raise InputError(f"name and page are {_short(found)}; expected up to {MAX_NAME} printable characters each")
+    return Author(*found)
 
 
 def number(body: Mapping[str, Any], name: str) -> int:
     """A whole number, not negative."""
     value = body.get(name)
     if type(value) is not int or not 0 <= value < MAX_NUMBER:  # True is an int, too
-        raise InputError(f"{name} is {_short(value)}; a whole number from 0 on is right")
+        raise InputError(f"{name} is {_short(value)}; expected a whole number from 0 on")
     return value
 
 
@@ -76,21 +87,21 @@ def query_number(request: Request, name: str, default: int | None = None) -> int
     if text is None or text == "":
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise InputError(f"{name} is {_short(text)}; a whole number from 0 on is right")
+        raise InputError(f"{name} is {_short(text)}; expected a whole number from 0 on")
     return int(text)
 
 
 def _cells(body: Mapping[str, Any], name: str) -> list[int]:
     value = body.get(name, [])
     if not isinstance(value, list) or len(value) > 2:
-        raise InputError(f"{name} is {_short(value)}; a list of up to two labels is right")
+        raise InputError(f"{name} is {_short(value)}; expected a list of up to two labels")
     return [number({name: label}, name) for label in value]
 
 
 def _flag(body: Mapping[str, Any], name: str, default: bool) -> bool:
     value = body.get(name, default)
     if not isinstance(value, bool):
-        raise InputError(f"{name} is {_short(value)}; true or false is right")
+        raise InputError(f"{name} is {_short(value)}; expected true or false")
     return value
 
 

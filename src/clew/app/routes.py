@@ -23,7 +23,7 @@ from clew.annotation.store.history import Contradiction, StaleRevision
 from clew.app.events_stream import EventsStream
 from clew.app.exports import FileName, Kind
 from clew.app.messages import Reply, WorkerMovie
-from clew.app.requests import Sent, body_of, key_of, number, query_number
+from clew.app.requests import Sent, author_of, body_of, key_of, number, query_number
 from clew.app.security import Guard, JSONText, TooLarge, refusal, too_large
 from clew.app.session import Session
 from clew.app.supervisor import Supervisor
@@ -122,9 +122,20 @@ class Server:
         """The page itself."""
         return FileResponse(self._static / "index.html", headers=REVALIDATE)
 
-    async def events(self, _: Request) -> Response:
-        """What happens, as it happens."""
-        return StreamingResponse(self.stream.listen(), media_type="text/event-stream")
+    async def events(self, request: Request) -> Response:
+        """What happens, as it happens; as long as a page listens it is open."""
+        page = request.query_params.get("page", "")
+        return StreamingResponse(self._listen(page), media_type="text/event-stream")
+
+    async def _listen(self, page: str) -> AsyncIterator[bytes]:
+        for session in self.sessions:
+            session.open_pages[page] += 1
+        try:
+            async for event in self.stream.listen():
+                yield event
+        finally:
+            for session in self.sessions:
+                session.open_pages[page] -= 1
 
     # one movie
 
@@ -156,7 +167,7 @@ class Server:
 
     async def status(self, request: Request) -> Response:
         """How far things are."""
-        return JSONText(self._session(request).status())
+        return JSONText(self._session(request).status(request.query_params.get("page", "")))
 
     async def tree(self, request: Request) -> Response:
         """The family of a cell."""
@@ -178,12 +189,12 @@ class Server:
     async def undo(self, request: Request) -> Response:
         """Take the last answer back."""
         session, body = self._session(request), await body_of(request)
-        return JSONText(await session.undo(key_of(body), number(body, "revision")))
+        return JSONText(await session.undo(key_of(body), number(body, "revision"), author_of(body)))
 
     async def redo(self, request: Request) -> Response:
         """Bring an answer back."""
         session, body = self._session(request), await body_of(request)
-        return JSONText(await session.redo(key_of(body), number(body, "revision")))
+        return JSONText(await session.redo(key_of(body), number(body, "revision"), author_of(body)))
 
     async def place(self, request: Request) -> Response:
         """Where the person is."""

@@ -18,6 +18,7 @@ from clew.annotation.learner import Learner
 from clew.annotation.store.identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.app.messages import WorkerMovie
+from clew.app.positions import Positions
 from clew.app.predictor import Predictor, Weights
 from clew.app.routes import Server
 from clew.app.security import new_token
@@ -76,9 +77,10 @@ def _bracketed(host: str) -> str:
 def open_session(number: int, movie: Movie, source: Source, store: Path, tracker: Tracker | None = None) -> Session:
     """A movie ready to be annotated; its store is opened for writing."""
     learner = Learner(source, tracker=tracker)
-    opened = Store.open(store, movie=MovieIdentity.of(movie))
+    positions = Positions(source, movie.spacing)
+    opened = Store.open(store, movie=MovieIdentity.of(movie), holds=positions.holds)
     predictor = Predictor(learner.pairs, Weights(learner.version, learner.w), SESSION.kept_candidates)
-    return Session(number, movie, source, opened, predictor, learner.tracker)
+    return Session(number, movie, positions, opened, predictor, learner.tracker)
 
 
 def make_server(
@@ -86,7 +88,7 @@ def make_server(
 ) -> tuple[Server, str]:
     """The server of some sessions, and its token."""
     token = token or new_token()
-    movies = [WorkerMovie(session.source, tracker) for session in sessions]
+    movies = [WorkerMovie(session.positions.source, tracker) for session in sessions]
     return Server(sessions, movies, token=token, hosts=hosts, **others), token
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,29 +15,28 @@ from typing import Any
 import numpy as np
 
 from clew.annotation.learner import adapted_tracker
-from clew.annotation.queries import Question
-from clew.annotation.store.history import Entry, StaleRevision
+from clew.annotation.queries import TIE, Question
+from clew.annotation.store.answers import Answer
+from clew.annotation.store.history import Act, Author, Entry, StaleRevision
 from clew.annotation.store.store import Store
-from clew.annotation.strategies.pool import is_open
+from clew.annotation.strategies.pool import is_open, usual_confidence
 from clew.app.exports import Kind, write_answers, write_tracks
 from clew.app.images import Pictures
-from clew.app.messages import Asked, Estimated, Failed, Learn, Learned, Predicted, Reply
+from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply
 from clew.app.positions import CellPositions, Positions
 from clew.app.predictor import Predictor, Weights, with_answer
 from clew.app.requests import Sent
 from clew.app.settings import SESSION, SessionSettings
 from clew.app.views import Json, event_view, family_view, pair_view, question_view
 from clew.errors import ClewError, InfeasibleAnnotation, InputError, StoreError
-from clew.learning.task import Array
-from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage import Lineage
 from clew.tracking.model.solve import SolvedPair, join_pairs
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 
-CURVE, PLACE = "curve", "place"
-"""Notes in the store."""
+PLACE = "place"
+"""The note in the store that tells where the person was."""
 
 
 @dataclass(frozen=True)
@@ -45,35 +45,39 @@ class State:
 
     revision: int
     annotations: Annotations
-    can_undo: bool
-    can_redo: bool
+    """Those whose cells still look as they did when they were answered about."""
+    outdated: tuple[Answer, ...]
+    """The others: they are kept in the history, and asked about again."""
 
     @classmethod
-    def of(cls, store: Store) -> State:
+    def of(cls, store: Store, positions: Positions) -> State:
         """The present one."""
-        return cls(store.revision, store.annotations(), store.can_undo, store.can_redo)
+        annotations, entries = store.annotations(), store.holding()
+        holds = np.array([positions.holds(entry) for entry in entries], dtype=bool)
+        outdated = tuple(entry.answer for entry, good in zip(entries, holds, strict=True) if not good)
+        return cls(store.revision, annotations[holds] if outdated else annotations, outdated)
 
 
 class Session:
     """One movie. Its methods run in the event loop's thread; what takes longer than a moment runs in another."""
 
     def __init__(
-        self, number: int, movie: Movie, source: Source, store: Store, predictor: Predictor, tracker: Tracker,
+        self, number: int, movie: Movie, positions: Positions, store: Store, predictor: Predictor, tracker: Tracker,
         settings: SessionSettings = SESSION,
     ) -> None:  # fmt: skip
-        self.number, self.movie, self.source, self.store = number, movie, source, store
+        self.number, self.movie, self.positions, self.store = number, movie, positions, store
         self.predictor, self.tracker, self.settings = predictor, tracker, settings
-        self.pictures, self.positions = Pictures(movie, settings.picture_bytes), Positions(source, movie.spacing)
-        self.state = State.of(store)
+        self.pictures = Pictures(movie, settings.picture_bytes)
+        self.state = State.of(store, positions)
+        self.open_pages: Counter[str] = Counter()
         self.place: Json | None = store.noted(PLACE)
-        self.curve: list[Json] = store.noted(CURVE, [])
         self.questions: tuple[Question, ...] = ()
         self._asked_events = EventTable.empty()
         self.asked = self.learned = self.completed = -1
         """The revisions of the worker's last questions, of its last weights, and of the last that were learned out."""
         self.publish: Callable[[str, Json], None] = _to_nobody
         self.send: Callable[[Learn], None] = _to_nobody
-        self._ranks: Array = np.zeros(0)
+        self._scale = 1.0
         self._lineage: tuple[list[SolvedPair], Lineage] | None = None
         self.worker: Json = {"alive": False, "problem": ""}
         self._heard = asyncio.Event()
@@ -93,20 +97,37 @@ class Session:
         return {
             "id": self.number, "name": os.fsencode(movie.name).decode("utf-8", "replace"), "n_frames": movie.n_frames,
             "ndim": movie.ndim, "shape": list(movie.shape), "spacing": list(movie.spacing),
-            "has_images": movie.images is not None, "annotated": len(self.state.annotations),
+            "has_images": movie.images is not None, "annotated": len(self.state.annotations), "store": self.store.id,
         }  # fmt: skip
 
-    def status(self) -> Json:
-        """How far things are."""
+    def status(self, page: str = "") -> Json:
+        """How far things are, as a page sees it."""
         state, happened = self.state, self.state.annotations.happened
         annotated = np.bincount(state.annotations.events.event[happened], minlength=len(Event)).tolist()
         return {
             "revision": state.revision, "version": self.predictor.weights.version, "annotated": len(happened),
-            "can_undo": state.can_undo, "can_redo": state.can_redo,
-            "learning": self.asked < state.revision, "learned": self.learned, "curve": self.curve,
+            **self._ways(page), "outdated": len(state.outdated),
+            "learning": self.asked < state.revision, "learned": self.learned, "in_doubt": self._in_doubt(),
             "counts": {str(event): annotated[event] for event in Event}, "denied": int((~happened).sum()),
             "predicted": self.predictor.counts(), "place": self.place, "worker": self.worker,
         }  # fmt: skip
+
+    def _in_doubt(self) -> Json:
+        """How many events are predicted, and for how many of them another explanation is almost as good."""
+        parts = [solved.confidence for solved in self.predictor.solved.values()]
+        confidence = np.concatenate([np.zeros(0), *parts])
+        return {"events": len(confidence), "doubtful": int((confidence < TIE * self._scale).sum())}
+
+    def _others(self, page: str) -> set[str]:
+        """The other pages that are open: what was answered there is theirs to take back. No page is all of them."""
+        if not page:
+            return set()
+        return {other for other, n in self.open_pages.items() if n > 0} - {page, ""}
+
+    def _ways(self, page: str) -> Json:
+        """Whether a page can undo and redo."""
+        others = self._others(page)
+        return {"can_undo": self.store.can(Act.UNDO, others), "can_redo": self.store.can(Act.REDO, others)}
 
     def cells(self, frame: int) -> CellPositions:
         """The cells of a frame."""
@@ -122,7 +143,7 @@ class Session:
     def _view(self, state: State, solved: SolvedPair) -> Json:
         frame = solved.frame
         cells = self.cells(frame), self.cells(frame + 1)
-        view = pair_view(frame, cells, solved, state.annotations.at(frame), self._ranks)
+        view = pair_view(frame, cells, solved, state.annotations.at(frame), self._scale)
         return {"revision": state.revision, "version": solved.version, **view}
 
     def ask(self, n: int) -> list[Json]:
@@ -181,29 +202,35 @@ class Session:
         answer, frame = sent.answer, sent.answer.frame
         answer.check(self.movie.n_frames, lambda t: self.cells(t).label)
         try:
-            solved = self.predictor.solve(frame, with_answer(self.store.annotations().at(frame), answer))
+            held = State.of(self.store, self.positions)
+            solved = self.predictor.solve(frame, with_answer(held.annotations.at(frame), answer))
         except InfeasibleAnnotation:
             if sent.revision != self.store.revision:
                 raise StaleRevision(sent.revision, self.store.revision) from None
             raise
-        self.store.answer(*answer.fact, answer.happened, key=sent.key, revision=sent.revision, replace=sent.replace)
-        state = State.of(self.store)
+        # what was said about cells that look otherwise now, nobody is asked about
+        replace = sent.replace or set(self.store.contradicting(answer)) <= set(held.outdated)
+        self.store.answer(
+            *answer.fact, answer.happened, key=sent.key, revision=sent.revision, replace=replace, author=sent.author,
+            looks=self.positions.looks(answer),
+        )  # fmt: skip
+        state = State.of(self.store, self.positions)
         here = state.annotations.at(frame)
         if here.key() != solved.key:  # the answer had come before, and others since
             solved = self.predictor.solve(frame, here)
         return state, solved
 
-    async def undo(self, key: str, revision: int) -> Json:
-        """Take the last answer back."""
-        return await self._move(self.store.undo, key, revision)
+    async def undo(self, key: str, revision: int, author: Author) -> Json:
+        """Take the last answer of a page back."""
+        return await self._move(self.store.undo, key, revision, author)
 
-    async def redo(self, key: str, revision: int) -> Json:
+    async def redo(self, key: str, revision: int, author: Author) -> Json:
         """Bring back what was undone last."""
-        return await self._move(self.store.redo, key, revision)
+        return await self._move(self.store.redo, key, revision, author)
 
-    async def _move(self, move: Callable[..., int | None], key: str, revision: int) -> Json:
-        state, entry, solved = await self._in_turn(self._moved, move, key, revision)
-        common = {"annotated": len(state.annotations), "can_undo": state.can_undo, "can_redo": state.can_redo}
+    async def _move(self, move: Callable[..., int | None], key: str, revision: int, author: Author) -> Json:
+        state, entry, solved = await self._in_turn(self._moved, move, key, revision, author)
+        common = {"annotated": len(state.annotations), **self._ways(author.page)}
         if entry is None or solved is None:
             return {"revision": state.revision, "frame": None, "pair": None, "changed": None, **common}
         answer = entry.answer
@@ -213,10 +240,10 @@ class Session:
         return {"frame": answer.frame, "changed": changed, **common, **self._outcome(state, solved)}
 
     def _moved(
-        self, move: Callable[..., int | None], key: str, revision: int
+        self, move: Callable[..., int | None], key: str, revision: int, author: Author
     ) -> tuple[State, Entry | None, SolvedPair | None]:
-        done = move(key=key, revision=revision)
-        state = State.of(self.store)
+        done = move(key=key, revision=revision, author=author, others=self._others(author.page))
+        state = State.of(self.store, self.positions)
         if done is None:
             return state, None, None
         entry = self.store.entry(done)
@@ -274,8 +301,6 @@ class Session:
                 self.publish("predictions", {"version": version, "frames": frames})
         elif isinstance(reply, Asked):
             self._take_asked(reply)
-        elif isinstance(reply, Estimated):
-            self._take_estimated(reply)
         elif isinstance(reply, Failed):
             self.asked = self.completed = max(self.asked, reply.revision)
             self.publish("problem", {"revision": reply.revision, "problem": reply.problem})
@@ -287,8 +312,7 @@ class Session:
         self.learned = reply.revision
         if reply.complete:
             self.completed = reply.revision
-        last = self.curve[-1] if self.curve else {"error": None, "se": None}
-        self.publish("learned", {"version": reply.version, "error": last["error"], "se": last["se"]})
+        self.publish("learned", {"version": reply.version})
 
     def _take_asked(self, reply: Asked) -> None:
         """New questions."""
@@ -296,17 +320,8 @@ class Session:
         self._asked_events = EventTable.of(
             [(one.frame, one.event, one.sources, one.targets) for one in reply.questions]
         )
-        parts = [solved.confidence for solved in self.predictor.solved.values()]
-        self._ranks = np.sort(np.concatenate(parts)) if parts else np.zeros(0)
+        self._scale = usual_confidence([solved.confidence for solved in self.predictor.solved.values()])
         self.publish("questions", {"revision": reply.revision, "n": len(reply.questions)})
-
-    def _take_estimated(self, reply: Estimated) -> None:
-        """A new point of the curve, in the place of an older one after as many answers."""
-        point = {"answers": reply.answers, "error": reply.error, "se": reply.se}
-        others = [known for known in self.curve if known["answers"] != reply.answers]
-        self.curve = sorted([*others, point], key=lambda known: int(known["answers"]))
-        self.publish("learned", {"version": self.predictor.weights.version, "error": reply.error, "se": reply.se})
-        self._writer.submit(self.store.note, CURVE, self.curve)
 
     def close(self) -> None:
         """Finish what is being written, and give the store free."""

@@ -20,8 +20,6 @@ class WorkerSettings:
     """That are kept ready: a fast hand must not run out of them while the next are chosen."""
     most_unasked: int = 6
     """Fits after which new questions are due, even if annotations wait and not all predictions have been renewed."""
-    idle_seconds: float = 1.0
-    """Without an answer, after which there is time to estimate the error."""
     last_seconds: float = 0.3
     """To come to an end when the server has."""
     niceness: int = 5

@@ -24,15 +24,15 @@ def event_view(event: str, sources: Sequence[int], targets: Sequence[int]) -> Js
 
 
 def pair_view(
-    frame: int, cells: tuple[CellPositions, CellPositions], solved: SolvedPair, here: Annotations, ranks: Array
+    frame: int, cells: tuple[CellPositions, CellPositions], solved: SolvedPair, here: Annotations, scale: float
 ) -> Json:
-    """A frame pair with its predicted events; `here` are its annotations, `ranks` as for `certainty`."""
+    """A frame pair with its predicted events; `here` are its annotations, `scale` as for `certainty`."""
     pinned = np.isin(solved.events.keys(), here.events.keys()[here.happened])
     events = [
         event_view(str(event), sources, targets)
         | {"confidence": sure if math.isfinite(sure) else None, "certainty": share, "pinned": True if pin else None}
         for (_, event, sources, targets), sure, share, pin in zip(
-            solved.events, solved.confidence.tolist(), certainty(solved.confidence, ranks), pinned.tolist(), strict=True
+            solved.events, solved.confidence.tolist(), certainty(solved.confidence, scale), pinned.tolist(), strict=True
         )
     ]
     denied = [event_view(str(event), sources, targets) for _, event, sources, targets in here.events[~here.happened]]
@@ -41,11 +41,12 @@ def pair_view(
     }  # fmt: skip
 
 
-def certainty(confidence: Array, ranks: Array) -> list[float]:
-    """The share of a movie's events that are less certain; `ranks` are all confidences of the movie, ascending."""
-    if not len(ranks):
-        return [0.5] * len(confidence)
-    shares: list[float] = np.round(np.searchsorted(ranks, confidence) / len(ranks), 4).tolist()
+def certainty(confidence: Array, scale: float) -> list[float]:
+    """Confidences as shares of the usual one of the movie, at most 1: what the page's words and lines go by.
+
+    The words of `queries.TIE` and `queries.UNSURE` go by the same shares, so that both say the same.
+    """
+    shares: list[float] = np.round(np.clip(confidence / scale, 0.0, 1.0), 4).tolist()
     return shares
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from clew.annotation.learner import Learner
 from clew.annotation.queries import DEFAULT, STRATEGIES
-from clew.app.messages import Asked, Estimated, Failed, Learn, Learned, Predicted, Reply, WorkerMovie
+from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply, WorkerMovie
 from clew.app.settings import WORKER, WorkerSettings
 from clew.errors import ClewError
 from clew.tracking.events import Annotations, EventTable
@@ -33,12 +33,12 @@ def work(connection: Connection, movies: Sequence[WorkerMovie], settings: Worker
     workers = [MovieWorker(number, movie, settings) for number, movie in enumerate(movies)]
     with contextlib.suppress(BrokenPipeError):
         while not inbox.ended:
-            for reply in turn(workers, inbox, settings):
+            for reply in turn(workers, inbox):
                 connection.send(reply)
 
 
-def turn(workers: Sequence[MovieWorker], inbox: Inbox, settings: WorkerSettings = WORKER) -> Iterator[Reply]:
-    """One short piece of work: of the movie that was annotated last first; estimates when nobody answers."""
+def turn(workers: Sequence[MovieWorker], inbox: Inbox) -> Iterator[Reply]:
+    """One short piece of work of the movie that was annotated last and has some; if none has, wait for news."""
     for command in inbox.take():
         workers[command.movie].take(command)
     by_urgency = sorted(workers, key=lambda worker: -worker.annotated_at)
@@ -46,13 +46,7 @@ def turn(workers: Sequence[MovieWorker], inbox: Inbox, settings: WorkerSettings 
         if worker.is_behind:
             yield from worker.turn()
             return
-    unestimated = [worker for worker in by_urgency if worker.estimated < worker.learned.revision]
-    if not unestimated:
-        inbox.wait(None)
-        return
-    pause = 0.0 if unestimated[0].is_estimating else settings.idle_seconds
-    if not inbox.wait(pause):
-        yield from unestimated[0].estimate()
+    inbox.wait()
 
 
 class Inbox:
@@ -86,10 +80,10 @@ class Inbox:
             commands, self._newest = self._newest, {}
         return list(commands.values())
 
-    def wait(self, seconds: float | None) -> bool:
-        """Until there is something to take, but not for longer; whether there is."""
+    def wait(self) -> None:
+        """Until there is something to take."""
         with self._arrival:
-            return self._arrival.wait_for(lambda: bool(self._newest) or self.ended, seconds)
+            self._arrival.wait_for(lambda: bool(self._newest) or self.ended)
 
 
 class MovieWorker:
@@ -101,8 +95,8 @@ class MovieWorker:
         """When annotations came last."""
         self.newest = self.learned = Learn(number, -1, Annotations.of(EventTable.empty()), (0,))
         """The newest annotations, and those that the learner has learned from."""
-        self.asked = self.estimated = -1
-        """The revisions of the last questions and of the last estimate."""
+        self.asked = -1
+        """The revision of the last questions."""
         self.urgent: list[int] = []
         self.stale: list[int] = []
         """Frames whose predictions are to be renewed, the next one last: what the person sees soon, and all others."""
@@ -111,7 +105,6 @@ class MovieWorker:
         self.unfinished = False
         """Whether the last fit was cut short."""
         self._learner: Learner | None = None
-        self._estimation: Iterator[tuple[float, float] | None] | None = None
 
     @property
     def learner(self) -> Learner:
@@ -122,8 +115,8 @@ class MovieWorker:
         return self._learner
 
     def take(self, command: Learn) -> None:
-        """Hear of new annotations; an estimate that is under way would be of the old ones."""
-        self.newest, self.annotated_at, self._estimation = command, time.monotonic(), None
+        """Hear of new annotations."""
+        self.newest, self.annotated_at = command, time.monotonic()
 
     @property
     def is_behind(self) -> bool:
@@ -162,7 +155,7 @@ class MovieWorker:
         """Leave this revision; the next answer is a new beginning."""
         self.learned, self.urgent, self.stale, self.unfinished = self.newest, [], [], False
         self.unasked, self.renewed = 0, False
-        self.asked = self.estimated = self.newest.revision
+        self.asked = self.newest.revision
         return Failed(self.number, self.newest.revision, problem)
 
     def _learn(self) -> Learned:
@@ -206,23 +199,3 @@ class MovieWorker:
         questions = STRATEGIES[DEFAULT](self.learner, self.learned.annotations, self.settings.questions, rng)
         self.asked, self.unasked, self.renewed = revision, 0, False
         return Asked(self.number, revision, tuple(questions))
-
-    @property
-    def is_estimating(self) -> bool:
-        """Whether an estimate of the error is under way."""
-        return self._estimation is not None
-
-    def estimate(self) -> Iterator[Reply]:
-        """A step towards the error, and in the end the error itself, if enough is annotated to tell."""
-        try:
-            if self._estimation is None:
-                self._estimation = self.learner.error_by_fold()
-            found = next(self._estimation)
-        except StopIteration:
-            self.estimated, self._estimation = self.learned.revision, None
-        except Exception as error:
-            self.estimated, self._estimation = self.learned.revision, None
-            yield Failed(self.number, self.learned.revision, f"the error could not be estimated ({error})")
-        else:
-            if found is not None:
-                yield Estimated(self.number, len(self.learned.annotations), *map(float, found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import threading
 import webbrowser
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from clew.tracking.tracker import Tracker
 
 STORE = ".annotations.clewdb"
+PORT = "port"
+"""The note in a store that tells where its page was last."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -50,7 +53,17 @@ def annotate(
         Path | None,
         typer.Option("--store", metavar="FILE", help=f"Where answers are kept; beside the movie, as MOVIE{STORE}."),
     ] = None,
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port of the page; 0 for any.")] = 0,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=65535,
+            show_default=False,
+            help="The port of the page; 0 for any. By default the one that this movie had last, so that answers which "
+            "a browser could not send find their way.",
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Where the page can be reached; by default from this machine only.")
     ] = "127.0.0.1",
@@ -66,14 +79,18 @@ def annotate(
     from clew.tracking.archive import load_tracker
 
     paths = _stores(movies, labels, images, store)
-    bound = bind(host, port)
-    with contextlib.closing(bound), contextlib.ExitStack() as cleanup:
+    with contextlib.ExitStack() as cleanup:
+        bound = None if port is None else cleanup.enter_context(contextlib.closing(bind(host, port)))
         tracker = None if weights is None else load_tracker(weights)
         opened = [open_pixels(path, labels, images, spacing, channel, sparse) for path, _ in paths]
         sessions: list[Session] = []
         for number, (movie, (_, place)) in enumerate(zip(opened, paths, strict=True)):
             sessions.append(_open(number, movie, place, tracker, no_cache))
             cleanup.callback(sessions[-1].close)
+        if bound is None:
+            bound = cleanup.enter_context(contextlib.closing(_bind_as_before(sessions, host)))
+        for session in sessions:
+            session.store.note(PORT, bound.getsockname()[1])
         server, token = make_server(sessions, tracker, hosts_of(bound, host))
         name = host if host not in ("0.0.0.0", "::") else "localhost"
         name = f"[{name}]" if ":" in name else name
@@ -88,6 +105,22 @@ def annotate(
         note("Ctrl-C ends it.")
         run(server, bound, lambda: _show(address) if browser else None)
     note("ended; all answers are kept.")
+
+
+def _bind_as_before(sessions: list[Session], host: str) -> socket.socket:
+    """The port that the first movie had last: another one would be another origin, with another store of answers."""
+    from clew.app.run import bind
+
+    last = sessions[0].store.noted(PORT)
+    if last is not None:
+        try:
+            return bind(host, last)
+        except InputError:
+            note(
+                f"port {last}, which this movie had last, is taken; another one is used. Answers that a page of then "
+                "could not send can be saved there to a file, and imported here"
+            )
+    return bind(host, 0)
 
 
 def _stores(

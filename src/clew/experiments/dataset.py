@@ -79,7 +79,7 @@ def open_scene(address: str, cache: Path | None = None, n_jobs: int = 1) -> Scen
     """A sequence folder of the Cell Tracking Challenge (…/01 with …/01_GT/TRA), or some frames of it: …/01[0:60]."""
     found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", address)
     if found is None or not found[1]:
-        raise InputError(f"{address!r}: a sequence folder is right, or frames of one, as in data/01[0:60]")
+        raise InputError(f"{address!r}: expected a sequence folder, or frames of one, as in data/01[0:60]")
     folder = Path(found[1])
     truth_folder = folder.absolute().with_name(f"{folder.absolute().name}_GT") / "TRA"
     if not truth_folder.is_dir():

@@ -47,7 +47,7 @@ def jobs_for(experiments: Iterable[str], edition: Edition, draws: int | None = N
     """All jobs of some experiments; `draws` overrules the edition's."""
     n = draws if draws is not None else edition.draws
     if n < 1:
-        raise InputError(f"{n} draws were asked for; at least one is right")
+        raise InputError(f"{n} draws were asked for; expected at least one")
     settings = {
         "fig34": lambda: fig34.jobs(n, edition.fractions),
         "table3": lambda: table3.jobs(n),

@@ -11,6 +11,7 @@ def test_twenty_questions_by_keyboard_are_what_is_exported(annotator, tmp_path):
         frame, event, sources, targets, _ = annotator.asked()
         denied = k % 5 == 4
         said.add((frame, event, sources, targets, not denied))
+        annotator.settle()
         annotator.press("n" if denied else ("Enter", "y")[k % 2])
         assert annotator.asked() != (frame, event, sources, targets, True)  # the next one is there at once
     annotator.saved()
@@ -68,6 +69,7 @@ def test_letters_say_what_happened_instead(annotator, tmp_path):
 def test_undo_and_redo_across_a_restart(annotator, served, tmp_path):
     said = []
     for _ in range(3):
+        annotator.settle()
         said.append(annotator.asked())
         annotator.press("y")
     annotator.saved()
@@ -92,6 +94,7 @@ def test_undo_asks_the_question_again(annotator):
     second = annotator.asked()
     annotator.press("Control+z")
     annotator.page.wait_for_selector(f'#question[data-key="{_key(first)}"]')
+    annotator.settle()
     annotator.press("y")
     assert annotator.asked() == second
 
@@ -101,6 +104,7 @@ def test_the_next_question_does_not_wait_for_the_server(annotator, tmp_path):
     annotator.page.route("**/answers", lambda route: route.continue_() if held else held.append(route))
     said = set()
     for _ in range(4):
+        annotator.settle()
         said.add(annotator.asked())
         took = annotator.page.evaluate(
             """() => {

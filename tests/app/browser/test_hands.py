@@ -59,8 +59,10 @@ def test_mouse_alone(annotator, tmp_path):
     said = {annotator.asked()}
     annotator.click("yes")
     annotator.click("skip")
+    annotator.settle()
     frame, event, sources, targets, _ = annotator.asked()
     annotator.click("no")
+    annotator.settle()
     said.add((frame, event, sources, targets, False))
     undone = annotator.asked()
     annotator.click("yes")

@@ -11,6 +11,7 @@ def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tm
     served.stop(signal.SIGKILL)
     said = set()
     for _ in range(3):
+        annotator.settle()
         said.add(annotator.asked())
         annotator.press("y")
     page.wait_for_selector("#banner", state="visible")

@@ -40,7 +40,7 @@ class Answer:
         except (TypeError, ValueError):
             raise InputError(f"{event!r} is not an event; {', '.join(f'{e.value} ({e})' for e in Event)} are") from None
         if not isinstance(happened, (bool, np.bool_)):
-            raise InputError(f"happened is {happened!r}; True or False is right")
+            raise InputError(f"happened is {happened!r}; expected True or False")
         n_sources, n_targets = kind.arity
         before, after = _labels("source", kind, n_sources, sources), _labels("target", kind, n_targets, targets)
         return cls(_integer("the frame", frame), kind, before, after, bool(happened))
@@ -88,4 +88,4 @@ def _integer(name: str, value: Any) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise InputError(f"{name} is {value!r}; an integer is right") from None
+        raise InputError(f"{name} is {value!r}; expected an integer") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -46,6 +46,19 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Author:
+    """Who made a change, as far as a page tells."""
+
+    name: str = ""
+    """A person."""
+    page: str = ""
+    """A tab of a browser: undo in one does not take back what was answered in another that is still open."""
+
+
+NOBODY = Author()
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One accepted change."""
 
@@ -61,6 +74,9 @@ class Entry:
     time: datetime
     replaced: tuple[int, ...] = ()
     """Revisions of the answers that it corrects; undoing brings them back."""
+    author: Author = NOBODY
+    looks: tuple[str, ...] = ()
+    """What the cells of an answer looked like, sources first: an answer is about cells and not about their numbers."""
 
     def to_line(self) -> str:
         """Canonical JSON, all but the revision; see `History.parse`."""
@@ -71,6 +87,8 @@ class Entry:
             content |= {"happened": self.answer.happened, "replaced": self.replaced}
         else:
             content["of"] = self.of
+        told = {"name": self.author.name, "page": self.author.page, "looks": self.looks}
+        content |= {name: value for name, value in told.items() if value}
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
@@ -95,9 +113,13 @@ class History:
         """How many annotations hold."""
         return len(self._valid)
 
+    def holding(self) -> list[Entry]:
+        """The answers that hold now, in the order of answering."""
+        return [self._valid[revision] for revision in sorted(self._valid)]
+
     def annotations(self) -> Annotations:
         """What holds now, in the order of answering; `row` is the answer's revision."""
-        valid = [self._valid[revision] for revision in sorted(self._valid)]
+        valid = self.holding()
         events = EventTable.of([entry.answer.fact for entry in valid])
         return Annotations.of(events, [e.answer.happened for e in valid], np.array([e.revision for e in valid], int))
 
@@ -114,13 +136,19 @@ class History:
         clashes = {entry.revision: entry for entry in found if entry is not None and entry.answer != answer}
         return [clashes[revision] for revision in sorted(clashes)]
 
-    def to_undo(self) -> Entry | None:
-        """The answer that undoing takes back next."""
-        return self._done[-1] if self._done else None
+    def to_undo(self, others: Collection[str] = ()) -> Entry | None:
+        """The answer that undoing takes back next: the last that holds and was not given in one of the `others`."""
+        mine = (entry for entry in reversed(self._done) if entry.author.page not in others)
+        return next((entry for entry in mine if entry.revision in self._valid), None)
 
-    def to_redo(self) -> Entry | None:
+    def to_redo(self, others: Collection[str] = ()) -> Entry | None:
         """The answer that redoing brings back next; answering anew leaves what was undone in the history only."""
-        return self._undone[-1] if self._undone else None
+        mine = (entry for entry in reversed(self._undone) if entry.author.page not in others)
+        return next((entry for entry in mine if self._can_return(entry)), None)
+
+    def _can_return(self, entry: Entry) -> bool:
+        """Whether nothing that was answered since contradicts an answer."""
+        return all(other.revision in entry.replaced for other in self.contradicting(entry.answer))
 
     def append(self, entry: Entry) -> None:
         """Take the next entry in."""
@@ -129,44 +157,55 @@ class History:
         self.entries.append(entry)
         if entry.key is not None:
             self.by_key[entry.key] = entry
+        answer = self.entries[entry.of - 1]
         if entry.act is Act.UNDO:
-            answer = self._done.pop()
+            self._done.remove(answer)
             self._undone.append(answer)
-            self._exchange([answer.revision], answer.replaced)
+            self._drop([answer.revision])
+            earlier = [self.entries[revision - 1] for revision in answer.replaced]
+            self._hold(other for other in earlier if not self.contradicting(other.answer))
             return
         if entry.act is Act.REDO:
-            answer = self._undone.pop()
+            self._undone.remove(answer)
         else:
-            answer = entry
-            self._undone.clear()
+            page = entry.author.page
+            self._undone = [other for other in self._undone if page and other.author.page != page]
         self._done.append(answer)
-        self._exchange(answer.replaced, [answer.revision])
+        self._drop(answer.replaced)
+        self._hold([answer])
 
     def parse(self, line: str) -> Entry:
         """The next entry, from what `Entry.to_line` gave."""
         content = json.loads(line)
         act, revision = Act(content["act"]), self.revision + 1
         key, time = content["key"], datetime.fromisoformat(content["time"])
+        author = Author(content.get("name", ""), content.get("page", ""))
         if act is Act.ANSWER:
             event = Event[content["event"].upper()]
             answer = Answer.of(content["frame"], event, content["sources"], content["targets"], content["happened"])
-            return Entry(revision, act, answer, revision, key, time, tuple(content["replaced"]))
-        earlier = self.to_undo() if act is Act.UNDO else self.to_redo()
-        if earlier is None or earlier.revision != content["of"]:
-            raise ValueError(f"entry {revision} is to {act} revision {content['of']}, which is not the next to {act}")
-        return Entry(revision, act, earlier.answer, earlier.revision, key, time)
+            replaced, looks = tuple(content["replaced"]), tuple(content.get("looks", ()))
+            return Entry(revision, act, answer, revision, key, time, replaced, author, looks)
+        among = self._done if act is Act.UNDO else self._undone
+        earlier = next((entry for entry in among if entry.revision == content["of"]), None)
+        if earlier is None:
+            raise ValueError(f"entry {revision} is to {act} revision {content['of']}, which cannot be")
+        return Entry(revision, act, earlier.answer, earlier.revision, key, time, author=author)
 
-    def _exchange(self, out: Sequence[int], back: Sequence[int]) -> None:
-        """Let some answers no longer hold, and others in their place."""
-        for revision in out:
-            entry = self._valid.pop(revision)
+    def _drop(self, revisions: Iterable[int]) -> None:
+        """Let some answers no longer hold."""
+        for revision in revisions:
+            entry = self._valid.pop(revision, None)
+            if entry is None:  # taken back in another tab meanwhile
+                continue
             del self._facts[entry.answer.fact]
             if entry.answer.happened:
                 for cell in entry.answer.cells():
                     del self._cells[cell]
-        for revision in back:
-            entry = self.entries[revision - 1]
-            self._valid[revision] = self._facts[entry.answer.fact] = entry
+
+    def _hold(self, entries: Iterable[Entry]) -> None:
+        """Let some answers hold that nothing contradicts."""
+        for entry in entries:
+            self._valid[entry.revision] = self._facts[entry.answer.fact] = entry
             if entry.answer.happened:
                 self._cells |= dict.fromkeys(entry.answer.cells(), entry)
 

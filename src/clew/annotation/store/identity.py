@@ -47,13 +47,16 @@ class MovieIdentity:
         """Plain content, for a file."""
         return asdict(self) | {"shape": list(self.shape)}
 
-    def require(self, other: MovieIdentity) -> None:
-        """Raise a StoreError that names the difference, unless the other is the same movie."""
+    def require(self, other: MovieIdentity, cells_known: bool = False) -> None:
+        """Raise a StoreError that names the difference, unless the other is the same movie.
+
+        Masks may have been changed since, if some of the annotated cells are still known.
+        """
         if self.n_frames != other.n_frames:
             difference = f"that has {self.n_frames} frames, this one has {other.n_frames}"
         elif (self.ndim, self.shape) != (other.ndim, other.shape):
             difference = f"its frames are {self._size()}, those of this one {other._size()}"
-        elif self.fingerprint != other.fingerprint:
+        elif self.fingerprint != other.fingerprint and not cells_known:
             difference = "the sizes are the same, but other cells are in its masks"
         else:
             return

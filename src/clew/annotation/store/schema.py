@@ -12,7 +12,8 @@ from clew.annotation.store.history import History, chained
 from clew.annotation.store.identity import MovieIdentity
 from clew.errors import StoreError
 
-SCHEMA = 1
+SCHEMA = 2
+"""2: answers have authors and the looks of their cells, and any answer can be undone, not only the last."""
 APPLICATION = int.from_bytes(b"clew")
 TABLES = (
     "CREATE TABLE history (revision INTEGER PRIMARY KEY, entry TEXT NOT NULL, digest TEXT NOT NULL)",

@@ -14,18 +14,20 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from clew.annotation.store.answers import Answer, LabelsOf
-from clew.annotation.store.history import Act, Contradiction, Entry, StaleRevision, chained
+from clew.annotation.store.beacon import Beacon, beside
+from clew.annotation.store.history import NOBODY, Act, Author, Contradiction, Entry, StaleRevision, chained
 from clew.annotation.store.identity import MovieIdentity
-from clew.annotation.store.schema import Content, beginning, check_kind
+from clew.annotation.store.schema import SCHEMA, Content, beginning, check_kind
 from clew.errors import InputError, StoreError
 from clew.tracking.events import Annotations, Event
 
+Holds = Callable[[Entry], bool]
 PATIENCE = 0.5
 """Seconds to wait for a process that only looks at the file, or is about to close it."""
 MAX_KEY = 200
@@ -42,29 +44,35 @@ class Store:
 
     def __init__(
         self, path: Path, movie: MovieIdentity, labels_of: LabelsOf | None, content: Content,
-        connection: sqlite3.Connection, beacon: _Beacon,
+        connection: sqlite3.Connection, beacon: Beacon,
     ) -> None:  # fmt: skip
         self.path, self.movie = path, movie
         self._labels_of, self._connection, self._beacon = labels_of, connection, beacon
+        self.id = content.id
+        """Of this store, made when it was begun: the same for no other one."""
         self._history, self._digests, self._notes = content.history, content.digests, content.notes
         self._annotations: tuple[int, Annotations] | None = None
         self._turn = threading.RLock()
 
     @classmethod
-    def open(cls, path: str | Path, *, movie: MovieIdentity, labels_of: LabelsOf | None = None) -> Self:
+    def open(
+        cls, path: str | Path, *, movie: MovieIdentity, labels_of: LabelsOf | None = None, holds: Holds | None = None
+    ) -> Self:
         """Open the store of a movie for writing, or begin one; refused with a StoreError if anything is wrong with it.
 
-        Where `labels_of(t)` gives the labels of a frame, answers about other cells are refused.
+        Where `labels_of(t)` gives the labels of a frame, answers about other cells are refused. `holds` tells whether
+        the cells of an answer still look as they did: a movie whose masks were changed is still the same if they do
+        for some answer.
         """
         with _reported(path):
             where = Path(os.path.realpath(path))  # SQLite follows links, so the files beside it are there
             if where.exists() and not where.is_file():
                 raise StoreError("is not a file")
-            beacon = _Beacon(where)
+            beacon = Beacon(where)
             where.parent.mkdir(parents=True, exist_ok=True)
             if _is_unwritten(where, beacon):
                 _begin(where, movie)
-            content = _read_checked(where, movie, beacon)
+            content = _read_checked(where, movie, beacon, holds)
             connection = _connect(where, "rw")
             try:
                 _prepare(connection, content)
@@ -83,7 +91,7 @@ class Store:
             self._beacon.release(remove=complete)  # as long as the lock is held, so that it is nobody else's
             with contextlib.suppress(OSError):
                 if complete:
-                    _beside(self.path, "-shm").unlink(missing_ok=True)
+                    beside(self.path, "-shm").unlink(missing_ok=True)
             self._connection.close()
 
     def __enter__(self) -> Self:
@@ -111,6 +119,21 @@ class Store:
         """If there is an answer to bring back."""
         return self._history.to_redo() is not None
 
+    def can(self, act: Act, others: Collection[str] = ()) -> bool:
+        """If there is an answer to undo or redo, other than those that were given in `others`."""
+        which = self._history.to_undo if act is Act.UNDO else self._history.to_redo
+        return which(others) is not None
+
+    def contradicting(self, answer: Answer) -> list[Answer]:
+        """The answers that hold now and cannot hold beside this one."""
+        with self._turn:
+            return [entry.answer for entry in self._history.contradicting(answer)]
+
+    def holding(self) -> list[Entry]:
+        """The answers that hold, in the order of answering."""
+        with self._turn:
+            return self._history.holding()
+
     def annotations(self) -> Annotations:
         """The annotations that hold, in the order of answering; `row` is the revision of the answer."""
         with self._turn:
@@ -128,13 +151,14 @@ class Store:
 
     def answer(
         self, frame: int, event: Event, sources: Sequence[int], targets: Sequence[int], happened: bool = True, *,
-        key: str, revision: int | None = None, replace: bool = False,
+        key: str, revision: int | None = None, replace: bool = False, author: Author = NOBODY,
+        looks: Sequence[str] = (),
     ) -> int:  # fmt: skip
         """Keep that an event happened or did not; the revision that this gives.
 
         A `key` that was given before makes this the same answer, which is kept once. With `revision`, the answer is
         refused with StaleRevision if that is not the present one. A Contradiction to what holds is refused unless
-        told to `replace` it. What holds already is not kept again.
+        told to `replace` it. What holds already is not kept again, unless its cells look otherwise now.
         """
         answer = Answer.of(frame, event, sources, targets, happened)
         answer.check(self.movie.n_frames, self._labels_of)
@@ -143,22 +167,33 @@ class Store:
                 if earlier.answer != answer:
                     raise InputError(f"the key {key!r} was given to {earlier.answer}, it cannot be that of {answer}")
                 return earlier.revision
-            if self._history.same(answer) is not None:
+            known = self._history.same(answer)
+            if known is not None and known.looks in (tuple(looks), ()):
                 return self.revision
             clashes = self._history.contradicting(answer)
             if clashes and not replace:
                 raise Contradiction(answer, clashes)
             new = self.revision + 1
-            replaced = tuple(entry.revision for entry in clashes)
-            return self._accept(Entry(new, Act.ANSWER, answer, new, key, datetime.now(UTC), replaced))
+            replaced = tuple(entry.revision for entry in ([*clashes, known] if known is not None else clashes))
+            now = datetime.now(UTC)
+            return self._accept(Entry(new, Act.ANSWER, answer, new, key, now, replaced, author, tuple(looks)))
 
-    def undo(self, *, key: str | None = None, revision: int | None = None) -> int | None:
-        """Take the last answer back, and bring back what it replaced; None if there is nothing to take back."""
-        return self._step(Act.UNDO, self._history.to_undo, key, revision)
+    def undo(
+        self, *, key: str | None = None, revision: int | None = None, author: Author = NOBODY,
+        others: Collection[str] = (),
+    ) -> int | None:  # fmt: skip
+        """Take the last answer back, and bring back what it replaced; None if there is nothing to take back.
 
-    def redo(self, *, key: str | None = None, revision: int | None = None) -> int | None:
+        Answers that were given in one of the `others`, pages that are open, are theirs to take back.
+        """
+        return self._step(Act.UNDO, lambda: self._history.to_undo(others), key, revision, author)
+
+    def redo(
+        self, *, key: str | None = None, revision: int | None = None, author: Author = NOBODY,
+        others: Collection[str] = (),
+    ) -> int | None:  # fmt: skip
         """Bring back the answer that was undone last; None if there is none, or another was given since."""
-        return self._step(Act.REDO, self._history.to_redo, key, revision)
+        return self._step(Act.REDO, lambda: self._history.to_redo(others), key, revision, author)
 
     def note(self, name: str, value: Any) -> None:
         """Keep a small setting, anything that JSON can hold; it replaces an earlier one of this name."""
@@ -177,20 +212,23 @@ class Store:
         text = self._notes.get(name)
         return default if text is None else json.loads(text)
 
-    def _step(self, act: Act, which: Callable[[], Entry | None], key: str | None, revision: int | None) -> int | None:
+    def _step(
+        self, act: Act, which: Callable[[], Entry | None], key: str | None, revision: int | None, author: Author
+    ) -> int | None:
         with self._turn:
             if (earlier := self._earlier(key, act, revision)) is not None:
                 return earlier.revision
             if (answer := which()) is None:
                 return None
-            return self._accept(Entry(self.revision + 1, act, answer.answer, answer.of, key, datetime.now(UTC)))
+            now = datetime.now(UTC)
+            return self._accept(Entry(self.revision + 1, act, answer.answer, answer.of, key, now, author=author))
 
     def _earlier(self, key: str | None, act: Act, revision: int | None) -> Entry | None:
         """The change that has this key; if there is none, a new one must be asked for at the present revision."""
         earlier = None
         if key is not None:
             if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not key.isprintable():
-                raise InputError(f"the key of a change is {key!r}; 1 to {MAX_KEY} printable characters are right")
+                raise InputError(f"the key of a change is {key!r}; expected 1 to {MAX_KEY} printable characters")
             earlier = self._history.by_key.get(key)
         if earlier is not None and earlier.act is not act:
             raise InputError(f"the key {key!r} was that of {earlier.act} before, it cannot be that of {act}")
@@ -224,80 +262,13 @@ class Store:
                 raise
 
 
-class _Beacon:
-    """A small file beside an open store: who has it open, and the last revision that was acknowledged.
-
-    SQLite takes a damaged end of its log for one that was never finished, and goes on from the state before; this file
-    tells that there was more. It is written after each commit and never synced, so that it is at most behind.
-    """
-
-    SIZE = 300
-
-    def __init__(self, store: Path) -> None:
-        self.path = _beside(store, ".lock")
-        self._id = ""
-        self._file: Any = None
-
-    def read(self) -> dict[str, Any]:
-        """What it shows; nothing if it is not there or unreadable, for the store itself is what counts."""
-        try:
-            with self.path.open("rb") as file:
-                text, _, check = file.read(self.SIZE).decode().strip().rpartition(" ")
-            return dict(json.loads(text)) if check == chained("", text) else {}
-        except (OSError, ValueError):
-            return {}
-
-    def hold(self, content: Content) -> None:
-        """Show from now on that this process has the store; it must have the store's lock."""
-        self._id = content.id
-        self.path.touch()
-        self._file = self.path.open("r+b", buffering=0)
-        self.show(content.history.revision, content.digests[-1])
-
-    def show(self, revision: int, digest: str) -> None:
-        """Show the last revision. If that cannot be written, the beacon stays behind, which does no harm."""
-        text = json.dumps({"pid": os.getpid(), "store": self._id, "revision": revision, "digest": digest})
-        with contextlib.suppress(OSError):
-            self._file.seek(0)
-            self._file.write(f"{text} {chained('', text)}".ljust(self.SIZE - 1).encode() + b"\n")
-
-    def release(self, *, remove: bool) -> None:
-        """Show no longer; what it shows is of no more use once all is in the store's own file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            with contextlib.suppress(OSError):
-                if remove:
-                    self.path.unlink(missing_ok=True)
-
-    def holder(self) -> str:
-        """Who has the store open, in words."""
-        pid = self.read().get("pid")
-        if pid == os.getpid():
-            return "this process already"
-        return "another process" if pid is None else f"process {pid}"
-
-    def require(self, content: Content) -> None:
-        """Raise a StoreError if the store lacks revisions that were acknowledged."""
-        seen = self.read()
-        if seen.get("store") != content.id:  # of a store that was here before
-            return
-        there = content.digests[seen["revision"]] if seen["revision"] < len(content.digests) else None
-        if there != seen["digest"]:
-            raise StoreError(
-                f"the file is damaged, or an older copy: it ends with revision {content.history.revision}, but "
-                f"revision {seen['revision']} was written to it. Restore it with all files beside it; or, to go on "
-                f"without what is missing, delete {self.path.name}"
-            )
-
-
-def _is_unwritten(path: Path, beacon: _Beacon) -> bool:
+def _is_unwritten(path: Path, beacon: Beacon) -> bool:
     """If a store is to be begun: there is none, or one that its maker did not live to finish."""
-    if _beside(path, "-journal").exists():  # written only while a store is begun
+    if beside(path, "-journal").exists():  # written only while a store is begun
         return True
     if path.exists() and path.stat().st_size:
         return False
-    log = _beside(path, "-wal")
+    log = beside(path, "-wal")
     if (log.exists() and log.stat().st_size) or beacon.read().get("revision"):
         raise StoreError(
             f"the file is {'empty' if path.exists() else 'gone'}, but what lies beside it tells that it had "
@@ -315,7 +286,7 @@ def _begin(path: Path, movie: MovieIdentity) -> None:
         connection.execute("COMMIT")
 
 
-def _read_checked(path: Path, movie: MovieIdentity, beacon: _Beacon) -> Content:
+def _read_checked(path: Path, movie: MovieIdentity, beacon: Beacon, holds: Holds | None) -> Content:
     """What the file holds, if it is a whole store of this movie; nothing is written."""
     try:
         with contextlib.closing(_connect(path, "ro")) as connection:
@@ -327,7 +298,8 @@ def _read_checked(path: Path, movie: MovieIdentity, beacon: _Beacon) -> Content:
         words = f"the file is damaged or not a store ({error}); it was left as it is, restore it from a copy"
         raise StoreError(words) from error
     beacon.require(content)
-    content.movie.require(movie)
+    known = content.history.holding()
+    content.movie.require(movie, holds is not None and (not known or any(map(holds, known))))
     return content
 
 
@@ -337,6 +309,7 @@ def _prepare(connection: sqlite3.Connection, content: Content) -> None:
     connection.execute("COMMIT")
     if present != (content.history.revision, content.digests[-1]):
         raise StoreError("another process changed it at this moment; open it again")
+    connection.execute(f"PRAGMA user_version = {SCHEMA}")  # what is written from now on, an older clew may not know
     ((mode,),) = connection.execute("PRAGMA journal_mode = WAL")
     if mode != "wal":
         raise StoreError(f"SQLite cannot keep a log on this drive (its mode is {mode}); choose a local folder")
@@ -374,7 +347,7 @@ def _reported(path: str | Path, comfort: str = "") -> Iterator[None]:
         raise StoreError(f"{path}: {error}") from error
     except sqlite3.Error as error:
         if _code(error) in BUSY:
-            holder = _Beacon(Path(os.path.realpath(path))).holder()
+            holder = Beacon(Path(os.path.realpath(path))).holder()
             raise StoreError(f"{path}: {holder} has it open; one at a time may, so close it there first") from error
         hint = "; is the drive full or read-only?" if _code(error) in CIRCUMSTANCES else ""
         raise StoreError(f"{path}: cannot be used ({error}){hint}{comfort}") from error
@@ -387,8 +360,3 @@ def _code(error: BaseException) -> int | None:
     """The primary code of an error of SQLite's."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    """A file that belongs to a store."""
-    return path.with_name(path.name + suffix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -33,10 +34,9 @@ class Pool:
         events = EventTable.join([one.events for one in solved])
         confidence = np.concatenate([np.zeros(0), *(one.confidence for one in solved)])
         finite = np.isfinite(confidence)
-        scale = float(np.median(confidence[finite])) if finite.any() else 0.0
         kinds = np.bincount(annotations.events.event[annotations.happened], minlength=len(Event))
         rows = np.flatnonzero(finite & ~settled(events, annotations))
-        return cls(events[rows], confidence[rows], scale or 1.0, kinds)
+        return cls(events[rows], confidence[rows], usual_confidence([confidence]), kinds)
 
     def __len__(self) -> int:
         return len(self.events)
@@ -65,6 +65,13 @@ class Pool:
             sides = _positions(pair.a, self.events.sources[here]), _positions(pair.b, self.events.targets[here])
             places[here] = np.nanmean(np.concatenate(sides, axis=1), axis=1)
         return places
+
+
+def usual_confidence(parts: Sequence[Array]) -> float:
+    """The median of the finite confidences of a movie, by which others are judged; 1 where there is none."""
+    confidence = np.concatenate([np.zeros(0), *parts])
+    finite = confidence[np.isfinite(confidence)]
+    return (float(np.median(finite)) if len(finite) else 0.0) or 1.0
 
 
 def is_open(events: EventTable, annotations: Annotations) -> Mask:

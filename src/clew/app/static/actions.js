@@ -1,6 +1,6 @@
 // All that a person can do, once: name, keys, and what it does. Buttons, keys and the list of keys are made from this table.
 
-import { cancel, confirm, deny, pick, say } from "./answering.js";
+import { cancel, confirm, deny, isSeen, pick, say } from "./answering.js";
 import { browseTo, nextQuestion, skipQuestion } from "./asking.js";
 import { camera, panBy, showAll, zoomBy } from "./camera.js";
 import { toggleExports } from "./exports.js";
@@ -11,7 +11,7 @@ import { candidates } from "./picking.js";
 import { changed, state } from "./state.js";
 import { toggleTheme } from "./theme.js";
 
-const asked = () => state.question !== null;
+const asked = () => state.question !== null && isSeen();
 const open = () => asked() && !state.draft?.loose;
 const turn = (frames) => () => browseTo(state.frame + frames, null);
 const pan = (dx, dy) => () => panBy(dx * 60, dy * 60);
@@ -20,7 +20,7 @@ const pan = (dx, dy) => () => panBy(dx * 60, dy * 60);
 export const ACTIONS = {
   yes: { group: "Answer", text: "Yes", keys: ["Enter", "y"], run: confirm, can: () => asked() && (!state.question.pinned || Boolean(state.draft)) && (!state.draft || state.draft.loose), title: "It is as drawn" },
   no: { group: "Answer", text: "No", keys: ["n"], run: deny, can: () => asked() && !state.draft, title: "It did not happen" },
-  skip: { group: "Answer", text: "Skip", keys: [" "], run: skipQuestion, can: () => asked() && state.mode === "questions", title: "Another question" },
+  skip: { group: "Answer", text: "Skip", keys: [" "], run: skipQuestion, can: () => state.question !== null && state.mode === "questions", title: "Another question" },
   divide: { group: "Answer", text: "Divides", keys: ["v"], run: () => say("divide"), can: open, title: "A mother and two daughters: click both, or this and the missing one" },
   disappear: { group: "Answer", text: "Disappears", keys: ["d"], run: () => say("disappear"), can: open, title: "Gone in the next frame" },
   appear: { group: "Answer", text: "Appears", keys: ["a"], run: () => say("appear"), can: open, title: "The cell on the right was not there before" },

@@ -3,11 +3,15 @@
 import { answeredQuestion, reselect } from "./asking.js";
 import { ARITY, asStatement, sorted } from "./events.js";
 import { send } from "./outbox.js";
-import { corrects, pinHere } from "./pairs.js";
+import { frameAt } from "./frames.js";
+import { corrects, pairAt, pinHere } from "./pairs.js";
 import { changed, state } from "./state.js";
 
 export const PAUSE = 900; // ms after the click on one target until it counts as a move; a second click makes it a division
 let timer = 0;
+
+/** Whether the pictures of the question are there: nobody is to answer what they cannot see. */
+export const isSeen = () => Boolean(state.question && state.framed && frameAt(state.frame) && frameAt(state.frame + 1) && pairAt(state.frame));
 
 /** Yes: what is proposed, or what the draft says so far. */
 export function confirm() {
@@ -31,7 +35,7 @@ export function say(event) {
   if (!state.question) return;
   clearTimeout(timer);
   const [nSources, nTargets] = ARITY[event];
-  const { sources, targets } = state.question;
+  const { sources, targets } = { ...state.question, ...(state.draft?.among && { sources: state.draft.among, targets: state.draft.targets }) };
   state.draft = { event, loose: false, sources: kept(sources, nSources), targets: kept(targets, nTargets) };
   finishIfComplete();
 }
@@ -64,10 +68,14 @@ function pickFirst(question, side, label) {
   if (side === about()) return false;
   const here = state.mode === "browse" && side === "a" ? [state.cell.label] : question.targets;
   const draft = side === "b" ? { sources: question.sources, targets: [label] } : { sources: [label], targets: here };
-  const event = draft.sources.length === 2 ? "merge" : "move";
-  state.draft = { event, loose: true, ...draft };
-  if (event === "merge") answer(state.draft);
-  else waitForMore();
+  if (draft.sources.length === 2) {
+    // two cells cannot both move there: one of them did, and it is to be clicked
+    state.draft = { event: "move", loose: false, sources: [], targets: [label], among: draft.sources };
+    changed();
+    return true;
+  }
+  state.draft = { event: "move", loose: true, ...draft };
+  waitForMore();
   return true;
 }
 
@@ -105,6 +113,7 @@ export function missing({ event, sources, targets }) {
 export function hint() {
   const { draft, frame } = state;
   if (!draft) return "";
+  if (draft.among) return `Which of ${draft.among.join(" and ")} moves to ${draft.targets[0]}? Click it. If both do, press M.`;
   if (draft.loose) return `${asStatement(draft)}. If it ${about() === "a" ? "divides, click the other daughter" : "merges, click the other cell"}.`;
   const part = (lacking, all, t) => lacking && `${lacking === 2 ? "two cells" : all === 2 ? "the other cell" : "the cell"} in frame ${t}`;
   const [sources, targets] = missing(draft);

@@ -1,5 +1,11 @@
 // The server's interface: JSON and pictures, each request with the token from the page's own address.
 
+/** This tab, however often it is loaded: undo takes back what was answered here. */
+export const page = (sessionStorage["clew-page"] ??= crypto.randomUUID?.() ?? String(Math.random()));
+
+/** Who answers: the name that was given on this machine, kept with every answer. */
+export const author = () => ({ page, name: localStorage.getItem("clew-name") ?? "" });
+
 const token = new URLSearchParams(location.search).get("token") ?? "";
 
 /** The server answered, and the answer is no. */
@@ -27,6 +33,10 @@ async function ask(path, options) {
 
 export const getJson = async (path) => (await ask(path)).json();
 
+export async function postFile(path, file) {
+  return (await ask(path, { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file })).json();
+}
+
 export const getBlob = async (path) => (await ask(path)).blob();
 
 export async function postJson(path, body) {
@@ -34,5 +44,19 @@ export async function postJson(path, body) {
   return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
 }
 
-/** An address that the browser opens by itself (a download, the stream of events). */
-export const withToken = (path) => `${path}?token=${encodeURIComponent(token)}`;
+/** An address that the browser opens by itself: the stream of events. */
+export const withToken = (path) => `${path}?token=${encodeURIComponent(token)}&page=${page}`;
+
+/** A file to download, with the name that the server gives it. */
+export async function getFile(path) {
+  const reply = await ask(path);
+  const name = reply.headers.get("Content-Disposition")?.match(/filename="([^"]+)"/)?.[1] ?? "download";
+  return { name, blob: await reply.blob() };
+}
+
+/** Let the browser keep a file. */
+export function saveFile({ name, blob }) {
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}

@@ -7,16 +7,16 @@ const both = (cells) => cells.join(" and ");
 const ASKED = {
   move: "Is this the same cell?",
   divide: "Does this cell divide?",
-  appear: "Does this cell come out of nothing?",
+  appear: "Is this cell new in this frame?",
   disappear: "Does this cell disappear?",
   split: "Does this outline fall apart, without a division?",
   merge: "Do these two merge into one outline?",
 };
 
 const SAID = {
-  move: (s, t) => `Cell ${s[0]} is the same cell as ${t[0]}`,
+  move: (s, t) => `Cell ${s[0]} is cell ${t[0]} of the next frame`,
   divide: (s, t) => `Cell ${s[0]} divides into ${both(t)}`,
-  appear: (s, t) => `Cell ${t[0]} appears out of nothing`,
+  appear: (s, t) => `Cell ${t[0]} is new: it was not there before`,
   disappear: (s) => `Cell ${s[0]} disappears`,
   split: (s, t) => `${s[0]} falls apart into ${both(t)}, without a division`,
   merge: (s, t) => `Cells ${both(s)} merge into ${t[0]}`,
@@ -33,6 +33,11 @@ export function whichCells({ frame, sources, targets }) {
 }
 
 export const asStatement = ({ event, sources, targets }) => SAID[event](sources, targets);
+
+/** What was answered: that it happened, or that it did not. */
+export const asAnswer = (body) => (body.happened === false ? `It is not so that ${lower(asStatement(body))}` : asStatement(body));
+
+const lower = (words) => words[0].toLowerCase() + words.slice(1);
 
 /** The same for the same event, whatever the order of its cells. */
 export const keyOf = ({ frame, event, sources, targets }) =>

@@ -1,8 +1,10 @@
 // The export menu. Answers that are still on their way are waited for, so that a file holds all of them.
 
-import { withToken } from "./api.js";
+import { getFile, saveFile } from "./api.js";
 import { delivered } from "./outbox.js";
-import { state } from "./state.js";
+import { state, tell } from "./state.js";
+
+const SLOW = 2000; // ms after which the page says what an export waits for
 
 const KINDS = [
   ["Tracks", [["ctc", "Cell Tracking Challenge"], ["geff", "GEFF"], ["csv", "CSV tables"], ["napari", "napari"]]],
@@ -43,9 +45,20 @@ export function toggleExports() {
   else menu.querySelector("button").focus();
 }
 
+/** Fetch the file and keep it; as long as that takes, and if it fails, the page says so. */
 async function download(kind) {
   const { id } = state.movie;
+  const [, name] = KINDS.flatMap(([, kinds]) => kinds).find(([one]) => one === kind);
   toggleExports();
-  await delivered();
-  Object.assign(document.createElement("a"), { href: withToken(`/api/movies/${id}/export/${kind}`), download: "" }).click();
+  tell(`Preparing “${name}” …`);
+  const slow = setTimeout(() => tell(`Preparing “${name}”: clew first learns from your last answers, and then writes the file …`), SLOW);
+  try {
+    await delivered();
+    saveFile(await getFile(`/api/movies/${id}/export/${kind}`));
+    tell("");
+  } catch (error) {
+    tell(`“${name}” could not be exported: ${error.message}.`);
+  } finally {
+    clearTimeout(slow);
+  }
 }

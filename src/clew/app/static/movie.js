@@ -1,6 +1,6 @@
 // Opening a movie, and following what happens to it: replies to answers, and news from the server.
 
-import { getJson, postJson, withToken } from "./api.js";
+import { getJson, page, postJson, withToken } from "./api.js";
 import { backTo, browseTo, fetchQuestions, resetQueue, takeQuestions } from "./asking.js";
 import { forgetScale, showAll } from "./camera.js";
 import { isNews, setRevision, whyGone } from "./outbox.js";
@@ -12,7 +12,7 @@ let placed = ""; // the last place that the server was told
 export async function openMovie(id) {
   const movie = state.movies[id];
   Object.assign(state, {
-    movie, mode: "questions", question: null, draft: null, cell: null, frame: 0, slice: null, curve: [], playing: false, gone: "",
+    movie, mode: "questions", question: null, draft: null, cell: null, frame: 0, slice: null, playing: false, gone: "",
   });
   document.title = `${movie.name} – clew`;
   localStorage.setItem("clew-movie", movie.name);
@@ -29,7 +29,7 @@ export async function openMovie(id) {
 export async function fetchStatus() {
   const movie = state.movie.id;
   try {
-    const status = await getJson(`/api/movies/${movie}/status`);
+    const status = await getJson(`/api/movies/${movie}/status?page=${page}`);
     setRevision(movie, status.revision);
     if (movie === state.movie.id) takeStatus(status);
     state.gone = "";
@@ -42,9 +42,9 @@ export async function fetchStatus() {
   }
 }
 
-function takeStatus({ annotated, can_undo, can_redo, learning, curve, version }) {
-  if (JSON.stringify(curve) !== JSON.stringify(state.curve)) state.curve = curve;
-  Object.assign(state, { learning, version });
+function takeStatus({ annotated, can_undo, can_redo, learning, version, in_doubt, outdated, worker }) {
+  Object.assign(state, { learning, version, outdated, inDoubt: in_doubt });
+  takeWorker(worker);
   if (!state.waiting) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });
 }
 
@@ -92,13 +92,19 @@ export function listenToServer() {
     }
   });
   on("questions", ({ movie }) => movie === state.movie.id && refresh());
-  on("worker", ({ alive, problem }) => trouble(!alive && problem ? `Nothing is learned at the moment: ${problem}. Answers are kept.` : ""));
+  on("worker", takeWorker);
   on("problem", ({ problem }) => trouble(`Nothing could be learned: ${problem}.`));
   source.onopen = () => state.gone && fetchStatus();
   source.onerror = () => setTimeout(fetchStatus, 300); // says so if the server is gone; the browser connects again by itself
 }
 
+/** Whether there is a worker that learns; also told with the status, for a page that was opened later. */
+function takeWorker({ alive, problem }) {
+  trouble(!alive && problem ? `Nothing is learned at the moment: ${problem}. Answers are kept.` : "");
+}
+
 function trouble(words) {
+  if (state.trouble === words) return;
   state.trouble = words;
   changed();
 }

@@ -1,28 +1,44 @@
 // Answers on their way to the server. Each is kept in the browser until the server has confirmed it: none is ever lost.
 
-import { getJson, postJson, Refused } from "./api.js";
+import { author, getJson, page, postJson, Refused, saveFile } from "./api.js";
 import { changed, state } from "./state.js";
 
 const KEPT = "clew-outbox/"; // with the answer's own key behind: pages that are open side by side keep out of each other's way
 const AGAIN = 1000; // ms until the next try when the server is gone
 
-const items = []; // {kind: "answers" | "undo" | "redo", movie, identity, time, body: {key, …}}
+const items = []; // {kind: "answers" | "undo" | "redo", movie, store, name, time, body: {key, …}}
 const revisions = new Map(); // movie → the revision that the next request builds on
 let hear = () => {};
 let busy = false;
 let idle = [];
 
-const identityOf = (movie) => JSON.stringify([movie.name, movie.n_frames, movie.shape]);
+/** Call `listener(item, reply)` for each confirmed request; take up those that an earlier page left behind.
 
-/** Call `listener(item, reply)` for each confirmed request; take up those that an earlier page left behind. */
+An answer goes to the store of annotations that it was given for, which no other movie has, however alike they look. */
 export function openOutbox(listener) {
   hear = listener;
   const left = Object.keys(localStorage).filter((name) => name.startsWith(KEPT)).map((name) => JSON.parse(localStorage.getItem(name)));
   for (const item of left.sort((a, b) => a.time - b.time)) {
-    const movie = state.movies.find((one) => identityOf(one) === item.identity);
+    const movie = state.movies.find((one) => one.store === item.store);
     if (movie) items.push({ ...item, movie: movie.id });
+    else if (item.kind === "answers") state.stranded.push(item);
+    else localStorage.removeItem(KEPT + item.body.key); // to undo what is not here
   }
   flush();
+}
+
+/** Answers that could not be sent, or belong to a movie that is not open here, as a table that can be imported there. */
+export function saveUnsent() {
+  const unsent = [...items.filter(({ kind }) => kind === "answers"), ...state.stranded];
+  const row = ({ frame, event, sources, targets, happened }) => [frame, event, sources.join(" "), targets.join(" "), happened ? "yes" : "no"].join(",");
+  const text = ["frame,event,sources,targets,happened", ...unsent.map(({ body }) => row(body))].join("\n");
+  saveFile({ name: `${unsent[0].name.replace(/[^\w.-]+/g, "_")}.unsent.csv`, blob: new Blob([`${text}\n`], { type: "text/csv" }) });
+}
+
+/** Forget answers that belong to a movie that is not open here. */
+export function dropStranded() {
+  for (const { body } of state.stranded.splice(0)) localStorage.removeItem(KEPT + body.key);
+  changed();
 }
 
 export function setRevision(movie, revision) {
@@ -33,7 +49,8 @@ export const isNews = (movie, revision) => !items.length && revision > (revision
 
 /** Send a request as soon as those before it are through. */
 export function send(kind, body = {}) {
-  const item = { kind, movie: state.movie.id, identity: identityOf(state.movie), time: Date.now(), body: { key: newKey(), ...body } };
+  const { id, store, name } = state.movie;
+  const item = { kind, movie: id, store, name, time: Date.now(), body: { key: newKey(), ...author(), ...body } };
   localStorage.setItem(KEPT + item.body.key, JSON.stringify(item));
   items.push(item);
   flush();
@@ -71,7 +88,7 @@ async function flush() {
 async function deliver(item) {
   const path = `/api/movies/${item.movie}`;
   try {
-    if (!revisions.has(item.movie)) setRevision(item.movie, (await getJson(`${path}/status`)).revision);
+    if (!revisions.has(item.movie)) setRevision(item.movie, (await getJson(`${path}/status?page=${page}`)).revision);
     const reply = await postJson(`${path}/${item.kind}`, { ...item.body, revision: revisions.get(item.movie) });
     settle(item, reply.revision);
     hear(item, reply);

@@ -1,46 +1,59 @@
 // What surrounds the images: progress, notices, the legend, and the sliders of the view.
 
 import { settleRefused } from "./answering.js";
-import { asStatement } from "./events.js";
-import { drawCurve, percent } from "./curve.js";
+import { browseTo } from "./asking.js";
+import { asAnswer } from "./events.js";
 import { INK } from "./ink.js";
-import { changed, state } from "./state.js";
+import { dropStranded, saveUnsent } from "./outbox.js";
+import { changed, state, tell } from "./state.js";
 import { drawSample } from "./words.js";
 
 const find = (id) => document.getElementById(id);
-let drawn = null; // the curve that is shown
 
 export function showProgress() {
   find("annotated").textContent = state.annotated;
   find("learning").textContent = state.learning ? "learning" : "";
   find("saved").textContent = state.waiting ? "saving …" : state.annotated ? "all answers saved" : "";
-  const last = state.curve.at(-1);
-  find("error").textContent = last ? percent(last.error) : "–";
-  find("error").title = last ? `${percent(last.error)} ± ${percent(last.se)} after ${last.answers} answers` : "Known after a few answers";
-  if (drawn === state.curve) return;
-  drawn = state.curve;
-  drawCurve(find("curve"), state.curve);
+  const { events, doubtful } = state.inDoubt ?? {};
+  find("doubtful").textContent = events ? doubtful : "–";
+  find("doubtful").title = events ? `Of ${events} predicted events, ${doubtful} have another explanation that is almost as good` : "Known soon";
+  find("outdated").hidden = !state.outdated;
+  find("outdated").textContent = state.outdated ? `${count(state.outdated, "answer is", "answers are")} about cells that were changed since; they are asked about again.` : "";
 }
 
+const count = (n, one, many) => `${n} ${n === 1 ? one : many}`;
+
+/** What is wrong, above everything; what is being done, or was refused, between the pictures and the answers. */
 export function showNotices() {
-  const banner = find("banner");
-  const words = state.gone ? state.gone + (state.waiting ? ` ${state.waiting} waiting.` : "") : state.trouble;
-  banner.hidden = !words;
-  if (banner.textContent !== words) banner.textContent = words;
+  const { gone, waiting, stranded, trouble, notice } = state;
+  const [words, buttons] = gone
+    ? [gone + (waiting ? ` ${waiting} waiting.` : ""), waiting ? [["Save them to a file", saveUnsent]] : []]
+    : stranded.length
+      ? [`${count(stranded.length, "answer was", "answers were")} given about ${stranded[0].name}, which is not open here, and never sent.`, [["Save to a file", saveUnsent], ["Drop", dropStranded]]]
+      : [trouble, []];
+  fill(find("banner"), words, words, buttons);
   const [entry] = state.refused;
-  const box = find("refused");
-  box.hidden = !entry;
-  if (!entry || box.entry === entry) return;
-  box.entry = entry;
-  box.replaceChildren(text("p", inWords(entry)), ...choices(entry));
+  fill(find("refused"), entry ?? notice, entry ? inWords(entry) : notice, entry ? choices(entry) : [["Close", () => tell("")]]);
+}
+
+/** Show words with buttons behind them, unless they are there already; `what` is what they are about. */
+function fill(box, what, words, buttons) {
+  box.hidden = !words;
+  if (box.what === what) return;
+  box.what = what;
+  box.replaceChildren(text("span", words), ...buttons.map(([name, run]) => button(name, run)));
 }
 
 const inWords = ({ item, why }) =>
-  item.kind === "answers" ? `“${asStatement(item.body)}” was not taken: ${why}.` : `${item.kind} was not done: ${why}.`;
+  item.kind === "answers" ? `“${asAnswer(item.body)}” was not taken: ${why}.` : `${item.kind} was not done: ${why}.`;
 
 function choices(entry) {
-  const drop = button("Leave it", () => settleRefused(entry, false));
-  return entry.replaceable ? [button("Replace the earlier answer", () => settleRefused(entry, true)), drop] : [drop];
+  const { body, kind } = entry.item;
+  const drop = ["Leave it", () => settleRefused(entry, false)];
+  if (kind !== "answers") return [drop];
+  const cell = body.sources.length ? { side: "a", label: body.sources[0] } : { side: "b", label: body.targets[0] };
+  const show = ["Show me", () => { browseTo(body.frame, cell); state.framed = false; }];
+  return entry.replaceable ? [["Replace the earlier answer", () => settleRefused(entry, true)], show, drop] : [show, drop];
 }
 
 const text = (tag, words) => Object.assign(document.createElement(tag), { textContent: words });

@@ -65,7 +65,7 @@ function draw() {
   if (shown) {
     inPane(context, panes[1], () => frames[0] && drawGhosts(context, panes[1], frames[0], shown.sources));
     if (!shown.sources.length && frames[1]) inPane(context, panes[0], () => drawGhosts(context, panes[0], frames[1], shown.targets));
-    drawNumbers(context, frames);
+    drawNumbers(context);
     drawEvent(context, pair, shown, frames);
   }
 }
@@ -207,11 +207,50 @@ function edge(frame, pane, cell, end) {
   return toScreen(pane, 0, y)[1];
 }
 
+const TAG = 17; // the size of a numbered tag on the screen
+
 /** Cells that can be named by a number key carry it. */
-function drawNumbers(context, frames) {
-  candidates().forEach((cell, i) => {
-    const [x] = toScreen(cell.pane, cell.x, cell.y);
-    const y = edge(frames[cell.side === "a" ? 0 : 1], cell.pane, cell, 1);
-    inPane(context, cell.pane, () => drawTag(context, String(i + 1), x, Math.max(y - 7, 14), "rgba(12, 18, 24, 0.82)", 11, "#e3e9ee"));
+function drawNumbers(context) {
+  tagBoxes().tags.forEach(([left, top, right, bottom, pane], i) => {
+    const [x, y] = [(left + right) / 2, (top + bottom) / 2];
+    inPane(context, panes[pane], () => drawTag(context, String(i + 1), x, y, "rgba(12, 18, 24, 0.82)", 11, "#e3e9ee"));
   });
+}
+
+/** Where the numbers go: they cover neither each other nor the cells in question. Boxes on the screen, and their pane. */
+export function tagBoxes() {
+  const shown = state.draft ?? state.question;
+  const frames = [frameAt(state.frame), frameAt(state.frame + 1)];
+  const cells = panes.flatMap((pane, i) => [shown.sources, shown.targets][i].map((label) => boxOf(pane, frames[i]?.cells.get(label))).filter(Boolean));
+  const tags = [];
+  for (const cell of candidates()) {
+    const i = cell.side === "a" ? 0 : 1;
+    const box = boxOf(panes[i], frames[i]?.cells.get(cell.id)) ?? around(...toScreen(panes[i], cell.x, cell.y), 0);
+    const spot = freeSpot(box, [...cells, ...tags], panes[i]);
+    tags.push([...around(...spot, TAG / 2), i]);
+  }
+  return { tags, cells };
+}
+
+const around = (x, y, r) => [x - r, y - r, x + r, y + r];
+
+/** The box of a cell on the screen, [left, top, right, bottom]. */
+function boxOf(pane, cell) {
+  return cell && [...toScreen(pane, cell.box[0], cell.box[1]), ...toScreen(pane, cell.box[2], cell.box[3])];
+}
+
+const overlap = (p, q) => p[0] < q[2] && q[0] < p[2] && p[1] < q[3] && q[1] < p[3];
+
+/** A place for a tag at a cell: above it, or else on another side, farther out as long as all are taken. */
+function freeSpot([left, top, right, bottom], taken, pane) {
+  const [x, y] = [(left + right) / 2, (top + bottom) / 2];
+  for (const far of [0, TAG, 2 * TAG, 3 * TAG]) {
+    const [up, down, west, east] = [top - TAG / 2 - far, bottom + TAG / 2 + far, left - TAG / 2 - far, right + TAG / 2 + far];
+    for (const spot of [[x, up], [east, y], [west, y], [x, down], [east, up], [west, up], [east, down], [west, down]]) {
+      const box = around(...spot, TAG / 2);
+      const inside = box[0] > pane.x && box[2] < pane.x + pane.width && box[1] > pane.y && box[3] < pane.y + pane.height;
+      if (inside && !taken.some((other) => overlap(box, other))) return spot;
+    }
+  }
+  return [x, Math.max(top - TAG / 2, pane.y + TAG)];
 }

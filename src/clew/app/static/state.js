@@ -16,11 +16,14 @@ export const state = {
   canUndo: false,
   canRedo: false,
   learning: false,
-  curve: [], // [{answers, error, se}]
+  inDoubt: null, // {events, doubtful}: how many events are predicted, and how many with another explanation almost as good
+  outdated: 0, // answers whose cells were changed since
   waiting: 0, // answers on their way to the server
   gone: "", // why the server does not answer, in words; empty when it does
   trouble: "", // why nothing is learned, in words; empty when all is well
   refused: [], // answers that the server refused: [{item, why, replaceable}]
+  stranded: [], // answers in this browser that belong to a movie that is not open
+  notice: "", // what is being done, or went wrong, in words
   playing: false,
   black: 0,
   white: 1,
@@ -44,4 +47,10 @@ export function changed() {
     told = true;
     for (const listener of listeners) listener();
   });
+}
+
+/** Say what is being done, or went wrong; nothing takes it back. */
+export function tell(words) {
+  state.notice = words;
+  changed();
 }

@@ -2,7 +2,7 @@
 
 import { getJson } from "./api.js";
 import { browseTo } from "./asking.js";
-import { shape } from "./curve.js";
+import { shape } from "./svg.js";
 import { state } from "./state.js";
 
 const container = document.getElementById("tree");

@@ -1,6 +1,6 @@
 // The question at the top: what is asked, and why.
 
-import { hint, PAUSE } from "./answering.js";
+import { hint, isSeen, PAUSE } from "./answering.js";
 import { anySkipped, unskip } from "./asking.js";
 import { asQuestion, asStatement, exclude, keyOf, whichCells } from "./events.js";
 import { drawArrow, INK } from "./ink.js";
@@ -32,6 +32,7 @@ function setText(element, text) {
 }
 
 function asked(question) {
+  if (!isSeen()) return [asQuestion(question), "Loading the pictures …"];
   if (question.pending) return [`${asStatement(question)}.`, "Your answer is being saved."];
   if (question.pinned) return [`${asStatement(question)}.`, "Your answer. To change it, click the right cell or another button."];
   if (question.reason) return [asQuestion(question), `Asked because: ${question.reason.replace(/\.$/, "")}.`];
