@@ -39,6 +39,7 @@ TOUCH_FILES = (
     "tracking/movie.py",
     "tracking/measurement/cache.py",
     "annotation/store/store.py",
+    "annotation/store/beacon.py",
     "app/",
 )
 PRINT = ("cli/", "progress.py")
