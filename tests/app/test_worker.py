@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from typer.testing import CliRunner
 from clew.annotation.learner import Learner
 from clew.app import worker
 from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, WorkerMovie
+from clew.app.run import bind_as_before
 from clew.app.settings import WorkerSettings
 from clew.app.supervisor import Supervisor
 from clew.cli import app
@@ -305,16 +305,11 @@ def test_mistakes_are_told_in_a_line(movie, tmp_path):
 
 def test_a_movies_page_is_where_it_was_last_so_that_unsent_answers_find_it():
     """They wait in the browser under the page's address; a random port each time would leave them there."""
-    from clew.cli import annotate as module
-
-    def session(port):
-        return SimpleNamespace(store=SimpleNamespace(noted=lambda name: port if name == module.PORT else None))
-
-    with contextlib.closing(module._bind_as_before([session(None)], "127.0.0.1")) as first:
+    with contextlib.closing(bind_as_before("127.0.0.1", None)) as first:
         port = first.getsockname()[1]
-        with contextlib.closing(module._bind_as_before([session(port)], "127.0.0.1")) as other:
+        with contextlib.closing(bind_as_before("127.0.0.1", port)) as other:
             assert other.getsockname()[1] != port  # it is taken, and the command says what to do
-    with contextlib.closing(module._bind_as_before([session(port)], "127.0.0.1")) as again:
+    with contextlib.closing(bind_as_before("127.0.0.1", port)) as again:
         assert again.getsockname()[1] == port
 
 

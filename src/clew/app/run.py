@@ -58,6 +58,16 @@ def bind(host: str = LOOPBACK, port: int = 0) -> socket.socket:
     return bound
 
 
+def bind_as_before(host: str, last: int | None) -> socket.socket:
+    """The port that a movie's page had last, if it is free: another one is another origin to a browser.
+
+    Answers that could not be sent wait in the browser under the page's address, and would not be found there.
+    """
+    with contextlib.suppress(InputError):
+        return bind(host, last or 0)
+    return bind(host)
+
+
 def hosts_of(bound: socket.socket, host: str = LOOPBACK) -> list[str]:
     """The names, each with the port, under which a browser may ask for the page."""
     port = bound.getsockname()[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import threading
 import webbrowser
@@ -75,7 +74,7 @@ def annotate(
     The page's address holds a secret token: who knows it may see the movie and answer. Ctrl-C ends the page; nothing
     that was answered is lost.
     """
-    from clew.app.run import bind, hosts_of, make_server, run
+    from clew.app.run import bind, bind_as_before, hosts_of, make_server, run
     from clew.tracking.archive import load_tracker
 
     paths = _stores(movies, labels, images, store)
@@ -88,7 +87,13 @@ def annotate(
             sessions.append(_open(number, movie, place, tracker, no_cache))
             cleanup.callback(sessions[-1].close)
         if bound is None:
-            bound = cleanup.enter_context(contextlib.closing(_bind_as_before(sessions, host)))
+            last = sessions[0].store.noted(PORT)
+            bound = cleanup.enter_context(contextlib.closing(bind_as_before(host, last)))
+            if last not in (None, bound.getsockname()[1]):
+                note(
+                    f"port {last}, which this movie had last, is taken; another one is used. Answers that a page of "
+                    "then could not send can be saved there to a file, and imported here"
+                )
         for session in sessions:
             session.store.note(PORT, bound.getsockname()[1])
         server, token = make_server(sessions, tracker, hosts_of(bound, host))
@@ -105,22 +110,6 @@ def annotate(
         note("Ctrl-C ends it.")
         run(server, bound, lambda: _show(address) if browser else None)
     note("ended; all answers are kept.")
-
-
-def _bind_as_before(sessions: list[Session], host: str) -> socket.socket:
-    """The port that the first movie had last: another one would be another origin, with another store of answers."""
-    from clew.app.run import bind
-
-    last = sessions[0].store.noted(PORT)
-    if last is not None:
-        try:
-            return bind(host, last)
-        except InputError:
-            note(
-                f"port {last}, which this movie had last, is taken; another one is used. Answers that a page of then "
-                "could not send can be saved there to a file, and imported here"
-            )
-    return bind(host, 0)
 
 
 def _stores(
