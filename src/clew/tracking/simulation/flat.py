@@ -225,7 +225,7 @@ class Culture(Torus):
             return
         mothers, rng, n = self.cells[ripe], self.rng, int(ripe.sum())
         axis = turned(rng, mothers.axis, 0.5)
-        apart = rng.uniform(0.5, 0.9, n) * np.sqrt(mothers.area / math.pi)
+        apart = rng.uniform(0.4, 0.8, n) * np.sqrt(mothers.area / math.pi)
         share = 0.5 + 0.04 * np.clip(rng.standard_normal(n), -2, 2)
         sides = []
         for sign, part in ((1.0, share), (-1.0, 1 - share)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -63,17 +63,15 @@ class Camera:
         depth = np.empty(self.shape, np.float32)
         along, across = cells.semi_axes(settings.dims)
         amplitude = cells.mass / (cells.size * cells.condensation)
-        geometry = (padded(cells.position), padded(cells.axis), along, across, cells.wave)
-        blur = np.array([3.0, 1.0, 1.0]) * settings.blur
+        look = Chromatin(amplitude, cells.grain, cells.texture, self.texture, 18 / settings.radius)
+        grid = Grid(self.spacing, np.array([3.0, 1.0, 1.0]) * settings.blur, settings.dims == 3)
         claim = np.ones(n)
+        shape = Shape(padded(cells.position), padded(cells.axis), along, across, cells.wave, claim)
         for attempt in range(5):
             owner.fill(0)
             depth.fill(np.inf)
             whole = np.zeros(n, np.int64)
-            _draw(
-                *geometry, amplitude, cells.grain, cells.texture, self.texture, 18 / settings.radius,
-                self.spacing, blur, claim, settings.dims == 3, attempt == 0, light, owner, depth, whole,
-            )  # fmt: skip
+            _draw(shape, look, grid, attempt == 0, Canvas(light, owner, depth, whole))
             kept = _count(owner, depth, claim)
             buried = (2 * kept <= whole) & (whole > 0)
             if not buried.any():
@@ -104,60 +102,122 @@ def padded(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.ascontiguousarray(np.pad(vectors, ((0, 0), (3 - vectors.shape[1], 0))))
 
 
+class Shape(NamedTuple):
+    """Outlines of n nuclei: ellipsoids about an axis, with waves."""
+
+    position: Any
+    """(n, 3)"""
+    axis: Any
+    """(n, 3) unit vectors"""
+    along: Any
+    """(n,) semi-axis along it"""
+    across: Any
+    """(n,) and across it"""
+    wave: Any
+    """(n, WAVES, 4) direction and phase of the waves of the outline"""
+    claim: Any
+    """(n,) factor on depths: below 1 for nuclei that lie over others"""
+
+
+class Chromatin(NamedTuple):
+    """What n nuclei look like inside."""
+
+    amplitude: Any
+    """(n,) mean signal"""
+    grain: Any
+    """(n,) contrast of the texture"""
+    offset: Any
+    """(n, 3) where in the common texture a nucleus lies"""
+    texture: Any
+    """(z, y, x) periodic"""
+    scale: float
+    """Pixels of the texture to the unit of length"""
+
+
+class Canvas(NamedTuple):
+    """What is drawn onto: see `View`."""
+
+    light: Any
+    owner: Any
+    depth: Any
+    whole: Any
+
+
+class Grid(NamedTuple):
+    """The pixels and how sharp they are."""
+
+    spacing: Any
+    """(3,) between pixels"""
+    blur: Any
+    """(3,) standard deviations of the point spread function"""
+    solid: bool
+    """Whether there is more than one slice"""
+
+
 @kernel  # type: ignore[untyped-decorator]
-def _draw(
-    position: Any, axis: Any, along: Any, across: Any, wave: Any, amplitude: Any, grain: Any, offset: Any,
-    texture: Any, scale: float, spacing: Any, blur: Any, claim: Any, solid: bool, lit: bool,
-    light: Any, owner: Any, depth: Any, whole: Any,
-) -> None:  # fmt: skip
-    """Add the cells' light, and give each pixel to the cell in which it lies deepest."""
+def _draw(shape: Any, look: Any, grid: Any, lit: bool, canvas: Any) -> None:
+    """Give each pixel to the nucleus in which it lies deepest, and add the nuclei's light if `lit`."""
     first, last = np.empty(3, np.int64), np.empty(3, np.int64)
-    soft = SOFT * blur
-    roughest, widest = 1 + ROUGHNESS * wave.shape[1], soft[0] if solid else soft[1]
-    table = texture.shape[2]
-    for c in range(len(position)):
-        longest = max(along[c], across[c])
+    soft = SOFT * grid.blur
+    roughest = 1 + ROUGHNESS * shape.wave.shape[1]
+    widest = soft[0] if grid.solid else soft[1]
+    for c in range(len(shape.position)):
+        # only the box that the nucleus and its blurred edge can reach
+        longest = max(shape.along[c], shape.across[c])
         for k in range(3):
             reach = longest * LOOSEST * roughest + soft[k]
-            first[k] = max(0, math.ceil((position[c, k] - reach) / spacing[k]))
-            last[k] = min(light.shape[k] - 1, math.floor((position[c, k] + reach) / spacing[k]))
-        if not solid:
+            first[k] = max(0, math.ceil((shape.position[c, k] - reach) / grid.spacing[k]))
+            last[k] = min(canvas.light.shape[k] - 1, math.floor((shape.position[c, k] + reach) / grid.spacing[k]))
+        if not grid.solid:
             first[0], last[0] = 0, 0
         for z in range(first[0], last[0] + 1):
-            dz = z * spacing[0] - position[c, 0] if solid else 0.0
+            dz = z * grid.spacing[0] - shape.position[c, 0] if grid.solid else 0.0
             for y in range(first[1], last[1] + 1):
-                dy = y * spacing[1] - position[c, 1]
+                dy = y * grid.spacing[1] - shape.position[c, 1]
                 for x in range(first[2], last[2] + 1):
-                    dx = x * spacing[2] - position[c, 2]
+                    dx = x * grid.spacing[2] - shape.position[c, 2]
                     square = dz * dz + dy * dy + dx * dx
-                    lengthwise = dz * axis[c, 0] + dy * axis[c, 1] + dx * axis[c, 2]
+                    lengthwise = dz * shape.axis[c, 0] + dy * shape.axis[c, 1] + dx * shape.axis[c, 2]
                     q = math.sqrt(
-                        (lengthwise / along[c]) ** 2 + max(square - lengthwise * lengthwise, 0.0) / across[c] ** 2
+                        (lengthwise / shape.along[c]) ** 2
+                        + max(square - lengthwise * lengthwise, 0.0) / shape.across[c] ** 2
                     )
                     distance = math.sqrt(square) + 1e-9
                     edge = distance / (q + 1e-9)  # from the centre to the outline, this way
                     if q > LOOSEST * roughest and (q - roughest) * edge > widest:
                         continue
-                    outline = 1.0
-                    for k in range(wave.shape[1]):
-                        outline += ROUGHNESS * math.sin(
-                            (dz * wave[c, k, 0] + dy * wave[c, k, 1] + dx * wave[c, k, 2]) / distance + wave[c, k, 3]
-                        )
+                    outline = _outline(shape.wave[c], dz / distance, dy / distance, dx / distance)
                     q /= outline
                     if q <= 1.0:
-                        whole[c] += 1
-                    if q <= LOOSEST and q * claim[c] < depth[z, y, x]:
-                        depth[z, y, x] = q * claim[c]
-                        owner[z, y, x] = c + 1
+                        canvas.whole[c] += 1
+                    if q <= LOOSEST and q * shape.claim[c] < canvas.depth[z, y, x]:
+                        canvas.depth[z, y, x] = q * shape.claim[c]
+                        canvas.owner[z, y, x] = c + 1
                     if lit:
-                        steep = (dz * dz * blur[0] + (dy * dy + dx * dx) * blur[1]) / (square + 1e-9) + 1e-3
+                        steep = (dz * dz * grid.blur[0] + (dy * dy + dx * dx) * grid.blur[1]) / (square + 1e-9) + 1e-3
                         inside = (1.0 - q) * outline * edge / steep  # deviations of the blur from the outline inwards
                         if inside > -SOFT:
-                            i = int((dz * scale + offset[c, 0]) * (1.0 if solid else 0.0)) % texture.shape[0]
-                            j = int(dy * scale + offset[c, 1]) % table
-                            k = int(dx * scale + offset[c, 2]) % table
-                            shade = 1.0 + grain[c] * texture[i, j, k]
-                            light[z, y, x] += amplitude[c] * max(shade, 0.4) / (1.0 + math.exp(-1.7 * inside))
+                            canvas.light[z, y, x] += _shade(look, c, dz, dy, dx) / (1.0 + math.exp(-1.7 * inside))
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _outline(wave: Any, z: float, y: float, x: float) -> float:
+    """The factor on an ellipsoid's radius in a direction: 1, and a wave for each row of (WAVES, 4)."""
+    outline = 1.0
+    for k in range(len(wave)):
+        outline += ROUGHNESS * math.sin(z * wave[k, 0] + y * wave[k, 1] + x * wave[k, 2] + wave[k, 3])
+    return outline
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _shade(look: Any, c: int, dz: float, dy: float, dx: float) -> float:
+    """The signal of a nucleus at a point relative to its centre; a flat texture has one slice."""
+    depth, table = look.texture.shape[0], look.texture.shape[2]
+    i = int((dz * look.scale + look.offset[c, 0]) * (1.0 if depth > 1 else 0.0)) % depth
+    j = int(dy * look.scale + look.offset[c, 1]) % table
+    k = int(dx * look.scale + look.offset[c, 2]) % table
+    shade: float = look.amplitude[c] * max(1.0 + look.grain[c] * look.texture[i, j, k], 0.4)
+    return shade
 
 
 @kernel  # type: ignore[untyped-decorator]

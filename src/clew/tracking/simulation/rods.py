@@ -26,6 +26,8 @@ SUBSTEP = 0.02
 """Rods grow by at most this share between two rounds of pushing."""
 ROUNDS = 40
 """At most so many times in a round all pairs give way."""
+SIDE = np.array([1.0, -1.0])
+"""Turns a vector by a right angle, once its coordinates are swapped."""
 TOLERANCE = 0.08
 """Overlaps below this share of a radius are left."""
 
@@ -54,8 +56,8 @@ class RodSettings(BodySettings):
     """Frames in which a rod doubles its length."""
     colonies: int = 1
     """From so many cells all descend."""
-    jitter: float = 0.25
-    """Random way of a rod in a frame, in radii; it turns as much."""
+    jitter: float = 0.35
+    """Random way of a rod in a frame, in radii: more along its axis, less across; it turns as much."""
     kink: float = 0.06
     """Daughters turn by about this angle when they part, in radians."""
     spread: float = 0.12
@@ -75,9 +77,9 @@ class RodSettings(BodySettings):
         return 4 * self.radius**2 * (self.aspect - 1) + math.pi * self.radius**2
 
     @property
-    def founders(self) -> float:
+    def founders(self) -> int:
         """How many cells the first frame has."""
-        return max(1.0, self.cells / 2 ** ((self.frames - 1) / self.doubling))
+        return math.ceil(self.cells / 2 ** ((self.frames - 1) / self.doubling))
 
 
 def random_settings(rng: Rng, **fixed: Any) -> RodSettings:
@@ -86,7 +88,7 @@ def random_settings(rng: Rng, **fixed: Any) -> RodSettings:
     values = drawn_bodies(rng) | {
         "radius": between(rng, 3.5, 9.0, log=True), "density": between(rng, 0.1, 0.6),
         "aspect": between(rng, 2.2, 7.0), "doubling": between(rng, 5.0, 30.0, log=True),
-        "colonies": int(rng.integers(1, 6)), "jitter": between(rng, 0.02, 0.4, log=True),
+        "colonies": int(rng.integers(1, 6)), "jitter": between(rng, 0.03, 0.6, log=True),
         "kink": between(rng, 0.02, 0.25, log=True), "spread": rng.uniform(0.05, 0.2),
         "contrast": between(rng, 0.3, 2.0, log=True) if bright else -between(rng, 0.2, 0.85),
         "halo": 0.0 if bright else between(rng, 0.05, 0.8), "bend": rng.uniform(0, 0.08),
@@ -125,17 +127,19 @@ class Colony:
 
     def __init__(self, settings: RodSettings, rng: Rng) -> None:
         self.settings, self.rng = settings, rng
-        n = min(settings.colonies, max(1, round(settings.founders)))
+        n = min(settings.colonies, settings.founders)
         extent = np.array(settings.extent)
         self.cells = self._newborn(extent * (0.5 + 0.5 * rng.uniform(-0.5, 0.5, (n, 2)) * (n > 1)))
-        while len(self.cells) < round(settings.founders):
+        while len(self.cells) < settings.founders:
             self.step()
 
     def step(self) -> None:
         """One frame passes: rods grow, divide and give way, in small steps."""
         cells, settings, rng = self.cells, self.settings, self.rng
         n, jitter = len(cells), settings.jitter
-        cells.position = cells.position + jitter * settings.radius * rng.standard_normal((n, 2))
+        # rods slide past each other along their axis more easily than they move across it
+        along, across = (jitter * settings.radius * share * rng.standard_normal((n, 1)) for share in (1.6, 0.5))
+        cells.position = cells.position + along * cells.axis + across * cells.axis[:, ::-1] * SIDE
         cells.axis = turned(rng, cells.axis, jitter * 2 / settings.aspect)
         steps = max(1, math.ceil(math.log(2) / settings.doubling / SUBSTEP))
         for _ in range(steps):
@@ -152,7 +156,7 @@ class Colony:
     def bodies(self) -> Bodies:
         """The rods as they look now."""
         cells, settings = self.cells, self.settings
-        across = cells.axis[:, ::-1] * np.array([1.0, -1.0])
+        across = cells.axis[:, ::-1] * SIDE
         half = (cells.length / 2)[:, None] * cells.axis
         aside = (cells.bend * (cells.length + 2 * settings.radius))[:, None] * across
         spine = np.stack(
@@ -168,13 +172,12 @@ class Colony:
     def _newborn(self, position: Array) -> Rods:
         """Unrelated rods at the given places, of all ages."""
         n, rng = len(position), self.rng
-        none = np.zeros(n, np.int64)
+        none, born = np.zeros(n, np.int64), self._birth_length
         rods = Rods(
-            none, none, position, unit_vectors(rng, n, 2), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n),
-            np.ones(n), np.zeros((n, 3)),
+            none, none, position, unit_vectors(rng, n, 2), np.full(n, born), np.zeros(n), np.zeros(n),
+            np.zeros(n), np.ones(n), np.zeros((n, 3)),
         )  # fmt: skip
         self._individual(rods)
-        born = self._birth_length
         rods.length = (born + 2 * self.settings.radius) * np.exp2(rng.random(n)) - 2 * self.settings.radius
         rods.ripe = np.maximum(rods.ripe, rods.length)
         return rods
