@@ -26,20 +26,24 @@ from clew.tracking.formats.ctc import open_truth
 from clew.tracking.formats.simulated import write_simulation
 from clew.tracking.measurement.measure import Measured, measure
 from clew.tracking.movie import open_movie
-from clew.tracking.simulation.simulate import Settings
+from clew.tracking.simulation.simulate import NucleiSettings
 from clew.tracking.tracker import Tracker
 
 TRAINING = (
-    Settings(seed=11, frames=40),
-    Settings(seed=12, frames=40, speed=6.0, density=0.2),
-    Settings(seed=13, frames=40, brightness=300.0, cycle=50.0),
-    Settings(seed=14, frames=30, cells=50, dims=3),
-    Settings(seed=15, frames=40, density=0.06, speed=5.0, softness=0.9),
-    Settings(seed=16, frames=40, cells=60, radius=6.0, speed=2.0, cycle=40.0),
-    Settings(seed=17, frames=40, merging=0.1, over_segmentation=0.0, cycle=30.0),
-    Settings(seed=18, frames=40, merging=0.1, speed=1.0, cycle=30.0, brightness_spread=0.2),
+    NucleiSettings(seed=11, frames=40),
+    NucleiSettings(seed=12, frames=40, speed=6.0, density=0.2),
+    NucleiSettings(seed=13, frames=40, brightness=300.0, cycle=50.0),
+    NucleiSettings(seed=14, frames=30, cells=50, dims=3),
+    NucleiSettings(seed=15, frames=40, density=0.06, speed=5.0, softness=0.9),
+    NucleiSettings(seed=16, frames=40, cells=60, radius=6.0, speed=2.0, cycle=40.0),
+    NucleiSettings(seed=17, frames=40, merging=0.1, over_segmentation=0.0, cycle=30.0),
+    NucleiSettings(seed=18, frames=40, merging=0.1, speed=1.0, cycle=30.0, brightness_spread=0.2),
 )
-TEST = (Settings(seed=91), Settings(seed=92, speed=5.0, cycle=60.0), Settings(seed=93, dims=3, frames=30))
+TEST = (
+    NucleiSettings(seed=91),
+    NucleiSettings(seed=92, speed=5.0, cycle=60.0),
+    NucleiSettings(seed=93, dims=3, frames=30),
+)
 EVERY = 3
 """One frame pair in so many is learned from: neighbouring ones tell little that is new."""
 LAMS = (0.5, 0.12, 0.03, 0.008)
