@@ -285,6 +285,55 @@ def asks(page, events, revision=0):
     page.client.portal.call(page.session.take, Asked(0, revision, questions))
 
 
+def test_before_the_worker_has_questions_the_least_certain_events_are_asked(page):
+    pairs = [get(page, f"/pair/{t}") for t in (0, 5)]
+    found = get(page, "/questions?n=5")["questions"]
+    assert len(found) == 5
+    least = sorted(e["confidence"] for pair in pairs for e in pair["events"] if e["confidence"] is not None)[:5]
+    assert [question["confidence"] for question in found] == pytest.approx(least)
+    only = get(page, "/questions?n=50&event=move&from=5&to=5&box=0,0,200,200")["questions"]
+    assert only
+    assert {(q["frame"], q["event"]) for q in only} == {(5, "move")}
+    assert all(max(question["centre"]) <= 200 for question in only)
+    for bad in ("event=jump", "from=x", "box=1,2,3", "box=1,2,3,nan"):
+        assert page.client.get(f"{MOVIE}/questions?{bad}").status_code == 400
+
+
+def test_doubts_along_the_movie(page):
+    get(page, "/pair/4")
+    doubts = get(page, "/doubts")["doubtful"]
+    known = {t for t, n in enumerate(doubts) if n is not None}
+    assert {4} <= known <= {0, 4}  # the first is solved at the start
+
+
+def test_a_track_is_confirmed_at_once(page, source):
+    for t in range(13):
+        get(page, f"/pair/{t}")
+    label = int(source.detections(6).label[0])
+    said = {"frame": 6, "label": label, "key": "t", "page": "p", "name": "Ada"}
+    kept = page.client.post(MOVIE + "/track", json=said).json()
+    assert kept["new"] == kept["given"] > 0
+    assert page.client.post(MOVIE + "/track", json=said).json()["new"] == 0
+    entries = page.session.store.history()
+    assert {entry.author.name for entry in entries} == {"Ada"}
+    assert any(label in entry.answer.sources for entry in entries if entry.answer.frame == 6)
+    assert page.client.post(MOVIE + "/track", json=said | {"label": 99999, "key": "u"}).status_code == 400
+
+
+def test_a_geff_of_annotations_comes_back_in(page):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    send(page, first, key="1")
+    send(page, second, key="2", happened=False)
+    packed = page.client.get(MOVIE + "/export/annotations.geff").content
+    for key in ("a", "b"):
+        travel(page, "undo", key)
+    address = MOVIE + "/import?key=i&file=earlier.zip"
+    kept = page.client.post(address, content=packed, headers={"content-type": "application/octet-stream"}).json()
+    assert (kept["new"], kept["given"], kept["annotated"]) == (2, 2, 2)
+    bad = page.client.post(MOVIE + "/import?key=j&file=x.doc", content=b"?")
+    assert bad.status_code == 400
+
+
 def test_questions_wait_and_answered_ones_are_dropped(page):
     assert not get(page, "/questions")["ready"]
     first, second, wrong = swapped(get(page, "/pair/0"))

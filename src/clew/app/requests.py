@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from clew.annotation.store.answers import Answer
 from clew.annotation.store.history import Author
 from clew.annotation.store.store import MAX_KEY
+from clew.app.open_events import Filter
 from clew.errors import InputError
 from clew.tracking.events import BY_NAME
 
@@ -63,6 +65,22 @@ def key_of(body: Mapping[str, Any]) -> str:
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not (key.isascii() and key.isprintable()):
         raise InputError(f"key is {_short(key)}; expected 1 to {MAX_KEY} plain letters, new for each answer")
     return key
+
+
+def filter_of(request: Request) -> Filter:
+    """Which questions a page asks for, in the request's address: event, from and to (frames), box (four numbers)."""
+    name, box = request.query_params.get("event") or None, request.query_params.get("box") or None
+    if name is not None and name not in BY_NAME:
+        raise InputError(f"event is {_short(name)}; expected one of {', '.join(BY_NAME)}")
+    try:
+        sides = None if box is None else tuple(float(part) for part in box.split(","))
+    except ValueError:
+        sides = ()
+    if sides is not None and (len(sides) != 4 or not all(math.isfinite(side) for side in sides)):
+        raise InputError(f"box is {_short(box)}; expected left, top, right and bottom in pixels")
+    event = None if name is None else BY_NAME[name]
+    first, last = query_number(request, "from"), query_number(request, "to")
+    return Filter(event, first, last, None if sides is None else (sides[0], sides[1], sides[2], sides[3]))
 
 
 def author_of(body: Mapping[str, Any]) -> Author:

@@ -23,7 +23,7 @@ from clew.annotation.store.history import Contradiction, StaleRevision
 from clew.app.events_stream import EventsStream
 from clew.app.exports import FileName, Kind
 from clew.app.messages import Reply, WorkerMovie
-from clew.app.requests import Sent, author_of, body_of, key_of, number, query_number
+from clew.app.requests import Sent, author_of, body_of, filter_of, key_of, number, query_number
 from clew.app.security import Guard, JSONText, TooLarge, refusal, too_large
 from clew.app.session import Session
 from clew.app.supervisor import Supervisor
@@ -88,6 +88,9 @@ class Server:
             Route(movie + "/undo", self.undo, methods=["POST"]),
             Route(movie + "/redo", self.redo, methods=["POST"]),
             Route(movie + "/place", self.place, methods=["POST"]),
+            Route(movie + "/doubts", self.doubts),
+            Route(movie + "/track", self.track, methods=["POST"]),
+            Route(movie + "/import", self.import_file, methods=["POST"]),
         ]
         handlers: Any = {HTTPException: _on_http, TooLarge: _on_large, ClewError: _on_error, 500: _on_fault}
         # around all, so that also the answer to a fault is marked
@@ -163,7 +166,7 @@ class Server:
         """What to ask next."""
         session, n = self._session(request), query_number(request, "n", 20) or 0
         common = {"revision": session.state.revision, "version": session.predictor.weights.version}
-        return JSONText({**common, "ready": session.asked >= 0, "questions": session.ask(n)})
+        return JSONText({**common, "ready": session.asked >= 0, "questions": session.ask(n, filter_of(request))})
 
     async def status(self, request: Request) -> Response:
         """How far things are."""
@@ -202,6 +205,22 @@ class Server:
         label = None if body.get("label") is None else number(body, "label")
         await session.look(number(body, "frame"), label)
         return JSONText({"place": session.place})
+
+    async def doubts(self, request: Request) -> Response:
+        """Where in the movie predictions are in doubt."""
+        return JSONText(self._session(request).doubts())
+
+    async def track(self, request: Request) -> Response:
+        """All that is predicted of a track is so."""
+        session, body = self._session(request), await body_of(request)
+        frame, label = number(body, "frame"), number(body, "label")
+        return JSONText(await session.confirm_track(frame, label, key_of(body), author_of(body)))
+
+    async def import_file(self, request: Request) -> Response:
+        """Earlier annotations; what is said about the file stands in the address."""
+        session, said = self._session(request), dict(request.query_params)
+        content = await request.body()
+        return JSONText(await session.import_file(said.get("file", ""), content, key_of(said), author_of(said)))
 
     async def export(self, request: Request) -> Response:
         """A file to download."""

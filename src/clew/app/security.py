@@ -18,6 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 2**20
 """Bytes that a request may carry; an answer has some hundred."""
+MAX_FILE, FILES = 2**26, "/import"
+"""Bytes of a file, and the end of the address where one may be sent."""
 TOKEN_HEADER, TOKEN_QUERY = "x-clew-token", "token"
 OPEN = "/static/"
 """What lies under it is no secret: the page's own scripts and styles."""
@@ -70,7 +72,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         answer = self._refuse(scope) or _refuse_length(scope) or self.app
-        await answer(scope, _counted(receive), _marked(send))
+        await answer(scope, _counted(receive, _most(scope)), _marked(send))
 
     def _refuse(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
@@ -103,10 +105,17 @@ class TooLarge(Exception):
     """A body of more bytes came than may; it is not read to its end."""
 
 
+def _most(scope: Scope) -> int:
+    """How many bytes a request may carry."""
+    return MAX_FILE if scope["path"].endswith(FILES) else MAX_BODY
+
+
 def too_large() -> JSONResponse:
     """The answer to it."""
     headers = {"connection": "close"}  # for the rest of the body is still to come
-    return JSONResponse({"error": f"a request may carry {MAX_BODY} bytes at most"}, 413, headers)
+    return JSONResponse(
+        {"error": f"a request may carry {MAX_BODY >> 20} MB at most, a file {MAX_FILE >> 20} MB"}, 413, headers
+    )
 
 
 def _refuse_length(scope: Scope) -> JSONResponse | None:
@@ -114,10 +123,10 @@ def _refuse_length(scope: Scope) -> JSONResponse | None:
     length = Headers(scope=scope).get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         return refusal(400, "the length of the body is no number")
-    return too_large() if len(length) > 12 or int(length) > MAX_BODY else None
+    return too_large() if len(length) > 12 or int(length) > _most(scope) else None
 
 
-def _counted(receive: Receive) -> Receive:
+def _counted(receive: Receive, most: int) -> Receive:
     """The body of a request, counted as it comes: one that is sent in chunks does not say how long it is."""
     n_bytes = 0
 
@@ -125,7 +134,7 @@ def _counted(receive: Receive) -> Receive:
         nonlocal n_bytes
         message = await receive()
         n_bytes += len(message.get("body", b""))
-        if n_bytes > MAX_BODY:
+        if n_bytes > most:
             raise TooLarge
         return message
 

@@ -16,13 +16,15 @@ import numpy as np
 
 from clew.annotation.learner import adapted_tracker
 from clew.annotation.queries import TIE, Question
-from clew.annotation.store.answers import Answer
+from clew.annotation.store.answers import Answer, Fact
 from clew.annotation.store.history import Act, Author, Entry, StaleRevision
 from clew.annotation.store.store import Store
 from clew.annotation.strategies.pool import is_open, usual_confidence
 from clew.app.exports import Kind, write_answers, write_tracks
 from clew.app.images import Pictures
+from clew.app.imports import answers_of, read_upload
 from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply
+from clew.app.open_events import Filter, least_certain
 from clew.app.positions import CellPositions, Positions
 from clew.app.predictor import Predictor, Weights, with_answer
 from clew.app.requests import Sent
@@ -35,6 +37,7 @@ from clew.tracking.model.solve import SolvedPair, join_pairs
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 
+ANYTHING = Filter()
 PLACE = "place"
 """The note in the store that tells where the person was."""
 
@@ -146,10 +149,15 @@ class Session:
         view = pair_view(frame, cells, solved, state.annotations.at(frame), self._scale)
         return {"revision": state.revision, "version": solved.version, **view}
 
-    def ask(self, n: int) -> list[Json]:
-        """The next questions."""
+    def ask(self, n: int, chosen: Filter = ANYTHING) -> list[Json]:
+        """The next questions; those that pass a filter, and before the worker has any, are the least certain events."""
+        n = min(n, self.settings.most_questions)
+        if chosen or self.asked < 0:
+            questions = least_certain(self.predictor, self.positions, self.state.annotations, chosen, n)
+        else:
+            questions = self._open_questions(n)
         found: list[Json] = []
-        for question in self._open_questions(min(n, self.settings.most_questions)):
+        for question in questions:
             cells = self.cells(question.frame), self.cells(question.frame + 1)
             found.append(question_view(question, cells, self.predictor.solved.get(question.frame)))
         return found
@@ -189,7 +197,53 @@ class Session:
             lineage = join_pairs(self.positions, self.predictor.all_current(annotations))
             write_tracks(kind, path, lineage, self.movie)
 
+    def doubts(self) -> Json:
+        """How many events of each frame pair have another explanation that is almost as good; None where unknown."""
+        solved = (self.predictor.solved.get(frame) for frame in range(self.predictor.n_pairs))
+        counts = [None if one is None else int((one.confidence < TIE * self._scale).sum()) for one in solved]
+        return {"doubtful": counts}
+
     # what the person says
+
+    async def import_file(self, name: str, content: bytes, key: str, author: Author) -> Json:
+        """Keep earlier annotations from a file; what contradicts answers that hold is left out."""
+        answers = await asyncio.to_thread(read_upload, name, content, self.movie)
+        return await self._keep_many(answers, key, author)
+
+    async def confirm_track(self, frame: int, label: int, key: str, author: Author) -> Json:
+        """Say yes to all that is predicted of the track that a cell is on."""
+        family = await self.family(frame, label)
+        if not family["ready"] or family["selected"] is None:
+            raise InputError("the movie is not tracked yet, or there is no such cell")
+        track = next(one for one in family["tracks"] if one["id"] == family["selected"]["track"])
+        answers: dict[Fact, Answer] = {}
+        for t, cell in track["cells"]:
+            for at, side in ((t, "sources"), (t - 1, "targets")):
+                solved = self.predictor.solved.get(at)
+                if solved is not None:
+                    rows = np.flatnonzero((getattr(solved.events, side) == cell).any(axis=1))
+                    answers |= {one.fact: one for one in answers_of(Annotations.of(solved.events[rows]))}
+        return await self._keep_many(list(answers.values()), key, author)
+
+    async def _keep_many(self, answers: list[Answer], key: str, author: Author) -> Json:
+        """Keep several answers at once, each as far as it can be so with the others."""
+        state, new = await self._in_turn(self._kept_many, answers, key, author)
+        if state.revision > self.state.revision:
+            self.state = state
+            self.publish("changed", {"revision": state.revision, "annotated": len(state.annotations), "frame": None})
+            self.send(self.to_learn())
+        return {"revision": state.revision, "annotated": len(state.annotations), "new": new, "given": len(answers)}
+
+    def _kept_many(self, answers: list[Answer], key: str, author: Author) -> tuple[State, int]:
+        before = State.of(self.store, self.positions)
+        for frame in sorted({answer.frame for answer in answers}):
+            here = before.annotations.at(frame)
+            for answer in answers:
+                if answer.frame == frame:
+                    here = with_answer(here, answer)
+            self.predictor.solve(frame, here)  # refuses what leaves no assignment, before anything is kept
+        new = self.store.answer_many([(one, self.positions.looks(one)) for one in answers], key=key, author=author)
+        return State.of(self.store, self.positions), new
 
     async def answer(self, sent: Sent) -> Json:
         """Keep an answer; what follows from it at once."""

@@ -77,7 +77,7 @@ class Annotator:
         page.on("pageerror", lambda error: self._complain(str(error)))
 
     def _complain(self, text: str) -> None:
-        if "net::ERR_" not in text and not any(code in text for code in ("409", "422", "403")):
+        if "net::ERR_" not in text and not any(code in text for code in ("400", "409", "422", "403")):
             self.complaints.append(text)  # those are the browser's way to log what the tests bring about
 
     def open(self, address: str) -> None:

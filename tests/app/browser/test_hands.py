@@ -44,7 +44,7 @@ def test_keyboard_alone(annotator, tmp_path):
 def test_every_button_can_be_reached_by_tab_and_shows_its_focus(annotator):
     page = annotator.page
     reached = set()
-    for _ in range(60):
+    for _ in range(80):
         annotator.press("Tab")
         name = page.evaluate("document.activeElement.dataset.action ?? ''")
         if name:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
@@ -178,6 +179,26 @@ class Store:
             now = datetime.now(UTC)
             return self._accept(Entry(new, Act.ANSWER, answer, new, key, now, replaced, author, tuple(looks)))
 
+    def answer_many(self, answers: Sequence[tuple[Answer, Sequence[str]]], *, key: str, author: Author = NOBODY) -> int:
+        """Keep answers, each with the looks of its cells, that neither hold already nor contradict what does.
+
+        All of them or none, in one commit; the number of those that were new. The same key again keeps nothing. Of
+        answers that contradict each other, the first counts.
+        """
+        with self._turn:
+            now, new, taken = datetime.now(UTC), list[Entry](), set[object]()
+            for answer, looks in answers if f"{key}.0" not in self._history.by_key else ():
+                answer.check(self.movie.n_frames, self._labels_of)
+                about = {answer.fact, *(answer.cells() if answer.happened else ())}
+                if self._history.same(answer) or self._history.contradicting(answer) or taken & about:
+                    continue
+                taken |= about
+                at = self.revision + len(new) + 1
+                new.append(Entry(at, Act.ANSWER, answer, at, f"{key}.{len(new)}", now, (), author, tuple(looks)))
+            if new:
+                self._accept(*new)
+            return len(new)
+
     def undo(
         self, *, key: str | None = None, revision: int | None = None, author: Author = NOBODY,
         others: Collection[str] = (),
@@ -236,17 +257,20 @@ class Store:
             raise StaleRevision(revision, self.revision)
         return earlier
 
-    def _accept(self, entry: Entry) -> int:
-        """Commit an entry, and only then let it hold."""
-        line = entry.to_line()
-        digest = chained(self._digests[-1], line)
+    def _accept(self, *entries: Entry) -> int:
+        """Commit entries, and only then let them hold."""
+        lines = [entry.to_line() for entry in entries]
+        digests = list(accumulate(lines, chained, initial=self._digests[-1]))[1:]
+        last = entries[-1].revision
         with self._transaction() as execute:
-            execute("INSERT INTO history VALUES (?, ?, ?)", (entry.revision, line, digest))
-            execute("UPDATE store SET revision = ?, digest = ?", (entry.revision, digest))
-        self._history.append(entry)
-        self._digests.append(digest)
-        self._beacon.show(entry.revision, digest)
-        return entry.revision
+            for entry, line, digest in zip(entries, lines, digests, strict=True):
+                execute("INSERT INTO history VALUES (?, ?, ?)", (entry.revision, line, digest))
+            execute("UPDATE store SET revision = ?, digest = ?", (last, digests[-1]))
+        for entry in entries:
+            self._history.append(entry)
+        self._digests += digests
+        self._beacon.show(last, digests[-1])
+        return last
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Callable[..., object]]:

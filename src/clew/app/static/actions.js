@@ -5,10 +5,13 @@ import { browseTo, nextQuestion, skipQuestion } from "./asking.js";
 import { camera, panBy, showAll, zoomBy } from "./camera.js";
 import { toggleExports } from "./exports.js";
 import { toggleHelp } from "./help.js";
+import { toggleLoop } from "./loop.js";
 import { send } from "./outbox.js";
 import { pairAt } from "./pairs.js";
 import { candidates } from "./picking.js";
 import { changed, state } from "./state.js";
+import { confirmTrack, focusGoTo, isFiltered, toggleSteering } from "./steering.js";
+import { followed } from "./tree.js";
 import { toggleTheme } from "./theme.js";
 
 const asked = () => state.question !== null && isSeen();
@@ -47,6 +50,10 @@ export const ACTIONS = {
   right: { group: "View", text: "Move the picture", keys: ["Shift+ArrowRight"], run: pan(-1, 0) },
   up: { group: "View", text: "Move the picture", keys: ["Shift+ArrowUp"], run: pan(0, 1) },
   down: { group: "View", text: "Move the picture", keys: ["Shift+ArrowDown"], run: pan(0, -1) },
+  loop: { group: "Look around", text: "↻", keys: ["l"], run: toggleLoop, can: () => state.movie !== null, title: "Loop over the frames around the question", pressed: () => state.loop !== null },
+  steer: { group: "Look around", text: "Filter", keys: ["f"], run: toggleSteering, title: "Which questions are asked", pressed: isFiltered },
+  goto: { group: "Look around", text: "Go to a frame or cell", keys: ["g"], run: focusGoTo },
+  track: { group: "Answer", text: "Track is right", keys: ["r"], run: confirmTrack, can: () => followed() !== null, title: "All that is predicted of this track is so" },
   export: { group: "Page", text: "Export", keys: ["e"], run: toggleExports },
   theme: { group: "Page", text: "◐", keys: ["t"], run: toggleTheme, title: "Light or dark" },
   help: { group: "Page", text: "?", keys: ["?"], run: toggleHelp, title: "All keys" },

@@ -20,10 +20,14 @@ export class Refused extends Error {
 /** There was no answer. */
 export class Gone extends Error {}
 
+const root = new URL(".", location.href).pathname; // the page may lie below a path of another server
+
+const below = (path) => root + path.replace(/^\//, "");
+
 async function ask(path, options) {
   let reply;
   try {
-    reply = await fetch(path, { ...options, headers: { "X-Clew-Token": token, ...options?.headers } });
+    reply = await fetch(below(path), { ...options, headers: { "X-Clew-Token": token, ...options?.headers } });
   } catch {
     throw new Gone("the server does not answer");
   }
@@ -45,7 +49,7 @@ export async function postJson(path, body) {
 }
 
 /** An address that the browser opens by itself: the stream of events. */
-export const withToken = (path) => `${path}?token=${encodeURIComponent(token)}&page=${page}`;
+export const withToken = (path) => `${below(path)}?token=${encodeURIComponent(token)}&page=${page}`;
 
 /** A file to download, with the name that the server gives it. */
 export async function getFile(path) {

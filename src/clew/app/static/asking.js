@@ -3,9 +3,11 @@
 import { getJson } from "./api.js";
 import { exclude, keyOf } from "./events.js";
 import { frameAt } from "./frames.js";
+import { stopLoop } from "./loop.js";
 import { undelivered } from "./outbox.js";
 import { eventOf, pairAt } from "./pairs.js";
 import { changed, state } from "./state.js";
+import { filterQuery } from "./steering.js";
 
 const AHEAD = 5; // questions whose pictures are fetched before they are asked
 const MANY = 20; // so many are fetched
@@ -52,14 +54,16 @@ export function takeQuestions(list) {
 export async function fetchQuestions() {
   if (fetching) return;
   fetching = true;
-  const movie = state.movie.id;
+  const [movie, chosen] = [state.movie.id, filterQuery()];
+  const asIs = () => movie === state.movie.id && chosen === filterQuery(); // not chosen otherwise meanwhile
   try {
-    const { questions } = await getJson(`/api/movies/${movie}/questions?n=${MANY + skipped.size}`);
-    if (movie === state.movie.id) takeQuestions(questions);
+    const { questions } = await getJson(`/api/movies/${movie}/questions?n=${MANY + skipped.size}${chosen}`);
+    if (asIs()) takeQuestions(questions);
   } catch {
     // the outbox and the stream of events say when the server is gone
   } finally {
     fetching = false;
+    if (!asIs()) fetchQuestions();
   }
 }
 
@@ -79,6 +83,7 @@ export function nextQuestion() {
 }
 
 function show(question) {
+  stopLoop();
   Object.assign(state, { mode: "questions", question, draft: null, playing: false });
   if (question) Object.assign(state, { frame: question.frame, framed: false });
   changed();
@@ -121,6 +126,7 @@ export function backTo({ frame, sources, targets, act }) {
 export function browseTo(frame, cell = null) {
   if (state.mode === "questions" && state.question) queue.unshift(state.question);
   const t = Math.max(0, Math.min(frame, state.movie.n_frames - 2));
+  if (t !== state.frame) stopLoop();
   Object.assign(state, { mode: "browse", frame: t, draft: null, question: null, cell });
   reselect();
   frameAt(t + 2);

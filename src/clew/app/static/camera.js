@@ -56,6 +56,12 @@ function within(middle, length, view) {
   return view * (1 - 2 * MARGIN) > length ? length / 2 : Math.max(least, Math.min(length - least, middle));
 }
 
+/** The part of the image that the panes show: [left, top, right, bottom]. */
+export function visibleBox() {
+  const { x, y, width, height } = panes[0];
+  return [...toImage(panes[0], x, y), ...toImage(panes[0], x + width, y + height)];
+}
+
 export function showAll() {
   const [width, height] = size();
   setScale(whole());
@@ -72,8 +78,14 @@ export function centreOn({ frame, sources, targets, centre }) {
   if (!centre) return;
   const room = Math.min(panes[0].width, panes[0].height);
   const spread = cells.length ? Math.max(Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys)) : 0;
-  setScale(room / Math.max(diameter(frame) * CELLS_ACROSS, 2 * spread));
+  setScale(room / Math.max(Math.max(diameter(frame), sizeOf(frame, sources, targets) / 1.5) * CELLS_ACROSS, 2 * spread));
   lookAt(...centre);
+}
+
+/** The size of the largest cell in question: a giant is to be seen whole. */
+function sizeOf(t, sources, targets) {
+  const boxes = [[t, sources], [t + 1, targets]].flatMap(([frame, labels]) => labels.map((label) => frameAt(frame)?.cells.get(label)?.box)).filter(Boolean);
+  return Math.max(0, ...boxes.map((box) => Math.max(box[2] - box[0], box[3] - box[1])));
 }
 
 let typical = 0; // diameter of the cells of this movie, once known: the scale must not jump from question to question

@@ -9,7 +9,7 @@ const ASKED = {
   divide: "Does this cell divide?",
   appear: "Is this cell new in this frame?",
   disappear: "Does this cell disappear?",
-  split: "Does this outline fall apart, without a division?",
+  split: "Does this outline split in two?",
   merge: "Do these two merge into one outline?",
 };
 
@@ -18,7 +18,7 @@ const SAID = {
   divide: (s, t) => `Cell ${s[0]} divides into ${both(t)}`,
   appear: (s, t) => `Cell ${t[0]} is new: it was not there before`,
   disappear: (s) => `Cell ${s[0]} disappears`,
-  split: (s, t) => `${s[0]} falls apart into ${both(t)}, without a division`,
+  split: (s, t) => `Outline ${s[0]} splits into ${both(t)}, without a division`,
   merge: (s, t) => `Cells ${both(s)} merge into ${t[0]}`,
 };
 

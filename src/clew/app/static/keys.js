@@ -17,7 +17,7 @@ function pressed(event) {
 /** Whether the element with the focus has its own use for this key. */
 function takes(element, event) {
   if (element.closest("dialog")) return true;
-  if (element.matches("select")) return true;
+  if (element.matches("select, input:not([type=range], [type=checkbox])")) return true;
   if (element.matches("input[type=range]")) return event.key.startsWith("Arrow") || ["Home", "End"].includes(event.key);
   return element.matches("button, a") && ["Enter", " "].includes(event.key);
 }

@@ -12,6 +12,7 @@ import { makeLegend, makeSliders, showNotices, showProgress, showSliders } from 
 import { listenToPointer } from "./pointer.js";
 import { redraw, watchSize } from "./stage.js";
 import { changed, onChange, state } from "./state.js";
+import { makeSteering, showDoubts } from "./steering.js";
 import { listenToTime, showTime } from "./timeline.js";
 import { showTree } from "./tree.js";
 import { showQuestion } from "./words.js";
@@ -25,6 +26,7 @@ function render() {
   showTime();
   showProgress();
   showNotices();
+  showDoubts();
   showSliders();
   if (state.movie) showTree(state.version);
   redraw();
@@ -42,6 +44,7 @@ async function start() {
   makeHelp(ACTIONS, keyName);
   makeExports();
   makeLegend();
+  makeSteering();
   makeSliders();
   listenToKeys();
   listenToTime();

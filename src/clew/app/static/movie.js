@@ -6,6 +6,7 @@ import { forgetScale, showAll } from "./camera.js";
 import { isNews, setRevision, whyGone } from "./outbox.js";
 import { forget, release, setPair } from "./pairs.js";
 import { changed, state } from "./state.js";
+import { isFiltered } from "./steering.js";
 
 let placed = ""; // the last place that the server was told
 
@@ -59,12 +60,12 @@ export function takeReply(item, reply) {
   if (item.movie !== state.movie.id) return;
   state.learning = true; // until the server says that it has new questions
   if (item.kind === "answers") {
-    takeQuestions(reply.questions);
+    if (!isFiltered()) takeQuestions(reply.questions);
     state.annotated = reply.annotated; // counts what is saved
   } else {
     if (reply.changed) backTo(reply.changed);
     Object.assign(state, { annotated: reply.annotated, canUndo: reply.can_undo, canRedo: reply.can_redo });
-    if (reply.questions) takeQuestions(reply.questions);
+    if (reply.questions && !isFiltered()) takeQuestions(reply.questions);
   }
   changed();
 }

@@ -56,7 +56,7 @@ export function send(kind, body = {}) {
   flush();
 }
 
-const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+export const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** Resolves when nothing is on its way. */
 export const delivered = () => (items.length ? new Promise((resolve) => idle.push(resolve)) : Promise.resolve());

@@ -4,6 +4,7 @@ import { about } from "./answering.js";
 import { camera, centreOn, layOut, panes, toScreen } from "./camera.js";
 import { surenessOf } from "./events.js";
 import { frameAt, outlineOf } from "./frames.js";
+import { shownFrame } from "./loop.js";
 import { drawArrow, drawSign, drawTag, INK } from "./ink.js";
 import { candidates } from "./picking.js";
 import { pairAt } from "./pairs.js";
@@ -46,7 +47,7 @@ function fitCanvas(canvas, left, width, height) {
 function draw() {
   if (!state.movie) return;
   const pair = pairAt(state.frame);
-  const frames = [frameAt(state.frame), frameAt(state.frame + 1)];
+  const frames = [frameAt(shownFrame()), frameAt(state.frame + 1)];
   if (!state.framed && state.question) {
     centreOn(state.question);
     state.framed = Boolean(pair && frames[0]);
@@ -58,15 +59,17 @@ function draw() {
   const context = overlay.getContext("2d");
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   context.clearRect(0, 0, overlay.width, overlay.height);
-  frames.forEach((frame, i) => frame && inPane(context, panes[i], () => drawCells(context, panes[i], frame, shown)));
+  const looping = state.loop !== null;
+  frames.forEach((frame, i) => frame && inPane(context, panes[i], () => drawCells(context, panes[i], frame, looping && !i && state.loop !== state.frame ? null : shown)));
   if (!pair) return;
   inPane(context, panes[1], () => drawWays(context, pair, shown));
+  if (looping) return;
   inPane(context, panes[0], () => drawFates(context, pair));
   if (shown) {
     inPane(context, panes[1], () => frames[0] && drawGhosts(context, panes[1], frames[0], shown.sources));
     if (!shown.sources.length && frames[1]) inPane(context, panes[0], () => drawGhosts(context, panes[0], frames[1], shown.targets));
     drawNumbers(context);
-    drawEvent(context, pair, shown, frames);
+    drawEvent(context, pair, shown);
   }
 }
 
@@ -75,6 +78,7 @@ function describe(i, shown) {
   const labels = shown ? [shown.sources, shown.targets][i] : [];
   const cells = labels.length ? ` · cell${labels.length > 1 ? "s" : ""} ${labels.join(" and ")}` : "";
   const open = state.question && !state.draft && panes[i].side !== about();
+  if (state.loop !== null && i === 0) return `Loop · frame ${state.loop}`;
   const advice = open ? ` · wrong? click where it ${i ? "went" : "came from"}` : "";
   return `Frame ${state.frame + i}${cells}${advice}`;
 }
@@ -149,7 +153,7 @@ export const inkOf = (shown) => (shown === state.draft ? "draft" : surenessOf(sh
 function drawWays(context, pair, shown) {
   const before = new Map(pair.a.map((cell) => [cell.id, cell]));
   const after = new Map(pair.b.map((cell) => [cell.id, cell]));
-  context.globalAlpha = 0.8;
+  context.globalAlpha = shown ? 0.4 : 0.8; // beside a question, the neighbours' moves are faint
   for (const event of pair.events) {
     if (shown && event.targets.some((t) => shown.targets.includes(t))) continue;
     const ink = INK[surenessOf(event)];
@@ -190,7 +194,7 @@ function drawGhosts(context, pane, frame, labels) {
 }
 
 /** The event in question: arrows from the left pane to the right one, or a sign where there is only one side. */
-function drawEvent(context, pair, shown, frames) {
+function drawEvent(context, pair, shown) {
   const ink = INK[inkOf(shown)];
   const place = (cells, labels, i) => cells.filter(({ id }) => labels.includes(id)).map((cell) => [cell, toScreen(panes[i], cell.x, cell.y), i]);
   const sources = place(pair.a, shown.sources, 0);
@@ -198,13 +202,7 @@ function drawEvent(context, pair, shown, frames) {
   for (const [, from] of sources) for (const [, to] of targets) drawArrow(context, from, to, ink, { bend: 0.1, head: 14 });
   if (!targets.length && shown.event === "disappear") for (const [, at] of sources) drawSign(context, ...at, "disappear", ink, 10);
   if (!sources.length && shown.event === "appear") for (const [, at] of targets) drawSign(context, ...at, "appear", ink, 10);
-  for (const [cell, [x], i] of [...sources, ...targets]) drawTag(context, String(cell.id), x, edge(frames[i], panes[i], cell, 3) + 13, ink.colour);
-}
-
-/** The upper (1) or lower (3) end of a cell on the screen. */
-function edge(frame, pane, cell, end) {
-  const y = frame?.cells.get(cell.id)?.box[end] ?? cell.y;
-  return toScreen(pane, 0, y)[1];
+  for (const [left, top, right, bottom, i, label] of tagBoxes().names) inPane(context, panes[i], () => drawTag(context, label, (left + right) / 2, (top + bottom) / 2, ink.colour));
 }
 
 const TAG = 17; // the size of a numbered tag on the screen
@@ -217,22 +215,30 @@ function drawNumbers(context) {
   });
 }
 
-/** Where the numbers go: they cover neither each other nor the cells in question. Boxes on the screen, and their pane. */
+/** Where the names of the cells in question and the numbers of others go: they cover neither each other nor those cells.
+
+Boxes on the screen, and their pane. */
 export function tagBoxes() {
   const shown = state.draft ?? state.question;
   const frames = [frameAt(state.frame), frameAt(state.frame + 1)];
   const cells = panes.flatMap((pane, i) => [shown.sources, shown.targets][i].map((label) => boxOf(pane, frames[i]?.cells.get(label))).filter(Boolean));
-  const tags = [];
+  const [names, tags] = [[], []];
+  panes.forEach((pane, i) => {
+    for (const label of [shown.sources, shown.targets][i]) {
+      const box = boxOf(pane, frames[i]?.cells.get(label));
+      const half = 5 + 4 * String(label).length;
+      if (box) names.push([...freeSpot(box, [...cells, ...names], pane, half, true), i, String(label)]);
+    }
+  });
   for (const cell of candidates()) {
     const i = cell.side === "a" ? 0 : 1;
     const box = boxOf(panes[i], frames[i]?.cells.get(cell.id)) ?? around(...toScreen(panes[i], cell.x, cell.y), 0);
-    const spot = freeSpot(box, [...cells, ...tags], panes[i]);
-    tags.push([...around(...spot, TAG / 2), i]);
+    tags.push([...freeSpot(box, [...cells, ...names, ...tags], panes[i], TAG / 2), i]);
   }
-  return { tags, cells };
+  return { tags, names, cells };
 }
 
-const around = (x, y, r) => [x - r, y - r, x + r, y + r];
+const around = (x, y, rx, ry = rx) => [x - rx, y - ry, x + rx, y + ry];
 
 /** The box of a cell on the screen, [left, top, right, bottom]. */
 function boxOf(pane, cell) {
@@ -241,16 +247,18 @@ function boxOf(pane, cell) {
 
 const overlap = (p, q) => p[0] < q[2] && q[0] < p[2] && p[1] < q[3] && q[1] < p[3];
 
-/** A place for a tag at a cell: above it, or else on another side, farther out as long as all are taken. */
-function freeSpot([left, top, right, bottom], taken, pane) {
-  const [x, y] = [(left + right) / 2, (top + bottom) / 2];
+/** A box for a tag at a cell: above it (or below first), or else on another side, farther out as long as all are taken. */
+function freeSpot([left, top, right, bottom], taken, pane, half, below = false) {
+  const [x, y, ry] = [(left + right) / 2, (top + bottom) / 2, TAG / 2 + 1];
   for (const far of [0, TAG, 2 * TAG, 3 * TAG]) {
-    const [up, down, west, east] = [top - TAG / 2 - far, bottom + TAG / 2 + far, left - TAG / 2 - far, right + TAG / 2 + far];
-    for (const spot of [[x, up], [east, y], [west, y], [x, down], [east, up], [west, up], [east, down], [west, down]]) {
-      const box = around(...spot, TAG / 2);
+    const [up, down, west, east] = [top - ry - far, bottom + ry + far, left - half - far, right + half + far];
+    const sides = [[x, up], [x, down], [east, y], [west, y], [east, up], [west, up], [east, down], [west, down]];
+    if (below) [sides[0], sides[1]] = [sides[1], sides[0]];
+    for (const spot of sides) {
+      const box = around(...spot, half, ry);
       const inside = box[0] > pane.x && box[2] < pane.x + pane.width && box[1] > pane.y && box[3] < pane.y + pane.height;
-      if (inside && !taken.some((other) => overlap(box, other))) return spot;
+      if (inside && !taken.some((other) => overlap(box, other))) return box;
     }
   }
-  return [x, Math.max(top - TAG / 2, pane.y + TAG)];
+  return around(x, Math.max(top - ry, pane.y + TAG), half, ry);
 }

@@ -25,6 +25,8 @@ export const state = {
   stranded: [], // answers in this browser that belong to a movie that is not open
   notice: "", // what is being done, or went wrong, in words
   playing: false,
+  loop: null, // the frame that the loop around a question shows now; null when there is none
+  filter: {}, // which questions are asked: {event, first, last, box}
   black: 0,
   white: 1,
   masks: 0.5,

@@ -12,7 +12,7 @@ const PAUSE = 250; // ms that a cell is looked at before its family is asked for
 let shown = ""; // whose family it is
 
 /** The cell that the tree follows: that of the question, or the selected one. */
-function followed() {
+export function followed() {
   const { question, cell, frame } = state;
   if (question?.sources.length && cell?.side !== "b") return { frame, label: question.sources[0] };
   if (question?.targets.length) return { frame: frame + 1, label: state.mode === "browse" && cell ? cell.label : question.targets[0] };
@@ -22,7 +22,7 @@ function followed() {
 /** Draw the tree if it belongs to another cell, frame or state of the predictions than before. */
 export async function showTree(version) {
   const cell = followed();
-  const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${version}`;
+  const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${version}/${state.inDoubt?.events}`; // also told when more of the movie is tracked
   if (key === shown) return;
   shown = key;
   title.textContent = cell ? `of cell ${cell.label}` : "";

@@ -7,6 +7,7 @@ import { drawArrow, INK } from "./ink.js";
 import { pairAt } from "./pairs.js";
 import { inkOf } from "./stage.js";
 import { state } from "./state.js";
+import { isFiltered } from "./steering.js";
 
 const box = document.getElementById("question");
 const [heading, reason] = [box.querySelector("h1"), box.querySelector("p")];
@@ -44,6 +45,7 @@ function asked(question) {
 function idle() {
   if (!state.movie) return ["Opening the movie …", ""];
   if (state.mode === "browse") return ["Click a cell to say what happens to it.", `Frame ${state.frame} → ${state.frame + 1}`];
+  if (isFiltered()) return ["Nothing more to ask of what you chose.", "Change the filter to go on."];
   if (anySkipped()) return ["Nothing else to ask.", "Ask what was skipped once more."];
   return ["Looking for a good question …", "Meanwhile, browse: any cell can be annotated."];
 }

@@ -1,0 +1,67 @@
+"""Questions about what a person chose to look at: the least certain open events of a kind, a time, a part of the image.
+
+Uncertainty sampling (Lewis & Gale 1994) on the predictions that the server has. It needs no worker, so that it also has
+the first questions after the start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from clew.annotation.queries import Question
+from clew.annotation.strategies.pool import is_open
+from clew.app.positions import Positions
+from clew.app.predictor import Predictor
+from clew.tracking.events import Annotations, Event, EventTable
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is asked about; None for anything."""
+
+    event: Event | None = None
+    first: int | None = None
+    """The first frame, and the last, from which events lead on."""
+    last: int | None = None
+    box: tuple[float, float, float, float] | None = None
+    """left, top, right, bottom in pixels: the middle of the event's cells lies in it."""
+
+    def __bool__(self) -> bool:
+        return self != Filter()
+
+
+def least_certain(
+    predictor: Predictor, positions: Positions, annotations: Annotations, chosen: Filter, n: int
+) -> list[Question]:
+    """At most `n` open events that pass a filter, the least certain first."""
+    first, last = chosen.first or 0, predictor.n_pairs if chosen.last is None else chosen.last
+    solved = [one for frame, one in sorted(predictor.solved.items()) if first <= frame <= last]
+    events = EventTable.join([one.events for one in solved])
+    confidence = np.concatenate([np.zeros(0), *(one.confidence for one in solved)])
+    possible = np.isfinite(confidence) & is_open(events, annotations)
+    if chosen.event is not None:
+        possible &= events.event == chosen.event
+    order = np.flatnonzero(possible)
+    order = order[np.argsort(confidence[order], kind="stable")]
+    found: list[Question] = []
+    for row in order.tolist():
+        ((frame, event, sources, targets),) = events[row : row + 1]
+        if chosen.box is None or _inside(positions, frame, sources, targets, chosen.box):
+            reason = "the least certain of what you chose" if chosen else "nothing is less certain so far"
+            found.append(Question(frame, event, sources, targets, -float(confidence[row]), reason))
+        if len(found) == n:
+            break
+    return found
+
+
+def _inside(
+    positions: Positions, frame: int, sources: tuple[int, ...], targets: tuple[int, ...],
+    box: tuple[float, float, float, float],
+) -> bool:  # fmt: skip
+    """Whether the middle of some cells lies in a box."""
+    before, after = positions.cells(frame).of_labels(sources), positions.cells(frame + 1).of_labels(targets)
+    y, x = np.vstack([before, after]).mean(axis=0)[-2:]
+    left, top, right, bottom = box
+    return bool(left <= x <= right and top <= y <= bottom)

@@ -1,0 +1,101 @@
+"""Which questions are asked, where to look, who answers, and what comes from files."""
+
+
+def test_questions_of_one_kind_and_time_alone(annotator, served):
+    page = annotator.page
+    annotator.press("f")
+    page.select_option("#only-event", "move")
+    page.fill("#only-last", "3")
+    page.press("#only-last", "Tab")
+    annotator.press("Escape")
+    page.wait_for_function("() => document.getElementById('question').dataset.key.includes(':move:')")
+    for _ in range(3):
+        annotator.settle()
+        frame, event, *_ = annotator.asked()
+        assert (event, frame <= 3) == ("move", True)
+        annotator.press("y")
+    annotator.saved()
+    page.wait_for_timeout(300)
+    assert annotator.asked()[1] == "move"  # replies bring no others in
+    assert page.get_attribute("[data-action=steer]", "aria-pressed") == "true"
+    annotator.press("f")
+    page.click("#only-none")
+    annotator.press("Escape")
+    page.wait_for_selector("[data-action=steer][aria-pressed=false]")
+    page.wait_for_selector('#question:not([data-key=""])[data-key]')
+
+
+def test_going_to_a_frame_and_to_a_cell(annotator):
+    page = annotator.page
+    annotator.press("g")
+    page.keyboard.type("7")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.getElementById('time').value === '7'")
+    annotator.settle()
+    label = annotator.pair()["a"][2]["id"]
+    annotator.press("g")
+    page.keyboard.type(f"/{label}")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.getElementById('question').dataset.key.startsWith('7:')")
+    assert label in annotator.asked()[2]
+    annotator.press("g")
+    page.keyboard.type("99")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#refused >> text=There is no frame 99")
+
+
+def test_the_loop_shows_the_frames_around_and_ends_with_the_question(annotator):
+    page = annotator.page
+    annotator.skip_to("move")
+    annotator.press("l")
+    seen = set()
+    for _ in range(40):
+        seen.add(page.inner_text(".chip.left"))
+        page.wait_for_timeout(60)
+        if len(seen) > 3:
+            break
+    assert all(words.startswith("Loop · frame") for words in seen)
+    assert len(seen) > 2
+    annotator.settle()
+    annotator.press("y")
+    page.wait_for_function("() => !document.querySelector('.chip.left').textContent.includes('Loop')")
+
+
+def test_a_whole_track_is_right_and_who_said_so(annotator, served, tmp_path):
+    page = annotator.page
+    page.fill("#name", "Ada")
+    page.press("#name", "Tab")
+    page.wait_for_selector("#tree .hit", state="attached")
+    annotator.look_at(3, annotator_cell(served, 3))
+    page.wait_for_selector("#tree .mine", state="attached")
+    page.focus("#stage")
+    annotator.press("r")
+    page.wait_for_selector("#refused >> text=new answers were kept")
+    kept = int(page.inner_text("#refused span").split()[0])
+    assert kept > 2
+    annotator.until_annotated(kept)
+    assert len(annotator.exported(tmp_path)) == kept
+
+
+def annotator_cell(served, frame):
+    """A cell that goes on for a while."""
+    pair = served.ask(f"/api/movies/0/pair/{frame}")
+    return next(event["sources"][0] for event in pair["events"] if event["event"] == "move")
+
+
+def test_earlier_annotations_are_imported_once_and_contradict_nobody(annotator, served, tmp_path):
+    page = annotator.page
+    moves = [event for event in served.ask("/api/movies/0/pair/2")["events"] if event["event"] == "move"][:3]
+    rows = [f"2,move,{event['sources'][0]},{event['targets'][0]},yes" for event in moves]
+    (tmp_path / "early.csv").write_text("\n".join(["frame,event,sources,targets,happened", *rows]) + "\n")
+    for expected in ("3 new answers", "0 new answers"):
+        annotator.click("export")
+        page.set_input_files("#import", tmp_path / "early.csv")
+        page.wait_for_selector(f"#refused >> text={expected} were kept")
+        annotator.click("export")
+    annotator.until_annotated(3)
+    (tmp_path / "bad.csv").write_text("frame,event,sources,targets,happened\n2,move,99999,1,yes\n")
+    annotator.click("export")
+    page.set_input_files("#import", tmp_path / "bad.csv")
+    page.wait_for_selector("#refused >> text=there is no label 99999 in frame 2")
+    assert len(annotator.exported(tmp_path)) == 3
