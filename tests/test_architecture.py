@@ -22,6 +22,7 @@ ORDER = [
     ["base"],
     ["estimator"],
     ["crf"],
+    ["preprocessing"],
     ["archive"],
     ["datasets"],
     ["tracking"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -14,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from clew import parallel
 from clew.calibration import Calibration, Method, calibrate
-from clew.errors import InputError, MissingCapability
+from clew.errors import InputError, MissingCapability, NotCalibrated
 from clew.folds import split_annotations
+from clew.learning.plotting import plot_blocks
 from clew.learning.task import Array, Indices, Space, Task
 from clew.models.base import ExampleTask, check_lengths, check_weights, forced_margins, n_examples, take
+from clew.models.blocks import feature_names
 
 
 class Query(NamedTuple):
@@ -42,6 +44,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
     def predict(self, X: Any) -> NDArray[Any]:
         """(N,) the best output for each input: labels, or an array of objects where an output has several parts."""
+        X = as_examples(X)
         w, jobs = self._fitted(X)
         if hasattr(self.model_, "predict"):
             return as_objects(self.model_.predict(X, w, n_jobs=jobs))
@@ -54,6 +57,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         the examples.
         """
         check_is_fitted(self, "coef_")
+        X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
         weights = check_sample_weight(sample_weight, n_examples(X))
         model, predicted = self.model_, self.predict(X)
@@ -72,6 +76,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
         For `Multiclass` (N,) numbers. A model of one's own needs `parts(x, y)`, see docs/own-model.md.
         """
+        X = as_examples(X)
         w, jobs = self._fitted(X)
         if hasattr(self.model_, "margins"):
             return as_objects(self.model_.margins(X, w, n_jobs=jobs))
@@ -83,6 +88,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         These are its max-marginals less the best score: 0 for what is predicted. Choices are the classes, the columns
         of an assignment, or 0 and 1; for a model of one's own, as predicted and otherwise. `Multiclass`: (N, classes).
         """
+        X = as_examples(X)
         w, jobs = self._fitted(X)
         if hasattr(self.model_, "max_marginals"):
             return as_objects(self.model_.max_marginals(X, w, n_jobs=jobs))
@@ -97,6 +103,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         many annotations: see `clew.calibration`.
         """
         check_is_fitted(self, "coef_")
+        X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
         if not hasattr(self.model_, "candidates"):
             raise MissingCapability(
@@ -119,14 +126,22 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         self.calibration_ = calibrate(marginals, candidates, method)
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[Any]:
-        """(N,) for each input (parts, choices) the probability of each choice of each part; after `calibrate`."""
+    @property
+    def predict_proba(self) -> Callable[[Any], NDArray[Any]]:
+        """(N,) for each input (parts, choices) the probability of each choice of each part; after `calibrate`.
+
+        Before, the estimator does not have it, as scikit-learn's do.
+        """
         check_is_fitted(self, "coef_")
         if not hasattr(self, "calibration_"):
-            raise InputError(
+            raise NotCalibrated(
                 "margins are no probabilities until they are calibrated: call calibrate(X, Y) first, for instance with "
                 "the X and Y of fit"
             )
+        return self._calibrated
+
+    def _calibrated(self, X: Any) -> NDArray[Any]:
+        """The probabilities from `calibration_`."""
         marginals = self.decision_function(X)
         if marginals.dtype != object:
             return self.calibration_.probabilities(marginals)
@@ -137,6 +152,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
         Parts that Y annotates already are left out, and no example gets more than `per_example` questions.
         """
+        X = as_examples(X)
         margins = [np.atleast_1d(m) for m in self.margins(X)]
         if not (isinstance(n, (int, np.integer)) and n >= 0):
             raise InputError(f"n is {n!r}; expected the number of parts to suggest")
@@ -166,14 +182,69 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
         archive.save(self, path)
 
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """(S,) the labels, in the order of `decision_function` and `predict_proba`."""
+        model = self._model_with("labels", "classes_")
+        return np.asarray(model.labels.decode(np.arange(model.labels.n_states)))
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many features a row of the input has."""
+        model = self._model_with("n_features", "n_features_in_")
+        return int(getattr(model, "n_inputs_", model.n_features))
+
+    @property
+    def weights_(self) -> dict[str, Array]:
+        """The weights by block: "input", "bias", "transition", "begin", "end", "pair"; what each adds to the score."""
+        model = self._model_with("blocks", "weights_")
+        w = self.coef_ * model.column_scale
+        return {block.name: block.values(w) for block in model.blocks()}
+
+    def get_feature_names(self, input_names: Sequence[str] | None = None) -> NDArray[Any]:
+        """(d,) a name for each weight, such as "input[b, x3]" or "transition[a, b]"."""
+        check_is_fitted(self, "coef_")
+        model = self._model_with("blocks", "get_feature_names")
+        names = getattr(self, "feature_names_in_", None) if input_names is None else input_names
+        return np.array(feature_names(model.blocks(names), int(model.n_features)), dtype=object)
+
+    def plot_weights(self, input_names: Sequence[str] | None = None, top: int = 20) -> Any:
+        """A picture of the weights by block; of many inputs the `top` ones with the largest weights."""
+        check_is_fitted(self, "coef_")
+        model = self._model_with("blocks", "plot_weights")
+        names = getattr(self, "feature_names_in_", None) if input_names is None else input_names
+        return plot_blocks(model.blocks(names), self.coef_ * model.column_scale, top)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+    def _model_with(self, attribute: str, wanted: str) -> Any:
+        """The prepared model, if it has what is needed; else an attribute that this estimator does not have."""
+        model = self.__dict__.get("model_")
+        if model is None or not hasattr(model, attribute):
+            raise AttributeError(
+                f"this {type(self).__name__} has no {wanted}: "
+                + ("it is not fitted yet" if model is None else f"its model offers no {attribute}")
+            )
+        return model
+
     def _fitted(self, X: Any) -> tuple[Array, int]:
         """The weights and the number of threads, after a look at X."""
         check_is_fitted(self, "coef_")
         n_examples(X)
         return check_weights(self.coef_, self.model_.n_features), parallel.resolve_jobs(self.n_jobs)
 
-    def _prepared(self, X: Any, Y: Any, sample_weight: Any = None) -> tuple[Any, Any, Any, Array | None]:
+    def _prepared(
+        self, X: Any, Y: Any, sample_weight: Any = None, class_weight: Any = None
+    ) -> tuple[Any, Any, Any, Array | None]:
         """The prepared model, and the examples that carry an annotation, parsed; only those take part in learning."""
+        self.__dict__.pop("feature_names_in_", None)
+        if hasattr(X, "columns"):
+            self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
+        X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
         model = clone(self.model, safe=False)
         if hasattr(model, "learn_domain"):
@@ -182,7 +253,13 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             model = model.prepare(X, Y)
         weights = check_sample_weight(sample_weight, n_examples(X))
         self.__dict__.pop("calibration_", None)  # of an earlier fit
-        return (model, *self._annotated(model, X, parse(model, X, Y), weights))
+        X, Y, weights = self._annotated(model, X, parse(model, X, Y), weights)
+        if class_weight is not None:
+            if not hasattr(model, "with_class_weight"):
+                raise MissingCapability(f"class_weight: {type(model).__name__} offers no with_class_weight")
+            model, of_class = model.with_class_weight(class_weight, Y)
+            weights = weights if of_class is None else of_class * (1.0 if weights is None else weights)
+        return model, X, Y, weights
 
     def _annotated(self, model: Any, X: Any, Y: Any, weights: Array | None = None) -> tuple[Any, Any, Array | None]:
         """The examples that carry an annotation and some weight."""
@@ -204,7 +281,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         """The same estimator learned from other annotations, with the domain and the λ that were found before."""
         other: Self = clone(self, safe=False)
         if hasattr(self, "lam_"):
-            other.set_params(lam=self.lam_)
+            other.set_params(lam=self.lam_, C=None)
         return other._learn(self.model_, *self._annotated(self.model_, X, Y))
 
     def _learn(self, model: Any, X: Any, Y: Any, weights: Array | None = None) -> Self:
@@ -217,6 +294,13 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         if client is not None:
             return parallel.spread(client, lambda x, y: make_task(model, x, y, jobs), X, Y)
         return make_task(model, X, Y, jobs)
+
+
+def as_examples(X: Any) -> Any:
+    """A table of named columns, or what else is an array at heart, as an array; all else as it is."""
+    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        return X.to_numpy()
+    return np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "__len__") else X
 
 
 def parse(model: Any, X: Any, Y: Any) -> Any:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from clew.base import StructuredEstimator, as_objects, make_generator, parse
+from clew.base import StructuredEstimator, as_examples, as_objects, make_generator, parse
 from clew.errors import MissingCapability
-from clew.estimator import check_lam
+from clew.estimator import check_lam, lam_of
 from clew.folds import make_folds
 from clew.learning.likelihood import LikelihoodResult, log_likelihood, maximise_likelihood
 from clew.learning.losses import LOSSES
@@ -31,15 +31,15 @@ class StructuredCRF(StructuredEstimator):
     marginals of P(y | x) ∝ exp<w, φ(x, y)>, and needs no calibration. For `Multiclass` (multinomial logistic regression
     with candidate sets), `Chain` and `Tree`.
 
-    Parameters
-    ----------
-    model : a `Multiclass`, `Chain` or `Tree`.
-    lam : the weight λ of ½‖w‖²; "auto" or a list of values chooses it by the likelihood of held-out annotations.
-    tol : of `result_.gap`, at which L-BFGS ends; `max_iterations` ends it with a warning.
-    folds, hold_out : as in `StructuredSVM`.
-    n_jobs : threads of predictions.
-    verbose : show a progress line.
-    random_state : seed of the folds.
+    Args:
+        model: a `Multiclass`, `Chain` or `Tree`.
+        lam: the weight λ of ½‖w‖²; "auto" or a list of values chooses it by the likelihood of held-out annotations.
+        C: λ by another name: 1 / (λ N) for N annotated examples. In place of `lam`.
+        tol: of `result_.gap`, at which L-BFGS ends; `max_iterations` ends it with a warning.
+        folds: for choosing λ; `hold_out` as in `StructuredSVM`.
+        n_jobs: threads of predictions.
+        verbose: show a progress line.
+        random_state: seed of the folds.
 
     After `fit`: `coef_`, `model_`, `result_` (a `LikelihoodResult`), `lam_`, and `path_`: for each λ that was tried, λ
     and the mean held-out −log P.
@@ -50,6 +50,7 @@ class StructuredCRF(StructuredEstimator):
         model: Any,
         *,
         lam: float | str | Sequence[float] = "auto",
+        C: float | None = None,
         tol: float = 1e-3,
         max_iterations: int = 1000,
         folds: int = 3,
@@ -60,6 +61,7 @@ class StructuredCRF(StructuredEstimator):
     ) -> None:
         self.model = model
         self.lam = lam
+        self.C = C
         self.tol = tol
         self.max_iterations = max_iterations
         self.folds = folds
@@ -90,7 +92,7 @@ class StructuredCRF(StructuredEstimator):
         callback: Callback | None = None,
     ) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""
-        lams = check_lam(self.lam)
+        lams = check_lam(self.lam) if self.C is None else lam_of(self.C, self.lam, len(Y))
         if not hasattr(model, "marginals"):
             raise MissingCapability(
                 f"a conditional random field sums over all outputs, and {type(model).__name__} offers no marginals; "
@@ -149,6 +151,7 @@ class StructuredCRF(StructuredEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """(N,) for each input (parts, classes) the marginals P(y_t = s | x); (N, classes) for `Multiclass`."""
+        X = as_examples(X)
         w, _ = self._fitted(X)
         return as_objects(self.model_.marginals(X, w))
 

@@ -24,6 +24,10 @@ class MissingCapability(InputError):
     """A loss needs a search that the model does not offer; the message names both and the way out."""
 
 
+class NotCalibrated(InputError, AttributeError):
+    """Probabilities were asked for before margins were calibrated; an AttributeError too, so `hasattr` is False."""
+
+
 class MissingExtra(ClewError, ImportError):
     """A part of clew is not installed; the message and `extra` name the extra that brings it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -37,6 +37,9 @@ class StructuredSVM(StructuredEstimator):
             Formulation I on outputs that can be listed (Eqs. 2 and 3), or a `clew.Loss`.
         lam: the weight λ of the regulariser; "auto" or a list of values chooses it by cross-validation on the
             annotations.
+        C: λ by another name, for those used to it: ½‖w‖² + C Σ loss has λ = 1 / (C N) for N annotated examples. In
+            place of `lam`.
+        class_weight: what a mistake costs at a part of each class, as a mapping, or "balanced": the rarer, the more.
         regulariser: "l2" or "l1".
         algorithm: "clew", or another preset ("paper", "yu-joachims", "recycling-only", "adaptive-only", "bmrm"), or a
             `clew.Algorithm` with precision, limits and memory of your own.
@@ -58,6 +61,8 @@ class StructuredSVM(StructuredEstimator):
         *,
         loss: str | Loss = "bridge",
         lam: float | str | Sequence[float] = "auto",
+        C: float | None = None,
+        class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
         regulariser: Regulariser = "l2",
         algorithm: str | Algorithm = "clew",
         start: Literal["auto", "zero"] | Array = "auto",
@@ -70,6 +75,8 @@ class StructuredSVM(StructuredEstimator):
         self.model = model
         self.loss = loss
         self.lam = lam
+        self.C = C
+        self.class_weight = class_weight
         self.regulariser = regulariser
         self.algorithm = algorithm
         self.start = start
@@ -96,7 +103,7 @@ class StructuredSVM(StructuredEstimator):
         cluster. `callback` hears of every model update, as a `clew.learning.result.Record`.
         """
         warm_start = check_warm_start(warm_start)
-        prepared = self._prepared(X, Y, sample_weight)
+        prepared = self._prepared(X, Y, sample_weight, self.class_weight)
         return self._learn(*prepared, warm_start=warm_start, client=client, callback=callback)
 
     def _learn(
@@ -113,7 +120,7 @@ class StructuredSVM(StructuredEstimator):
         """Learn from parsed annotations with a model that knows its domain."""
         algorithm = get_algorithm(self.algorithm)
         check_regulariser(self.regulariser)
-        lams = check_lam(self.lam)
+        lams = check_lam(self.lam) if self.C is None else lam_of(self.C, self.lam, len(Y))
         loss = CONVEX if self.loss == "clpl" else get_loss(self.loss)
         if weights is not None and loss.margin:
             raise InputError(f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss without one")
@@ -220,6 +227,15 @@ def get_algorithm(algorithm: str | Algorithm) -> Algorithm:
     if algorithm not in PRESETS:
         raise InputError(f"unknown algorithm {algorithm!r}; the presets are {', '.join(PRESETS)}")
     return PRESETS[algorithm]
+
+
+def lam_of(C: Any, lam: Any, n_examples: int) -> float:
+    """The λ = 1 / (C N) of the scaling ½‖w‖² + C Σ loss."""
+    if not isinstance(lam, str) or lam != "auto":
+        raise InputError(f"C is {C!r} and lam is {lam!r}; expected one of both")
+    if isinstance(C, bool) or not isinstance(C, (int, float, np.number)) or not (np.isfinite(C) and C > 0):
+        raise InputError(f"C is {C!r}; expected a positive number")
+    return 1.0 / (float(C) * n_examples)
 
 
 def check_lam(lam: Any) -> float | str | list[float]:

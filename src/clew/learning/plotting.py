@@ -1,13 +1,35 @@
-"""The picture of a fit."""
+"""Pictures of a fit and of its weights."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from clew import extras
 
 if TYPE_CHECKING:
     from clew.learning.result import Result
+    from clew.learning.task import Array
+
+
+class NamedBlock(Protocol):
+    """Weights that belong together, with a name for each index of each axis."""
+
+    @property
+    def name(self) -> str:
+        """What they are."""
+        ...
+
+    @property
+    def axes(self) -> tuple[tuple[str, ...], ...]:
+        """The names along each axis."""
+        ...
+
+    def values(self, w: Array) -> Array:
+        """The block of w."""
+        ...
 
 
 def plot_result(result: Result) -> Any:
@@ -36,3 +58,49 @@ def plot_result(result: Result) -> Any:
         f"{result.status.value}: objective {result.objective:.5g}, gap {result.gap:.2g}, λ = {result.lam:.3g}"
     )
     return figure
+
+
+def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Any:
+    """A picture of weights by block: matrices as colours, vectors as bars, all on one scale.
+
+    Of a block with more than `top` columns, those with the largest weights are shown.
+    """
+    extras.require("plot", "a picture of weights")
+    import matplotlib.pyplot as plt
+
+    panels = [panel for block in blocks for panel in _panels(block, w, top)]
+    limit = max((float(np.abs(values).max(initial=0.0)) for _, values, _, _ in panels), default=0.0) or 1.0
+    sizes = [max(2.0, 0.28 * values.shape[1]) for _, values, _, _ in panels]
+    height = max(2.4, 0.24 * max(values.shape[0] for _, values, _, _ in panels) + 1.2)
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(sum(sizes) + 1.4 * len(panels), height), width_ratios=sizes, layout="constrained",
+        squeeze=False,
+    )  # fmt: skip
+    for axis, (title, values, rows, columns) in zip(axes[0], panels, strict=True):
+        image = axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+        axis.set_title(title, loc="left", fontsize=10)
+        axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
+        axis.set_yticks(range(len(rows)), rows, fontsize=7)
+    figure.colorbar(image, ax=axes[0, -1], label="added to the score")
+    return figure
+
+
+def _panels(block: NamedBlock, w: Array, top: int) -> list[tuple[str, Array, Sequence[str], Sequence[str]]]:
+    """A block as matrices with titles and names of rows and columns: one for each index of a third axis."""
+    values = block.values(w)
+    if values.ndim == 1:
+        labels = block.axes[0]
+        keep = np.arange(len(labels))
+        if len(labels) > top:
+            keep = np.sort(np.argsort(-np.abs(values), kind="stable")[:top])
+        return [(block.name, values[keep, None], [labels[i] for i in keep], [""])]
+    if values.ndim == 3:
+        names = [f"{block.name} {label}" for label in block.axes[0]] if len(values) > 1 else [block.name]
+        return [(name, part, *block.axes[1:]) for name, part in zip(names, values, strict=True)]
+    rows, columns = block.axes
+    title = block.name
+    if len(columns) > top:
+        keep = np.argsort(-np.abs(values).max(axis=0), kind="stable")[:top]
+        values, columns = values[:, keep], tuple(columns[i] for i in keep)
+        title = f"{block.name}: the {top} largest of {len(block.axes[1])}"
+    return [(title, values, rows, columns)]

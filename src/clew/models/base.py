@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 
 from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
+from clew.models.blocks import Block, input_names, make_blocks
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import LARGEST
 from clew.parallel import map_examples
@@ -123,6 +124,19 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     def mistakes(self, annotation: Any, y: Any) -> int:
         """How many of the annotated parts y gets wrong."""
         raise NotImplementedError
+
+    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+        """The weights by block; `names` are those of the input features."""
+        return make_blocks(("features", [input_names(names, int(self.n_features))]))
+
+    @property
+    def column_scale(self) -> Array:
+        """(d,) the size of each feature: the score that w adds is <w · column_scale, counts of what is in y>."""
+        return np.ones(int(self.n_features))
+
+    def with_class_weight(self, class_weight: Any, Y: Any) -> tuple[Self, Array | None]:  # noqa: ARG002
+        """A copy whose task loss weighs the classes, or weights of the examples that come to the same."""
+        raise MissingCapability(f"class_weight expects a Multiclass, Chain or Tree, not a {type(self).__name__}")
 
     def parts(self, x: Any, y: Any) -> Sequence[Any]:
         """An annotation for each part of the output y of x, which says of that part alone what y says."""
@@ -242,7 +256,8 @@ def n_examples(values: Any, name: str = "X") -> int:
         return int(shape[0])
     if isinstance(values, (str, bytes, Mapping, Set)) or not hasattr(values, "__len__") or shape is not None:
         kind = "None" if values is None else f"a {type(values).__name__}"
-        raise InputError(f"{name} is {kind}; expected a sequence or an array with an entry for each example")
+        hint = ": learning requires y to be passed, but the target y is None" if name == "Y" and values is None else ""
+        raise InputError(f"{name} is {kind}; expected a sequence or an array with an entry for each example{hint}")
     return len(values)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,7 @@ from clew.errors import InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models import max_product, sum_product
 from clew.models.base import ALL_SPACES, check_lengths, check_weights, identity
+from clew.models.blocks import Block, make_blocks
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import stack
 from clew.models.nodes import NodeModel, stack_allowed
@@ -33,6 +34,20 @@ class ForestModel(NodeModel):
     def n_edge_features(self, n_states: int) -> int:
         """S² transitions, and begin and end."""
         return n_states * (n_states + 2 * bool(self.boundary))
+
+    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+        """The weights of inputs and labels, of transitions [from, to], and of the ends."""
+        nodes = super().blocks(names)
+        labels = nodes[0].axes[0]
+        parts: list[Any] = [("transition", [labels, labels])]
+        parts += [("begin", [labels]), ("end", [labels])] * bool(self.boundary)
+        return nodes + make_blocks(*parts, begin=sum(block.places.size for block in nodes))
+
+    def with_class_weight(self, class_weight: Any, Y: Any) -> tuple[Self, Array | None]:
+        """A copy whose Δ counts a wrong node with the weight of the class that was annotated there."""
+        model = copy.copy(self)
+        model.class_weight_ = self.labels.class_weights(class_weight, np.concatenate(Y)).tolist()
+        return model, None
 
     def check_inputs(self, X: Sequence[Any]) -> None:
         """Refuse features that are not finite or not as many as expected, and parents that make no forest."""
@@ -93,8 +108,10 @@ class ForestTask:
         self.allowed: Mask = stack_allowed(model.labels, Y, self.offsets)
         self.counted: Mask = np.ones(len(self.allowed), dtype=bool)
         self.parent, self.order = self._stack_parents(X)
-        annotated = np.add.reduceat(~self.allowed.all(axis=1), self.offsets[:-1], dtype=np.int64)
-        self.scale: Array = np.maximum(annotated, 1).astype(float) if model.normalize else np.ones(self.n_examples)
+        self.costs = model.node_costs(self.allowed)
+        annotated = np.add.reduceat(self.costs * ~self.allowed.all(axis=1), self.offsets[:-1])
+        divided = model.normalize and annotated > 0
+        self.scale: Array = np.where(divided, annotated, 1.0)
         self.column_scale = model.column_scale
         S, F = self.allowed.shape[1], self.inputs.n_inputs
         transition = S * (F + bool(model.bias))
@@ -184,7 +201,9 @@ class ForestTask:
         transition = w[self.blocks[1] : self.blocks[1] + S * S].reshape(S, S)
         penalty = np.full(self.n_examples, -np.inf) if space is Space.COMPATIBLE else loss_weight / self.scale
         scores = self.inputs.scores(w[: S * self.inputs.n_inputs].reshape(S, -1), self._nodes(chosen))
-        max_product.complete_scores(scores, chosen, self.offsets, self.allowed, self.counted, penalty, bias, begin, end)
+        max_product.complete_scores(
+            scores, chosen, self.offsets, self.allowed, self.counted, penalty, self.costs, bias, begin, end
+        )
         return scores, np.ascontiguousarray(transition.T)
 
     def marginals(self, w: Array, space: Space = Space.ALL, soft: bool = False) -> Array:
@@ -237,6 +256,7 @@ class ForestTask:
             self.offsets,
             self.parent,
             self.allowed,
+            self.costs,
             self.counted,
             self.blocks,
             self.n_features,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
 from clew.models.base import check_lengths, check_size
+from clew.models.blocks import Block
 from clew.models.highs import Binary
 from clew.models.inputs import as_matrix
 from clew.models.labels import name_place
@@ -59,6 +60,16 @@ class Graph(NodeModel, LinearModel):
         model = copy.copy(self)
         model.n_edge_inputs_ = self.edges(X[0], 0)[1].shape[1]
         return super(Graph, model).learn_domain(X, Y)
+
+    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+        """The weights of inputs and labels, and of pairs of labels for each edge feature."""
+        nodes = super().blocks(names)
+        labels = nodes[0].axes[0]
+        pairs = self._pair_index(len(labels))
+        first, per_edge = sum(block.places.size for block in nodes), int(pairs.max(initial=-1)) + 1
+        places = np.array([first + k * per_edge + pairs for k in range(self.n_edge_inputs_)], dtype=np.intp)
+        edges = tuple(f"g{k}" for k in range(self.n_edge_inputs_))
+        return [*nodes, Block("pair", (edges, labels, labels), places.reshape(len(edges), *pairs.shape))]
 
     def node_features(self, x: Any, example: int | None = None) -> Any:
         """(n, F) the first part of x."""

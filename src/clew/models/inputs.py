@@ -56,7 +56,8 @@ class Inputs:
             column = inputs.columns[inputs.column_begins[row] + bad[0] - begins[row]]
             value = inputs.data[bad[0]]
             raise InputError(
-                f"{name_place(*place(row))}: feature {column} is {value}; features must be finite, at most {LARGEST:g}"
+                f"{name_place(*place(row))}: feature {column} is {value}; features must be finite, at most {LARGEST:g},"
+                " no NaN, no inf"
             )
         return inputs
 
@@ -139,7 +140,10 @@ def as_matrix(x: Any, example: int | None) -> Any:
     name = name_place(example, unnamed="x")
     matrix: Any = x if sp.issparse(x) else np.asarray(x)
     if matrix.ndim != 2:
-        raise InputError(f"{name}: features must be a matrix with a row for each node, their shape is {matrix.shape}")
+        message = "Reshape your data to (rows, features)"
+        raise InputError(f"{name}: features must be a matrix with a row for each node, not {matrix.shape}. {message}")
+    if matrix.dtype.kind == "c":
+        raise InputError(f"{name}: features must be numbers. Complex data not supported")
     if matrix.dtype.kind not in "biuf":
         try:
             matrix = matrix.astype(np.float64, casting="unsafe" if matrix.dtype.kind == "O" else "safe")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.task import Indices, Mask
+from clew.learning.task import Array, Indices, Mask
 
 Label: TypeAlias = str | int | float | bool
 Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
@@ -134,6 +134,31 @@ class LabelSpace:
     def decode(self, states: Indices) -> NDArray[Any]:
         """The labels of these states."""
         return self._labels[states]
+
+    def class_weights(self, class_weight: Any, allowed: Mask) -> Array:
+        """(S,) the weight of each class: as given by a mapping from labels, or "balanced".
+
+        Balanced weights are n / (S · nₛ), where nₛ nodes of the n annotated ones have class s, as in scikit-learn; a
+        node with several candidates counts for each in equal parts.
+        """
+        if isinstance(class_weight, str) and class_weight == "balanced":
+            known = allowed[~allowed.all(axis=1)]
+            counts = (known / known.sum(axis=1, keepdims=True)).sum(axis=0)
+            return np.asarray(len(known) / (self.n_states * np.where(counts > 0, counts, len(known) / self.n_states)))
+        if not isinstance(class_weight, Mapping):
+            raise InputError(
+                f"class_weight is {class_weight!r}; expected 'balanced' or a mapping from classes to weights"
+            )
+        weights = np.ones(self.n_states)
+        for label, weight in class_weight.items():
+            if plain(label) not in self._state_of:
+                raise InputError(
+                    f"class_weight names {label!r}, which is not one of the classes {shortened(self.classes)}"
+                )
+            if not (isinstance(weight, (int, float, np.number)) and np.isfinite(weight) and weight > 0):
+                raise InputError(f"class_weight of {label!r} is {weight!r}; expected a positive number")
+            weights[self._state_of[plain(label)]] = weight
+        return weights
 
     def is_unknown(self, label: Any) -> bool:
         """Whether this marks a node, or a whole example, as not annotated."""

@@ -43,12 +43,21 @@ def topological_order(parent: Any, order: Any) -> int:
 
 @kernel  # type: ignore[untyped-decorator]
 def complete_scores(
-    scores: Any, chosen: Any, offsets: Any, allowed: Any, counted: Any, penalty: Any, bias: Any, begin: Any, end: Any
+    scores: Any,
+    chosen: Any,
+    offsets: Any,
+    allowed: Any,
+    counted: Any,
+    penalty: Any,
+    costs: Any,
+    bias: Any,
+    begin: Any,
+    end: Any,
 ) -> None:
     """From unary scores to all that depends on one node: bias, boundary, and `penalty` for a state not allowed.
 
-    penalty[e] is loss_weight · Δ's unit for example e, or minus infinity for the search in Y*. A node that is not
-    counted has no features, only its penalty.
+    penalty[e] is loss_weight · Δ's unit for example e, or minus infinity for the search in Y*; costs[v] > 0 is what a
+    mistake counts at node v. A node that is not counted has no features, only its penalty.
     """
     n_states = scores.shape[1]
     k = 0
@@ -64,7 +73,7 @@ def complete_scores(
                 if v == offsets[e + 1] - 1:
                     scores[k] += end
             for s in range(n_states):
-                scores[k, s] += 0.0 if allowed[v, s] else penalty[e]
+                scores[k, s] += 0.0 if allowed[v, s] else penalty[e] * costs[v]
             k += 1
 
 
@@ -179,6 +188,7 @@ def collect_features(
     offsets: Any,
     parent: Any,
     allowed: Any,
+    costs: Any,
     counted: Any,
     blocks: Any,
     n_features: int,
@@ -188,7 +198,7 @@ def collect_features(
     indptr: Any,
     mistakes: Any,
 ) -> None:
-    """φ of each labeling as a CSR row without duplicates, and the number of its states that are not allowed.
+    """φ of each labeling as a CSR row without duplicates, and the costs of its states that are not allowed.
 
     `blocks` are the first columns of bias, transition, begin and end; -1 where a model lacks them.
     """
@@ -201,7 +211,8 @@ def collect_features(
         start = written
         for v in range(first, last if found[n] else first):
             s = states[row + v - first]
-            mistakes[n] += not allowed[v, s]
+            if not allowed[v, s]:
+                mistakes[n] += costs[v]
             if not counted[v]:
                 continue
             here = begins[v + 1] - begins[v]

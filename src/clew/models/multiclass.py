@@ -23,6 +23,7 @@ from clew.models.base import (
     identity,
     n_examples,
 )
+from clew.models.blocks import Block, input_names
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import Inputs, as_matrix
 from clew.models.labels import Label, LabelSpace
@@ -74,6 +75,18 @@ class Multiclass(Model):
     def check_inputs(self, X: Any) -> None:
         """Refuse rows that are not finite."""
         self._inputs(X)
+
+    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+        """The weights of inputs and classes; in w, the bias of a class follows its inputs."""
+        labels, inputs = tuple(map(str, self.classes_)), tuple(input_names(names, self.n_inputs_))
+        places = np.arange(self.n_features, dtype=np.intp).reshape(len(labels), -1)
+        blocks = [Block("input", (labels, inputs), places[:, : len(inputs)])]
+        return blocks + [Block("bias", (labels,), places[:, -1])] * bool(self.bias)
+
+    def with_class_weight(self, class_weight: Any, Y: Mask) -> tuple[Self, Array | None]:
+        """Weights of the examples: those of their classes, the mean where there are several candidates."""
+        weights = self.labels.class_weights(class_weight, Y)
+        return self, Y @ weights / Y.sum(axis=1)
 
     def parsed(self, X: Any, Y: Any) -> Mask:
         """The annotations as one boolean (n, S) matrix of candidates."""
@@ -127,8 +140,8 @@ class Multiclass(Model):
 
     def _unannotated(self, X: Any) -> MulticlassTask:
         """All rows, of which nothing is known."""
-        inputs = self._inputs(X)
-        return MulticlassTask(self, inputs, np.ones((inputs.n_rows, self.labels.n_states), dtype=bool))
+        n_states, inputs = self.labels.n_states, self._inputs(X)
+        return MulticlassTask(self, inputs, np.ones((inputs.n_rows, n_states), dtype=bool))
 
     def _one(self, x: Any, annotation: Any) -> MulticlassTask:
         """One example as a task."""

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.models.base import MAX_TABLE, MAX_WEIGHTS, Model, check_lengths, check_size
+from clew.models.blocks import Block, input_names, make_blocks
 from clew.models.inputs import as_matrix, place_in
 from clew.models.labels import Label, LabelSpace, is_flat, is_parsed
 
@@ -27,7 +28,9 @@ class NodeModel(Model):
     nodes where `normalize` asks for it. A node is annotated when its candidates are not all the classes.
     """
 
-    domain_names: tuple[str, ...] = ("classes_", "n_inputs_", "label_scale_")
+    domain_names: tuple[str, ...] = ("classes_", "n_inputs_", "label_scale_", "class_weight_")
+    class_weight_: list[float] | None = None
+    """What a mistake costs at a node of each class; all 1 where it is None."""
     classes: Iterable[Any] | None
     n_states: int | None
     bias: bool
@@ -96,6 +99,19 @@ class NodeModel(Model):
         scale[: self.labels.n_states * self.n_inputs_] = 1.0
         return scale
 
+    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+        """The weights of inputs, labels, transitions and ends."""
+        labels = [str(label) for label in self.classes_]
+        parts: list[Any] = [("input", [labels, input_names(names, self.n_inputs_)])]
+        parts += [("bias", [labels])] * bool(self.bias)
+        return make_blocks(*parts)
+
+    def node_costs(self, allowed: Mask) -> Array:
+        """(T,) what a mistake costs at each node: the mean weight of its candidates."""
+        if self.class_weight_ is None:
+            return np.ones(len(allowed))
+        return np.asarray(allowed @ np.array(self.class_weight_) / np.maximum(allowed.sum(axis=1), 1))
+
     def outputs(self, x: Any) -> Iterator[Any]:
         """All S^T labelings."""
         space = self.labels
@@ -103,9 +119,12 @@ class NodeModel(Model):
             yield space.decode(np.array(states, dtype=np.intp))
 
     def loss(self, annotation: Any, y: Any) -> float:
-        """Δ(y*, y) = Σ over annotated nodes of [y_t is no candidate] (/ their number)."""
-        mistakes = self.mistakes(annotation, y)
-        return mistakes / self.n_parts(annotation) if self.normalize and mistakes else float(mistakes)
+        """Δ(y*, y) = Σ over annotated nodes of [y_t is no candidate] (/ their number), each with its class' weight."""
+        states = self.labels.encode(y)
+        allowed = self.labels.allowed(annotation, len(states))
+        costs = self.node_costs(allowed)
+        wrong = float(costs[~allowed[np.arange(len(states)), states]].sum())
+        return wrong / float(costs[~allowed.all(axis=1)].sum()) if self.normalize and wrong else wrong
 
     def mistakes(self, annotation: Any, y: Any) -> int:
         """How many annotated nodes have a label in y that is no candidate."""
