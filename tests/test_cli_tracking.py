@@ -128,7 +128,7 @@ def test_generic_weights_are_said_to_be_used(simulated, tmp_path):
     result = done("track", simulated.path, "-o", tmp_path / "r", "--no-cache", "-f", "csv")
     assert "no --weights: generic ones are used" in result.stderr
     assert "generic ones" not in result.stdout
-    assert "generic, learned from simulated movies" in (tmp_path / "r" / names.REPORT).read_text()
+    assert "simulated movies (the generic weights that come with clew)" in (tmp_path / "r" / names.REPORT).read_text()
 
 
 def test_annotations_are_kept_to(simulated, weights, tmp_path):

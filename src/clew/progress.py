@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.status import Status as Spinner
 
-from clew.learning.result import Record
+if TYPE_CHECKING:  # the command line shows progress before anything is learned, and must not wait for the learner
+    from clew.learning.result import Record
 
 
 class ProgressLine:

@@ -161,8 +161,8 @@ def test_a_warm_start_spares_passes(simulated, learned):
 
 def test_reach_and_neighbours_limit_the_candidates(simulated, learned):
     source = learned.measure(simulated.movie)
-    few = tracker(neighbours=1, reach=1e-6).pairs(source, source.has).pair(0)
-    many = tracker(neighbours=6, reach=1e6).pairs(source, source.has).pair(0)
+    few = Tracker.generic(neighbours=1, reach=1e-6, n_jobs=1).pairs(source, source.has).pair(0)
+    many = Tracker.generic(neighbours=6, reach=1e6, n_jobs=1).pairs(source, source.has).pair(0)
     assert len(few.candidates) < len(many.candidates) / 10
     with pytest.raises(InputError, match="reach is -1"):
         tracker(reach=-1).fit(simulated.movie, simulated.some)

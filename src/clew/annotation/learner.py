@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 from sklearn.base import clone
@@ -22,6 +23,7 @@ from clew.models.linear import LinearTask
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
+from clew.tracking.model.candidates import ALL_EVENTS
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.prior import joined, prior_direction, weights_by_name
@@ -58,15 +60,21 @@ class Learner:
         """Grows whenever the weights change."""
         self.annotations = Annotations.of(EventTable.empty())
         self.result: Result | None = None
-        self.pairs: Pairs = self.tracker.pairs(source, self.groups)
-        self._kept = KeptPairs(self.pairs, settings.kept_candidates)
-        self.windows = TrainingWindows(self.initial, len(self.pairs), self.pair, self.prior, settings)
+        self._use(self.tracker.pairs(source, self.groups))
+
+    def _use(self, pairs: Pairs) -> None:
+        """Begin with frame pairs of these kinds of events; what was made of others is dropped."""
+        self.pairs = pairs
+        self._kept = KeptPairs(pairs, self.settings.kept_candidates)
+        self.windows = TrainingWindows(self.initial, len(pairs), self.pair, self.prior, self.settings)
         self._solvers: Cache[KeptProgram] = Cache()
         self._solved: dict[int, SolvedPair] = {}
 
     def annotate(self, annotations: Annotations) -> None:
         """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""
         self.annotations = annotations
+        if not annotations.kinds() <= self.pairs.events:  # a kind that was off happens in this movie after all
+            self._use(replace(self.pairs, events=ALL_EVENTS))
 
     def learn(self, annotations: Annotations | None = None) -> None:
         """Fit the weights to the annotations, with the bounds and solvers of the last fit."""
@@ -172,6 +180,7 @@ class Learner:
 def adapted_tracker(initial: Tracker, groups: frozenset[str], w: Array, annotations: Annotations) -> Tracker:
     """A tracker with weights that were adapted from those of another one; without annotations they are its own."""
     tracker: Tracker = clone(initial)
+    tracker.events_ = initial.events_ | annotations.kinds()
     tracker.groups_, tracker.feature_names_, tracker.coef_ = groups, feature_names(groups), w
     if len(annotations):
         tracker.n_annotated_, tracker.n_pairs_ = len(annotations), len(annotations.frames())

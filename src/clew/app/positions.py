@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from clew.annotation.store.answers import Answer
 from clew.annotation.store.history import Entry
+from clew.learning.task import Array
 from clew.tracking.detections import Detections, Overlap, Source
 from clew.tracking.events import Labels
 from clew.tracking.model.solve import KEPT_COLUMNS
@@ -73,9 +74,9 @@ class Positions:
             self._frames[t] = Detections(t, found.label, found.position, kept)
         return self._frames[t]
 
-    def overlap(self, t: int) -> Overlap:
+    def overlap(self, t: int, shift: Array | None = None) -> Overlap:
         """What the masks of frames `t` and `t + 1` share; this is not kept."""
-        return self.source.overlap(t)
+        return self.source.overlap(t, shift)
 
     def looks(self, answer: Answer) -> list[str]:
         """What the cells of an answer look like now, sources first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,6 +43,18 @@ Channel = Annotated[
 Sparse = Annotated[
     bool, typer.Option("--sparse", help="Zarr arrays lack the chunks in which nothing is, so that none is missing.")
 ]
+
+
+def events_option(default: str) -> Any:
+    """The option that names the kinds of events of a movie."""
+    return typer.Option(
+        "--events", metavar="NAMES", show_default=default,
+        help="Kinds of events that can happen, as in move,divide,appear,disappear; auto looks at the movie for splits "
+        "and merges. Annotated ones are always possible.",
+    )  # fmt: skip
+
+
+Events = Annotated[str, events_option("auto")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Processes and threads; -1 for all cores.")]
 NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Do not keep measurements of the cells in a folder .clew beside the movie.")

@@ -17,6 +17,7 @@ from rich.text import Text
 from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.movies import (
     Channel,
+    Events,
     ImagesPath,
     Jobs,
     LabelsPath,
@@ -24,6 +25,7 @@ from clew.cli.movies import (
     NoCache,
     Spacing,
     Sparse,
+    events_option,
     open_any,
     read_annotations_of,
 )
@@ -67,6 +69,7 @@ def train(
         float | None,
         typer.Option(metavar="LENGTH", help="How far a cell may move in a frame; estimated where not given."),
     ] = None,
+    events: Events = "auto",
     lam: Annotated[
         str, typer.Option(metavar="NUMBER", help="Weight λ of the regulariser; auto chooses it by cross-validation.")
     ] = "auto",
@@ -82,12 +85,13 @@ def train(
     opened = open_any(movie, labels, images, spacing, channel, sparse)
     marks = read_annotations_of(annotations, opened)
     tracker = Tracker(
-        neighbours=neighbours, reach=reach, loss=loss, lam=parse_lam(lam), cache=None if no_cache else "auto",
-        n_jobs=jobs, verbose=True, random_state=seed,
+        neighbours=neighbours, reach=reach, events=events, loss=loss, lam=parse_lam(lam),
+        cache=None if no_cache else "auto", n_jobs=jobs, verbose=True, random_state=seed,
     )  # fmt: skip
     started = time.perf_counter()
     tracker.fit(opened, marks)
     seconds = time.perf_counter() - started
+    note(str(tracker.event_kinds_))
     make_folder(output.absolute().parent)
     tracker.save(output)
     out = Console(highlight=False, soft_wrap=True)
@@ -123,6 +127,7 @@ def track(
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
+    events: Annotated[str | None, events_option("as the weights were learned")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html as well.")] = True,
     jobs: Jobs = -1,
     no_cache: NoCache = False,
@@ -136,12 +141,15 @@ def track(
     check_result_folder(output)
     tracker = open_tracker(weights)
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
+    if events is not None:
+        tracker.set_params(events=events)
     opened = open_any(movie, labels, images, spacing, channel, sparse)
     wanted = check_formats(formats.split(","), opened)
     given = None if annotations is None else read_annotations_of(annotations, opened)
     started = time.perf_counter()
     lineage = tracker.track(opened, annotations=given)
     seconds = time.perf_counter() - started
+    note(str(tracker.event_kinds_))
     facts = training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
     pages = {REPORT: report_page(lineage, opened, tracker, facts)} if report else {}
     made_from = weights_fingerprint(tracker) | {"annotations": None if given is None else len(given)}
@@ -243,8 +251,7 @@ def training_facts(tracker: Tracker) -> dict[str, str]:
 def weights_fingerprint(tracker: Tracker) -> dict[str, str]:
     """For the manifest: which weights a result comes from."""
     named = json.dumps(dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), sort_keys=True)
-    origin = "learned" if hasattr(tracker, "svm_") else "generic"
-    return {"weights": origin, "weights_sha256": hashlib.sha256(named.encode()).hexdigest()}
+    return {"weights": str(tracker.origin_), "weights_sha256": hashlib.sha256(named.encode()).hexdigest()}
 
 
 def report_page(

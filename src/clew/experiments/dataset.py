@@ -48,9 +48,9 @@ class FramesOf:
         found = self.source.detections(self.begin + t)
         return Detections(t, found.label, found.position, found.columns)
 
-    def overlap(self, t: int) -> Overlap:
-        """What the masks of frames `t` and `t + 1` share."""
-        return self.source.overlap(self.begin + t)
+    def overlap(self, t: int, shift: Array | None = None) -> Overlap:
+        """What the masks of frames `t` and `t + 1` share, after a shift."""
+        return self.source.overlap(self.begin + t, shift)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from clew import archive, persist
 from clew.errors import InputError
 from clew.learning.cccp import Algorithm
 from clew.learning.task import Array
+from clew.tracking.events import BY_NAME, Event
+from clew.tracking.model.event_kinds import parse_events
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.prior import weights_by_name
 from clew.tracking.tracker import Origin, Tracker
@@ -35,7 +38,7 @@ def save(tracker: Tracker, path: str | Path) -> None:
         "neighbours": tracker.neighbours, "reach": tracker.reach, "prior": prior, "groups": sorted(tracker.groups_),
         "algorithm": asdict(algorithm) if isinstance(algorithm, Algorithm) else algorithm,
         "features": tracker.feature_names_, "n_annotated": tracker.n_annotated_, "n_pairs": tracker.n_pairs_,
-        "origin": str(tracker.origin_),
+        "origin": str(tracker.origin_), "events": _named(tracker.events), "learned_events": _named(tracker.events_),
     }  # fmt: skip
     persist.write(path, KIND, {"learner": meta, "tracker": own}, arrays)
 
@@ -53,11 +56,13 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         groups, names, prior = frozenset(own["groups"]), list(own["features"]), own["prior"]
         algorithm = own["algorithm"]  # the learner's own has its precision scaled to the annotations
         tracker = Tracker(
-            neighbours=own["neighbours"], reach=own["reach"],
+            neighbours=own["neighbours"], reach=own["reach"], events=own["events"],
             algorithm=algorithm if isinstance(algorithm, str) else Algorithm(**algorithm),
         )  # fmt: skip
         tracker.n_annotated_, tracker.n_pairs_ = int(own["n_annotated"]), int(own["n_pairs"])
         tracker.origin_ = _origin(own, learner)
+        tracker.events_ = frozenset(BY_NAME[name] for name in own["learned_events"])
+        parse_events(tracker.events)
         tracker.prior = prior if prior in ("generic", None) else _with_weights(Tracker(), groups, names, arrays[PRIOR])
     _check_features(path, names, feature_names(groups))
     if weights.shape != (len(names),):
@@ -67,6 +72,11 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         tracker.set_params(loss=svm.loss, lam=svm.lam, regulariser=svm.regulariser)
         tracker.svm_, tracker.result_, tracker.lam_ = svm, svm.result_, svm.lam_
     return _with_weights(tracker, groups, names, weights)
+
+
+def _named(events: str | Iterable[str | Event]) -> str | list[str]:
+    """Kinds of events by their names."""
+    return events if isinstance(events, str) else sorted(str(event) for event in events)
 
 
 def _origin(own: dict[str, Any], learner: Any) -> Origin:

@@ -19,6 +19,7 @@ GROUPS = {
     "size": ("volume",),
     "border": ("border_distance",),
     "shape": ("axes", "eccentricity", "support", "border_share"),
+    "direction": ("axes", "direction"),
     "intensity": ("intensity",),
     "histogram": ("deviation", "quantiles"),
 }
@@ -88,8 +89,8 @@ class Source(Protocol):
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`."""
 
-    def overlap(self, t: int) -> Overlap:
-        """What the masks of frames `t` and `t + 1` share."""
+    def overlap(self, t: int, shift: NDArray[np.float64] | None = None) -> Overlap:
+        """What the masks of frames `t` and `t + 1` share, once each cell of `t` was moved by its row of `shift`."""
 
 
 class DetectionTable:
@@ -142,7 +143,7 @@ class DetectionTable:
         columns = {key: column[rows] for key, column in self._columns.items()}
         return Detections(t, self._label[rows], self._position[rows], columns)
 
-    def overlap(self, t: int) -> Overlap:  # noqa: ARG002
+    def overlap(self, t: int, shift: NDArray[np.float64] | None = None) -> Overlap:  # noqa: ARG002
         """A table knows of no pixels."""
         return Overlap.none()
 

@@ -148,6 +148,10 @@ class Annotations:
         """The frames from which annotated events lead on, ascending."""
         return np.unique(self.events.frame).tolist()  # type: ignore[no-any-return]
 
+    def kinds(self) -> frozenset[Event]:
+        """The kinds of events that happened."""
+        return frozenset(map(Event, np.unique(self.events.event[self.happened]).tolist()))
+
     def at(self, frame: int) -> Self:
         """Those from one frame to the next."""
         return self[self.events.frame == frame]

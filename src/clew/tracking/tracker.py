@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,13 +17,15 @@ from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
 from clew.learning.master import Regulariser
 from clew.learning.result import Result
+from clew.learning.task import Array
 from clew.progress import ProgressBar
 from clew.tracking.annotations import check_annotations
 from clew.tracking.detections import GROUPS, OVERLAP, Source
-from clew.tracking.events import Annotations
+from clew.tracking.events import Annotations, Event
 from clew.tracking.lineage import Lineage
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.candidates import NEIGHBOURS
+from clew.tracking.model.event_kinds import EventKinds, decide_events, parse_events
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights, joined, prior_direction, weights_by_name
@@ -57,6 +60,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
     Args:
         neighbours: how many cells of the next frame each cell is compared with.
         reach: how far a cell may move from one frame to the next, in physical units; None estimates it from the movie.
+        events: the kinds of events that can happen, by name, as in "move divide"; "auto" decides for each movie whether
+            its masks have splits and merges (`model.event_kinds`). Annotated events are always possible.
         prior: weights to begin with: "generic" (learned from simulated movies, they come with clew), those of another
             fitted `Tracker`, or None. Their score is one more feature of each event, so that few annotations go a
             long way.
@@ -67,14 +72,19 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         random_state: seed of the folds by which λ is chosen.
 
     After `fit`: `coef_` (the weights), `feature_names_`, `svm_` (the learner), `result_` (its certificate), `lam_`,
-    `n_annotated_`, how many events it learned from, and `origin_`, where the weights come from.
+    `n_annotated_`, how many events it learned from, `events_`, of which kinds those were, and `origin_`, where the
+    weights come from. `event_kinds_` is what was decided about the kinds of events of the last movie.
     """
+
+    events_: frozenset[Event]
+    event_kinds_: EventKinds
 
     def __init__(
         self,
         *,
         neighbours: int = NEIGHBOURS,
         reach: float | None = None,
+        events: str | Iterable[str | Event] = "auto",
         prior: Tracker | Literal["generic"] | None = "generic",
         loss: str | Loss = "bridge",
         lam: float | str | Sequence[float] = "auto",
@@ -87,6 +97,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
     ) -> None:
         self.neighbours = neighbours
         self.reach = reach
+        self.events = events
         self.prior = prior
         self.loss = loss
         self.lam = lam
@@ -109,7 +120,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         prior = prior_direction(self.prior, feature_names(groups))
         examples: list[TrainingExample] = []
         for source, annotated in zip(sources, given, strict=True):
-            examples += training_examples(self.pairs(source, groups), _checked(annotated, source), prior)
+            checked = _checked(annotated, source)
+            examples += training_examples(self._training_pairs(source, groups, checked, prior), checked, prior)
         sizes = [len(example.annotated) for example in examples]
         self.svm_ = StructuredSVM(
             MODEL, loss=self.loss, lam=self.lam, regulariser=self.regulariser,
@@ -120,6 +132,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         self.groups_, self.feature_names_ = groups, feature_names(groups)
         self.coef_, self.result_, self.lam_ = joined(self.svm_.coef_, prior), self.svm_.result_, self.svm_.lam_
         self.n_annotated_, self.n_pairs_, self.origin_ = sum(sizes), len(sizes), Origin.LEARNED
+        self.events_ = frozenset().union(*(annotated.kinds() for annotated in given))
         return self
 
     def track(self, movie: AnyMovie, *, annotations: Annotations | None = None) -> Lineage:
@@ -133,7 +146,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         w = weights_by_name(self, feature_names(groups))
         if annotations is not None:
             annotations = _checked(annotations, source)
-        return track_pairs(self.pairs(source, groups), w, annotations, self.n_jobs, self.verbose)
+        return track_pairs(self.pairs(source, groups, annotations), w, annotations, self.n_jobs, self.verbose)
 
     @classmethod
     def generic(cls, **parameters: Any) -> Self:
@@ -146,6 +159,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         tracker.feature_names_ = feature_names(tracker.groups_)
         tracker.coef_ = generic_weights(tracker.feature_names_)
         tracker.n_annotated_, tracker.n_pairs_, tracker.origin_ = 0, 0, Origin.GENERIC
+        tracker.events_ = frozenset()
         return tracker
 
     def measure(self, movie: AnyMovie) -> Source:
@@ -157,9 +171,29 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
             return measure(movie, cache=self.cache, n_jobs=self.n_jobs, progress=progress)
 
-    def pairs(self, source: Source, groups: frozenset[str]) -> Pairs:
-        """The frame pairs of a movie with their candidates and features."""
-        return Pairs.of(source, groups, neighbours=self.neighbours, reach=self.reach)
+    def pairs(self, source: Source, groups: frozenset[str], annotations: Annotations | None = None) -> Pairs:
+        """The frame pairs of a movie with their candidates and features, of the kinds of events that it has.
+
+        Kinds that were learned from, or that are annotated in this movie, are kinds that it has.
+        """
+        known = self.events_ if annotations is None else self.events_ | annotations.kinds()
+        return self._pairs(source, groups, weights_by_name(self, feature_names(groups)), known)
+
+    def _training_pairs(
+        self, source: Source, groups: frozenset[str], annotations: Annotations, prior: Array | None
+    ) -> Pairs:
+        """The frame pairs to learn from; the prior's weights look for kinds that nobody annotated."""
+        return self._pairs(source, groups, prior, annotations.kinds())
+
+    def _pairs(self, source: Source, groups: frozenset[str], w: Array | None, known: frozenset[Event]) -> Pairs:
+        """The frame pairs of a movie; weights `w` look for kinds of events that are not `known` to happen in it."""
+        pairs = Pairs.of(source, groups, neighbours=self.neighbours, reach=self.reach)
+        given = parse_events(self.events)
+        if given is not None:
+            self.event_kinds_ = EventKinds(given | known, "as asked for")
+            return replace(pairs, events=self.event_kinds_.events)
+        self.event_kinds_ = decide_events(pairs, w, known)
+        return replace(pairs, events=self.event_kinds_.events)
 
     def save(self, path: str | Path) -> None:
         """Write the learned weights with all that `track` needs to one file; `clew.load` reads it."""

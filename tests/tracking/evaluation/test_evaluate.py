@@ -16,6 +16,7 @@ from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.formats import tiff
 from clew.tracking.formats.ctc import open_truth, write_result, write_tracks
 from clew.tracking.formats.events_csv import write_events
+from clew.tracking.formats.names import MANIFEST
 from clew.tracking.formats.tracks_csv import write_track_table
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
@@ -302,6 +303,7 @@ def test_a_folder_with_its_tables_and_without(tmp_path, truth, movie, result):
     assert by_tracks.loss.missed.tolist() == [0, 0, 0, 0, 0, 1]
     assert by_tracks.loss.confusion[MERGE].tolist() == [1, 0, 0, 1, 0, 0, 0]
     assert "tracks" in by_tracks.events_from
+    (folder / MANIFEST).unlink()  # a folder from elsewhere, which says nothing of its files
     write_events(folder / "events.csv", result)
     write_track_table(folder / "tracks.csv", result)
     by_events = evaluate(folder, truth)

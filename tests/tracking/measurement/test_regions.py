@@ -6,7 +6,7 @@ from skimage.measure import label as components
 from skimage.measure import regionprops
 
 from clew.errors import InputError
-from clew.tracking.measurement.regions import N_QUANTILES, directions, measure_frame, shared_volume
+from clew.tracking.measurement.regions import N_QUANTILES, directions, measure_frame, moved_volume, shared_volume
 
 CASES = [((60, 70), (1.0, 1.0)), ((60, 70), (0.5, 2.0)), ((9, 30, 40), (3.0, 1.0, 0.7))]
 
@@ -108,6 +108,42 @@ def test_shared_volume_by_brute_force(shape, spacing):
     source, target, volume = shared_volume(first, second, spacing)
     assert list(zip(source, target, strict=True)) == sorted(expected)
     np.testing.assert_allclose(volume, [expected[pair] for pair in sorted(expected)])
+
+
+@pytest.mark.parametrize(("shape", "spacing"), CASES)
+def test_moved_volume_by_brute_force(shape, spacing):
+    first, second = blobs(shape, 0, 0.5)[0], blobs(shape, 1, 0.5)[0]
+    labels = np.unique(first[first > 0])
+    rng = np.random.default_rng(3)
+    shift = rng.normal(scale=3, size=(len(labels), len(shape))) * spacing
+    expected = {}
+    for row, label in enumerate(labels):
+        places = np.argwhere(first == label) + np.rint(shift[row] / np.array(spacing)).astype(int)
+        inside = ((places >= 0) & (places < shape)).all(axis=1)
+        for other in second[tuple(places[inside].T)]:
+            if other:
+                expected[row, other] = expected.get((row, other), 0) + np.prod(spacing)
+    source, target, volume = moved_volume(first, second, labels, shift, spacing)
+    assert list(zip(source, target, strict=True)) == sorted(expected)
+    np.testing.assert_allclose(volume, [expected[pair] for pair in sorted(expected)])
+
+
+@pytest.mark.parametrize(("shape", "spacing"), CASES)
+def test_cells_that_stay_share_what_was_measured(shape, spacing):
+    first, second = blobs(shape, 0, 0.5)[0], blobs(shape, 1, 0.5)[0]
+    labels = np.unique(first[first > 0])
+    source, target, volume = moved_volume(first, second, labels, np.zeros((len(labels), len(shape))), spacing)
+    before = shared_volume(first, second, spacing)
+    for now, then in zip((labels[source], target, volume), before, strict=True):
+        np.testing.assert_allclose(now, then)
+
+
+def test_the_direction_is_that_of_a_rod():
+    labels = np.zeros((40, 40), int)
+    for k in range(20):
+        labels[10 + k, 5 + k : 9 + k] = 1
+    direction = measure_frame(0, labels, None, (1.0, 1.0)).columns["direction"][0]
+    assert abs(direction @ np.array([1, 1]) / np.sqrt(2)) > 0.99
 
 
 def test_no_cells_and_nothing_but_a_cell():

@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError
-from clew.tracking.detections import Detections, DetectionTable
+from clew.tracking.detections import Detections, DetectionTable, Overlap
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Event, EventTable
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.scales import estimate_scales
 from clew.tracking.model.candidates import Candidates, candidates, estimate_reach, find
+from clew.tracking.model.flow import estimate_motion
+from clew.tracking.model.pairs import Pairs
 from clew.tracking.movie import open_movie
 
 
@@ -116,18 +119,23 @@ def test_wrong_settings_are_refused(wrong):
         candidates(*scene(0, 2, 2), **wrong)
 
 
+def reach_of(source):
+    motion = estimate_motion(source)
+    return estimate_reach(motion, estimate_scales(source, motion.usual))
+
+
 def test_reach_follows_the_unit_and_covers_the_usual_way():
     rng = np.random.default_rng(0)
     start = rng.random((40, 2)) * 1000
     frame, label = np.repeat(np.arange(6), 40), np.tile(np.arange(1, 41), 6)
     way = np.concatenate([start + 8 * t for t in range(6)])
     volume = np.full(240, 100.0)
-    reach = estimate_reach(DetectionTable(frame, label, way, {"volume": volume}))
+    reach = reach_of(DetectionTable(frame, label, way, {"volume": volume}))
     assert reach >= 8 * np.sqrt(2)
-    larger = estimate_reach(DetectionTable(frame, label, 7 * way, {"volume": 49 * volume}))
+    larger = reach_of(DetectionTable(frame, label, 7 * way, {"volume": 49 * volume}))
     assert larger == pytest.approx(7 * reach)
-    assert estimate_reach(DetectionTable([], [], np.zeros((0, 2)), n_frames=3)) > 0
-    assert estimate_reach(DetectionTable([0], [1], [[1, 2]])) > 0
+    assert reach_of(DetectionTable([], [], np.zeros((0, 2)), n_frames=3)) > 0
+    assert reach_of(DetectionTable([0], [1], [[1, 2]])) > 0
 
 
 def test_fifty_thousand_cells_in_a_frame():
@@ -138,15 +146,59 @@ def test_fifty_thousand_cells_in_a_frame():
     assert found.of_event(Event.DIVIDE).stop - found.of_event(Event.DIVIDE).start == 6 * 50_000
 
 
-def test_what_really_happened_is_among_the_candidates(clew_data):
-    movie = open_movie(clew_data / "Fluo-N2DH-SIM+/01")
-    events = truth_annotations(open_truth(clew_data / "Fluo-N2DH-SIM+/01_GT/TRA"), movie).events
-    source = measure(movie, cache=None)
-    reach = estimate_reach(source)
-    seen = np.zeros(len(events), dtype=bool)
-    for t in range(movie.n_frames - 1):
-        a, b = source.detections(t), source.detections(t + 1)
-        there = np.flatnonzero(events.frame == t)
-        seen[there] = find(candidates(a, b, reach=reach), events[there], a, b) >= 0
-    assert seen[events.event == Event.MOVE].mean() >= 0.999
-    assert seen[events.event == Event.DIVIDE].mean() >= 0.99
+def test_long_cells_reach_their_daughters_past_their_neighbours():
+    a = cells(0, [[0.0, 0.0]])
+    beside = [[0.0, y] for y in (-0.4, -0.2, 0.2, 0.4)]
+    b = cells(1, [[-1.0, 0.0], [1.0, 0.0], *beside])
+    shared = Overlap(np.zeros(2, np.intp), np.array([0, 1]), np.array([3.0, 4.0]))
+    division = EventTable.of([(0, Event.DIVIDE, [1], [1, 2])])
+    assert find(candidates(a, b, reach=5, neighbours=4), division, a, b).tolist() == [-1]
+    assert find(candidates(a, b, reach=5, neighbours=4, overlap=shared), division, a, b)[0] >= 0
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
+def test_masks_add_neighbours_and_take_none_away(seed, n, m, k):
+    a, b = scene(seed, n, m)
+    rng = np.random.default_rng(seed)
+    source, target = np.nonzero(rng.random((n, m)) < 0.3)
+    shared = Overlap(source, target, rng.random(len(source)))
+    without = {*candidates(a, b, reach=0.3, neighbours=k).table(a, b)}
+    found = [*candidates(a, b, reach=0.3, neighbours=k, overlap=shared).table(a, b)]
+    assert len(set(found)) == len(found)
+    assert without <= set(found)
+    ahead = {int(a.label[i]): [int(b.label[j]) for j in by_volume(shared, i)[:k]] for i in range(n)}
+    for i, near in ahead.items():
+        assert all((3, Event.MOVE, (i,), (j,)) in found for j in near)
+        assert all((3, Event.DIVIDE, (i,), tuple(sorted(two))) in found for two in combinations(near, 2))
+
+
+def by_volume(shared, row):
+    """The targets of a source, most shared first."""
+    return [j for _, j in sorted((-v, j) for i, j, v in zip(*shared_columns(shared), strict=True) if i == row)]
+
+
+def shared_columns(shared):
+    return shared.source.tolist(), shared.target.tolist(), shared.volume.tolist()
+
+
+def test_kinds_that_are_off_are_no_candidates_unless_they_were_annotated():
+    a, b = scene(0, 5, 5)
+    on = frozenset({Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
+    assert set(candidates(a, b, reach=2, events=on).event.tolist()) == {int(event) for event in on}
+    extra = candidates(a, b, reach=2).table(a, b)
+    extra = extra[extra.event == Event.MERGE][:1]
+    with_one = candidates(a, b, reach=2, events=on, extra=extra)
+    assert (with_one.event == Event.MERGE).sum() == 1
+
+
+@pytest.mark.parametrize("movie", ["Fluo-N2DH-SIM+/01", "bacteria/01"])
+def test_what_really_happened_is_among_the_candidates(clew_data, movie):
+    opened = open_movie(clew_data / movie)
+    events = truth_annotations(open_truth(clew_data / f"{movie}_GT/TRA"), opened).events
+    source = measure(opened, cache=None)
+    pairs = Pairs.of(source, source.has)
+    missing = 0
+    for frame in range(len(pairs)):
+        pair = pairs.pair(frame)
+        missing += int((find(pair.candidates, events[events.frame == frame], pair.a, pair.b) < 0).sum())
+    assert missing == 0

@@ -13,6 +13,8 @@ from clew.tracking.measurement.measure import measure
 from clew.tracking.measurement.scales import Scales, estimate_scales
 from clew.tracking.model.candidates import candidates, estimate_reach
 from clew.tracking.model.features import FEATURES, LARGEST, assemble, event_features, feature_blocks, feature_names
+from clew.tracking.model.flow import estimate_motion
+from clew.tracking.model.pairs import Pairs
 from clew.tracking.movie import Movie
 
 ALL = frozenset({*GROUPS, OVERLAP})
@@ -43,8 +45,10 @@ def two_frames(ndim=2):
 def features(labels, images=None, spacing=None, extra=None, scales=None, neighbours=4):
     source = measure(Movie.from_arrays(labels, images, spacing), cache=None)
     a, b = source.detections(0), source.detections(1)
-    found = candidates(a, b, reach=estimate_reach(source), neighbours=neighbours, extra=extra)
-    scales = estimate_scales(source) if scales is None else scales
+    motion = estimate_motion(source)
+    scales = estimate_scales(source, motion.usual) if scales is None else scales
+    reach = estimate_reach(motion, scales)
+    found = candidates(a, b, reach=reach, neighbours=neighbours, extra=extra)
     return event_features(found, a, b, source.overlap(0), scales, source.has), found, a, b
 
 
@@ -54,7 +58,7 @@ def test_one_column_for_each_name_and_order_one(ndim):
     names = feature_names(ALL)
     assert matrix.shape == (len(found), len(names))
     assert len(set(names)) == len(names)
-    assert 40 <= len(names) <= 60
+    assert 50 <= len(names) <= 80
     assert "divide: angle of the daughters" in names
     dense = matrix.toarray()
     assert np.isfinite(dense).all()
@@ -146,9 +150,8 @@ def test_features_drop_out_with_their_measurements():
 def test_a_table_of_positions_is_enough():
     rng = np.random.default_rng(0)
     source = DetectionTable(np.repeat([0, 1], 20), np.tile(np.arange(1, 21), 2), rng.random((40, 3)))
-    a, b = source.detections(0), source.detections(1)
-    found = candidates(a, b, reach=estimate_reach(source))
-    matrix = event_features(found, a, b, source.overlap(0), estimate_scales(source), source.has)
+    pair = Pairs.of(source, source.has).pair(0)
+    found, matrix = pair.candidates, pair.features()
     assert matrix.shape == (len(found), len(feature_names({"border"})))
     for event in Event:
         assert any(name.startswith(f"{event}: bias") for name in feature_names(()))

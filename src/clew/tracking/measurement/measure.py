@@ -9,10 +9,11 @@ from typing import Any
 from joblib import Parallel, delayed
 
 from clew.errors import InputError, StoreError
+from clew.learning.task import Array
 from clew.parallel import resolve_jobs
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
 from clew.tracking.measurement.cache import Shared, Store, Where, digest, frame_digest, open_store
-from clew.tracking.measurement.regions import VERSION, measure_frame, shared_volume
+from clew.tracking.measurement.regions import VERSION, measure_frame, moved_volume, shared_volume
 from clew.tracking.movie import Movie
 
 CHUNK = 8
@@ -40,11 +41,19 @@ class Measured:
             raise InputError(f"{self.name} has no frame {t}; its frames are 0 to {self.n_frames - 1}")
         return self._frame(t)[0]
 
-    def overlap(self, t: int) -> Overlap:
-        """What the masks of frames `t` and `t + 1` share."""
+    def overlap(self, t: int, shift: Array | None = None) -> Overlap:
+        """What the masks of frames `t` and `t + 1` share, once each cell of `t` was moved by its row of `shift`.
+
+        Without a shift it was measured before; with one, the label images are read again.
+        """
         a, b = self.detections(t), self.detections(t + 1)
-        source, target, volume = self._frame(t)[1]
-        return Overlap(a.rows(source), b.rows(target), volume.astype(float))
+        if shift is None:
+            source, target, volume = self._frame(t)[1]
+            return Overlap(a.rows(source), b.rows(target), volume.astype(float))
+        rows, target, volume = moved_volume(
+            self.movie.label(t), self.movie.label(t + 1), a.label, shift, self.movie.spacing
+        )
+        return Overlap(rows, b.rows(target), volume)
 
 
 def measure(

@@ -21,7 +21,7 @@ from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections
 from clew.tracking.events import Labels
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a column changes its meaning, so that what older versions measured is not used."""
 N_QUANTILES = 12
 MAX_SAMPLED = 200_000
@@ -59,11 +59,12 @@ class Runs:
 def measure_frame(frame: int, labels: LabelImage, image: NDArray[Any] | None, spacing: tuple[float, ...]) -> Detections:
     """The cells of one frame with these columns, in physical units.
 
-    volume; axes (n, ndim): standard deviations along the principal axes, longest first; eccentricity: of the ellipse
-    with the longest and the shortest axis; support (n, K): how far the cell reaches from its centroid in the
-    `directions`; border_distance: from the centroid to the nearest border; border_share: the cell's face on the
-    border, relative to volume^((ndim−1)/ndim). With an image: intensity: mean above the median of the background;
-    deviation: standard deviation; quantiles (n, 12): of the pixels' intensities above background.
+    volume; axes (n, ndim): standard deviations along the principal axes, longest first; direction (n, ndim): of the
+    longest, a unit vector of either sign; eccentricity: of the ellipse with the longest and the shortest axis; support
+    (n, K): how far the cell reaches from its centroid in the `directions`; border_distance: from the centroid to the
+    nearest border; border_share: the cell's face on the border, relative to volume^((ndim−1)/ndim). With an image:
+    intensity: mean above the median of the background; deviation: standard deviation; quantiles (n, 12): of the pixels'
+    intensities above background.
     """
     check_frame(frame, labels, image)
     runs = Runs.of(labels)
@@ -77,11 +78,12 @@ def measure_frame(frame: int, labels: LabelImage, image: NDArray[Any] | None, sp
     position = np.column_stack([sums(runs.length * at) / pixels for at in middle]) * scale
     # (m, ndim) the runs' middles from the centroid; differences first, so that large coordinates cost no digits
     offset = np.column_stack(middle) * scale - position[row]
-    eigenvalues = _second_moments(sums, runs.length, offset, pixels, scale)
+    eigenvalues, direction = _principal_axes(sums, runs.length, offset, pixels, scale)
     border_distance, border_share = _border(sums, runs, labels.shape, position, volume, scale)
     columns: dict[str, Array] = {
         "volume": volume,
         "axes": np.sqrt(eigenvalues),
+        "direction": direction,
         "eccentricity": np.sqrt(1 - eigenvalues[:, -1] / eigenvalues[:, 0]),
         "support": _support(row, len(label), runs.length, offset, scale),
         "border_distance": border_distance,
@@ -113,6 +115,34 @@ def shared_volume(
     new = np.flatnonzero(np.append(True, (pairs[1:] != pairs[:-1]).any(axis=1))[: len(pairs)])
     pixels = np.add.reduceat(length[order], new) if len(new) else np.zeros(0)
     return pairs[new, 0], pairs[new, 1], pixels * float(np.prod(spacing))
+
+
+def moved_volume(
+    first: LabelImage, second: LabelImage, labels: Labels, shift: Array, spacing: tuple[float, ...]
+) -> tuple[Indices, Labels, Array]:
+    """(m,) each: what the cells of a frame share with those of the next once each was moved by its own `shift`.
+
+    `labels` (n,) are the cells of the first frame, ascending, and `shift` (n, ndim) is rounded to whole pixels. What
+    comes back are rows of `labels`, labels of the second frame, and the volume that they share; ascending.
+    """
+    runs = Runs.of(first)
+    row = np.searchsorted(labels, runs.label)
+    step = np.rint(shift / np.asarray(spacing)).astype(np.intp)[row]
+    start = [at + step[:, axis] for axis, at in enumerate(runs.start)]
+    end = start[-1] + runs.length  # of each run, along the last axis
+    start[-1], end = np.maximum(start[-1], 0), np.minimum(end, first.shape[-1])
+    inside = end > start[-1]  # what was moved out of the picture shares nothing
+    for at, size in zip(start[:-1], first.shape[:-1], strict=True):
+        inside &= (at >= 0) & (at < size)
+    row, length = row[inside], (end - start[-1])[inside]
+    begin = np.ravel_multi_index([at[inside] for at in start], first.shape)
+    pixel = np.repeat(begin - (np.cumsum(length) - length), length) + np.arange(length.sum())
+    other = second.reshape(-1)[pixel].astype(np.int64)
+    hit = other > 0
+    target, column = np.unique(other[hit], return_inverse=True)
+    key, pixels = np.unique(np.repeat(row, length)[hit] * max(len(target), 1) + column, return_counts=True)
+    source, column = np.divmod(key, max(len(target), 1))
+    return source.astype(np.intp), target[column], (pixels * np.prod(spacing)).astype(np.float64)
 
 
 @cache
@@ -151,8 +181,10 @@ class _Sums:
         return np.bincount(self.row, weights=values, minlength=self.n).astype(np.float64, copy=False)
 
 
-def _second_moments(sums: _Sums, length: Indices, offset: Array, pixels: Array, scale: Array) -> Array:
-    """(n, ndim) eigenvalues of the covariance of a cell's pixels, each a box and not a point; largest first."""
+def _principal_axes(sums: _Sums, length: Indices, offset: Array, pixels: Array, scale: Array) -> tuple[Array, Array]:
+    """Of the covariance of a cell's pixels, each a box and not a point: eigenvalues (n, ndim), largest first, and the
+    unit vector (n, ndim) of the largest.
+    """
     ndim = len(scale)
     moments = np.empty((sums.n, ndim, ndim))
     for i in range(ndim):
@@ -160,7 +192,8 @@ def _second_moments(sums: _Sums, length: Indices, offset: Array, pixels: Array, 
             moments[:, i, j] = moments[:, j, i] = sums(length * offset[:, i] * offset[:, j]) / pixels
     moments[:, -1, -1] += sums(length * (length.astype(float) ** 2 - 1)) * scale[-1] ** 2 / 12 / pixels
     moments += np.diag(scale**2 / 12)
-    return np.asarray(np.linalg.eigvalsh(moments)[:, ::-1], dtype=np.float64)
+    values, vectors = np.linalg.eigh(moments)
+    return values[:, ::-1].astype(np.float64), vectors[:, :, -1].astype(np.float64)
 
 
 def _support(row: Indices, n: int, length: Indices, offset: Array, scale: Array) -> Array:

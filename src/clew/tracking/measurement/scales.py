@@ -26,7 +26,7 @@ class Scales:
     diameter: float = 1.0
     """Of a ball with the median volume; without volumes, the median distance of a cell to the next."""
     displacement: float = 1.0
-    """Median way from one frame to the next, among cells that are each other's nearest."""
+    """Median way from one frame to the next, relative to the flow, among cells that are each other's nearest."""
     volume: float | None = None
     """Median; None without volumes."""
     intensity: float | None = None
@@ -47,15 +47,16 @@ class Scales:
             raise InputError(f"scales {values} are not what this clew stores: {error}") from error
 
 
-def estimate_scales(source: Source) -> Scales:
-    """The medians of a movie, from some of its frames; 1 where it has no cells to tell."""
-    ways: list[Floats] = []
+def estimate_scales(source: Source, way: float = 0.0) -> Scales:
+    """The medians of a movie, from some of its frames; 1 where it has no cells to tell.
+
+    `way` is the usual displacement, see `model.flow.estimate_motion`.
+    """
     gaps: list[Floats] = []
     volumes: list[Floats] = []
     intensities: list[Floats] = []
     deviations: list[Floats] = []
-    for a, b in sampled_pairs(source):
-        ways.append(mutual_displacements(a, b))
+    for a, _ in sampled_pairs(source):
         gaps.append(_gaps(a))
         if "size" in source.has:
             volumes.append(a.columns["volume"])
@@ -65,7 +66,7 @@ def estimate_scales(source: Source) -> Scales:
             deviations.append(a.columns["deviation"])
     volume = _median(volumes) if "size" in source.has else None
     diameter = ball_diameter(volume, source.ndim) if volume is not None else _median(gaps)
-    displacement = max(_median(ways, default=0.0), LEAST_DISPLACEMENT * diameter)
+    displacement = max(way, LEAST_DISPLACEMENT * diameter)
     intensity = None
     if "intensity" in source.has:
         usual = _median(intensities)
@@ -78,15 +79,6 @@ def sampled_pairs(source: Source) -> Iterator[tuple[Detections, Detections]]:
     last = max(source.n_frames - 2, 0)
     for t in np.unique(np.linspace(0, last, SAMPLED_PAIRS).round().astype(int)).tolist() if source.n_frames else ():
         yield source.detections(t), source.detections(min(t + 1, source.n_frames - 1))
-
-
-def mutual_displacements(a: Detections, b: Detections) -> Array:
-    """(m,) the distances of the cells that are each other's nearest."""
-    if not len(a) or not len(b):
-        return np.zeros(0)
-    distance, ahead = cKDTree(b.position).query(a.position)
-    _, back = cKDTree(a.position).query(b.position)
-    return np.asarray(distance[back[ahead] == np.arange(len(a))], dtype=np.float64)
 
 
 def ball_diameter(volume: float, ndim: int) -> float:

@@ -133,6 +133,30 @@ def undominated(candidates: Candidates, scores: Array) -> Mask:
     return np.asarray((scores > instead) & (scores > -np.inf))
 
 
+def split_lead(answer: Assignment) -> Array:
+    """(m,) by how much chosen splits and divisions score more as a split; NaN where only one of them is possible."""
+    candidates, chosen = answer.candidates, answer.chosen
+    lead = np.full(len(chosen), np.nan)
+    kinds = {event: candidates.of_event(event) for event in (Event.SPLIT, Event.DIVIDE)}
+    families = {event: _families(candidates, rows) for event, rows in kinds.items()}
+    for event, other in ((Event.SPLIT, Event.DIVIDE), (Event.DIVIDE, Event.SPLIT)):
+        mine = np.flatnonzero(candidates.event[chosen] == event)
+        asked = families[event][chosen[mine] - kinds[event].start]
+        if not len(mine) or not len(families[other]):
+            continue
+        at = np.minimum(np.searchsorted(families[other], asked), len(families[other]) - 1)
+        there = families[other][at] == asked
+        difference = answer.scores[chosen[mine]] - answer.scores[kinds[other].start + at]
+        lead[mine] = np.where(there, difference if event is Event.SPLIT else -difference, np.nan)
+    return np.where(np.isfinite(lead), lead, np.nan)  # the other kind may be ruled out by an annotation
+
+
+def _families(candidates: Candidates, rows: slice) -> Indices:
+    """One number for a source and two targets, ascending as the candidates are."""
+    n = np.int64(max(candidates.n_targets, 1))
+    return (candidates.sources[rows, 0] * n + candidates.targets[rows, 0]) * n + candidates.targets[rows, 1]
+
+
 def _by_detection(n: int, detection: Indices, scores: Array, which: Mask) -> Array:
     """(n,) the score of each detection's only candidate among `which`; −inf where there is none."""
     values = np.full(n, -np.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Self
@@ -12,14 +13,16 @@ from scipy.spatial import cKDTree
 
 from clew.errors import InputError
 from clew.learning.task import Indices
-from clew.tracking.detections import Detections, Source
+from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import NONE, Event, EventTable
-from clew.tracking.measurement.scales import Scales, estimate_scales, mutual_displacements, sampled_pairs
+from clew.tracking.measurement.scales import Scales
+from clew.tracking.model.flow import Motion
 
 NEIGHBOURS = 4
 """How many cells of the other frame each cell is compared with, as in the paper's predecessor."""
-USUAL, FAR_WAYS, FAR_DIAMETERS = 0.95, 3.0, 2.0
-"""The reach: a quantile of how far cells move, its multiple, and a multiple of a cell's diameter."""
+FAR_WAYS, FAR_DIAMETERS = 3.0, 2.0
+"""The reach: a multiple of how far nearly all cells move, and a multiple of a cell's diameter."""
+ALL_EVENTS = frozenset(Event)
 
 Columns = tuple[Indices, ...]
 """(n,) each: the sources' rows, then the targets', as many as the event has."""
@@ -70,44 +73,61 @@ class Candidates:
 
 
 def candidates(
-    a: Detections, b: Detections, *, reach: float, neighbours: int = NEIGHBOURS, extra: EventTable | None = None
+    a: Detections,
+    b: Detections,
+    *,
+    reach: float,
+    neighbours: int = NEIGHBOURS,
+    overlap: Overlap | None = None,
+    events: Collection[Event] = ALL_EVENTS,
+    extra: EventTable | None = None,
 ) -> Candidates:
-    """What may happen from frame `a` to `b`, two consecutive ones.
+    """What may happen from frame `a` to `b`, two consecutive ones; positions are relative to the flow between them.
 
-    A move leads to one of the `neighbours` nearest cells within `reach`, seen from either end. A division or split
-    takes two of those that are nearest to its source, a merge two of those that are nearest to its target. Every cell
-    may appear and disappear. Events of `extra` that begin in frame `a` are always among the candidates.
+    A cell's neighbours in the other frame are the `neighbours` nearest centroids within `reach`, and as many of those
+    whose masks it shares most with, so that long cells reach their daughters past what lies beside them. A move leads
+    to a neighbour, seen from either end. A division or split takes two neighbours of its source, a merge two of its
+    target. Every cell may appear and disappear. Kinds that are not in `events` are left out. Events of `extra` that
+    begin in frame `a` are always among the candidates.
 
     With k neighbours and n cells on each side there are at most n (2k + 3 k(k − 1)/2 + 2) candidates, 28 a cell for
-    k = 4, at 33 bytes each: 46 MB for 50,000 cells in a frame, and three times that while they are made.
+    k = 4, at 33 bytes each: 46 MB for 50,000 cells in a frame, and three times that while they are made. Round cells
+    share pixels with few but their nearest; long ones may have up to 2k neighbours.
     """
     if neighbours < 1 or not reach > 0:
-        raise InputError(f"neighbours is {neighbours} and reach {reach:g}; both must be positive")
-    forward, backward = (
+        raise InputError(f"neighbours is {neighbours} and reach {reach:g}; expected positive numbers")
+    shared = Overlap.none() if overlap is None else overlap
+    forward = _joined(
         _nearest(a.position, b.position, neighbours, reach),
+        _most_shared(shared.source, shared.target, shared.volume, len(a), neighbours),
+    )
+    backward = _joined(
         _nearest(b.position, a.position, neighbours, reach),
+        _most_shared(shared.target, shared.source, shared.volume, len(b), neighbours),
     )
     ahead, back = _links(forward), _links(backward)[::-1]
+    daughters, merging = _pairs(forward), _pairs(backward)
     columns: dict[Event, Columns] = {
         Event.MOVE: tuple(np.concatenate(ends) for ends in zip(ahead, back, strict=True)),
-        Event.DIVIDE: (daughters := _pairs(forward)),
+        Event.DIVIDE: daughters,
         Event.APPEAR: (np.arange(len(b)),),
         Event.DISAPPEAR: (np.arange(len(a)),),
         Event.SPLIT: daughters,
-        Event.MERGE: (*(merging := _pairs(backward))[1:], merging[0]),
+        Event.MERGE: (*merging[1:], merging[0]),
     }
+    for event in ALL_EVENTS.difference(events):
+        columns[event] = tuple(column[:0] for column in columns[event])
     for event, given in ({} if extra is None else _columns(extra, a, b)).items():
         columns[event] = tuple(np.concatenate(both) for both in zip(columns[event], given, strict=True))
     return Candidates.of(columns, len(a), len(b))
 
 
-def estimate_reach(source: Source, scales: Scales | None = None) -> float:
+def estimate_reach(motion: Motion, scales: Scales) -> float:
     """How far a cell may get from one frame to the next: three times what nearly all cells do, and two diameters.
 
     Cells that are each other's nearest tell of movement; daughters, which part quickly, get about two diameters.
     """
-    ways = np.concatenate([np.zeros(1), *(mutual_displacements(a, b) for a, b in sampled_pairs(source))])
-    return float(max(FAR_WAYS * np.quantile(ways, USUAL), FAR_DIAMETERS * (scales or estimate_scales(source)).diameter))
+    return float(max(FAR_WAYS * motion.far, FAR_DIAMETERS * scales.diameter))
 
 
 def find(among: Candidates, events: EventTable, a: Detections, b: Detections) -> Indices:
@@ -132,6 +152,26 @@ def _nearest(of: NDArray[np.float64], among: NDArray[np.float64], k: int, reach:
         return np.full((len(of), k), -1, dtype=np.intp)
     _, found = cKDTree(among).query(of, k=np.arange(1, k + 1), distance_upper_bound=np.nextafter(reach, np.inf))
     return np.where(found == len(among), -1, found).astype(np.intp)
+
+
+def _most_shared(of: Indices, among: Indices, volume: NDArray[np.float64], n: int, k: int) -> Indices:
+    """(n, k) the rows that each shares most with, most first; −1 where there are fewer."""
+    order = np.lexsort((-volume, of))
+    row = of[order]
+    place = np.arange(len(row)) - np.searchsorted(row, row)
+    table = np.full((n, k), -1, dtype=np.intp)
+    first = place < k
+    table[row[first], place[first]] = among[order[first]]
+    return table
+
+
+def _joined(nearest: Indices, shared: Indices) -> Indices:
+    """(n, m) the neighbours of two tables, each once, those of the first table first; −1 fills up on the right."""
+    known = (shared[:, :, None] == nearest[:, None, :]).any(axis=2)
+    both = np.concatenate([nearest, np.where(known, -1, shared)], axis=1)
+    order = np.argsort(both < 0, axis=1, kind="stable")
+    width = int((both >= 0).sum(axis=1).max(initial=0))
+    return np.take_along_axis(both, order, axis=1)[:, : max(width, 1)]
 
 
 def _links(nearest: Indices) -> tuple[Indices, Indices]:

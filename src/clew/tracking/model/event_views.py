@@ -70,6 +70,21 @@ class Cells:
         return self.column("eccentricity")
 
     @cached_property
+    def elongation(self) -> Array:
+        """(n,) 0 for a round cell, near 1 for a rod: how much its direction means."""
+        return np.asarray(1 - (self.axes[:, -1] / self.axes[:, 0]) ** 2)
+
+    @cached_property
+    def direction(self) -> Array:
+        """(n, ndim) unit vector along the longest axis, of either sign."""
+        return self.column("direction")
+
+    @cached_property
+    def length(self) -> Array:
+        """(n,) of a rod with the same second moment along its axis."""
+        return np.asarray(np.sqrt(12) * self.axes[:, 0])
+
+    @cached_property
     def border_distance(self) -> Array:
         """(n,)"""
         return self.column("border_distance", self.scales.diameter)
@@ -123,6 +138,11 @@ class Pair:
         """(n,) in diameters."""
         before, after = self.both("position")
         return length(after - before)
+
+    @cached_property
+    def turn(self) -> Array:
+        """(n,) by how much the direction changes, 0 to 1; round cells have none."""
+        return turn(self.both("direction"), self.both("elongation"))
 
     @property
     def step(self) -> float:
@@ -186,6 +206,34 @@ class Family:
         """(n,) the distance between the parts."""
         return length(self.arms[0] - self.arms[1])
 
+    @property
+    def step(self) -> float:
+        """The usual displacement in diameters."""
+        return self.one.step
+
+    @cached_property
+    def off_halves(self) -> Array:
+        """(n,) the mean distance of the parts from the middles of the whole's halves along its axis.
+
+        A rod that divides in its middle leaves its daughters there.
+        """
+        half = (self.of_whole("length") / 4)[:, None] * self.of_whole("direction")
+        first, second = self.arms
+        one_way = length(first - half) + length(second + half)
+        other_way = length(first + half) + length(second - half)
+        return np.minimum(one_way, other_way) / 2
+
+    @cached_property
+    def across(self) -> Array:
+        """(n,) by how much the parts lie beside, not along the whole's axis, 0 to 1; round cells have none."""
+        apart = (self.arms[0] - self.arms[1]) / np.maximum(self.gap, 1e-12)[:, None]
+        return turn((apart, self.of_whole("direction")), (self.of_whole("elongation"), np.ones(len(self))))
+
+    @cached_property
+    def bend(self) -> Array:
+        """(n,) by how much the parts' directions differ."""
+        return turn(self.of_parts("direction"), self.of_parts("elongation"))
+
     @cached_property
     def common(self) -> tuple[Array, Array]:
         """(n,) each: what the parts share with the whole."""
@@ -231,6 +279,12 @@ class Lone:
 def total(pair: tuple[Array, Array]) -> Array:
     """(n,) the sum of two columns."""
     return pair[0] + pair[1]
+
+
+def turn(directions: tuple[Array, Array], meaning: tuple[Array, Array]) -> Array:
+    """(n,) the squared sine of the angle between two axes, times how much each of the two directions means."""
+    cosine = (directions[0] * directions[1]).sum(axis=1)
+    return np.asarray((1 - np.minimum(cosine**2, 1)) * meaning[0] * meaning[1])
 
 
 def length(vectors: Array) -> Array:

@@ -105,6 +105,7 @@ MOVE = (
     _feature("change of histogram", "histogram intensity", lambda v: difference(v.both("quantiles"))),
     _feature("change of texture", "histogram intensity", lambda v: difference(v.both("deviation"))),
     _feature("change of shape", "shape", lambda v: 4 * difference(v.both("axes"))),
+    _feature("change of direction", "direction", lambda v: v.turn),
 )
 
 DIVIDE = (
@@ -124,6 +125,11 @@ DIVIDE = (
     _feature("eccentricity of the mother", "shape", lambda v: v.of_whole("eccentricity")),
     _feature("compactness of the daughters", "size shape", lambda v: v.compactness),
     _feature("overlap missing", "size overlap", _together),
+    _feature("daughter uncovered", "size overlap", _uncovered_part),
+    _feature("daughters off the mother's halves", "direction", lambda v: far(v.off_halves)),
+    _feature("daughters beside the mother's axis", "direction", lambda v: v.across),
+    _feature("change of direction", "direction", lambda v: v.bend),
+    _feature("change of length", "direction", lambda v: not_adding_up(v, "length")),
 )
 
 
@@ -136,6 +142,9 @@ PARTS = (  # splits and merges are each other's mirror image
     _feature("compactness of the parts", "size shape", lambda v: v.compactness),
     _feature("part uncovered", "size overlap", _uncovered_part),
     _feature("overlap missing", "size overlap", _together),
+    _feature("parts off the halves", "direction", lambda v: far(v.off_halves)),
+    _feature("parts beside the axis", "direction", lambda v: v.across),
+    _feature("change of length", "direction", lambda v: not_adding_up(v, "length")),
 )
 
 LONE = (

@@ -13,8 +13,9 @@ from clew.learning.task import Array
 from clew.tracking.detections import Detections, Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.scales import Scales, estimate_scales
-from clew.tracking.model.candidates import NEIGHBOURS, Candidates, candidates, estimate_reach, find
+from clew.tracking.model.candidates import ALL_EVENTS, NEIGHBOURS, Candidates, candidates, estimate_reach, find
 from clew.tracking.model.features import assemble, feature_blocks
+from clew.tracking.model.flow import Motion, estimate_motion, moved
 
 
 @dataclass(frozen=True)
@@ -50,25 +51,34 @@ class FramePair:
 
 @dataclass(frozen=True)
 class Pairs:
-    """How the frame pairs of one movie are made."""
+    """How the frame pairs of one movie are made: in its own units, and relative to its flow."""
 
     source: Source
     groups: frozenset[str]
     """The groups of measurements that features are made of."""
+    motion: Motion
     scales: Scales
     reach: float
     neighbours: int = NEIGHBOURS
+    events: frozenset[Event] = ALL_EVENTS
+    """The kinds of events that happen in this movie."""
 
     @classmethod
     def of(
-        cls, source: Source, groups: frozenset[str], neighbours: int = NEIGHBOURS, reach: float | None = None
+        cls,
+        source: Source,
+        groups: frozenset[str],
+        neighbours: int = NEIGHBOURS,
+        reach: float | None = None,
+        events: frozenset[Event] = ALL_EVENTS,
     ) -> Self:
-        """Estimate a movie's own units, and the reach unless it is given."""
+        """Estimate a movie's own units and flow, and the reach unless it is given."""
         if reach is not None and not (np.isfinite(reach) and reach > 0):
-            raise InputError(f"reach is {reach}; a positive length in the unit of the movie's spacing is right")
-        scales = estimate_scales(source)
-        far = estimate_reach(source, scales) if reach is None else float(reach)
-        return cls(source, groups, scales, far, neighbours)
+            raise InputError(f"reach is {reach}; expected a positive length in the unit of the movie's spacing")
+        motion = estimate_motion(source)
+        scales = estimate_scales(source, motion.usual)
+        far = estimate_reach(motion, scales) if reach is None else float(reach)
+        return cls(source, groups, motion, scales, far, neighbours, events)
 
     def __len__(self) -> int:
         return max(self.source.n_frames - 1, 0)
@@ -76,6 +86,10 @@ class Pairs:
     def pair(self, frame: int, extra: EventTable | None = None) -> FramePair:
         """From one frame to the next; events of `extra` are always among the candidates."""
         a, b = self.source.detections(frame), self.source.detections(frame + 1)
-        found = candidates(a, b, reach=self.reach, neighbours=self.neighbours, extra=extra)
-        blocks = feature_blocks(found, a, b, self.source.overlap(frame), self.scales, self.groups)
+        shift = self.motion.shift(a, b)
+        there, overlap = moved(a, shift), self.source.overlap(frame, shift)
+        found = candidates(
+            there, b, reach=self.reach, neighbours=self.neighbours, overlap=overlap, events=self.events, extra=extra
+        )
+        blocks = feature_blocks(found, there, b, overlap, self.scales, self.groups)
         return FramePair(a, b, found, blocks, b"" if extra is None else extra.keys().tobytes())

@@ -17,7 +17,8 @@ from clew.progress import ProgressBar
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
-from clew.tracking.model.assignment import Assignment, assign
+from clew.tracking.linking.counts import by_counts
+from clew.tracking.model.assignment import Assignment, assign, split_lead
 from clew.tracking.model.pairs import FramePair, Pairs
 
 KEPT_COLUMNS = ("volume", "intensity")
@@ -36,6 +37,10 @@ class SolvedPair:
     """Of the weights, as their owner counts them."""
     key: bytes = b""
     """Of the annotations that it agrees with, see `Annotations.key`."""
+    lead: Array | None = None
+    """(n,) by how much an event scores more as a split than as a division; NaN for other kinds, and if annotated."""
+    unit: float = 1.0
+    """The norm of the weights, in which scores of several movies and weights can be compared."""
     assignment: Assignment | None = None
     """The choice among the pair's candidates, for questions about alternatives; None where it was dropped."""
 
@@ -61,8 +66,10 @@ def solve(
     confidence = _recalled(events, before)
     new = np.isnan(confidence) | np.isin(answer.chosen, list(pinned))
     confidence[new] = answer.confidence(answer.chosen[new])
+    lead = split_lead(answer)
+    lead[np.isin(answer.chosen, list(pinned))] = np.nan
     key = b"" if here is None else here.key()
-    return SolvedPair(frame, events, confidence, version, key, answer)
+    return SolvedPair(frame, events, confidence, version, key, lead, float(np.linalg.norm(w)), answer)
 
 
 def _recalled(events: EventTable, before: SolvedPair | None) -> Array:
@@ -99,6 +106,9 @@ def join_pairs(source: Source, solved: Sequence[SolvedPair]) -> Lineage:
     frame, label, position, columns = _nodes(source)
     confidence = np.concatenate([one.confidence for one in solved]) if solved else np.zeros(0)
     events = EventTable.join([one.events for one in solved])
+    if solved and all(one.lead is not None for one in solved):
+        lead = np.concatenate([one.lead for one in solved if one.lead is not None])
+        events, confidence = by_counts(events, confidence, lead, max(one.unit for one in solved))
     return Lineage(source.n_frames, frame, label, position, events, confidence, columns)
 
 

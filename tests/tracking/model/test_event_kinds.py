@@ -1,0 +1,73 @@
+"""Which kinds of events a movie has."""
+
+import numpy as np
+import pytest
+
+from clew.errors import InputError
+from clew.tracking.events import Event
+from clew.tracking.model.candidates import ALL_EVENTS
+from clew.tracking.model.event_kinds import MASK_FAULTS, decide_events, parse_events
+from clew.tracking.model.features import feature_names
+from clew.tracking.model.pairs import Pairs
+from clew.tracking.model.prior import generic_weights
+from clew.tracking.tracker import Tracker
+
+
+@pytest.fixture(scope="module")
+def pairs(simulated):
+    source = Tracker(cache=None, n_jobs=1).measure(simulated.movie)
+    return Pairs.of(source, source.has)
+
+
+def weights(pairs, **biases):
+    """Generic weights with some events made likelier or less likely."""
+    names = feature_names(pairs.groups)
+    w = generic_weights(names)
+    for event, bias in biases.items():
+        w[names.index(f"{event}: bias")] += bias
+    return w
+
+
+def test_a_movie_with_merges_has_splits_too(pairs, simulated):
+    assert (simulated.known.events.event == Event.MERGE).sum() > 0
+    assert decide_events(pairs, weights(pairs)).events == ALL_EVENTS
+
+
+def test_without_a_sign_of_merges_both_are_off(pairs):
+    decided = decide_events(pairs, weights(pairs, merge=-50.0))
+    assert decided.events == ALL_EVENTS - MASK_FAULTS
+    assert "split and merge off: 0 of " in str(decided)
+
+
+@pytest.mark.parametrize("known", [{Event.SPLIT}, {Event.MERGE}])
+def test_what_was_annotated_is_on(pairs, known):
+    assert decide_events(pairs, weights(pairs, merge=-50.0), known).events == ALL_EVENTS
+
+
+def test_without_weights_there_is_no_evidence(pairs):
+    assert decide_events(pairs, None).events == ALL_EVENTS - MASK_FAULTS
+    assert decide_events(pairs, None, {Event.MERGE}).events == ALL_EVENTS
+
+
+def test_names_of_events():
+    basic = {Event.MOVE, Event.APPEAR, Event.DISAPPEAR}
+    assert parse_events("auto") is None
+    assert parse_events("move, divide") == basic | {Event.DIVIDE}
+    assert parse_events([Event.SPLIT, "merge"]) == basic | MASK_FAULTS
+    assert parse_events([]) == basic  # every detection needs some fate
+    with pytest.raises(InputError, match="there is no event 'explode'; expected 'auto', or some of move, divide"):
+        parse_events("explode")
+
+
+def test_a_tracker_keeps_to_the_kinds_that_it_is_given(simulated):
+    tracker = Tracker.generic(cache=None, n_jobs=1, events="move divide")
+    events = tracker.track(simulated.movie).events
+    assert not np.isin(events.event, [Event.SPLIT, Event.MERGE]).any()
+    assert "as asked for" in str(tracker.event_kinds_)
+
+
+def test_annotated_kinds_are_possible_whatever_is_switched_off(simulated):
+    merges = simulated.known[simulated.known.events.event == Event.MERGE]
+    tracker = Tracker.generic(cache=None, n_jobs=1, events="move divide")
+    told = tracker.track(simulated.movie, annotations=merges).events
+    assert np.isin(merges.events.keys(), told.keys()).all()

@@ -1,0 +1,136 @@
+"""The flow: collective motion, jumps, growth and rotation are followed; cells on their own are left as they are."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clew.tracking.detections import Detections, DetectionTable
+from clew.tracking.model.flow import estimate_flow, estimate_motion, jump, moved, mutual_nearest
+
+NOISE = 0.1
+"""Of each cell's own movement, in units of the grid on which the cells sit."""
+
+
+def detections(positions):
+    return Detections(0, np.arange(1, len(positions) + 1), positions, {})
+
+
+def jittered_grid(ndim, rng, side):
+    """Cells one apart, roughly."""
+    grid = np.stack(np.meshgrid(*[np.arange(side)] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)
+    return grid + rng.uniform(-0.25, 0.25, grid.shape)
+
+
+def share_right(x, y, keep, shift):
+    """The share of the cells that are still there whose nearest in the next frame is themselves."""
+    ahead, behind = mutual_nearest(x + shift, y)
+    return (keep[behind] == ahead).sum() / len(keep)
+
+
+def about_the_middle(matrix):
+    return lambda x: (x - x.mean(axis=0)) @ (matrix - np.eye(len(matrix)))
+
+
+TURN = np.array([[np.cos(0.08), -np.sin(0.08)], [np.sin(0.08), np.cos(0.08)]])
+FLOWS = {
+    "drift of half a spacing": (2, lambda x: np.full_like(x, 0.4)),
+    "drift in 3D": (3, lambda x: np.full_like(x, 0.35)),
+    "stage jump": (2, lambda x: np.full_like(x, 4.3)),
+    "stage jump in 3D": (3, lambda x: np.full_like(x, 2.4)),
+    "shear": (2, lambda x: np.column_stack([0.6 * np.sin(x[:, 1] / 4), np.zeros(len(x))])),
+    "growth": (2, about_the_middle(1.12 * np.eye(2))),
+    "rotation": (2, about_the_middle(TURN)),
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_cells_are_found_again(name):
+    ndim, flow = FLOWS[name]
+    rng = np.random.default_rng(5)
+    x = jittered_grid(ndim, rng, 11 if ndim == 2 else 5)
+    keep = np.flatnonzero(rng.random(len(x)) > 0.05)  # one in twenty is missed
+    y = (x + flow(x) + rng.normal(scale=NOISE, size=x.shape))[keep]
+    shift = estimate_flow(detections(x), detections(y)).shift
+    assert share_right(x, y, keep, shift) > 0.97
+    assert np.median(np.linalg.norm(shift - flow(x), axis=1)) < 1.5 * NOISE
+
+
+@pytest.mark.parametrize("name", ["drift of half a spacing", "stage jump", "shear", "growth", "rotation"])
+def test_without_the_flow_they_are_not(name):
+    """So that the test above shows something."""
+    _, flow = FLOWS[name]
+    rng = np.random.default_rng(5)
+    x = jittered_grid(2, rng, 11)
+    y = x + flow(x) + rng.normal(scale=NOISE, size=x.shape)
+    assert share_right(x, y, np.arange(len(x)), 0 * x) < 0.9
+
+
+def movie(step, frames=8, side=8, seed=0):
+    """A table of cells that all take `step(x, rng)` from frame to frame."""
+    rng = np.random.default_rng(seed)
+    x = jittered_grid(2, rng, side)
+    positions = [x]
+    for _ in range(frames - 1):
+        positions.append(positions[-1] + step(positions[-1], rng))
+    frame, label = np.repeat(np.arange(frames), len(x)), np.tile(np.arange(1, len(x) + 1), frames)
+    return DetectionTable(frame, label, np.concatenate(positions))
+
+
+def test_a_movie_whose_cells_move_on_their_own_is_left_as_it_is():
+    source = movie(lambda x, rng: rng.normal(scale=0.1, size=x.shape))
+    motion = estimate_motion(source)
+    assert not motion.follows_flow
+    assert motion.shift(source.detections(0), source.detections(1)) is None
+    assert motion.usual == pytest.approx(0.1 * 1.18, rel=0.15)  # the median of a Rayleigh distribution
+
+
+def test_a_movie_that_flows_is_followed_and_measured_relative_to_the_flow():
+    source = movie(lambda x, rng: 0.5 + rng.normal(scale=0.05, size=x.shape))
+    motion = estimate_motion(source)
+    assert motion.follows_flow
+    assert motion.usual < 0.1  # not 0.7
+    shift = motion.shift(source.detections(0), source.detections(1))
+    assert np.median(np.abs(shift - 0.5)) < 0.05
+
+
+def test_one_jump_in_a_movie_without_flow_is_followed():
+    jumps = iter([0, 0, 0, 3.3, 0, 0, 0])
+    source = movie(lambda x, rng: next(jumps) + rng.normal(scale=0.05, size=x.shape))
+    motion = estimate_motion(source)
+    assert not motion.follows_flow
+    at = [motion.shift(source.detections(t), source.detections(t + 1)) for t in range(7)]
+    assert [shift is not None for shift in at] == [False] * 3 + [True] + [False] * 3
+    assert np.median(np.abs(at[3] - 3.3)) < 0.1
+
+
+@given(st.integers(0, 10**6), st.integers(0, 6), st.integers(0, 6))
+def test_few_cells_and_empty_frames_have_a_flow_of_their_own_shape(seed, n, m):
+    rng = np.random.default_rng(seed)
+    a, b = detections(rng.random((n, 2))), detections(rng.random((m, 2)))
+    shift = estimate_flow(a, b).shift
+    assert shift.shape == (n, 2)
+    assert np.isfinite(shift).all()
+
+
+def test_cells_in_one_place_are_no_trouble():
+    a = detections(np.zeros((6, 2)))
+    assert np.isfinite(estimate_flow(a, a).shift).all()
+    assert not jump(a, a).any()
+
+
+def test_moved_cells_keep_all_but_their_place():
+    a = detections(np.arange(6.0).reshape(3, 2))
+    assert moved(a, None) is a
+    there = moved(a, np.ones((3, 2)))
+    assert (there.position == a.position + 1).all()
+    assert (there.label == a.label).all()
+
+
+def test_the_flow_follows_the_unit():
+    """Lengths ten times as large give a flow ten times as large."""
+    rng = np.random.default_rng(1)
+    x = jittered_grid(2, rng, 9)
+    y = x + 0.4 + rng.normal(scale=NOISE, size=x.shape)
+    small, large = (estimate_flow(detections(unit * x), detections(unit * y)).shift for unit in (1, 10))
+    np.testing.assert_allclose(large, 10 * small, rtol=1e-6, atol=1e-6)
