@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from clew.app.run import bind, hosts_of
-from clew.app.security import MAX_BODY, POLICY
+from clew.app.run import Certificate, addresses_of, bind, check_public
+from clew.app.security import MAX_BODY, POLICY, Guard
+from clew.errors import InputError
 from clew.tracking.movie import Movie
 
 TOKEN = "a-token-for-tests"
@@ -236,7 +237,35 @@ def test_hosts_are_those_of_the_address_that_was_asked_for():
     with bind() as bound:
         port = bound.getsockname()[1]
         assert bound.getsockname()[0] == "127.0.0.1"
-        assert hosts_of(bound) == [f"127.0.0.1:{port}", f"[::1]:{port}", f"localhost:{port}"]
+        assert addresses_of(bound) == [f"http://{name}:{port}" for name in ("127.0.0.1", "[::1]", "localhost")]
+        assert addresses_of(bound, scheme="https", public="https://lab/")[-2:] == [
+            f"https://localhost:{port}",
+            "https://lab/",
+        ]
     with bind("0.0.0.0") as bound:
         port = bound.getsockname()[1]
-        assert f"{socket.gethostname().lower()}:{port}" in hosts_of(bound, "0.0.0.0")
+        assert f"http://{socket.gethostname()}:{port}" in addresses_of(bound, "0.0.0.0")
+
+
+def test_an_address_that_leads_to_the_page_is_its_own(page):
+    """A reverse proxy, or the end of a tunnel: its host and its origin, and those alone."""
+    guard = Guard(page.app.app, TOKEN, [f"http://{HOST}", "https://lab.example/clew/"])
+    asked = {"host": "lab.example", "origin": "https://lab.example"}
+    assert ask(guard, "/api/movies", headers=asked)[0] == 200
+    for other in ({"origin": "http://lab.example"}, {"host": "lab.example:80"}, {"host": "evil.example"}):
+        assert ask(guard, "/api/movies", headers=asked | other)[0] == 403
+
+
+@pytest.mark.parametrize(
+    "address", ["lab.example", "ftp://lab.example/", "https://", "https://a@lab.example", "http://x/?q"]
+)
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(InputError, match="expected an address as in"):
+        check_public(address)
+    assert check_public("https://lab.example/clew") == "https://lab.example/clew/"
+
+
+def test_a_certificate_that_is_none_is_refused(tmp_path):
+    (tmp_path / "cert.pem").write_text("no certificate")
+    with pytest.raises(InputError, match="--tls-cert"):
+        Certificate(tmp_path / "cert.pem", tmp_path / "key.pem").check()

@@ -62,7 +62,7 @@ class Server:
         movies: Sequence[WorkerMovie],
         *,
         token: str,
-        hosts: Sequence[str],
+        addresses: Sequence[str],
         supervisor: MakeSupervisor = Supervisor,
         static: Path = STATIC,
     ) -> None:
@@ -94,7 +94,7 @@ class Server:
         ]
         handlers: Any = {HTTPException: _on_http, TooLarge: _on_large, ClewError: _on_error, 500: _on_fault}
         # around all, so that also the answer to a fault is marked
-        self.app = Guard(Starlette(routes=routes, lifespan=self._life, exception_handlers=handlers), token, hosts)
+        self.app = Guard(Starlette(routes=routes, lifespan=self._life, exception_handlers=handlers), token, addresses)
 
     @asynccontextmanager
     async def _life(self, _: Starlette) -> AsyncIterator[None]:
@@ -128,7 +128,8 @@ class Server:
     async def events(self, request: Request) -> Response:
         """What happens, as it happens; as long as a page listens it is open."""
         page = request.query_params.get("page", "")
-        return StreamingResponse(self._listen(page), media_type="text/event-stream")
+        unbuffered = {"x-accel-buffering": "no"}  # a proxy that collects events would hold them up
+        return StreamingResponse(self._listen(page), media_type="text/event-stream", headers=unbuffered)
 
     async def _listen(self, page: str) -> AsyncIterator[bytes]:
         for session in self.sessions:

@@ -6,11 +6,14 @@ import contextlib
 import ipaddress
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -68,8 +71,8 @@ def bind_as_before(host: str, last: int | None) -> socket.socket:
     return bind(host)
 
 
-def hosts_of(bound: socket.socket, host: str = LOOPBACK) -> list[str]:
-    """The names, each with the port, under which a browser may ask for the page."""
+def addresses_of(bound: socket.socket, host: str = LOOPBACK, scheme: str = "http", public: str = "") -> list[str]:
+    """The addresses under which a browser may ask for the page: its own ones, and one that leads to it."""
     port = bound.getsockname()[1]
     names = {LOOPBACK, "localhost", "[::1]", _bracketed(host)}
     address = bound.getsockname()[0]
@@ -77,7 +80,37 @@ def hosts_of(bound: socket.socket, host: str = LOOPBACK) -> list[str]:
         names |= {socket.gethostname(), socket.getfqdn()}
         with contextlib.suppress(OSError):
             names |= {_bracketed(str(info[4][0])) for info in socket.getaddrinfo(socket.gethostname(), None)}
-    return sorted(f"{name}:{port}".lower() for name in names)
+    own = [f"{scheme}://{name}:{port}" for name in sorted(names)]
+    return [*own, public] if public else own
+
+
+def check_public(address: str) -> str:
+    """An address under which another server, or the end of a tunnel, hands requests on to the page."""
+    parts = urlsplit(address)
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.netloc
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
+        raise InputError(f"--public {address}: expected an address as in https://lab.example/clew/")
+    return address if address.endswith("/") else f"{address}/"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Files for TLS, in PEM."""
+
+    certificate: Path
+    key: Path
+
+    def check(self) -> None:
+        """Refuse files that are none, before anything is served."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"--tls-cert {self.certificate} with --tls-key {self.key}: {error}") from error
 
 
 def _bracketed(host: str) -> str:
@@ -94,19 +127,26 @@ def open_session(number: int, movie: Movie, source: Source, store: Path, tracker
 
 
 def make_server(
-    sessions: Sequence[Session], tracker: Tracker | None, hosts: Sequence[str], token: str | None = None, **others: Any
+    sessions: Sequence[Session],
+    tracker: Tracker | None,
+    addresses: Sequence[str],
+    token: str | None = None,
+    **others: Any,
 ) -> tuple[Server, str]:
     """The server of some sessions, and its token."""
     token = token or new_token()
     movies = [WorkerMovie(session.positions.source, tracker) for session in sessions]
-    return Server(sessions, movies, token=token, hosts=hosts, **others), token
+    return Server(sessions, movies, token=token, addresses=addresses, **others), token
 
 
-def run(server: Server, bound: socket.socket, on_start: Callable[[], None] = lambda: None) -> None:
+def run(
+    server: Server, bound: socket.socket, on_start: Callable[[], None] = lambda: None, tls: Certificate | None = None
+) -> None:
     """Serve until Ctrl-C or a signal to end; then everything is closed."""
     config = uvicorn.Config(
         server.app, log_level="error", access_log=False, server_header=False, lifespan="on", ws="none",
         timeout_graceful_shutdown=LAST_SECONDS, timeout_keep_alive=60,
+        ssl_certfile=None if tls is None else tls.certificate, ssl_keyfile=None if tls is None else tls.key,
     )  # fmt: skip
     _Uvicorn(config, server, on_start).run(sockets=[bound])
 

@@ -10,7 +10,7 @@ import json
 import secrets
 from collections.abc import Collection
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -60,8 +60,12 @@ class JSONText(JSONResponse):
 class Guard:
     """Stands before the application: checks every request, and marks every response with the page's policy."""
 
-    def __init__(self, app: ASGIApp, token: str, hosts: Collection[str]) -> None:
-        self.app, self.token, self.hosts = app, token, frozenset(host.lower() for host in hosts)
+    def __init__(self, app: ASGIApp, token: str, addresses: Collection[str]) -> None:
+        """`addresses` are those under which browsers reach the page, as in http://127.0.0.1:8017."""
+        parts = [urlsplit(address.lower()) for address in addresses]
+        self.app, self.token = app, token
+        self.hosts = frozenset(part.netloc for part in parts)
+        self.origins = frozenset(f"{part.scheme}://{part.netloc}" for part in parts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let the application do so."""
@@ -76,9 +80,9 @@ class Guard:
 
     def _refuse(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
-        if not self._is_own(headers.getlist("host"), ""):
+        if not _is_one_of(headers.getlist("host"), self.hosts):
             return refusal(403, "this page answers under its own address only")
-        if "origin" in headers and not self._is_own(headers.getlist("origin"), "http://"):
+        if "origin" in headers and not _is_one_of(headers.getlist("origin"), self.origins):
             return refusal(403, "another site may not ask this page")
         if scope["path"].startswith(OPEN) and scope["method"] in ("GET", "HEAD"):
             return None
@@ -89,16 +93,17 @@ class Guard:
             return refusal(403, "the token is missing or wrong; open the address that clew annotate printed")
         return None
 
-    def _is_own(self, values: list[str], scheme: str) -> bool:
-        """Whether a header is there once, and names this server."""
-        return len(values) == 1 and values[0].lower() in {scheme + host for host in self.hosts}
-
     def _has_token(self, scope: Scope, headers: Headers) -> bool:
         query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20)
         given = [*headers.getlist(TOKEN_HEADER), *query.get(TOKEN_QUERY, [])]
         return len(given) > 0 and all(
             secrets.compare_digest(one.encode("utf-8", "replace"), self.token.encode()) for one in given
         )
+
+
+def _is_one_of(values: list[str], own: frozenset[str]) -> bool:
+    """Whether a header is there once, and names this server."""
+    return len(values) == 1 and values[0].lower() in own
 
 
 class TooLarge(Exception):

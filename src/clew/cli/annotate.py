@@ -19,6 +19,7 @@ from clew.errors import InputError
 from clew.progress import ProgressBar
 
 if TYPE_CHECKING:
+    from clew.app.run import Certificate
     from clew.app.session import Session
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
@@ -66,6 +67,19 @@ def annotate(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Where the page can be reached; by default from this machine only.")
     ] = "127.0.0.1",
+    public: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            show_default=False,
+            help="The address under which browsers reach the page, if it is another one: of a reverse proxy, or of the "
+            "near end of a tunnel.",
+        ),
+    ] = "",
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="A certificate, to serve the page by https.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
     no_cache: NoCache = False,
 ) -> None:
@@ -74,10 +88,12 @@ def annotate(
     The page's address holds a secret token: who knows it may see the movie and answer. Ctrl-C ends the page; nothing
     that was answered is lost.
     """
-    from clew.app.run import bind, bind_as_before, hosts_of, make_server, run
+    from clew.app.run import addresses_of, bind, bind_as_before, check_public, make_server, run
     from clew.tracking.archive import load_tracker
 
     paths = _stores(movies, labels, images, store)
+    tls, public = _certificate(tls_cert, tls_key), public and check_public(public)
+    scheme = "http" if tls is None else "https"
     with contextlib.ExitStack() as cleanup:
         bound = None if port is None else cleanup.enter_context(contextlib.closing(bind(host, port)))
         tracker = None if weights is None else load_tracker(weights)
@@ -96,20 +112,38 @@ def annotate(
                 )
         for session in sessions:
             session.store.note(PORT, bound.getsockname()[1])
-        server, token = make_server(sessions, tracker, hosts_of(bound, host))
+        server, token = make_server(sessions, tracker, addresses_of(bound, host, scheme, public))
         name = host if host not in ("0.0.0.0", "::") else "localhost"
         name = f"[{name}]" if ":" in name else name
-        address = f"http://{name}:{bound.getsockname()[1]}/?token={token}"
+        address = f"{public or f'{scheme}://{name}:{bound.getsockname()[1]}/'}?token={token}"
         for session, (_, place) in zip(sessions, paths, strict=True):
             known = len(session.state.annotations)
             note(f"{session.movie.name}: answers are kept in {shown(place)}" + (f" ({known} so far)" if known else ""))
         if host not in LOOPBACK:
             note(f"the page can be reached from other machines under {host}, by anyone who knows the token")
+            if tls is None:
+                note(
+                    "WARNING: without --tls-cert and --tls-key, anyone on the network between can read the token and "
+                    "the movie; an ssh tunnel to this machine needs no --host"
+                )
         typer.echo(f"clew annotate: {address}")
         sys.stdout and sys.stdout.flush()
         note("Ctrl-C ends it.")
-        run(server, bound, lambda: _show(address) if browser else None)
+        run(server, bound, lambda: _show(address) if browser else None, tls)
     note("ended; all answers are kept.")
+
+
+def _certificate(certificate: Path | None, key: Path | None) -> Certificate | None:
+    """The files for TLS, if both are given and belong together."""
+    from clew.app.run import Certificate
+
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise InputError("--tls-cert and --tls-key belong together; one of them is missing")
+    found = Certificate(certificate, key)
+    found.check()
+    return found
 
 
 def _stores(

@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -36,21 +37,20 @@ Answer = tuple[int, str, tuple[int, ...], tuple[int, ...], bool]
 class Served:
     """`clew annotate` in a process of its own."""
 
-    def __init__(self, movies: Sequence[Path]) -> None:
-        self.movies, self.port = movies, 0
+    def __init__(self, movies: Sequence[Path], *options: str) -> None:
+        self.movies, self.options, self.port = movies, options, free_port()
         self.start()
 
     def start(self) -> None:
         """Start, on the same port as before."""
         command = [sys.executable, "-m", "clew.cli", "annotate", *map(str, self.movies)]
         self.process = subprocess.Popen(
-            [*command, "--no-browser", "--port", str(self.port)],
+            [*command, "--no-browser", "--port", str(self.port), *self.options],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
         line = next(line for line in self.process.stdout if line.startswith("clew annotate: "))
         self.address = line.removeprefix("clew annotate: ").strip()
-        self.port = int(self.address.split(":")[2].split("/")[0])
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """A request beside the browser."""
@@ -65,6 +65,12 @@ class Served:
         if self.process.poll() is None:
             self.process.send_signal(how)
         self.process.wait(timeout=PATIENCE)
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
 
 
 class Annotator:

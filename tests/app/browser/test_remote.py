@@ -1,0 +1,69 @@
+"""The page behind a path of another server, as a reverse proxy hands it on, and the events that it streams."""
+
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from tests.app.browser.conftest import Annotator, Served
+
+PATH = "/lab/clew/"
+
+
+class Proxy(BaseHTTPRequestHandler):
+    """Hands what lies below a path on to another server, and its reply back as it comes."""
+
+    protocol_version = "HTTP/1.1"
+
+    def handle_one(self):
+        if not self.path.startswith(PATH):
+            self.send_error(404)
+            return
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        upstream = http.client.HTTPConnection("127.0.0.1", self.server.behind, timeout=60)
+        upstream.request(self.command, "/" + self.path.removeprefix(PATH), body, dict(self.headers))
+        reply = upstream.getresponse()
+        self.send_response(reply.status)
+        for name, value in reply.getheaders():
+            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                self.send_header(name, value)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        while part := reply.read1(65536):
+            self.wfile.write(part)
+            self.wfile.flush()
+        self.close_connection = True
+
+    do_GET = do_POST = handle_one  # noqa: N815
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def proxy():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+
+
+def test_the_page_works_below_a_path_of_another_server(browser, proxy, solid, tmp_path):
+    public = f"http://127.0.0.1:{proxy.server_port}{PATH}"
+    served = Served([solid], "--public", public, "--store", str(tmp_path / "answers.clewdb"))
+    proxy.behind = served.port
+    try:
+        assert served.address.startswith(public)
+        person = Annotator(browser.new_context().new_page())
+        other = Annotator(browser.new_context().new_page())
+        for one in (person, other):
+            one.page.goto(served.address)
+            one.page.wait_for_selector('#question:not([data-key=""])[data-key]')
+            one.page.wait_for_selector("[data-action=yes]:not(:disabled)")
+        person.press("y")
+        person.saved()
+        other.until_annotated(1)  # told through the proxy, too
+        assert person.complaints == other.complaints == []
+    finally:
+        served.stop()
