@@ -10,7 +10,7 @@ from scipy import ndimage
 from clew.errors import InputError
 from clew.tracking.formats import ctc
 from clew.tracking.formats.simulated import read_settings, write_simulation
-from clew.tracking.simulation.kinds import KINDS
+from clew.tracking.simulation.kinds import KINDS, scene_of
 from clew.tracking.simulation.rods import Colony, RodSettings, _closest
 from clew.tracking.simulation.simulate import Settings, random_settings, settings_of, simulate
 from clew.tracking.simulation.tissue import Tissue, TissueSettings
@@ -132,6 +132,18 @@ def test_a_colony_expands_and_its_rods_do_not_overlap():
     assert worst < 0.5 * settings.radius
 
 
+def test_a_colony_ends_however_fast_or_slowly_it_grows():
+    slow = Colony(RodSettings(cells=20, frames=2, doubling=1e9), np.random.default_rng(0))
+    assert 20 <= len(slow.cells) < 40
+    fast = Colony(RodSettings(cells=10, frames=500, doubling=2.0, density=0.5), np.random.default_rng(0))
+    counts = []
+    for _ in range(30):
+        fast.step()
+        counts.append(len(fast.cells))
+    assert counts[-1] < 300
+    assert max(counts[-5:]) < 1.3 * min(counts[-5:]), "as many are washed away as are born"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_closest_points_of_segments_are_those_of_a_fine_grid(seed):
     rng = np.random.default_rng(seed)
@@ -215,6 +227,20 @@ def test_an_embryo_divides_in_rounds_until_it_has_its_cells():
     assert len(rounds) == 3, "rounds of divisions, with quiet between them"
     assert all(np.ptp(part) <= 4 for part in rounds)
     assert counts.sum() == len(births)
+
+
+@pytest.mark.parametrize("kind", ["embryo", "flat", "tissue"])
+def test_long_movies_do_not_fill_up(kind):
+    settings = settings_of(kind, frames=400, cells=12, cycle=10.0)
+    rngs = map(np.random.default_rng, range(3))
+    scene = scene_of(settings, *rngs)
+    counts = []
+    for _ in range(150):
+        scene.step()
+        counts.append(len(scene.cells))
+    assert max(counts[100:]) < 1.6 * min(counts[100:])
+    pixels = scene.look()
+    assert 6 <= np.count_nonzero(pixels > settings.min_pixels) < 60
 
 
 def test_sparse_cells_go_far_and_never_divide():

@@ -238,6 +238,7 @@ def test_a_wrong_setting_is_named(name, bad):
         ({"frames": 0}, "frames"), ({"frames": 2.5}, "whole number"), ({"dims": 4}, "dims"),
         ({"spacing": (1.0, 1.0, 1.0)}, "spacing: must be 2"), ({"spacing": 1.0}, "spacing: must be 2"),
         ({"spacing": (0.0, 1.0)}, "positive"), ({"shape": (10.5, 20)}, "shape"), ({"shape": (0, 20)}, "shape"),
+        ({"shape": (5, 500)}, "no room"), ({"shape": (60, 60), "cells": 40}, "no room"),
         ({"shape": (10**6, 10**6)}, "more than"), ({"spacing": (10.0, 10.0)}, "radius"), ({"density": 0.9}, "density"),
     ],
 )  # fmt: skip

@@ -25,6 +25,8 @@ from clew.tracking.simulation.torus import random_walk
 EGG = 0.42
 """Semi-axes of the egg, as a share of the field."""
 
+DIVIDES = 1.4
+"""Nuclei above this volume, in those of the last frame, divide."""
 BEGIN = 0.35
 """So far into a cycle the movie begins."""
 
@@ -63,7 +65,8 @@ class EmbryoSettings(BodySettings):
     @property
     def founders(self) -> int:
         """How many cells the first frame has."""
-        rounds = math.floor((self.frames - 1 + BEGIN * self.cycle) / self.cycle)
+        most = math.floor(math.log2(self.cells))
+        rounds = min(most, math.floor((self.frames - 1 + BEGIN * self.cycle) / self.cycle))
         return max(1, round(self.cells / float(2**rounds)))
 
 
@@ -144,7 +147,7 @@ class Embryo:
         """The nuclei as they look now: plates before a division are small and bright, new nuclei grow."""
         cells, settings = self.cells, self.settings
         n = len(cells)
-        ready = cells.cycle - cells.age <= settings.mitosis
+        ready = (cells.cycle - cells.age <= settings.mitosis) & (cells.volume > DIVIDES)
         grown = np.where(ready, 0.55, 1 - 0.4 * np.exp(-cells.age / 2))
         radius = settings.radius * (cells.volume * grown) ** (1 / settings.dims)
         half = (0.15 * radius)[:, None] * cells.axis
@@ -164,7 +167,8 @@ class Embryo:
 
     def _divide(self) -> None:
         """Ripe nuclei become two of half the volume."""
-        rng, ripe = self.rng, self.cells.age >= self.cells.cycle
+        # the last generation rests: its nuclei have the size of the last frame
+        rng, ripe = self.rng, (self.cells.age >= self.cells.cycle) & (self.cells.volume > DIVIDES)
         if not ripe.any():
             return
         mothers, n = self.cells[ripe], int(ripe.sum())

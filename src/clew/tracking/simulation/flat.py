@@ -21,6 +21,8 @@ FLATTENING = 5.0
 """In so many frames, at an interval of 1, a new cell spreads by a factor of e."""
 ENDS = 0.3
 """Radius at the ends of a spindle, as a share of that in its middle."""
+CROWDED = 1.8
+"""With so many times the cells asked for a culture is crowded, and stops growing."""
 ROUND = 0.8
 """Area of a cell that has rounded up, as a share of its area when flat."""
 
@@ -125,7 +127,7 @@ class Culture(Torus):
         super().__init__(settings, rng, margin=2.5 * settings.aspect * settings.radius)
         self.settings = settings
         # the culture grows by this factor over the movie; in the middle of it there are as many cells as asked for
-        growth = 2 ** (settings.frames / settings.cycle)
+        growth = min(2 ** min(settings.frames / settings.cycle, 10), CROWDED**2)
         n = max(1, round(settings.cells * self.room / math.sqrt(growth)))
         self.cells = self._newcomers(self.low + self.size * rng.random((n, 2)))
         self.separate(self._spread(), rounds=30)
@@ -248,9 +250,11 @@ class Culture(Torus):
         self.cells = self.cells[~ripe] + (sides[0] + sides[1])
 
     def _die(self) -> None:
-        """Some cells round up, shrink and are gone."""
+        """Some cells round up, shrink and are gone; more of them where the culture is crowded."""
         cells = self.cells[self.cells.dying != 0]
-        begins = (self.rng.random(len(cells)) < self.settings.death) & (cells.dying < 0) & (cells.age > 5)
+        crowd = len(cells) / (CROWDED * self.room * self.settings.cells)
+        rate = self.settings.death + max(0.0, crowd - 1) / self.settings.cycle * 4
+        begins = (self.rng.random(len(cells)) < rate) & (cells.dying < 0) & (cells.age > 5)
         cells.dying = np.where(begins, 5, np.where(cells.dying > 0, cells.dying - 1, cells.dying))
         self.cells = cells
 

@@ -24,6 +24,10 @@ from clew.tracking.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, Bod
 
 SUBSTEP = 0.02
 """Rods grow by at most this share between two rounds of pushing."""
+WARM_UP = 8
+"""Before the first frame the colony grows in so many steps to a doubling, however long that takes."""
+WASHED = 0.5
+"""Rods so many fields of view outside are gone, lest a colony that outgrows its field grow without end."""
 ROUNDS = 40
 """At most so many times in a round all pairs give way."""
 SIDE = np.array([1.0, -1.0])
@@ -34,7 +38,10 @@ TOLERANCE = 0.08
 
 @dataclass(frozen=True)
 class RodSettings(BodySettings):
-    """A colony in figures. It grows until about `cells` are there in the last frame."""
+    """A colony in figures. It grows until about `cells` are there in the last frame.
+
+    Where the movie is longer than that takes from one cell, the field fills up and rods are pushed out of it.
+    """
 
     kind: ClassVar[str] = "rods"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -131,21 +138,28 @@ class Colony:
         extent = np.array(settings.extent)
         self.cells = self._newborn(extent * (0.5 + 0.5 * rng.uniform(-0.5, 0.5, (n, 2)) * (n > 1)))
         while len(self.cells) < settings.founders:
-            self.step()
+            self._grow(settings.doubling / WARM_UP)
 
     def step(self) -> None:
-        """One frame passes: rods grow, divide and give way, in small steps."""
+        """One frame passes: rods slide, grow, divide and give way; those far out of view are washed away."""
         cells, settings, rng = self.cells, self.settings, self.rng
         n, jitter = len(cells), settings.jitter
         # rods slide past each other along their axis more easily than they move across it
         along, across = (jitter * settings.radius * share * rng.standard_normal((n, 1)) for share in (1.6, 0.5))
         cells.position = cells.position + along * cells.axis + across * cells.axis[:, ::-1] * SIDE
         cells.axis = turned(rng, cells.axis, jitter * 2 / settings.aspect)
-        steps = max(1, math.ceil(math.log(2) / settings.doubling / SUBSTEP))
+        self._grow(1.0)
+        extent = np.array(settings.extent)
+        beyond = np.maximum(-self.cells.position, self.cells.position - extent) / extent
+        self.cells = self.cells[(beyond < WASHED).all(axis=1)]
+
+    def _grow(self, frames: float) -> None:
+        """Time passes in small steps, in which rods grow, divide and give way."""
+        cap = 2 * self.settings.radius
+        steps = max(1, math.ceil(math.log(2) * frames / self.settings.doubling / SUBSTEP))
         for _ in range(steps):
             # the caps grow with it, so that a rod of twice the length takes as long whatever its width
-            cap = 2 * settings.radius
-            self.cells.length = (self.cells.length + cap) * np.exp(self.cells.rate / steps) - cap
+            self.cells.length = (self.cells.length + cap) * np.exp(self.cells.rate * (frames / steps)) - cap
             self._divide()
             self._give_way()
 

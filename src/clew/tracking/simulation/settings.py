@@ -83,6 +83,12 @@ class SimulationSettings:
                 f"shape: {' × '.join(map(str, self.shape))} pixels are more than the {MAX_PIXELS} that a frame may "
                 "have; ask for fewer cells, a higher density or a wider spacing"
             )
+        cover = self.cells * self.size / math.prod(self.extent)
+        if min(self.extent) < 2 * self.radius or cover > 1:
+            raise InputError(
+                f"shape: {' × '.join(map(str, self.shape))} pixels have no room for {self.cells} cells of radius "
+                f"{self.radius:g}; expected at least the diameter of a cell along each axis, and the area of all cells"
+            )
         if min(self.spacing[-2:]) > self.radius / PIXELS_ACROSS:
             raise InputError(
                 f"radius: {self.radius:g} is less than {PIXELS_ACROSS} pixels at a spacing of {self.spacing}; such a "
