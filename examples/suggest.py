@@ -15,8 +15,8 @@ from clew import StructuredSVM
 from clew.datasets import LETTERS, annotate, simulate
 from clew.models import Chain
 
-SEEDS = 5
-FIRST, ROUNDS, EACH_ROUND = 0.03, 8, 25
+SEEDS = 3
+FIRST, ROUNDS, EACH_ROUND = 0.03, 6, 35
 WORDS, NEW_WORDS = 200, 300
 SUGGESTED, RANDOM, GREY = "#00798c", "#d1495b", "#6b7a80"
 

@@ -24,6 +24,7 @@ from clew.estimator import StructuredPerceptron, StructuredSVM
 from clew.learning.cccp import Algorithm
 from clew.learning.likelihood import LikelihoodResult
 from clew.learning.losses import Loss
+from clew.learning.online import OnlineResult
 from clew.learning.perceptron import PerceptronResult
 from clew.learning.result import Record, Result, Status
 from clew.learning.task import Space
@@ -34,7 +35,8 @@ READERS = {"tracker": "clew.tracking.archive"}
 """Kinds of files that parts above this one write, and who reads them: imported by name, when such a file is met."""
 ESTIMATORS = {cls.__name__: cls for cls in (StructuredSVM, StructuredPerceptron, StructuredCRF)}
 DATACLASSES: dict[str, type[Any]] = {
-    cls.__name__: cls for cls in (Loss, Algorithm, Result, PerceptronResult, LikelihoodResult, Calibration)
+    cls.__name__: cls
+    for cls in (Loss, Algorithm, Result, PerceptronResult, LikelihoodResult, OnlineResult, Calibration)
 }
 ENUMS: dict[str, type[Enum]] = {cls.__name__: cls for cls in (Space, Status)}
 Arrays = dict[str, NDArray[Any]]
@@ -94,7 +96,7 @@ def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = 
     estimator = estimator_class(model, **params)
     estimator.model_ = model.restored(domain) if domain else model
     estimator.coef_, estimator.result_ = coef, result
-    if isinstance(result, (Result, LikelihoodResult)):
+    if isinstance(result, (Result, LikelihoodResult, OnlineResult)):
         estimator.lam_, estimator.path_ = result.lam, []
     if calibration is not None:
         estimator.calibration_ = calibration
@@ -203,7 +205,7 @@ def _short(qualified: str) -> str:
     return qualified.rpartition(".")[2]
 
 
-def _pack_result(result: Result | PerceptronResult | LikelihoodResult, arrays: Arrays) -> Any:
+def _pack_result(result: Result | PerceptronResult | LikelihoodResult | OnlineResult, arrays: Arrays) -> Any:
     """A result without its bounds; the history becomes one array."""
     if isinstance(result, Result):
         arrays["history"] = np.array([astuple(record) for record in result.history], dtype=float)
@@ -214,7 +216,7 @@ def _pack_result(result: Result | PerceptronResult | LikelihoodResult, arrays: A
 def _unpack_result(meta: dict[str, Any], arrays: Arrays) -> Any:
     """The result, with its history if it had one."""
     result = _decode(meta["result"], arrays)
-    if isinstance(result, (PerceptronResult, LikelihoodResult)):
+    if isinstance(result, (PerceptronResult, LikelihoodResult, OnlineResult)):
         return result
     if not isinstance(result, Result):
         raise ValueError("result is not one of a fit")

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
+from sklearn.base import clone
 
-from clew.base import StructuredEstimator, make_generator, make_task
+from clew.base import StructuredEstimator, check_sample_weight, make_generator, make_task, parse
 from clew.errors import InputError
 from clew.folds import make_folds
 from clew.learning.algorithm import PRESETS, Algorithm
 from clew.learning.losses import CONVEX, Loss, get_loss
 from clew.learning.master import Regulariser, check_regulariser
 from clew.learning.multistart import learn_from, starting_points
+from clew.learning.online import MINI_BATCH, OnlineResult, learn_batch
 from clew.learning.path import lambda_grid
 from clew.learning.perceptron import perceptron
 from clew.learning.result import Record, Result
 from clew.learning.selection import best_point, cross_validate
 from clew.learning.task import Array, Space, Task
 from clew.learning.weighted import weighted
+from clew.models.base import check_lengths, n_examples
 from clew.models.listed import list_outputs
 from clew.progress import ProgressLine
 
@@ -163,6 +167,47 @@ class StructuredSVM(StructuredEstimator):
         self.model_, self.result_, self.path_ = model, result, path
         self.coef_, self.lam_ = result.w, result.lam
         return self
+
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None, *, sample_weight: Any = None) -> Self:
+        """Learn from one more batch, by stochastic subgradient steps; it may be forgotten afterwards.
+
+        The first batch says what labels and features there are, unless the model declares its `classes` or they are
+        given here; after a `fit`, batches go on from it. λ must be given as a number. `result_` is an `OnlineResult`,
+        without a certificate: `StructuredSVM(model, start=online.coef_).fit(X, Y)` certifies.
+        """
+        lam = check_lam(self.lam)
+        if self.C is not None or not isinstance(lam, float) or self.loss == "clpl" or self.regulariser != "l2":
+            raise InputError(
+                "partial_fit sees one batch at a time: expected lam as a number, regulariser 'l2', and a loss of LOSSES"
+            )
+        loss = get_loss(self.loss)
+        if "model_" in self.__dict__:
+            check_lengths(X, Y)
+            weights = check_sample_weight(sample_weight, n_examples(X))
+            prepared = (self.model_, *self._annotated(self.model_, X, parse(self.model_, X, Y), weights))
+        else:
+            other = self if classes is None else clone(self, safe=False).set_params(model__classes=list(classes))
+            prepared = other._prepared(X, Y, sample_weight, self.class_weight)
+        model, X, Y, weights = prepared
+        if weights is not None and loss.margin:
+            raise InputError(f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss without one")
+        task = weighted(self._task(model, X, Y, None), weights)
+        result = learn_batch(task, loss, self._online_state(task, lam), make_generator(self.random_state))
+        self.model_, self.path_ = model, []
+        self.result_ = result  # type: ignore[assignment]  # a state of its own kind, without a certificate
+        self.coef_, self.lam_ = result.w, lam
+        self.__dict__.pop("calibration_", None)
+        return self
+
+    def _online_state(self, task: Task, lam: float) -> OnlineResult:
+        """Where the last batch ended; after a fit, as if its examples had been seen in batches."""
+        before = self.__dict__.get("result_")
+        if isinstance(before, OnlineResult):
+            return replace(before, lam=lam)
+        if before is None:
+            zero = np.zeros(task.n_features)
+            return OnlineResult(zero, zero, lam)
+        return OnlineResult(before.w, before.w, lam, before.n_examples // MINI_BATCH + 1, before.n_examples)
 
     def _given_start(self, task: Task) -> Array | None:
         """The first weights that the user asked for; None for clew's own."""

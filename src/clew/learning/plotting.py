@@ -61,7 +61,7 @@ def plot_result(result: Result) -> Any:
 
 
 def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Any:
-    """A picture of weights by block: matrices as colours, vectors as bars, all on one scale.
+    """A picture of weights by block, each in colours from minus to plus its largest weight, which its title names.
 
     Of a block with more than `top` columns, those with the largest weights are shown.
     """
@@ -69,19 +69,21 @@ def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Any:
     import matplotlib.pyplot as plt
 
     panels = [panel for block in blocks for panel in _panels(block, w, top)]
-    limit = max((float(np.abs(values).max(initial=0.0)) for _, values, _, _ in panels), default=0.0) or 1.0
-    sizes = [max(2.0, 0.28 * values.shape[1]) for _, values, _, _ in panels]
+    sizes = [max(0.9, 0.28 * values.shape[1]) for _, values, _, _ in panels]
     height = max(2.4, 0.24 * max(values.shape[0] for _, values, _, _ in panels) + 1.2)
     figure, axes = plt.subplots(
         1, len(panels), figsize=(sum(sizes) + 1.4 * len(panels), height), width_ratios=sizes, layout="constrained",
         squeeze=False,
     )  # fmt: skip
     for axis, (title, values, rows, columns) in zip(axes[0], panels, strict=True):
-        image = axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-        axis.set_title(title, loc="left", fontsize=10)
-        axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
+        largest = float(np.abs(values).max(initial=0.0))
+        scaled = values / (largest or 1.0)
+        image = axis.imshow(scaled, cmap="RdBu_r", vmin=-1.0, vmax=1.0, aspect="auto", interpolation="nearest")
+        axis.set_title(f"{title}\n±{largest:.2g}", loc="left", fontsize=9)
+        axis.set_xticks(range(len(columns)) if any(columns) else [], columns if any(columns) else [])
+        axis.tick_params(axis="x", rotation=90, labelsize=7)
         axis.set_yticks(range(len(rows)), rows, fontsize=7)
-    figure.colorbar(image, ax=axes[0, -1], label="added to the score")
+    figure.colorbar(image, ax=axes[0, -1], ticks=[-1, 0, 1], label="added to the score, of ±")
     return figure
 
 

@@ -1,0 +1,98 @@
+"""Batches that are seen once: the steps, the state, and how near they come to the certified minimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clew import StructuredSVM, load
+from clew.errors import InputError
+from clew.learning.losses import LOSSES
+from clew.learning.online import MINI_BATCH, OnlineResult, learn_batch
+from clew.models import Chain, Multiclass
+
+from .problems import sequences
+
+
+def flat(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, (X[:, 0] + 0.5 * rng.normal(size=n) > 0).astype(int)
+
+
+def test_the_first_step_is_a_subgradient_step():
+    X, Y = flat(MINI_BATCH)
+    model = Multiclass().prepare(X, Y)
+    task = model.task(X, Y)
+    zero = np.zeros(task.n_features)
+    state = learn_batch(task, LOSSES["hinge"], OnlineResult(zero, zero, 0.5), np.random.default_rng(0))
+    slope = np.mean(
+        [model.joint_features(x, 1 - y) - model.joint_features(x, y) for x, y in zip(X, Y, strict=True)], axis=0
+    )
+    np.testing.assert_allclose(state.last, -slope / 0.5)
+    np.testing.assert_allclose(state.w, state.last)
+    assert (state.steps, state.n_examples, state.loss) == (1, MINI_BATCH, 1.0)
+    np.testing.assert_array_equal(zero, 0.0)
+
+
+def test_batches_come_near_the_certified_minimum():
+    X, Y = flat()
+    exact = StructuredSVM(Multiclass(), lam=0.1).fit(X, Y)
+    online = StructuredSVM(Multiclass(), lam=0.1, random_state=0)
+    for _ in range(5):
+        for first in range(0, 400, 80):
+            online.partial_fit(X[first : first + 80], Y[first : first + 80])
+    task = exact.model_.task(X, Y)
+    from clew.learning.losses import loss_values
+
+    objective = 0.05 * online.coef_ @ online.coef_ + loss_values(task, LOSSES["hinge"], online.coef_).mean()
+    assert exact.result_.lower_bound <= objective <= exact.result_.objective + 0.02
+    assert online.score(X, Y) > 0.8
+
+
+def test_words_in_batches(tmp_path):
+    X, Y, truth = sequences(n=40, noise=0.3)
+    online = StructuredSVM(Chain(n_states=4, label_scale=1.0), lam=0.1, random_state=0)
+    for first in range(0, 40, 10):
+        online.partial_fit(X[first : first + 10], Y[first : first + 10])
+    assert online.score(X, truth) > 0.8
+    assert online.result_.steps >= 4
+    online.save(tmp_path / "online.clew")
+    again = load(tmp_path / "online.clew")
+    np.testing.assert_array_equal(again.coef_, online.coef_)
+    one = again.partial_fit(X[:10], Y[:10]).coef_
+    np.testing.assert_array_equal(one, online.partial_fit(X[:10], Y[:10]).coef_)
+
+
+def test_classes_of_later_batches_are_declared_in_the_first():
+    X, Y = flat(60)
+    zeros = np.flatnonzero(Y == 0)
+    with pytest.raises(InputError, match="one class only"):
+        StructuredSVM(Multiclass(), lam=0.1).partial_fit(X[zeros], Y[zeros])
+    online = StructuredSVM(Multiclass(), lam=0.1).partial_fit(X[zeros], Y[zeros], classes=[0, 1])
+    online.partial_fit(X, Y)
+    assert online.classes_.tolist() == [0, 1]
+    assert online.model.classes is None
+
+
+def test_a_batch_goes_on_from_a_fit():
+    X, Y = flat(200)
+    svm = StructuredSVM(Multiclass(), lam=0.1).fit(X, Y)
+    before = svm.coef_
+    svm.partial_fit(X[:16], Y[:16])
+    assert np.linalg.norm(svm.coef_ - before) < 0.5 * np.linalg.norm(before)
+
+
+@pytest.mark.parametrize("wrong", [{"lam": "auto"}, {"lam": [1.0, 0.1]}, {"C": 1.0}, {"lam": 1.0, "loss": "clpl"},
+                                   {"lam": 1.0, "regulariser": "l1"}])  # fmt: skip
+def test_settings_that_need_all_data_are_refused(wrong):
+    X, Y = flat(20)
+    with pytest.raises(InputError, match="one batch at a time"):
+        StructuredSVM(Multiclass(), **wrong).partial_fit(X, Y)
+
+
+def test_batches_of_another_width_are_refused():
+    X, Y = flat(20)
+    online = StructuredSVM(Multiclass(), lam=0.1).partial_fit(X, Y)
+    with pytest.raises(InputError, match="features"):
+        online.partial_fit(X[:, :2], Y)
