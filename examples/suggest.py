@@ -15,18 +15,18 @@ from clew import StructuredSVM
 from clew.datasets import LETTERS, annotate, simulate
 from clew.models import Chain
 
-SEEDS = 3
-FIRST, ROUNDS, EACH_ROUND = 0.03, 6, 35
+SEEDS = 5
+FIRST, ROUNDS, EACH_ROUND = 0.03, 8, 25
 WORDS, NEW_WORDS = 200, 300
 SUGGESTED, RANDOM, GREY = "#00798c", "#d1495b", "#6b7a80"
 
 
-def main(path: str = "suggest.png") -> None:
+def main(path: str = "suggest.png", seeds: int = SEEDS, rounds: int = ROUNDS) -> None:
     """Annotate in both ways, several times over, and draw what came of it."""
-    accuracy = {name: np.zeros((SEEDS, ROUNDS + 1)) for name in ("suggested", "random")}
-    share = np.zeros((SEEDS, ROUNDS + 1))
-    at_quarter = np.zeros(SEEDS)
-    for seed in range(SEEDS):
+    accuracy = {name: np.zeros((seeds, rounds + 1)) for name in ("suggested", "random")}
+    share = np.zeros((seeds, rounds + 1))
+    at_quarter = np.zeros(seeds)
+    for seed in range(seeds):
         rng = np.random.default_rng(seed)
         X, words = simulate(WORDS, rng)
         X_new, new = simulate(NEW_WORDS, rng)
@@ -34,14 +34,14 @@ def main(path: str = "suggest.png") -> None:
         n_letters = sum(map(len, words))
         for name, right in accuracy.items():
             Y = [list(labels) for labels in first]
-            for k in range(ROUNDS + 1):
+            for k in range(rounds + 1):
                 svm = learn(X, Y)
                 right[seed, k] = svm.score(X_new, [list(word) for word in new])
                 share[seed, k] = sum(label is not None for labels in Y for label in labels) / n_letters
                 for example, part in ask(svm, X, Y, rng, name):
                     Y[example][part] = words[example][part]
         at_quarter[seed] = learn(X, annotate(words, 0.25, rng)).score(X_new, [list(word) for word in new])
-    for k in range(ROUNDS + 1):
+    for k in range(rounds + 1):
         figures = ", ".join(f"{name} {100 * r[:, k].mean():.1f} ± {100 * r[:, k].std():.1f} %"
                             for name, r in accuracy.items())  # fmt: skip
         print(f"{share[:, k].mean():5.1%} annotated: {figures}")

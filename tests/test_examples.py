@@ -56,6 +56,15 @@ def test_track_movie(main, tmp_path, capsys):
     assert (tmp_path / "tracked.clew").is_file()
 
 
+@pytest.mark.parametrize("main", ["suggest.py"], indirect=True)
+def test_suggest(main, tmp_path, capsys):
+    main("suggest.png", seeds=1, rounds=2)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "annotated:" in line]
+    suggested = [float(re.search(r"suggested ([\d.]+)", line)[1]) for line in lines]
+    assert suggested[-1] > suggested[0]  # more letters annotated, more read right
+    assert (tmp_path / "suggest.png").stat().st_size > 10_000
+
+
 def test_every_example_has_a_test_and_a_page():
     tested = Path(__file__).read_text()
     pages = "".join(page.read_text() for page in GALLERY.glob("*.md"))
