@@ -1,3 +1,4 @@
+import os
 import sys
 
 import numpy as np
@@ -33,6 +34,7 @@ def test_jobs_count_as_in_scikit_learn():
     assert (resolve_jobs(None), resolve_jobs(3)) == (1, 3)
     assert resolve_jobs(-1) >= 1
     assert resolve_jobs(-1000) == 1
+    assert resolve_jobs(100_000) <= max(64, os.cpu_count() or 1)
     with pytest.raises(InputError, match="n_jobs"):
         resolve_jobs(0)
 

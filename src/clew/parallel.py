@@ -19,6 +19,9 @@ from clew.learning.task import Argmax, Array, Indices, Space, Task
 
 T = TypeVar("T")
 
+MAX_JOBS = 64
+"""More threads than this, and than there are cores, only wait for each other and take memory."""
+
 
 def resolve_jobs(n_jobs: int | None) -> int:
     """The number of threads: None is 1, negative counts from the number of cores as in scikit-learn."""
@@ -26,7 +29,8 @@ def resolve_jobs(n_jobs: int | None) -> int:
         return 1
     if n_jobs == 0:
         raise InputError("n_jobs is 0; 1 is one thread, -1 is a thread for each core")
-    return n_jobs if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)
+    cores = os.cpu_count() or 1
+    return min(n_jobs, max(cores, MAX_JOBS)) if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 
 
 def map_examples(function: Callable[[Any], T], items: Iterable[Any], n_jobs: int = 1) -> list[T]:

@@ -64,7 +64,7 @@ def write(path: str | Path, kind: str, meta: Mapping[str, Any], arrays: Mapping[
 
 def read(path: str | Path, *kinds: str) -> Document:
     """Read what `write` wrote; anything damaged, foreign, newer or of none of the `kinds`, if given, is refused."""
-    data = _read_bytes(path)
+    data = read_bytes(path)
     try:
         members = _unzip(data)
         header = _header(members)
@@ -129,13 +129,19 @@ def _remove_leftovers(folder: str) -> None:
 
 def write_json(path: str | Path, content: Any) -> None:
     """Write JSON for people to read, whole or not at all."""
-    write_bytes(path, (json.dumps(json.loads(_json(content)), indent=1, ensure_ascii=False) + "\n").encode())
+    write_bytes(
+        path,
+        (json.dumps(json.loads(_json(content)), indent=1, ensure_ascii=False) + "\n").encode(
+            "utf-8",
+            "backslashreplace",  # half a surrogate pair, of a file's name, becomes an escape of JSON
+        ),
+    )
 
 
 def read_json(path: str | Path) -> Any:
     """Read what `write_json` wrote."""
     try:
-        return json.loads(_read_bytes(path))
+        return json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: is no JSON ({error})") from error
 
@@ -150,10 +156,10 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _read_bytes(path: str | Path) -> bytes:
-    """The whole file, if it is one and not too large."""
+def read_bytes(path: str | Path) -> bytes:
+    """The whole file, if it is one (a pipe would block) and not too large."""
     try:
-        if not Path(path).is_file():  # a pipe or device would block or never end
+        if not Path(path).is_file():
             raise StoreError(f"{path}: there is no such file" if not Path(path).exists() else f"{path}: is not a file")
         size = Path(path).stat().st_size
         if size > MAX_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -17,9 +18,9 @@ from typer.core import TyperGroup
 from clew.errors import ClewError, StoreError
 
 DEBUG = "--debug"
-UNEXPECTED = (
-    ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
+PRINTING = (errno.ENOSPC, errno.EIO)
+"""Why a stream cannot be written to: files are written elsewhere, and told with their names."""
+UNEXPECTED = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
 class _Group(TyperGroup):
@@ -30,13 +31,25 @@ class _Group(TyperGroup):
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise  # typer ends these quietly
-        except (ClewError, *UNEXPECTED) as error:
+        except (ClewError, MemoryError, ImportError, *UNEXPECTED) as error:
             if ctx.params.get("debug"):
                 traceback.print_exc()
-            known = isinstance(error, ClewError)
-            text = str(error) if known else f"unexpected {type(error).__name__}: {error} ({DEBUG} shows where)"
-            say(text)
-            raise typer.Exit(2 if known else 1) from error
+            told = _in_words(error)
+            say(told or f"unexpected {type(error).__name__}: {error} ({DEBUG} shows where)")
+            raise typer.Exit(2 if told else 1) from error
+
+
+def _in_words(error: BaseException) -> str:
+    """What the user can mend, in one line; nothing for a fault of clew's."""
+    if isinstance(error, ClewError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory ({error}); close other programs, or use fewer --jobs, frames or cells"
+    if isinstance(error, ImportError):
+        return f"a library cannot be loaded ({error}); there is too little memory, or the installation is damaged"
+    if isinstance(error, OSError) and error.errno in PRINTING and error.filename is None:
+        return f"cannot print ({error.strerror})"
+    return ""
 
 
 app = typer.Typer(
@@ -58,8 +71,8 @@ def main() -> None:
     try:
         app(prog_name="clew")
     except OSError as error:  # stdout itself fails: help or version into a full disk
-        say(f"cannot print: {error.strerror}")
-        sys.exit(1)
+        say(f"cannot print ({error.strerror})")
+        sys.exit(2)
 
 
 def _show_version(wanted: bool) -> None:

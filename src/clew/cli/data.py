@@ -30,7 +30,7 @@ def simulate(
     dims: Annotated[
         int | None, typer.Option(metavar="2|3", help="Dimensions of space, by kind.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same movie.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The same seed gives the same movie.")] = 0,
     sequence: Annotated[str, typer.Option(metavar="NAME", help="The name of the sequence.")] = "01",
     faults: Annotated[
         float | None,
@@ -84,7 +84,7 @@ def sample(
     number: Annotated[
         int | None, typer.Option(metavar="N", help="How many events to draw, instead.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the draw.")] = 0,
     frames: Annotated[
         str | None, typer.Option(metavar="FIRST:LAST", help="Only events that begin in these frames, as in 0:59.")
     ] = None,
@@ -174,9 +174,9 @@ def parse_frames(text: str | None) -> range | None:
     """FIRST:LAST, both of them included."""
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+):(\d+)", text)
+    found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
     if not found:
-        raise InputError(f"--frames is {text!r}; two numbers are right, as in 0:59")
+        raise InputError(f"--frames is {text!r}; expected two numbers of nine digits at most, as in 0:59")
     return range(int(found[1]), int(found[2]) + 1)
 
 

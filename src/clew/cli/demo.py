@@ -25,7 +25,7 @@ def demo(
     cells: Annotated[int, typer.Option(metavar="N", help="About how many cells are in view.")] = 40,
     dims: Annotated[int, typer.Option(metavar="2|3", help="Dimensions of space.")] = 2,
     fraction: Annotated[float, typer.Option(metavar="SHARE", help="The share of events that is annotated.")] = 0.25,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the movie and of the annotated part.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the movie and of the annotated part.")] = 0,
     jobs: Jobs = -1,
 ) -> None:
     """Simulate a movie, annotate a part of it, learn, track, evaluate, and write report.html."""

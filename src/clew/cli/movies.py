@@ -115,4 +115,4 @@ def parse_spacing(text: str | None) -> tuple[float, ...] | None:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise InputError(f"--spacing is {text!r}; numbers separated by commas are right, as in 2,0.5,0.5") from None
+        raise InputError(f"--spacing is {text!r}; expected numbers separated by commas, as in 2,0.5,0.5") from None

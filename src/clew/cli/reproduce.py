@@ -41,7 +41,7 @@ def reproduce(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small edition of everything, in minutes.")] = False,
     jobs: Jobs = -1,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of all draws.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of all draws.")] = 0,
 ) -> None:
     """Run the paper's experiments and what lies beyond it; an interrupted run continues where it stopped."""
     from clew.experiments import setup as labs

@@ -63,7 +63,7 @@ def train(
     channel: Channel = None,
     sparse: Sparse = False,
     neighbours: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Cells of the next frame that each cell is compared with.")
+        int, typer.Option(metavar="N", min=1, max=64, help="Cells of the next frame that each cell is compared with.")
     ] = 4,
     reach: Annotated[
         float | None,
@@ -74,7 +74,7 @@ def train(
         str, typer.Option(metavar="NUMBER", help="Weight λ of the regulariser; auto chooses it by cross-validation.")
     ] = "auto",
     loss: Annotated[str, typer.Option(metavar="NAME", help="The loss to minimise; see docs/guide.md.")] = "bridge",
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the folds by which λ is chosen.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the folds by which λ is chosen.")] = 0,
     jobs: Jobs = -1,
     no_cache: NoCache = False,
 ) -> None:  # fmt: skip
@@ -226,7 +226,7 @@ def parse_lam(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"--lam is {text!r}; a positive number or auto is right") from None
+        raise InputError(f"--lam is {text!r}; expected a positive number or auto") from None
 
 
 def open_tracker(weights: Path | None) -> Tracker:

@@ -15,6 +15,7 @@ from clew.errors import InputError
 from clew.learning.cccp import Algorithm
 from clew.learning.task import Array
 from clew.tracking.events import BY_NAME, Event
+from clew.tracking.model.candidates import MAX_NEIGHBOURS
 from clew.tracking.model.event_kinds import parse_events
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.prior import weights_by_name
@@ -65,8 +66,7 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         parse_events(tracker.events)
         tracker.prior = prior if prior in ("generic", None) else _with_weights(Tracker(), groups, names, arrays[PRIOR])
     _check_features(path, names, feature_names(groups))
-    if weights.shape != (len(names),):
-        raise InputError(f"{path}: it has weights of shape {weights.shape} for {len(names)} features")
+    _check_values(path, tracker, weights, len(names))
     if learner is not None:
         svm = archive.unpack(path, learner, arrays)
         tracker.set_params(loss=svm.loss, lam=svm.lam, regulariser=svm.regulariser)
@@ -77,6 +77,17 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
 def _named(events: str | Iterable[str | Event]) -> str | list[str]:
     """Kinds of events by their names."""
     return events if isinstance(events, str) else sorted(str(event) for event in events)
+
+
+def _check_values(path: str | Path, tracker: Tracker, weights: Array, n: int) -> None:
+    """Refuse settings and weights with which nothing could be tracked: a checksum says nothing about sense."""
+    if weights.shape != (n,) or not np.isfinite(weights).all():
+        raise InputError(f"{path}: has weights of shape {weights.shape}; expected {n} finite ones, one a feature")
+    neighbours, reach = tracker.neighbours, tracker.reach
+    if not isinstance(neighbours, int) or not 1 <= neighbours <= MAX_NEIGHBOURS:
+        raise InputError(f"{path}: has neighbours {neighbours!r}; expected a whole number from 1 to {MAX_NEIGHBOURS}")
+    if reach is not None and not (isinstance(reach, int | float) and 0 < reach < np.inf):
+        raise InputError(f"{path}: has reach {reach!r}; expected a positive length, or none")
 
 
 def _origin(own: dict[str, Any], learner: Any) -> Origin:

@@ -25,6 +25,12 @@ GROUPS = {
 }
 """Which columns make up which group of measurements; a further group, "overlap", is about two frames."""
 OVERLAP = "overlap"
+MAX_FRAMES = 1_000_000
+"""More frames than any movie has: beyond is a slip, and must not cost time or memory."""
+MAX_GAP = 10_000
+"""Frames in a row without a cell that a table may have, for the same reason."""
+MAX_NUMBER = 1e12
+"""The largest position or measurement, in any unit: squares and volumes of it are still floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +120,12 @@ class DetectionTable:
         frame, label = _integers("frame", frame), _integers("label", label)
         self._position = _numbers("position", position, len(frame))
         if self._position.ndim != 2 or self._position.shape[1] not in (2, 3):
-            raise InputError(f"position has shape {self._position.shape}; (n, 2) or (n, 3) is right")
+            raise InputError(f"position has shape {self._position.shape}; expected (n, 2) or (n, 3)")
         if len(label) != len(frame):
             raise InputError(f"frame has {len(frame)} rows and label {len(label)}; each detection needs both")
         if len(frame) and (frame.min() < 0 or label.min() <= NONE):
             raise InputError("frames count from 0 and labels from 1; there are smaller ones in the table")
+        _check_length(frame, n_frames)
         known = {column for group in GROUPS.values() for column in group}
         if unknown := set(columns or {}) - known:
             raise InputError(f"unknown columns {sorted(unknown)}; tracking uses {sorted(known)}")
@@ -148,6 +155,21 @@ class DetectionTable:
         return Overlap.none()
 
 
+def _check_length(frame: Labels, n_frames: int | None) -> None:
+    """Refuse frames that a slip must have made: each costs time, whether it has cells or not."""
+    used = np.unique(frame)
+    longest = max(int(used[-1]) + 1 if len(used) else 0, n_frames or 0)
+    if longest > MAX_FRAMES:
+        raise InputError(f"the table has {longest:,} frames; expected {MAX_FRAMES:,} at most")
+    gap = np.diff(used, prepend=-1)
+    if len(used) and gap.max() > MAX_GAP:
+        at = int(np.argmax(gap))
+        raise InputError(
+            f"the table has no cell in the {int(gap[at]) - 1:,} frames before frame {used[at]:,}; expected a gap of "
+            f"{MAX_GAP:,} at most, and frames that are numbered one by one from 0"
+        )
+
+
 def groups_of(columns: Set[str]) -> frozenset[str]:
     """The groups all of whose columns are there."""
     return frozenset(group for group, needed in GROUPS.items() if set(needed) <= columns)
@@ -169,6 +191,9 @@ def _numbers(name: str, values: Any, n: int) -> NDArray[np.float64]:
     if not np.isfinite(array).all():
         bad = np.flatnonzero(~np.isfinite(array.reshape(n, -1)).all(axis=1))[0]
         raise InputError(f"{name} is not a finite number in row {bad} (counted from 0)")
+    if np.abs(array).max(initial=0) > MAX_NUMBER:
+        far = np.flatnonzero((np.abs(array.reshape(n, -1)) > MAX_NUMBER).any(axis=1))[0]
+        raise InputError(f"{name} is larger than {MAX_NUMBER:g} in row {far} (counted from 0); expected a smaller unit")
     return array
 
 

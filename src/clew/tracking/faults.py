@@ -49,3 +49,8 @@ def quoted(cell: object) -> str:
     """A cell in quotes for a message, cut short where it is long."""
     text = str(cell)
     return repr(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
+
+
+def printable(text: str) -> str:
+    """Text that every file and page can hold: the name of a file may be no valid Unicode."""
+    return text.encode("utf-8", "replace").decode()

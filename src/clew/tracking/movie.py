@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
+from clew.tracking.detections import MAX_FRAMES
+from clew.tracking.faults import printable
 from clew.tracking.formats import tiff, zarr
 from clew.tracking.formats.manifest import warn_if_changed
 from clew.tracking.formats.staging import settle
@@ -19,8 +21,6 @@ from clew.tracking.formats.staging import settle
 MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
 """Where masks lie beside the images of a Cell Tracking Challenge sequence, best first; `{}_SEG` is clew's own."""
 TABLES = (".csv", ".tsv", ".parquet")
-MAX_FRAMES = 1_000_000
-"""More frames than any movie has: beyond is a slip, and must not cost time or memory."""
 
 
 class Frames(Protocol):
@@ -114,11 +114,11 @@ class Movie:
             raise InputError(f"{self.name} has {len(self.labels):,} frames; expected 1 to {MAX_FRAMES:,}")
         if self.labels.dtype.kind not in "iu":
             raise InputError(
-                f"the labels of {self.name} have dtype {self.labels.dtype}; integers are right, a number for each cell "
+                f"the labels of {self.name} have dtype {self.labels.dtype}; expected integers, a number for each cell "
                 "and 0 for the background"
             )
         if self.ndim not in (2, 3):
-            raise InputError(f"the frames of {self.name} have the shape {self.shape}; (y, x) and (z, y, x) are right")
+            raise InputError(f"the frames of {self.name} have the shape {self.shape}; expected (y, x) or (z, y, x)")
         if self.images is not None and (len(self.images), self.images.shape) != (self.n_frames, self.shape):
             raise InputError(
                 f"{self.name} has {self.n_frames} label images of shape {self.shape}, but {len(self.images)} raw "
@@ -197,7 +197,7 @@ def open_frames(path: str | Path, *, channel: int | None = None, sparse: bool = 
     if where.suffix.lower() in TABLES:
         raise InputError(f"{where} is a table; images are looked for here, and a table of detections is opened as such")
     if where.suffix.lower() not in tiff.SUFFIXES:
-        raise InputError(f"{where} is of an unknown kind; a folder of TIFFs, a .tif stack or a Zarr array is right")
+        raise InputError(f"{where} is of an unknown kind; expected a folder of TIFFs, a .tif stack or a Zarr array")
     return tiff.open_stack(where, channel)
 
 
@@ -242,12 +242,7 @@ def open_movie(
     else:
         known = [found for frames in (raw, masks) if (found := getattr(frames, "spacing", None)) is not None]
         size = known[0] if known else (1.0,) * len(masks.shape)
-    return Movie(_printable(name), masks, raw, size, _printable(source), folder.parent)
-
-
-def _printable(text: str) -> str:
-    """Text that every file and page can hold: a folder's name may be no valid Unicode."""
-    return text.encode("utf-8", "replace").decode()
+    return Movie(printable(name), masks, raw, size, printable(source), folder.parent)
 
 
 def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:

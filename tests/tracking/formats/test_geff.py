@@ -222,6 +222,22 @@ def test_three_daughters_count_as_unknown(tmp_path):
     assert list(events) == [(0, Event.MOVE, (2,), (4,))]
 
 
+def test_a_missing_chunk_is_noticed(tmp_path):
+    path = tmp_path / "a.geff"
+    write_geff(path, random_lineage(3))
+    chunks = [p for p in path.rglob("*") if p.is_file() and p.name[0].isdecimal() and "confidence" in p.as_posix()]
+    assert chunks
+    chunks[0].unlink()
+    with pytest.raises(InputError, match=r"a chunk of .*confidence.* is missing"):
+        read_geff(path)
+
+
+def test_chunks_of_zeros_that_another_left_out_are_told(tmp_path):
+    path = foreign(tmp_path / "a.geff", {1: (0, 1), 2: (1, 1)}, [(1, 2)])
+    with pytest.warns(DataWarning, match="are not stored, and are read as zeros"):
+        assert len(read_geff(path).events) == 1
+
+
 def test_nodes_need_labels(tmp_path):
     path = foreign(tmp_path / "a.geff", TREE, [(10, 7)], label="name")
     with pytest.raises(InputError, match="no property seg_id or label"):

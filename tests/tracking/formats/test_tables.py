@@ -94,7 +94,7 @@ def test_spacing_must_fit(tmp_path, spacing):
         ("0,1,9,9,9,9", "label 1 of frame 0 stands in row 2 already"),
         ("-1,5,9,9,9,9", "frame is '-1'; it must be 0 or more"),
         ("1.5,5,9,9,9,9", "frame is '1.5'; it must be an integer"),
-        ("1e15,5,9,9,9,9", "frame is '1e15'; it must be less than 10000000"),
+        ("1e15,5,9,9,9,9", "frame is '1e15'; it must be less than 1,000,000"),
         ("1,0,9,9,9,9", "label is '0'; it must be 1 or more"),
         ("1,a,9,9,9,9", "label is 'a'; it must be an integer"),
         ("1,5,nan,9,9,9", "y is 'nan'; it must be a number"),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import extras
-from clew.errors import InputError
+from clew.errors import DataWarning, InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions, graph_of
 from clew.tracking.evaluation.truth import (
@@ -324,8 +324,24 @@ def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
     first = getattr(truth.masks, "first", 0)
     found = []
     for file in files:
-        frame, *plane = map(int, re.findall(r"[0-9]+", file.stem))
+        name = re.fullmatch(r"man_seg_?([0-9]{1,9})(?:_([0-9]{1,9}))?", file.stem)
+        if name is None:
+            warnings.warn(f"{file} is passed over; expected man_seg000 or man_seg_000_000", DataWarning, stacklevel=2)
+            continue
         reference = tiff.open_folder(folder, re.escape(file.name) + "$")[0]
-        mask = result.masks[frame - first]
-        found.append(jaccard(reference, mask[plane[0]] if plane else mask))
+        frame = int(name[1]) - first
+        if not 0 <= frame < len(result.masks):
+            raise InputError(
+                f"{file} is of frame {name[1]}, but the masks are {first} to {first + len(result.masks) - 1}"
+            )
+        found.append(jaccard(reference, _plane(result.masks[frame], name[2], file)))
     return found
+
+
+def _plane(mask: NDArray[Any], plane: str | None, file: Path) -> NDArray[Any]:
+    """The slice of a mask that a file is of, if it is of one."""
+    if plane is None:
+        return mask
+    if mask.ndim != 3 or int(plane) >= len(mask):
+        raise InputError(f"{file} is of plane {plane}, but the masks have the shape {mask.shape}")
+    return np.asarray(mask[int(plane)])

@@ -118,6 +118,9 @@ class _Shared(NamedTuple):
 
 
 def _overlap(truth: NDArray[Any], detections: NDArray[Any]) -> _Shared:
+    for mask in (truth, detections):
+        if mask.dtype.kind not in "iu":
+            raise InputError(f"a mask has dtype {mask.dtype}; expected integers, a number for each cell")
     if truth.shape != detections.shape:
         raise InputError(f"the truth's mask has shape {truth.shape}, the detections' mask {detections.shape}")
     inside = truth != NONE

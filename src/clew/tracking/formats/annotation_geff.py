@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import geff
-import geff.core_io
 import geff_spec  # type: ignore[import-untyped]
 import numpy as np
 
 from clew.tracking.events import NONE, Annotations, Event
-from clew.tracking.formats.geff import CONFIDENCE, EVENT, NODE_CONFIDENCE, as_property
+from clew.tracking.formats.geff import COMPLETE, CONFIDENCE, EVENT, NODE_CONFIDENCE, as_property, write_arrays
 from clew.tracking.formats.tracks_csv import AXES
 from clew.tracking.measurement.regions import measure_frame
 from clew.tracking.movie import Movie
@@ -43,7 +42,7 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
         missing[node[of].max(axis=1)] = False  # the only cell that it has
         properties[name] = as_property(np.full(len(nodes), np.inf), missing)
     names = np.array([str(event) for event in Event])
-    geff.core_io.write_arrays(
+    write_arrays(
         path,
         np.arange(len(nodes), dtype=np.uint64),
         properties,
@@ -68,7 +67,13 @@ def _metadata(annotations: Annotations, movie: Movie, axes: tuple[str, ...]) -> 
         {"frame": frame, "event": str(event), "sources": sources, "targets": targets}
         for frame, event, sources, targets in annotations.events[~annotations.happened]
     ]
-    extra = {"n_frames": movie.n_frames, "partial": True, "denied": denied, "spacing": list(movie.spacing)}
+    extra = {
+        "n_frames": movie.n_frames,
+        "partial": True,
+        "denied": denied,
+        "spacing": list(movie.spacing),
+        COMPLETE: True,
+    }
     space = [geff_spec.Axis(name=axis, type="space") for axis in axes]
     return geff.GeffMetadata(
         directed=True,

@@ -78,7 +78,7 @@ def read_tracks(path: str | Path) -> Tracks:
     rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
     for number, cells in rows:
         if len(cells) != 4:
-            raise InputError(f"{file}, row {number}: {len(cells)} columns; id, begin, end and parent are right")
+            raise InputError(f"{file}, row {number}: {len(cells)} columns; expected id, begin, end and parent")
         for cell in cells:
             if not re.fullmatch(r"[-+]?[0-9]{1,18}", cell):
                 raise InputError(f"{file}, row {number}: {cell!r} is not an integer")

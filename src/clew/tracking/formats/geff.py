@@ -9,6 +9,7 @@ disappear_confidence are missing where a detection did not appear or disappear.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +20,19 @@ import geff.core_io
 import geff.validate.data
 import geff_spec  # type: ignore[import-untyped]
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
-from clew.errors import InputError, StoreError
+from clew.errors import DataWarning, InputError, StoreError
 from clew.learning.task import Array, Mask
+from clew.persist import read_bytes
 from clew.tracking.events import BY_NAME, Event, EventTable, Labels
+from clew.tracking.faults import SHOWN
 from clew.tracking.formats.manifest import warn_if_not_of_result
 from clew.tracking.formats.segments import components, segments
 from clew.tracking.formats.staging import settle, staged
 from clew.tracking.formats.tracks_csv import AXES
+from clew.tracking.formats.zarr_chunks import arrays_of, missing_chunk
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.links import events_of_links
 from clew.tracking.movie import Movie
@@ -35,6 +40,8 @@ from clew.tracking.movie import Movie
 LABEL_NAMES = ("seg_id", "label", "segmentation_id", "mask_id")
 TIME_NAMES = ("t", "frame", "time")
 EVENT, CONFIDENCE = "event", "confidence"
+COMPLETE = "all_chunks_stored"
+"""In clew's own part of the metadata: a chunk that is not there got lost."""
 NODE_CONFIDENCE = {Event.APPEAR: "appear_confidence", Event.DISAPPEAR: "disappear_confidence"}
 
 
@@ -61,12 +68,12 @@ def is_geff(path: str | Path) -> bool:
     """Whether a folder is a GEFF. Reads JSON alone: to open a folder as Zarr may write into it."""
     for name, within in ((".zattrs", ()), ("zarr.json", ("attributes",))):
         try:
-            content = json.loads((Path(path) / name).read_bytes())
+            content = json.loads(read_bytes(Path(path) / name))
             for key in within:
                 content = content[key]
             if "geff" in content:
                 return True
-        except (OSError, ValueError, KeyError, TypeError):
+        except (StoreError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return False
 
@@ -95,7 +102,7 @@ def _write(path: Path, lineage: Lineage, movie: Movie | None) -> None:
         **{name: as_property(*_node_confidence(lineage, event)) for event, name in NODE_CONFIDENCE.items()},
     }
     edges = {EVENT: as_property(names[lineage.events.event[row]]), CONFIDENCE: as_property(lineage.confidence[row])}
-    geff.core_io.write_arrays(
+    write_arrays(
         path,
         np.arange(len(lineage.frame), dtype=np.uint64),
         nodes,
@@ -103,6 +110,12 @@ def _write(path: Path, lineage: Lineage, movie: Movie | None) -> None:
         edges,
         _metadata(lineage, axes, movie),
     )
+
+
+def write_arrays(path: Path, *arrays: Any) -> None:
+    """As the library writes them, but with every chunk, so that one that is missing later was lost."""
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        geff.core_io.write_arrays(path, *arrays)
 
 
 def as_property(values: NDArray[Any], missing: Mask | None = None) -> dict[str, Any]:
@@ -122,7 +135,8 @@ def _node_confidence(lineage: Lineage, event: Event) -> tuple[Array, Mask]:
 def _metadata(lineage: Lineage, axes: Iterable[str], movie: Movie | None) -> geff.GeffMetadata:
     """What is to be known of the graph as a whole; the library adds the properties."""
     space = [geff_spec.Axis(name=axis, type="space") for axis in axes]
-    extra: dict[str, Any] = {"n_frames": lineage.n_frames, "events": [str(event) for event in Event]}
+    events = [str(event) for event in Event]
+    extra: dict[str, Any] = {"n_frames": lineage.n_frames, "events": events, COMPLETE: True}
     if movie is not None:
         extra |= {"movie": movie.name, "spacing": list(movie.spacing)}
     return geff.GeffMetadata(
@@ -147,10 +161,25 @@ def read_geff(path: str | Path) -> GeffGraph:
     if not is_geff(path):
         raise InputError(f"{path}: is no GEFF: a folder whose Zarr attributes have the key geff")
     try:
+        lacking = [name for name, array, folder in arrays_of(Path(path)) if missing_chunk(array, folder) is not None]
         graph = geff.core_io.read_to_memory(Path(path), data_validation=geff.validate.data.ValidationConfig(graph=True))
     except Exception as error:  # damaged chunks and metadata make zarr and pydantic raise nearly anything
         raise InputError(f"{path}: is damaged or no valid GEFF ({type(error).__name__}: {error})") from error
+    _judge_missing(str(path), lacking, graph["metadata"].extra)
     return _parse(str(path), graph)
+
+
+def _judge_missing(where: str, lacking: list[str], extra: Any) -> None:
+    """Chunks that are not stored read as zeros. Clew stores all of them; others may leave out those of zeros alone."""
+    if not lacking:
+        return
+    if (extra or {}).get("clew", {}).get(COMPLETE):
+        raise InputError(f"{where}: is damaged: a chunk of {lacking[0]} is missing; write it again")
+    warnings.warn(
+        f"{where}: chunks of {', '.join(lacking[:SHOWN])} are not stored, and are read as zeros",
+        DataWarning,
+        stacklevel=3,
+    )
 
 
 def _parse(where: str, graph: Any) -> GeffGraph:

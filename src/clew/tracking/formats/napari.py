@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.errors import InputError
+from clew.errors import InputError, StoreError
 from clew.learning.task import Array
-from clew.persist import write_bytes
+from clew.persist import read_bytes, write_bytes
 from clew.tracking.faults import Faults
-from clew.tracking.formats.delimited import array_columns, read_delimited, write_delimited
+from clew.tracking.formats.delimited import Table, array_columns, read_delimited, write_delimited
 from clew.tracking.formats.segments import segment_links, segments
 from clew.tracking.formats.tracks_csv import AXES
 from clew.tracking.lineage import NO_NODE, Lineage
 
 NapariTracks = tuple[Array, dict[str, NDArray[Any]], dict[int, list[int]]]
+MAX_EXACT = 2**53
+"""Integers beyond are not all floats."""
 PROPERTIES = ("label", "track", "generation", "confidence")
 
 
@@ -66,6 +68,11 @@ def write_napari(path: str | Path, lineage: Lineage) -> None:
     write_delimited(path, header, len(data), partial(array_columns, columns))
 
 
+def _property(table: Table, name: str, faults: Faults) -> NDArray[Any]:
+    """(n,) labels and the like as integers, exactly; the confidence as a float."""
+    return table.numbers(name, faults) if name == "confidence" else table.integers(name, faults, least=0)
+
+
 def read_napari(path: str | Path) -> NapariTracks:
     """What `write_napari` wrote, ready for a tracks layer."""
     required = ("track_id", "t", "y", "x")
@@ -73,10 +80,13 @@ def read_napari(path: str | Path) -> NapariTracks:
     faults = Faults(table.where)
     names = [name for name in ("track_id", "t", *AXES) if name in table]
     data = np.column_stack([table.numbers(name, faults) for name in names])
-    properties = {name: table.numbers(name, faults) for name in PROPERTIES if name in table}
+    table.blame(
+        faults, np.abs(data[:, 0]) > MAX_EXACT, "track_id", f"at most {MAX_EXACT}, for napari has it as a float"
+    )
+    properties = {name: _property(table, name, faults) for name in PROPERTIES if name in table}
     faults.refuse()
     try:
-        graph = json.loads(graph_path(path).read_bytes())
+        graph = json.loads(read_bytes(graph_path(path)))
         return data, properties, {int(child): [int(parent) for parent in parents] for child, parents in graph.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (StoreError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{graph_path(path)}: is no graph of tracks, {{track: [parents]}} ({error})") from error

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from clew import extras
 from clew.errors import InputError
-from clew.tracking.detections import DetectionTable
-from clew.tracking.faults import Faults
+from clew.tracking.detections import MAX_FRAMES, DetectionTable
+from clew.tracking.faults import Faults, printable
 from clew.tracking.formats.delimited import Aliases, Table, known_columns, plain_name, read_delimited
 
 REQUIRED = ("frame", "label", "y", "x")
@@ -26,8 +26,6 @@ ALIASES: Aliases = {
     "border_distance": (),
 }
 PARQUET = (".parquet", ".pq")
-MAX_FRAMES = 10_000_000
-"""More frames than any movie has: a frame beyond is a slip, and must not cost memory."""
 
 
 def is_table(path: str | Path) -> bool:
@@ -50,7 +48,7 @@ def read_detections(path: str | Path, spacing: Sequence[float] | None = None) ->
     faults = Faults(table.where)
     frame = table.integers("frame", faults, least=0)
     label = table.integers("label", faults, least=1)
-    table.blame(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES}")
+    table.blame(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
     position = np.column_stack([table.numbers(axis, faults) for axis in axes]) * scale
     columns = {
         name: table.numbers(name, faults) for name in ("volume", "intensity", "border_distance") if name in table
@@ -63,7 +61,7 @@ def read_detections(path: str | Path, spacing: Sequence[float] | None = None) ->
     if not len(faults):  # else a faulty label would seem to be a duplicate
         _check_duplicates(table, frame, label, faults)
     faults.refuse()
-    return DetectionTable(frame, label, position, columns, name=Path(path).stem)
+    return DetectionTable(frame, label, position, columns, name=printable(Path(path).stem))
 
 
 def _read_parquet(path: str | Path) -> Table:

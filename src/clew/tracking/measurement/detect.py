@@ -61,12 +61,12 @@ class Settings:
         for name in ("diameter", "smoothing", "window", "min_size", "separation"):
             value = getattr(self, name)
             if not (value is None and name == "diameter") and not 0 < value < np.inf:
-                raise InputError(f"{name} is {value}; a positive number is right")
+                raise InputError(f"{name} is {value}; expected a positive number")
         for name in ("sensitivity", "edge"):
             if not 0 < getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; a number between 0 and 1 is right")
+                raise InputError(f"{name} is {getattr(self, name)}; expected a number between 0 and 1")
         if self.spacing is not None and not all(0 < size < np.inf for size in self.spacing):
-            raise InputError(f"spacing is {self.spacing}; positive numbers are right")
+            raise InputError(f"spacing is {self.spacing}; expected positive numbers")
 
 
 def detect_frame(image: NDArray[Any], *, settings: Settings | None = None) -> NDArray[np.int32]:
@@ -74,6 +74,10 @@ def detect_frame(image: NDArray[Any], *, settings: Settings | None = None) -> ND
     image, settings = _checked(image), settings or Settings()
     diameter = settings.diameter or _diameter(image, settings)
     pixel = _pixel(settings, image.ndim)
+    if diameter > (across := max(image.shape[-2:] * pixel[-2:])):
+        raise InputError(
+            f"diameter is {diameter:g}; expected no more than {across:g} pixels, which the image is across"
+        )
     cells = _foreground(image, diameter, settings)
     apart = _split(cells, diameter, settings)
     sizes = np.bincount(apart.ravel())
@@ -131,7 +135,7 @@ def _checked(image: NDArray[Any]) -> NDArray[np.float32]:
     """The image as floats, if it is one."""
     if image.ndim not in (2, 3) or image.dtype.kind not in "iuf" or not image.size:
         raise InputError(
-            f"an image of shape {image.shape} and dtype {image.dtype}; numbers (y, x) or (z, y, x) are right"
+            f"an image of shape {image.shape} and dtype {image.dtype}; expected numbers (y, x) or (z, y, x)"
         )
     centred = image - np.median(image).astype(np.float64)  # a large offset would cost digits
     values: NDArray[np.float32] = centred.astype(np.float32)

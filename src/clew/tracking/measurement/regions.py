@@ -161,7 +161,7 @@ def check_frame(frame: int, labels: LabelImage, image: NDArray[Any] | None) -> N
     """Refuse what cannot be measured."""
     if labels.dtype.kind not in "iu" or labels.ndim not in (2, 3):
         raise InputError(
-            f"labels of frame {frame} are {labels.dtype} of shape {labels.shape}; integers in 2D or 3D are right"
+            f"labels of frame {frame} are {labels.dtype} of shape {labels.shape}; expected integers in 2D or 3D"
         )
     if labels.size and labels.dtype.kind == "i" and labels.min() < 0:
         raise InputError(f"frame {frame} has the label {labels.min()}; cells have positive labels, background has 0")

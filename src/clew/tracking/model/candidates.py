@@ -20,6 +20,8 @@ from clew.tracking.model.flow import Motion
 
 NEIGHBOURS = 4
 """How many cells of the other frame each cell is compared with, as in the paper's predecessor."""
+MAX_NEIGHBOURS = 64
+"""More can be told apart by nobody, and the candidates grow with the square."""
 FAR_WAYS, FAR_DIAMETERS = 3.0, 2.0
 """The reach: a multiple of how far nearly all cells move, and a multiple of a cell's diameter."""
 ALL_EVENTS = frozenset(Event)
@@ -94,8 +96,10 @@ def candidates(
     k = 4, at 33 bytes each: 46 MB for 50,000 cells in a frame, and three times that while they are made. Round cells
     share pixels with few but their nearest; long ones may have up to 2k neighbours.
     """
-    if neighbours < 1 or not reach > 0:
-        raise InputError(f"neighbours is {neighbours} and reach {reach:g}; expected positive numbers")
+    if not 1 <= neighbours <= MAX_NEIGHBOURS or not reach > 0:
+        raise InputError(
+            f"neighbours is {neighbours} and reach {reach:g}; expected 1 to {MAX_NEIGHBOURS} and a positive length"
+        )
     shared = Overlap.none() if overlap is None else overlap
     forward = _joined(
         _nearest(a.position, b.position, neighbours, reach),
