@@ -74,7 +74,7 @@ def detect_frame(image: NDArray[Any], *, settings: Settings | None = None) -> ND
     image, settings = _checked(image), settings or Settings()
     diameter = settings.diameter or _diameter(image, settings)
     pixel = _pixel(settings, image.ndim)
-    if diameter > (across := max(image.shape[-2:] * pixel[-2:])):
+    if diameter > (across := max(LEAST_DIAMETER, *(image.shape[-2:] * pixel[-2:]))):
         raise InputError(
             f"diameter is {diameter:g}; expected no more than {across:g} pixels, which the image is across"
         )
