@@ -15,7 +15,7 @@ export NUMBA_NUM_THREADS := 1
 # tests that compare numbers: they are run once more with another BLAS kernel
 NUMERICAL := tests/learning tests/models tests/test_estimator.py tests/test_folds.py tests/tracking/model tests/tracking/test_tracker.py
 
-.PHONY: help demo test slow check kernels docs cli-docs lock clean
+.PHONY: fuzz help demo test slow check kernels docs cli-docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -64,6 +64,10 @@ docs: $(STAMP) ## build the documentation site: open site/index.html
 
 lock: $(STAMP) ## write requirements-dev.lock anew: the newest versions that pyproject.toml allows
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --upgrade --no-emit-index-url --no-header pyproject.toml -o requirements-dev.lock
+
+SECONDS ?= 60
+fuzz: $(STAMP) ## feed every reader files that are nearly right, for SECONDS=60; findings are kept in .fuzz
+	$(BIN)/python benchmarks/fuzz.py --seconds $(SECONDS)
 
 cli-docs: $(STAMP) ## write docs/cli.md anew from the commands' own help
 	$(BIN)/python tests/test_docs.py

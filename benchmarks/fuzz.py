@@ -1,0 +1,266 @@
+"""Feed every reader files that are nearly right: anything but an answer or a ClewError, at once, is a finding.
+
+    make fuzz SECONDS=3600          or  python benchmarks/fuzz.py --seconds 60 --readers zarr geff
+
+Mutators know the structure of what they change: entries of a TIFF's directories, leaves of JSON, cells of tables,
+rows of a database, and model files whose checksums are made anew, so that damage reaches the code behind them. What
+gives a message that was not seen before joins the corpus, from which the next are made; the corpus is kept in a folder
+between runs. A finding is any exception outside ClewError, more than five seconds, or more than 1 GB of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import tifffile
+import zarr
+from fuzz_mutators import mutate
+
+import clew
+from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.store import Store as AnnotationStore
+from clew.errors import ClewError
+from clew.models import Multiclass
+from clew.tracking.formats.annotations import read_annotations
+from clew.tracking.formats.ctc import check_all, open_truth
+from clew.tracking.formats.events_csv import read_events
+from clew.tracking.formats.geff import read_geff, write_geff
+from clew.tracking.formats.manifest import require_whole, written_whole
+from clew.tracking.formats.napari import read_napari
+from clew.tracking.formats.simulated import read_settings
+from clew.tracking.formats.tables import read_detections
+from clew.tracking.formats.tiff import write_frame
+from clew.tracking.movie import Movie, open_frames
+from clew.tracking.tracker import Tracker
+
+SECONDS, GIGABYTE = 5, 2**30
+
+
+class TooLong(BaseException):
+    """A reader that did not come back."""
+
+
+# what is read, and sound examples of it
+
+
+def _frames() -> np.ndarray[Any, Any]:
+    masks = np.zeros((4, 12, 16), np.uint16)
+    for t in range(4):
+        masks[t, 2:6, 2 + t : 6 + t], masks[t, 8:11, 9:13] = 1, 2
+    return masks
+
+
+def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
+    """A sound example for every reader, each in a folder of its own."""
+    masks, tracker = _frames(), Tracker.generic()
+    movie = Movie.from_arrays(masks)
+    lineage = tracker.track(movie)
+    readers: dict[str, tuple[Path, Callable[[Path], object]]] = {}
+
+    def add(name: str, read: Callable[[Path], object]) -> Path:
+        readers[name] = (folder / name, read)
+        (folder / name).mkdir(parents=True)
+        return folder / name
+
+    place = add("tiff", lambda p: _look(open_frames(p)))
+    for t, mask in enumerate(masks):
+        write_frame(place / f"t{t:03}.tif", mask)
+    tifffile.imwrite(
+        add("stack", lambda p: _look(open_frames(p / "a.tif"))) / "a.tif", masks, imagej=True, metadata={"axes": "TYX"}
+    )
+    place = add("ome", lambda p: _look(open_frames(p / "a.tif", channel=0)))
+    tifffile.imwrite(
+        place / "a.tif", np.stack([masks, masks], 1), ome=True, metadata={"axes": "TCYX"}, photometric="minisblack"
+    )
+    for version in (2, 3):
+        place = add(f"zarr{version}", lambda p: _look(open_frames(p / "a")))
+        zarr.create_array(place / "a", data=masks, chunks=(1, 12, 16), zarr_format=version)
+    place = add("ctc", lambda p: check_all(open_truth(p)))
+    for t, mask in enumerate(masks):
+        write_frame(place / f"man_track{t:03}.tif", mask)
+    (place / "man_track.txt").write_text("1 0 3 0\n2 0 3 0\n")
+    write_geff(add("geff", lambda p: read_geff(p / "a.geff")) / "a.geff", lineage)
+    place = add(
+        "tables",
+        lambda p: (read_detections(p / "a.csv"), read_annotations(p / "b.csv", movie), read_events(p / "b.csv")),
+    )
+    (place / "a.csv").write_text(
+        "frame,label,y,x,area\n" + "".join(f"{t},{c},{5 * c},{t},{9}\n" for t in range(4) for c in (1, 2))
+    )
+    (place / "b.csv").write_text(
+        "frame,event,sources,targets,happened\n0,move,1,1,yes\n1,divide,1,1 2,no\n2,appear,,2,yes\n"
+    )
+    place = add("parquet", lambda p: read_detections(p / "a.parquet"))
+    pyarrow.parquet.write_table(
+        pyarrow.table({"frame": [0, 1], "label": [1, 1], "y": [1.0, 2.0], "x": [3.0, 4.0]}), place / "a.parquet"
+    )
+    place = add("napari", lambda p: read_napari(p / "a.csv"))
+    (place / "a.csv").write_text("track_id,t,y,x,label\n1,0,1.5,2,1\n1,1,1.5,2,1\n")
+    (place / "a.json").write_text('{"2": [1]}')
+    tracker.save(add("tracker", lambda p: clew.load(p / "a.clew")) / "a.clew")
+    svm = clew.StructuredSVM(Multiclass(), lam=1.0).fit(np.eye(4), [0, 1, 0, 1])
+    svm.save(add("model", lambda p: clew.load(p / "a.clew")) / "a.clew")
+    place = add("manifest", lambda p: require_whole(p / "r", lambda name: name.endswith(".csv")))
+    with written_whole(place / "r", "track", lambda name: name.endswith(".csv"), {"movie": "a"}) as stage:
+        (stage / "a.csv").write_text("a")
+    place = add("simulation", read_settings)
+    (place / "01_simulation.json").write_text(
+        json.dumps({"kind": "clew simulation", "settings": {"frames": 3, "cells": 4}})
+    )
+    place = add("store", lambda p: _look_store(p / "a.clewdb", movie))
+    with AnnotationStore.open(place / "a.clewdb", movie=MovieIdentity.of(movie)) as store:
+        for frame, event, sources, targets in lineage.events[:3]:
+            store.answer(frame, event, sources, targets, key=f"{frame}{event}{sources}")
+    return readers
+
+
+def _look(frames: Any) -> None:
+    for t in range(min(len(frames), 6)):
+        frames[t]
+
+
+def _look_store(path: Path, movie: Movie) -> None:
+    with AnnotationStore.open(path, movie=MovieIdentity.of(movie)) as store:
+        _ = store.history, store.annotations
+
+
+# the loop
+
+
+def fingerprint(error: BaseException) -> str:
+    """An error without what differs from case to case."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return re.sub(
+        r"[0-9]+|'[^']*'|/\S+",
+        "#",
+        f"{type(error).__name__} {Path(last.filename).name}:{last.lineno} {str(error)[:80]}",
+    )
+
+
+def attempt(read: Callable[[Path], object], folder: Path) -> tuple[str, BaseException | None]:
+    """What reading a folder gives: "answer", "refused", or the finding."""
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            read(folder)
+        return "answer", None
+    except ClewError as error:
+        return "refused", error
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return "finding", error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def main() -> None:
+    """Fuzz for a while, and say how many cases there were and what was found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--readers", nargs="*", help="all, if none is named")
+    parser.add_argument("--corpus", type=Path, default=Path(".fuzz"), help="where inputs and findings are kept")
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    signal.signal(signal.SIGALRM, _too_long)
+    counts: Counter[tuple[str, str]] = Counter()
+    findings: set[str] = set()
+    with tempfile.TemporaryDirectory() as folder:
+        readers = seed(Path(folder) / "seeds")
+        names = options.readers or list(readers)
+        corpus = {name: [readers[name][0], *_kept(options.corpus / "corpus" / name)] for name in names}
+        seen: dict[str, set[str]] = {name: set() for name in names}
+        for name in names:  # also the corpus of earlier runs must hold
+            for path in corpus[name]:
+                _judge(name, readers[name][1], path, Path(folder) / "work", counts, seen, findings, options.corpus)
+        _limit_memory()
+        started = time.monotonic()
+        while time.monotonic() - started < options.seconds:
+            name = rng.choice(names)
+            work = Path(folder) / "work"
+            source = rng.choice(corpus[name])
+            shutil.rmtree(work, ignore_errors=True)
+            shutil.copytree(source, work)
+            mutate(work, rng)
+            made = Path(folder) / "made"
+            shutil.rmtree(made, ignore_errors=True)
+            shutil.copytree(work, made)  # readers may finish what was cut short, and so change it
+            if _judge(name, readers[name][1], made, work, counts, seen, findings, options.corpus):
+                corpus[name].append(_keep(made, options.corpus / "corpus" / name))
+        seconds = time.monotonic() - started
+    total = sum(counts.values())
+    for name in names:
+        told = ", ".join(f"{n} {kind}" for (reader, kind), n in sorted(counts.items()) if reader == name)
+        print(f"{name:12} {told}; corpus {len(corpus[name])}")
+    print(f"{total} cases in {seconds:.0f} s, {total / max(seconds, 1e-9):.0f} a second; {len(findings)} findings")
+    sys.exit(bool(findings))
+
+
+def _judge(
+    name: str, read: Callable[[Path], object], made: Path, work: Path, counts: Counter[tuple[str, str]],
+    seen: dict[str, set[str]], findings: set[str], kept: Path,
+) -> bool:  # fmt: skip
+    """Count a case; whether it said something new."""
+    if made != work:
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(made, work)
+    kind, error = attempt(read, work)
+    counts[name, kind] += 1
+    if error is None:
+        return False
+    words = fingerprint(error)
+    if kind == "finding" and words not in findings:
+        findings.add(words)
+        where = _keep(made, kept / "findings" / name)
+        print(f"FINDING {name}: {words}\n  {where}", flush=True)
+        (where.parent / f"{where.name}.txt").write_text("".join(traceback.format_exception(error)))
+    new = words not in seen[name]
+    seen[name].add(words)
+    return new and kind == "refused"
+
+
+def _keep(source: Path, folder: Path) -> Path:
+    place = folder / f"{time.time_ns():x}"
+    shutil.copytree(source, place)
+    return place
+
+
+def _kept(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def _too_long(*_: object) -> None:
+    raise TooLong(f"more than {SECONDS} s")
+
+
+def _limit_memory() -> None:
+    """A gigabyte more than everything that is loaded takes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    if pages:
+        limit = pages * os.sysconf("SC_PAGE_SIZE") + GIGABYTE
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Mutators for fuzz.py: each changes a file in place, and knows the structure of what it changes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sqlite3
+import struct
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clew import persist
+from clew.errors import ClewError
+
+NASTY: list[Any] = [None, True, -1, 0, 1, 2**31, 2**53 + 1, 2**63, 2**64, 10**30, 1e300, -1e300, 0.5, "", "x", "nan",
+                    "inf", "../x", "\0", "é" * 300, [], [[]], {}, {"a": 1}, [1] * 1000]  # fmt: skip
+WORDS = [
+    b"nan",
+    b"inf",
+    b"-1",
+    b"1e300",
+    b"99999999999999999999",
+    b"9007199254740993",
+    b"",
+    b'"',
+    b"\xff",
+    b"0x1",
+    b" ",
+    b"a,b",
+]
+
+
+def mutate_bytes(path: Path, rng: random.Random) -> None:
+    """Flip, cut, repeat or blank a piece of any file."""
+    data = bytearray(path.read_bytes())
+    if not data:
+        path.write_bytes(rng.randbytes(rng.randint(0, 40)))
+        return
+    at, n = rng.randrange(len(data)), rng.choice([1, 1, 2, 4, 8, 64])
+    kind = rng.randrange(5)
+    if kind == 0:
+        data[at] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del data[at:]
+    elif kind == 2:
+        data[at : at + n] = rng.randbytes(n)
+    elif kind == 3:
+        data[at:at] = data[at : at + n]
+    else:
+        data[at : at + n] = bytes([rng.choice([0, 255])]) * n
+    path.write_bytes(data)
+
+
+def mutate_json(path: Path, rng: random.Random) -> None:
+    """Put something nasty at a leaf, take a key away, or wrap a value."""
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return mutate_bytes(path, rng)
+    path.write_text(json.dumps(changed(content, rng)))
+    return None
+
+
+def changed(content: Any, rng: random.Random) -> Any:
+    """JSON content with one change somewhere in it."""
+    if isinstance(content, dict) and content and rng.random() < 0.85:
+        key = rng.choice(list(content))
+        if rng.random() < 0.12:
+            return {name: value for name, value in content.items() if name != key}
+        return content | {key: changed(content[key], rng)}
+    if isinstance(content, list) and content and rng.random() < 0.8:
+        at = rng.randrange(len(content))
+        if rng.random() < 0.2:
+            return content[:at] + content[at + 1 :] if rng.random() < 0.5 else [*content, content[at]]
+        return [*content[:at], changed(content[at], rng), *content[at + 1 :]]
+    return [content] if rng.random() < 0.1 else rng.choice(NASTY)
+
+
+def mutate_table(path: Path, rng: random.Random) -> None:
+    """Change a cell, a row or the separators of a text."""
+    rows = [re.split(rb"([,\t ])", line) for line in path.read_bytes().split(b"\n")]
+    row = rng.choice(rows)
+    kind = rng.randrange(6)
+    if kind < 3:
+        row[rng.randrange(len(row))] = rng.choice(WORDS)
+    elif kind == 3:
+        rows.insert(rng.randrange(len(rows)), list(row))
+    elif kind == 4 and len(rows) > 1:
+        rows.remove(row)
+    else:
+        return mutate_bytes(path, rng)
+    path.write_bytes(b"\n".join(b"".join(cells) for cells in rows))
+    return None
+
+
+def mutate_tiff(path: Path, rng: random.Random) -> None:
+    """Change the tag, type, count or value of one entry of a directory, or where the next directory is."""
+    data = bytearray(path.read_bytes())
+    if len(data) < 16 or rng.random() < 0.3:
+        return mutate_bytes(path, rng)
+    order = ">" if data[:2] == b"MM" else "<"
+    at = struct.unpack_from(f"{order}I", data, 4)[0]
+    for _ in range(rng.randrange(4)):  # to a later directory
+        if at + 2 > len(data):
+            break
+        end = at + 2 + 12 * struct.unpack_from(f"{order}H", data, at)[0]
+        following = struct.unpack_from(f"{order}I", data, end)[0] if end + 4 <= len(data) else 0
+        at = following or at
+    if at + 2 > len(data):
+        return mutate_bytes(path, rng)
+    n = max(struct.unpack_from(f"{order}H", data, at)[0], 1)
+    entry = at + 2 + 12 * rng.randrange(n)
+    place, size = rng.choice([(0, "H"), (2, "H"), (4, "I"), (8, "I"), (8, "I"), (8, "H")])
+    value = rng.choice([0, 1, 2, 3, 8, 16, 32, 255, 256, 257, 65535, 2**31, 2**32 - 1, rng.randrange(2**16)])
+    if entry + 12 > len(data):
+        return mutate_bytes(path, rng)
+    struct.pack_into(f"{order}{size}", data, entry + place, value % 256 ** struct.calcsize(size))
+    path.write_bytes(data)
+    return None
+
+
+def mutate_model(path: Path, rng: random.Random) -> None:
+    """Change the content of a model file and sign it anew."""
+    try:
+        document = persist.read(path)
+    except ClewError:
+        return mutate_bytes(path, rng)
+    meta, arrays = document.meta, dict(document.arrays)
+    if rng.random() < 0.7 or not arrays:
+        meta = changed(meta, rng)
+    else:
+        name = rng.choice(list(arrays))
+        value = rng.choice([np.nan, np.inf, -1, 0, 1e300])
+        arrays[name] = rng.choice([np.zeros(0), arrays[name].astype(float).ravel()[:-1], arrays[name][None]])
+        if rng.random() < 0.5:
+            arrays[name] = np.full_like(np.asarray(arrays[name], dtype=float), value)
+    if isinstance(meta, dict):
+        try:
+            persist.write(path, document.kind, meta, arrays)
+        except ClewError:
+            mutate_bytes(path, rng)
+    return None
+
+
+def mutate_store(path: Path, rng: random.Random) -> None:
+    """Change a value of a database, or its bytes."""
+    if rng.random() < 0.4:
+        return mutate_bytes(path, rng)
+    try:
+        with closing(sqlite3.connect(path)) as base, base:
+            tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            table = rng.choice(tables)
+            columns = [row[1] for row in base.execute(f'PRAGMA table_info("{table}")')]
+            value = rng.choice(
+                [
+                    v
+                    for v in NASTY
+                    if isinstance(v, str | int | float | None) and not (isinstance(v, int) and abs(v) >= 2**63)
+                ]
+            )
+            if rng.random() < 0.1:
+                base.execute(f'DROP TABLE "{table}"')
+            else:
+                base.execute(f'UPDATE OR IGNORE "{table}" SET "{rng.choice(columns)}" = ?', (value,))
+    except (sqlite3.Error, IndexError, UnicodeError, OverflowError):
+        return mutate_bytes(path, rng)
+    return None
+
+
+MUTATORS: list[tuple[str, Callable[[Path, random.Random], None]]] = [
+    (r"\.tif$", mutate_tiff), (r"\.json$|^\.z(array|attrs|group)$", mutate_json), (r"\.(csv|txt)$", mutate_table),
+    (r"\.clew$", mutate_model), (r"\.clewdb$", mutate_store), ("", mutate_bytes),
+]  # fmt: skip
+
+
+def mutate(folder: Path, rng: random.Random) -> None:
+    """One to three changes of the files in a folder."""
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        if not files:
+            return
+        path = rng.choice(files)
+        if rng.random() < 0.04:
+            path.unlink()
+            continue
+        next(change for pattern, change in MUTATORS if re.search(pattern, path.name))(path, rng)
