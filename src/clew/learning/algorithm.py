@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from clew.errors import InputError
 from clew.learning.master import SOLVERS, Solver
@@ -41,6 +42,13 @@ class Algorithm:
     """Model updates that a bound may be inactive before it is dropped."""
     solver: Solver = "auto"
     """Of the L2 model update: "interior-point", "ascent" or "auto"."""
+    stochastic: bool | Literal["auto"] = "auto"
+    """Look at the data in batches, and move w after each (stochastic.py), before exact passes certify the rest.
+
+    "auto": where the model update is by ascent and there are at least `STOCHASTIC_GROUPS` groups.
+    """
+    random_state: int = 0
+    """Seed of the order in which the stochastic phase looks at the groups."""
     identities: bool = True
     """Spare the search in Y° where `losses.simplify` proves it needless."""
 
@@ -54,12 +62,16 @@ class Algorithm:
             raise InputError(f"rho must lie between 0 and 1, not {self.rho}")
         if self.time_limit is not None and not self.time_limit > 0:
             raise InputError(f"time_limit must be positive or None, not {self.time_limit}")
+        if self.stochastic not in (True, False, "auto"):
+            raise InputError(f"stochastic must be True, False or 'auto', not {self.stochastic!r}")
         if self.solver not in SOLVERS:
             raise InputError(f"solver must be one of {', '.join(SOLVERS)}, not {self.solver!r}")
 
 
 FOR_EVER = 10**9
-PAPER = Algorithm(groups=1, stabilise=False, patience=FOR_EVER)
+STOCHASTIC_GROUPS = 100
+"""With fewer, batches are too small to pay."""
+PAPER = Algorithm(groups=1, stabilise=False, stochastic=False, patience=FOR_EVER)
 
 PRESETS: dict[str, Algorithm] = {
     "clew": Algorithm(),

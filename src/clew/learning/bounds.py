@@ -94,6 +94,15 @@ class Bundle:
         np.maximum.at(best, self.group, self.scores(w))
         return best
 
+    def values_of(self, groups: Indices, w: Array) -> Array:
+        """The model's values of some groups at w, without a look at the others."""
+        place = np.full(self.n_groups, -1)
+        place[groups] = np.arange(len(groups))
+        members = np.flatnonzero(place[self.group] >= 0)
+        best = np.full(len(groups), -np.inf)
+        np.maximum.at(best, place[self.group[members]], self.slopes.times(w, members) + self.offsets[members])
+        return np.asarray(best + self.base[groups] @ w + self.base_offsets[groups])
+
     def add(self, linear: Linear, w: Array, known: Array | None = None) -> int:
         """Add the bounds that say something new at w; returns how many. `known` are the model's `values(w)`."""
         value = self.sum_by_group(linear.values)
@@ -119,6 +128,13 @@ class Bundle:
         self.idle = np.concatenate([self.idle, np.zeros(n, dtype=np.intp)])
         self.added += n
         return n
+
+    def start_at_base(self) -> None:
+        """Let groups without dual weights start at their base, where that is itself a bound, as C ≥ R (losses.py)."""
+        weights = np.bincount(self.group, weights=self.alpha, minlength=self.n_groups)
+        bare = np.flatnonzero(weights <= 0)
+        self.extend(self.base[bare], self.base_offsets[bare], bare)
+        self.alpha[len(self) - len(bare) :] = 1.0
 
     def set_alpha(self, alpha: Array) -> None:
         """Take over the dual weights of a model update."""

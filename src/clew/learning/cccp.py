@@ -17,14 +17,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InexactArgmaxWarning, InputError, NotConvergedWarning
-from clew.learning.algorithm import PRESETS, Algorithm
+from clew.learning.algorithm import PRESETS, STOCHASTIC_GROUPS, Algorithm
 from clew.learning.bounds import Bundle
 from clew.learning.groups import make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
-from clew.learning.master import Regulariser, check_regulariser, known_bound, regularisation, update
+from clew.learning.master import Regulariser, check_regulariser, chosen_solver, known_bound, regularisation, update
 from clew.learning.result import Record, Result, Status
 from clew.learning.rows import differences
-from clew.learning.task import Array, Task, separated
+from clew.learning.stochastic import DualPoint, stochastic_pass
+from clew.learning.task import Array, Indices, Task, separated
 
 __all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
 
@@ -123,6 +124,8 @@ class _Run:
         self.residual = self.inexactness = 0.0
         self.iteration = self.fallbacks = 0
         self.history: list[Record] = []
+        self.rng, self.by_batches = np.random.default_rng(algorithm.random_state), False
+        self.dual: DualPoint | None = None
         self.bundle: Bundle
         self.best: tuple[Array, _Convex]
         self.lower_bound, self.gap = -np.inf, np.inf
@@ -131,6 +134,9 @@ class _Run:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
         linear, reward = self._penalty(w), self._reward(w)
         self.bundle = self._first_bundle(linear, reward, warm_start)
+        self.by_batches = self._goes_by_batches()
+        if self.by_batches and self.loss.reward is not None:
+            self.bundle.start_at_base()
         self.best = w, self._add(linear, w)
         try:
             point = self._outer(self._point(*self.best, reward))
@@ -173,13 +179,14 @@ class _Run:
 
     def _inner(self, point: _Point, precision: float) -> None:
         """Minimise J̃_t to the given precision: lines 6 to 12. `best` is w_{t+1} then."""
-        options = self.algorithm
         upper = point.objective
         lower = known_bound(self.bundle, point.v, self.lam * self.n, self.regulariser)
         lower = (lower + point.constant) / self.n
         share = MODEL_PRECISION
         while True:
             gap = upper - lower
+            if self.by_batches:
+                self._pass_in_batches(point)
             w, value = self._model_update(point, share * (max(precision, gap) if np.isfinite(gap) else precision))
             stalled = value <= lower and self.residual > 0.5 * gap
             lower = max(lower, value)
@@ -194,19 +201,41 @@ class _Run:
                 log.warning("the model update's own gap is %.3g: no more precision is to be had", self.residual)
                 return
             self._check_limits()
-            if options.stabilise:
-                w = self.best[0] + self.reach * (w - self.best[0])
-            convex = self._add(self._penalty(w), w)
-            value = (self._regularised(w) + convex.total + float(point.v @ w) + point.constant) / self.n
-            self.reach = min(1.0, 1.5 * self.reach) if value < upper else max(SHORTEST_REACH, 0.7 * self.reach)
-            if value < upper:
-                self.best, upper = (w, convex), value
-                self.gap = upper - lower
+            upper = self._look(point, w, upper)
+            self.gap = upper - lower
             if upper - lower <= precision:
                 self._record(upper, lower, precision)
                 return
             # An imprecise model update proposes much the same w again: where the gap hardly moves, ask for more.
             share = MODEL_PRECISION if upper - lower <= 0.9 * gap else share / 2
+
+    def _pass_in_batches(self, point: _Point) -> None:
+        """Bounds and dual weights from a pass that learns while it looks (stochastic.py)."""
+        began, argmax = time.perf_counter(), self.oracle
+        self.dual = self.dual or DualPoint(self.bundle, self.lam * self.n)
+        self.dual.aim(point.v)
+        stochastic_pass(self.dual, self._batch, self.rng)
+        self.master += time.perf_counter() - began - (self.oracle - argmax)
+
+    def _look(self, point: _Point, w: Array, upper: float) -> float:
+        """Evaluate J̃_t between the best w and this one, add the bounds found there, and return the best value."""
+        if self.algorithm.stabilise:
+            w = self.best[0] + self.reach * (w - self.best[0])
+        convex = self._add(self._penalty(w), w)
+        value = (self._regularised(w) + convex.total + float(point.v @ w) + point.constant) / self.n
+        self.reach = min(1.0, 1.5 * self.reach) if value < upper else max(SHORTEST_REACH, 0.7 * self.reach)
+        if value < upper:
+            self.best = w, convex
+        return min(value, upper)
+
+    def _batch(self, w: Array, examples: Indices) -> Linear:
+        """C_n and its subgradients at w for some examples, counted as their share of a pass."""
+        began = time.perf_counter()
+        linear = penalty_part(self.task, self.loss, w, examples)
+        self.oracle += time.perf_counter() - began
+        self.passes += len(examples) / self.n
+        self.reward_passes += self.loss.needs_clipping * len(examples) / self.n
+        return linear
 
     def _model_update(self, point: _Point, tol: float) -> tuple[Array, float]:
         """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples."""
@@ -257,6 +286,13 @@ class _Run:
         self.bundle.add(linear, w, known)
         self.master += time.perf_counter() - began
         return _Convex(float(np.maximum(found, known).sum()), linear)
+
+    def _goes_by_batches(self) -> bool:
+        """Whether there is a stochastic phase."""
+        if self.regulariser == "l1" or self.algorithm.stochastic is False:
+            return False
+        by_ascent = chosen_solver(self.algorithm.solver, self.task.n_features) == "ascent"
+        return self.algorithm.stochastic is True or (by_ascent and self.bundle.n_groups >= STOCHASTIC_GROUPS)
 
     def _first_bundle(self, convex: Linear, base: Linear, warm_start: Result | None) -> Bundle:
         """An empty bundle, or the bounds of an earlier fit that still hold."""
