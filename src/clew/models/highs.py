@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from clew.errors import SolverError
-from clew.learning.task import Array, Mask
+from clew.learning.task import Array, Indices, Mask
 from clew.models.cuts import half_cuts
 
 Binary = NDArray[np.int8]
@@ -188,28 +188,42 @@ class KeptProgram:
         if not propagate(self.A, self.row_lower, self.row_upper, lower, upper):
             return None
         y = np.where(lower == upper, lower, at)
-        open_ = np.flatnonzero(lower < upper)
-        moved = np.flatnonzero(fractional | (y != at))
-        m = self.A.shape[0]
-        of_open = self.A[:, open_]
-        _, part = connected_components(sp.block_array([[None, of_open], [of_open.T, None]]), directed=False)
-        touched = np.unique(self.A[:, moved].nonzero()[0])
-        hot = open_[np.isin(part[m:], part[touched]) | fractional[open_]]
-        if not len(hot):
+        undecided = self._undecided(np.flatnonzero(lower < upper), fractional, moved=fractional | (y != at))
+        if not len(undecided):
             return y if self._satisfied(y) else None
-        A = self.A[:, hot]
+        return self._with_integers(y, undecided, costs, lower, upper)
+
+    def _undecided(self, open_: Indices, fractional: Mask, moved: Mask) -> Indices:
+        """The open variables that are fractional, or linked by rows and open variables to one that left the LP's value.
+
+        In all other parts the LP's own answer is integral and may stay.
+        """
+        m, of_open = self.A.shape[0], self.A[:, open_]
+        # rows and open variables as the two sides of a graph: its components are the separate programmes
+        _, part = connected_components(sp.block_array([[None, of_open], [of_open.T, None]]), directed=False)
+        touched = np.unique(self.A[:, np.flatnonzero(moved)].nonzero()[0])
+        return open_[np.isin(part[m:], part[touched]) | fractional[open_]]
+
+    def _with_integers(self, y: Array, undecided: Indices, costs: Array, lower: Array, upper: Array) -> Array | None:
+        """Y with its undecided variables set by an integer programme of their own; None where that is infeasible."""
+        A = self.A[:, undecided]
         rows = np.unique(A.nonzero()[0])
-        y[hot] = 0.0
-        rest = self.A[rows] @ y
+        y[undecided] = 0.0
+        rest = self.A[rows] @ y  # what the decided variables leave of the rows' bounds
         self.mip_solves += 1
         small = _model(
-            *(A[rows], self.row_lower[rows] - rest, self.row_upper[rows] - rest, lower[hot], upper[hot], costs[hot]),
+            A[rows],
+            self.row_lower[rows] - rest,
+            self.row_upper[rows] - rest,
+            lower[undecided],
+            upper[undecided],
+            costs[undecided],
             integer=True,
         )
         answer = _run(small)
         if answer is None:
             return None
-        y[hot] = np.rint(answer)
+        y[undecided] = np.rint(answer)
         return y
 
     def _satisfied(self, y: Array) -> bool:
