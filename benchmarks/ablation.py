@@ -39,8 +39,7 @@ SETTINGS: dict[str, Adaptation] = {
     "trust 100": replace(DEFAULT, trust=100.0),
     "window of 10 cells": replace(DEFAULT, window=10),
     "whole frame pairs": replace(DEFAULT, window=10**6, pseudo_window=10**6),
-    "no pseudo-labels": replace(DEFAULT, pseudo_pairs=0, pseudo_share=0.0),
-    "no pseudo-labelled frame pairs": replace(DEFAULT, pseudo_pairs=0),
+    "no pseudo-labels": replace(DEFAULT, pseudo_pairs=0),
     "pseudo-labels 0.8": replace(DEFAULT, pseudo_share=0.8),
     "pseudo-window 30": replace(DEFAULT, pseudo_window=30),
 }

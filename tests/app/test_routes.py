@@ -299,6 +299,21 @@ def test_before_the_worker_has_questions_the_least_certain_events_are_asked(page
         assert page.client.get(f"{MOVIE}/questions?{bad}").status_code == 400
 
 
+def test_kinds_of_events_are_switched_and_stay_so(serve):
+    with serve() as page:
+        for names in (["divide"], ["divide", "split", "merge"]):
+            found = page.client.post(MOVIE + "/events", json={"events": names}).json()["events"]
+            assert found == sorted({"move", "appear", "disappear", *names})
+            told = page.server.supervisor.sent[-1]
+            assert sorted(map(str, told.events)) == found == get(page, "/status")["events"]
+            kinds = {event["event"] for t in range(13) for event in get(page, f"/pair/{t}")["events"]}
+            assert kinds <= set(found)
+        page.client.post(MOVIE + "/events", json={"events": []})
+        assert page.client.post(MOVIE + "/events", json={"events": ["jump"]}).status_code == 400
+    with serve() as page:
+        assert get(page, "/status")["events"] == ["appear", "disappear", "move"]
+
+
 def test_doubts_along_the_movie(page):
     get(page, "/pair/4")
     doubts = get(page, "/doubts")["doubtful"]

@@ -25,7 +25,7 @@ from clew.app.run import bind_as_before
 from clew.app.settings import WorkerSettings
 from clew.app.supervisor import Supervisor
 from clew.cli import app
-from clew.tracking.events import Annotations, EventTable
+from clew.tracking.events import Annotations, Event, EventTable
 
 NOTHING = Annotations.of(EventTable.empty())
 CLEW = [sys.executable, "-m", "clew.cli"]
@@ -160,6 +160,20 @@ def test_newer_annotations_come_before_old_predictions(source, simulated):
     later = replies([working], inbox, 20)
     assert any(isinstance(reply, Asked) for reply in later)
     assert not working.is_behind
+
+
+def test_other_kinds_of_events_are_learned_again(source, simulated):
+    working = worker.MovieWorker(0, WorkerMovie(source, None))
+    moves = frozenset({Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
+    replies([working], Told(Learn(0, 1, simulated.some, (0,))), 30)
+    assert not working.is_behind
+    found = replies([working], Told(Learn(0, 1, simulated.some, (0,), moves)), 30)
+    assert isinstance(found[0], Learned)
+    kinds = {
+        int(kind) for reply in found if isinstance(reply, Predicted) for one in reply.pairs for kind in one.events.event
+    }
+    annotated = set(simulated.some.events.event[simulated.some.happened].tolist())
+    assert kinds <= {int(event) for event in moves} | annotated
 
 
 def test_questions_come_even_if_answers_never_pause(source):

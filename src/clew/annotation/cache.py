@@ -63,7 +63,7 @@ class KeptPairs:
 
     def __init__(self, pairs: Pairs, limit: int) -> None:
         """`limit` is the number of candidates whose features are kept, at about 100 bytes each."""
-        self.pairs = pairs
+        self.pairs, self.limit = pairs, limit
         self._pairs: Cache[FramePair] = Cache(limit, lambda pair: len(pair.candidates))
 
     def pair(self, frame: int, here: Annotations) -> FramePair:

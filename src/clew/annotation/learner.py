@@ -21,7 +21,7 @@ from clew.learning.task import Array, Space
 from clew.models.highs import KeptProgram
 from clew.models.linear import LinearTask
 from clew.tracking.detections import Source
-from clew.tracking.events import Annotations, EventTable
+from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage import Lineage
 from clew.tracking.model.candidates import ALL_EVENTS
 from clew.tracking.model.features import feature_names
@@ -69,6 +69,12 @@ class Learner:
         self.windows = TrainingWindows(self.initial, len(pairs), self.pair, self.prior, self.settings)
         self._solvers: Cache[KeptProgram] = Cache()
         self._solved: dict[int, SolvedPair] = {}
+
+    def use_events(self, events: frozenset[Event]) -> None:
+        """Let these kinds of events happen in the movie."""
+        if events != self.pairs.events:
+            self.result = None
+            self._use(replace(self.pairs, events=events))
 
     def annotate(self, annotations: Annotations) -> None:
         """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""
@@ -133,10 +139,7 @@ class Learner:
 
     def _examples(self, told: Annotations) -> list[WindowExample]:
         """The training examples when these annotations are told; windows are around all that is annotated."""
-        return [
-            self.windows.example(frame, self.annotations.at(frame), told.at(frame))
-            for frame in self.windows.frames(told)
-        ]
+        return self.windows.examples(self.annotations, told)
 
     def _task(self, examples: list[WindowExample]) -> LinearTask:
         """The learning problem of some training examples, with the solvers that are still good."""

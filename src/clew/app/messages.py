@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clew.annotation.queries import Question
 from clew.learning.task import Array
 from clew.tracking.detections import Source
-from clew.tracking.events import Annotations
+from clew.tracking.events import Annotations, Event
 from clew.tracking.model.solve import SolvedPair
 from clew.tracking.tracker import Tracker
 
@@ -30,6 +30,8 @@ class Learn:
     annotations: Annotations
     frames: tuple[int, ...]
     """Where the person is and will be next: their predictions come first."""
+    events: frozenset[Event] | None = None
+    """The kinds of events that can happen in this movie; None for those that the worker began with."""
 
 
 @dataclass(frozen=True)

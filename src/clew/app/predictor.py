@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,8 +43,13 @@ class Predictor:
         self.solved: dict[int, SolvedPair] = {}
         """The latest prediction of each frame pair that there is one of, by its first frame."""
         self.n_pairs = len(pairs)
-        self.groups = pairs.groups
+        self.groups, self.events = pairs.groups, pairs.events
         self._kept = KeptPairs(pairs, kept_candidates)
+
+    def use_events(self, events: frozenset[Event]) -> None:
+        """Let other kinds of events happen from now on; all predictions are to be made anew."""
+        self.events, self.solved = events, {}
+        self._kept = KeptPairs(replace(self._kept.pairs, events=events), self._kept.limit)
 
     def solve(self, frame: int, here: Annotations) -> SolvedPair:
         """The best events of a frame pair that agree with its annotations `here`; see `model.solve`.

@@ -89,6 +89,7 @@ class Server:
             Route(movie + "/redo", self.redo, methods=["POST"]),
             Route(movie + "/place", self.place, methods=["POST"]),
             Route(movie + "/doubts", self.doubts),
+            Route(movie + "/events", self.switch_events, methods=["POST"]),
             Route(movie + "/track", self.track, methods=["POST"]),
             Route(movie + "/import", self.import_file, methods=["POST"]),
         ]
@@ -210,6 +211,13 @@ class Server:
     async def doubts(self, request: Request) -> Response:
         """Where in the movie predictions are in doubt."""
         return JSONText(self._session(request).doubts())
+
+    async def switch_events(self, request: Request) -> Response:
+        """Which kinds of events can happen in this movie."""
+        names = (await body_of(request)).get("events")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InputError("events is no list; expected the names of the kinds that can happen")
+        return JSONText(await self._session(request).switch_events(names))
 
     async def track(self, request: Request) -> Response:
         """All that is predicted of a track is so."""

@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,36 +28,20 @@ from clew.app.positions import CellPositions, Positions
 from clew.app.predictor import Predictor, Weights, with_answer
 from clew.app.requests import Sent
 from clew.app.settings import SESSION, SessionSettings
+from clew.app.state import State
 from clew.app.views import Json, event_view, family_view, pair_view, question_view
 from clew.errors import ClewError, InfeasibleAnnotation, InputError, StoreError
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage import Lineage
+from clew.tracking.model.candidates import ALL_EVENTS
+from clew.tracking.model.event_kinds import parse_events
 from clew.tracking.model.solve import SolvedPair, join_pairs
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 
 ANYTHING = Filter()
-PLACE = "place"
-"""The note in the store that tells where the person was."""
-
-
-@dataclass(frozen=True)
-class State:
-    """What the store holds at a moment."""
-
-    revision: int
-    annotations: Annotations
-    """Those whose cells still look as they did when they were answered about."""
-    outdated: tuple[Answer, ...]
-    """The others: they are kept in the history, and asked about again."""
-
-    @classmethod
-    def of(cls, store: Store, positions: Positions) -> State:
-        """The present one."""
-        annotations, entries = store.annotations(), store.holding()
-        holds = np.array([positions.holds(entry) for entry in entries], dtype=bool)
-        outdated = tuple(entry.answer for entry, good in zip(entries, holds, strict=True) if not good)
-        return cls(store.revision, annotations[holds] if outdated else annotations, outdated)
+PLACE, EVENTS = "place", "events"
+"""Notes in the store that tell where the person was, and which kinds of events can happen."""
 
 
 class Session:
@@ -72,6 +55,8 @@ class Session:
         self.predictor, self.tracker, self.settings = predictor, tracker, settings
         self.pictures = Pictures(movie, settings.picture_bytes)
         self.state = State.of(store, positions)
+        if (events := store.noted(EVENTS)) is not None:
+            predictor.use_events(parse_events(events) or ALL_EVENTS)
         self.open_pages: Counter[str] = Counter()
         self.place: Json | None = store.noted(PLACE)
         self.questions: tuple[Question, ...] = ()
@@ -109,7 +94,7 @@ class Session:
         annotated = np.bincount(state.annotations.events.event[happened], minlength=len(Event)).tolist()
         return {
             "revision": state.revision, "version": self.predictor.weights.version, "annotated": len(happened),
-            **self._ways(page), "outdated": len(state.outdated),
+            **self._ways(page), "outdated": len(state.outdated), "events": self._events(),
             "learning": self.asked < state.revision, "learned": self.learned, "in_doubt": self._in_doubt(),
             "counts": {str(event): annotated[event] for event in Event}, "denied": int((~happened).sum()),
             "predicted": self.predictor.counts(), "place": self.place, "worker": self.worker,
@@ -204,6 +189,20 @@ class Session:
         return {"doubtful": counts}
 
     # what the person says
+
+    async def switch_events(self, names: list[str]) -> Json:
+        """Let these kinds of events happen in this movie, besides moving, appearing and disappearing, and no others."""
+        events = parse_events(names) or ALL_EVENTS
+        if events != self.predictor.events:
+            await self._in_turn(self.store.note, EVENTS, sorted(str(event) for event in events))
+            self.predictor.use_events(events)
+            self.questions, self._asked_events, self.asked = (), EventTable.empty(), -1
+            self.publish("events", {"events": self._events()})
+            self.send(self.to_learn())
+        return {"events": self._events()}
+
+    def _events(self) -> list[str]:
+        return sorted(str(event) for event in self.predictor.events)
 
     async def import_file(self, name: str, content: bytes, key: str, author: Author) -> Json:
         """Keep earlier annotations from a file; what contradicts answers that hold is left out."""
@@ -325,6 +324,11 @@ class Session:
         if state.revision <= self.state.revision:  # another change was quicker, or this one had come before
             return
         self.state = state
+        if (
+            not state.annotations.kinds() <= self.predictor.events
+        ):  # a kind that was off happens in this movie after all
+            self.predictor.use_events(ALL_EVENTS)
+            self.predictor.solved[solved.frame] = solved
         annotated = len(state.annotations)
         self.publish("changed", {"revision": state.revision, "annotated": annotated, "frame": solved.frame})
         self.send(self.to_learn(solved.frame))
@@ -335,7 +339,7 @@ class Session:
         """What the worker is to learn from now."""
         place = (self.place or {}).get("frame", 0) if frame is None else frame
         coming = [question.frame for question in self._open_questions(self.settings.questions_ahead)]
-        return Learn(self.number, self.state.revision, self.state.annotations, (place, *coming))
+        return Learn(self.number, self.state.revision, self.state.annotations, (place, *coming), self.predictor.events)
 
     def take_life(self, alive: bool, problem: str) -> None:
         """A worker began, and is told everything; or ended, and nothing is learned until there is another."""

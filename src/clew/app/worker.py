@@ -127,7 +127,7 @@ class MovieWorker:
         """The most urgent piece of work, the first of these that is due."""
         if self.unasked >= self.settings.most_unasked:  # a fast hand leaves no pause in which to choose new questions
             return self._ask
-        if self.learned.revision < self.newest.revision:
+        if self.learned.revision < self.newest.revision or self.learned.events != self.newest.events:
             return self._learn
         if self.urgent:
             return self._renew_urgent
@@ -162,6 +162,8 @@ class MovieWorker:
         """Learn from the newest annotations; all predictions are stale then."""
         command = self.newest
         self.unasked += command.revision > self.learned.revision
+        if command.events is not None:
+            self.learner.use_events(command.events)
         self.learner.learn(command.annotations)
         self.learned, self.unfinished = command, self.learner.is_cut_short
         self._order_frames(command.frames)

@@ -44,6 +44,8 @@ def test_an_answer_for_a_store_that_is_not_open_goes_to_no_other_movie(annotator
 
 
 def test_in_a_merge_one_of_the_two_can_have_moved_there(annotator, served, tmp_path):
+    served.ask("/api/movies/0/events", {"events": ["divide", "split", "merge"]})
+    annotator.open(served.address)
     pairs = (served.ask(f"/api/movies/0/pair/{t}") for t in range(13))
     frame, merge = next((pair["frame"], e) for pair in pairs for e in pair["events"] if e["event"] == "merge")
     (one, _), (target,) = merge["sources"], merge["targets"]

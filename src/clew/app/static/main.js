@@ -12,7 +12,7 @@ import { makeLegend, makeSliders, showNotices, showProgress, showSliders } from 
 import { listenToPointer } from "./pointer.js";
 import { redraw, watchSize } from "./stage.js";
 import { changed, onChange, state } from "./state.js";
-import { makeSteering, showDoubts } from "./steering.js";
+import { makeSteering, showDoubts, showEvents } from "./steering.js";
 import { listenToTime, showTime } from "./timeline.js";
 import { showTree } from "./tree.js";
 import { showQuestion } from "./words.js";
@@ -27,6 +27,7 @@ function render() {
   showProgress();
   showNotices();
   showDoubts();
+  showEvents();
   showSliders();
   if (state.movie) showTree(state.version);
   redraw();

@@ -43,8 +43,8 @@ export async function fetchStatus() {
   }
 }
 
-function takeStatus({ annotated, can_undo, can_redo, learning, version, in_doubt, outdated, worker }) {
-  Object.assign(state, { learning, version, outdated, inDoubt: in_doubt });
+function takeStatus({ annotated, can_undo, can_redo, learning, version, in_doubt, outdated, worker, events }) {
+  Object.assign(state, { learning, version, outdated, events, inDoubt: in_doubt });
   takeWorker(worker);
   if (!state.waiting) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });
 }
@@ -93,6 +93,12 @@ export function listenToServer() {
     }
   });
   on("questions", ({ movie }) => movie === state.movie.id && refresh());
+  on("events", ({ movie }) => {
+    forget(movie);
+    if (movie !== state.movie.id) return;
+    resetQueue();
+    refresh();
+  });
   on("worker", takeWorker);
   on("problem", ({ problem }) => trouble(`Nothing could be learned: ${problem}.`));
   source.onopen = () => state.gone && fetchStatus();

@@ -26,6 +26,7 @@ export const state = {
   notice: "", // what is being done, or went wrong, in words
   playing: false,
   loop: null, // the frame that the loop around a question shows now; null when there is none
+  events: [], // the kinds of events that can happen in this movie
   filter: {}, // which questions are asked: {event, first, last, box}
   black: 0,
   white: 1,

@@ -20,6 +20,7 @@ export function makeSteering() {
   const popup = find("steering");
   for (const name of ["event", "first", "last"]) find(`only-${name}`).addEventListener("change", refilter);
   find("only-box").addEventListener("change", refilter);
+  for (const box of document.querySelectorAll("[data-event]")) box.addEventListener("change", switchEvents);
   find("only-none").addEventListener("click", () => {
     for (const name of ["event", "first", "last"]) find(`only-${name}`).value = "";
     find("only-box").checked = false;
@@ -35,6 +36,21 @@ export function makeSteering() {
     const { left, width } = event.target.getBoundingClientRect();
     browseTo(Math.floor(((event.clientX - left) / width) * (state.movie.n_frames - 1)), null);
   });
+}
+
+/** Which kinds of events can happen: splits and merges are faults of masks, which perfect masks do not have. */
+export function showEvents() {
+  for (const box of document.querySelectorAll("[data-event]")) box.checked = state.events.includes(box.dataset.event);
+}
+
+async function switchEvents() {
+  const chosen = [...document.querySelectorAll("[data-event]:checked")].map((box) => box.dataset.event);
+  try {
+    state.events = (await postJson(`/api/movies/${state.movie.id}/events`, { events: chosen })).events;
+  } catch (error) {
+    tell(`The kinds of events were not changed: ${error.message}.`);
+  }
+  changed();
 }
 
 function refilter() {
