@@ -5,7 +5,7 @@
 Mutators know the structure of what they change: entries of a TIFF's directories, leaves of JSON, cells of tables,
 rows of a database, and model files whose checksums are made anew, so that damage reaches the code behind them. What
 gives a message that was not seen before joins the corpus, from which the next are made; the corpus is kept in a folder
-between runs. A finding is any exception outside ClewError, more than five seconds, or more than 1 GB of memory.
+between runs. A finding is any exception outside ClewError, more than five seconds of work, or more than 1 GB of memory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from clew.tracking.formats.tiff import write_frame
 from clew.tracking.movie import Movie, open_frames
 from clew.tracking.tracker import Tracker
 
-SECONDS, GIGABYTE = 5, 2**30
+SECONDS, WAITING, GIGABYTE = 5, 60, 2**30
 
 
 class TooLong(BaseException):
@@ -158,7 +158,8 @@ def fingerprint(error: BaseException) -> str:
 
 def attempt(read: Callable[[Path], object], folder: Path) -> tuple[str, BaseException | None]:
     """What reading a folder gives: "answer", "refused", or the finding."""
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of work, for a busy machine is no finding
+    signal.setitimer(signal.ITIMER_REAL, WAITING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -171,7 +172,8 @@ def attempt(read: Callable[[Path], object], folder: Path) -> tuple[str, BaseExce
             raise
         return "finding", error
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+            signal.setitimer(timer, 0)
 
 
 def main() -> None:
@@ -183,7 +185,8 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=Path(".fuzz"), help="where inputs and findings are kept")
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    signal.signal(signal.SIGALRM, _too_long)
+    for timer in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(timer, _too_long)
     counts: Counter[tuple[str, str]] = Counter()
     findings: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
@@ -251,7 +254,7 @@ def _kept(folder: Path) -> list[Path]:
 
 
 def _too_long(*_: object) -> None:
-    raise TooLong(f"more than {SECONDS} s")
+    raise TooLong(f"more than {SECONDS} s of work, or {WAITING} s of waiting")
 
 
 def _limit_memory() -> None:

@@ -14,6 +14,7 @@ from clew.cli import app
 from clew.tracking.formats import names
 from clew.tracking.formats.annotation_csv import read_annotation_table, write_annotations
 from clew.tracking.formats.events_csv import read_events
+from clew.tracking.formats.geff import write_geff
 from clew.tracking.formats.tracks_csv import write_track_table
 from clew.tracking.movie import open_frames
 
@@ -149,6 +150,14 @@ def test_a_table_of_detections(simulated, learned, tmp_path):
     told = refused("track", tmp_path / "cells.csv", "-o", tmp_path / "s")
     assert "the format ctc needs label images" in told
     assert not (tmp_path / "s").exists()
+
+
+def test_a_table_of_detections_learns_from_a_geff(simulated, learned, tmp_path):
+    lineage = learned.track(simulated.movie)
+    write_track_table(tmp_path / "cells.csv", lineage)
+    write_geff(tmp_path / "a.geff", lineage)
+    result = done("train", tmp_path / "cells.csv", "-a", tmp_path / "a.geff", "-o", tmp_path / "w.clew", "--lam", "1")
+    assert f"from {len(lineage.events)} events" in result.stdout
 
 
 def test_weights_for_intensities_need_images(simulated, weights, tmp_path):
