@@ -14,21 +14,24 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
+from sklearn.linear_model import LogisticRegression
 
 from clew.learning.task import Array
 from clew.tracking.evaluation.evaluate import task_loss
 from clew.tracking.evaluation.truth import truth_annotations
-from clew.tracking.events import Annotations, Event
+from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.formats.simulated import write_simulation
 from clew.tracking.measurement.measure import Measured, measure
+from clew.tracking.model.probability import LARGEST, Calibration
 from clew.tracking.movie import open_movie
 from clew.tracking.simulation.kinds import KINDS, random_settings
 from clew.tracking.tracker import Tracker
@@ -74,7 +77,8 @@ def learn(movies: list[Sequence], lam: float) -> Tracker:
     tracker = Tracker(prior=None, lam=lam, events=[str(event) for event in Event], n_jobs=2, random_state=0)
     tracker.fit([movie.source for movie in movies], given)
     tracker.coef_ = tracker.coef_ / np.linalg.norm(tracker.coef_)
-    tracker.events = "auto"  # all kinds are learned; which of them a movie has is for the movie to say
+    # all kinds are learned; which of them a movie has is for the movie to say
+    tracker.events, tracker.events_ = "auto", frozenset()
     return tracker
 
 
@@ -94,10 +98,68 @@ def rows(tracker: Tracker, movies: list[Sequence], table: Table, without: str) -
     return losses
 
 
-def write(names: list[str], weights: Array) -> Path:
+@dataclass(frozen=True)
+class Judged:
+    """Events of a movie whose truth is known, in frame pairs that were not learned from."""
+
+    kind: str
+    event: NDArray[np.int8]
+    margin: Array
+    right: NDArray[np.bool_]
+
+
+def judge(tracker: Tracker, movie: Sequence, learned: bool) -> Judged:
+    """An event that takes a cell whose true event is another one is wrong; where the truth is silent, so is this."""
+    lineage = tracker.track(movie.source)
+    told, true = lineage.events, movie.truth.events
+    right = np.isin(told.keys(), true.keys())
+    known = right | _shares(told, true, "sources") | _shares(told, true, "targets")
+    used = known & np.isfinite(lineage.confidence) & ((told.frame % EVERY != 0) | (not learned))
+    margin = lineage.confidence / np.linalg.norm(tracker.coef_)
+    return Judged(movie.kind, told.event[used], np.minimum(margin[used], LARGEST), right[used])
+
+
+def _shares(told: EventTable, true: EventTable, side: str) -> NDArray[np.bool_]:
+    mine, theirs = getattr(told, side), getattr(true, side)
+    span = int(max(mine.max(initial=0), theirs.max(initial=0))) + 1
+    taken = (true.frame[:, None] * span + theirs)[theirs > 0]
+    return (np.isin(told.frame[:, None] * span + mine, taken) & (mine > 0)).any(axis=1)
+
+
+def platt(judged: list[Judged]) -> Calibration:
+    """Platt scaling over movies that count alike, however many events they have."""
+    rows = np.concatenate([np.column_stack([each.margin, np.eye(len(Event))[each.event]]) for each in judged])
+    weight = np.concatenate([np.full(len(each.right), 1 / len(each.right)) for each in judged])
+    model = LogisticRegression(C=10.0, max_iter=5000)
+    model.fit(rows, np.concatenate([each.right for each in judged]), sample_weight=weight * len(weight) / weight.sum())
+    slope, *by_kind = model.coef_[0].tolist()
+    return Calibration(slope, np.array(by_kind) + model.intercept_[0], 0.0)
+
+
+def calibrate(judged: list[Judged], console: Console) -> Calibration:
+    """The scaling from all kinds; its spread is that of expected over counted errors on kinds left out."""
+    ratios = []
+    for kind in sorted({each.kind for each in judged}):
+        others = platt([each for each in judged if each.kind != kind])
+        mine = [each for each in judged if each.kind == kind]
+        expected = sum(float((1 - others.probability(each.event, each.margin, 1.0)).sum()) for each in mine)
+        counted = sum(int((~each.right).sum()) for each in mine)
+        ratios.append(np.log((expected + 0.5) / (counted + 0.5)))
+        console.print(f"{kind}, left out: {expected:.0f} wrong events expected, {counted} counted")
+    return replace(platt(judged), spread=float(np.sqrt(np.mean(np.square(ratios)))))
+
+
+def write(names: list[str], weights: Array, calibration: Calibration) -> Path:
     target = Path(__file__).parents[1] / "src/clew/tracking/model/generic.py"
     lines = [f'    "{name}": {w:.5f},\n' for name, w in zip(names, weights, strict=True)]
-    target.write_text(f"{HEADER}\nGENERIC = {{\n{''.join(lines)}}}\n")
+    kinds = [f'    "{event}": {b:.4f},\n' for event, b in zip(Event, calibration.intercept, strict=True)]
+    target.write_text(
+        f"{HEADER}\nGENERIC = {{\n{''.join(lines)}}}\n"
+        f"SLOPE = {calibration.slope:.4f}\nINTERCEPTS = {{\n{''.join(kinds)}}}\n"
+        '"""Of the probability that an event is right, see `probability.py`."""\n'
+        f"SPREAD = {calibration.spread:.4f}\n"
+        '"""Of the logarithm of the number of wrong events, as expected over as counted, on kinds left out."""\n'
+    )
     return target
 
 
@@ -136,7 +198,9 @@ def main() -> None:
         rows(tracker, [*(m for (_, seed), m in movies.items() if seed >= options.movies), *real], table, "")
     console.print(table)
     if options.write:
-        console.print(f"written {write(tracker.feature_names_, tracker.coef_).name}")
+        judged = [judge(tracker, movie, seed < options.movies) for (_, seed), movie in movies.items()]
+        calibration = calibrate(judged, console)
+        console.print(f"written {write(tracker.feature_names_, tracker.coef_, calibration).name}")
 
 
 if __name__ == "__main__":

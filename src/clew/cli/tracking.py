@@ -275,6 +275,7 @@ def report_page(
 def print_lineage(lineage: Lineage, seconds: float) -> None:
     """What was found, in figures."""
     from clew.tracking.events import Event
+    from clew.tracking.model.probability import expected_wrong
 
     counts = lineage.counts().sum(axis=0)
     table = Table(show_header=False, title="Lineage", title_justify="left")
@@ -287,7 +288,10 @@ def print_lineage(lineage: Lineage, seconds: float) -> None:
         table.add_row(str(event), f"{counts[event]:,}")
     table.add_section()
     table.add_row("seconds", f"{seconds:.1f}")
-    Console().print(table)
+    out = Console(highlight=False)
+    out.print(table)
+    if lineage.probability is not None:
+        out.print(f"By the probability that each is right, {expected_wrong(lineage.probability)}.", soft_wrap=True)
 
 
 def print_evaluation(found: Evaluation, title: str) -> None:

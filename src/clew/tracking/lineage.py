@@ -49,6 +49,8 @@ class Lineage:
     """(m,) the score that is lost if the event is forbidden; infinite where nothing else is possible."""
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """(n,) each: measurements by which identities are matched, "volume" and "intensity" where there are any."""
+    probability: Array | None = None
+    """(m,) that each event is right, see `model.probability`; None where nobody calibrated the confidences."""
 
     def __post_init__(self) -> None:
         """Refuse what is no lineage."""
@@ -56,6 +58,7 @@ class Lineage:
         for name, array, rows in [
             ("label", self.label, n), ("position", self.position, n), ("confidence", self.confidence, m),
             *((f"column {name!r}", column, n) for name, column in self.columns.items()),
+            *([] if self.probability is None else [("probability", self.probability, m)]),
         ]:  # fmt: skip
             if len(array) != rows:
                 raise InputError(f"the lineage's {name} has {len(array)} rows where {rows} are needed")

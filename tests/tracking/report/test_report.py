@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,7 +130,18 @@ def test_its_numbers_are_the_lineages(page):
     for event in Event:
         own = lineage.confidence[lineage.events.event == event]
         assert rows[str(event)][0] == str(len(own))
-        assert rows[str(event)][1] == number(own.min())
+        assert rows[str(event)][1] == "–"  # nobody calibrated this lineage
+        assert rows[str(event)][2] == number(own.min())
+
+
+def test_it_says_how_many_events_are_expected_to_be_wrong():
+    lineage = toy()
+    probability = np.full(len(lineage.events), 0.75)
+    page = make_report(replace(lineage, probability=probability))
+    rows = {row[0]: row[1:] for row in cells(next(parsed(page).iter("table")))}
+    moves = int((lineage.events.event == Event.MOVE).sum())
+    assert rows["move"][1] == f"{moves / 4:.1f}"
+    assert f"about {len(probability) / 4:.0f} of {len(probability)} events are wrong" in words(page)
 
 
 def test_its_scores_are_the_evaluations(page):

@@ -26,7 +26,7 @@ ALIASES: Aliases = {
     "sources": ("source", "source_ids", "source_id", "from"),
     "targets": ("target", "target_ids", "target_id", "to"),
 }
-CONFIDENCE = "confidence"
+CONFIDENCE, PROBABILITY = "confidence", "probability"
 SEPARATORS = str.maketrans(dict.fromkeys(";+/,[]()", " "))
 """Whatever people put between several ids, or around them."""
 SIDES = ("sources", "targets")
@@ -34,14 +34,20 @@ NO_CELL = ("", "-", "none", "nan")
 
 
 def write_events(path: str | Path, lineage: Lineage) -> None:
-    """Write what happened in a lineage, in the order of frames; a confidence without bound is `inf`."""
+    """Write what happened in a lineage, in the order of frames; a confidence without bound is `inf`.
+
+    The probability of being right has a column of its own where the lineage has it.
+    """
     order = np.argsort(lineage.events.frame, kind="stable")
-    events, confidence = lineage.events[order], lineage.confidence[order]
+    events = lineage.events[order]
+    sure = {CONFIDENCE: lineage.confidence[order]}
+    if lineage.probability is not None:
+        sure[PROBABILITY] = lineage.probability[order].round(6)
     write_delimited(
         path,
-        [*COLUMNS, CONFIDENCE],
+        [*COLUMNS, *sure],
         len(events),
-        lambda rows: [*event_columns(events[rows]), confidence[rows].tolist()],
+        lambda rows: [*event_columns(events[rows]), *(column[rows].tolist() for column in sure.values())],
     )
 
 

@@ -20,6 +20,7 @@ from clew.tracking.lineage import Lineage
 from clew.tracking.linking.counts import by_counts
 from clew.tracking.model.assignment import Assignment, assign, split_lead
 from clew.tracking.model.pairs import FramePair, Pairs
+from clew.tracking.model.probability import Calibration
 
 KEPT_COLUMNS = ("volume", "intensity")
 """What a lineage keeps of each detection, to match identities by."""
@@ -106,10 +107,12 @@ def join_pairs(source: Source, solved: Sequence[SolvedPair]) -> Lineage:
     frame, label, position, columns = _nodes(source)
     confidence = np.concatenate([one.confidence for one in solved]) if solved else np.zeros(0)
     events = EventTable.join([one.events for one in solved])
+    unit = max((one.unit for one in solved), default=1.0)
     if solved and all(one.lead is not None for one in solved):
         lead = np.concatenate([one.lead for one in solved if one.lead is not None])
-        events, confidence = by_counts(events, confidence, lead, max(one.unit for one in solved))
-    return Lineage(source.n_frames, frame, label, position, events, confidence, columns)
+        events, confidence = by_counts(events, confidence, lead, unit)
+    probability = Calibration.generic().probability(events.event, confidence, unit)
+    return Lineage(source.n_frames, frame, label, position, events, confidence, columns, probability)
 
 
 def _in_order(pairs: Pairs, w: Array, annotations: Annotations | None, jobs: int) -> Iterator[SolvedPair]:

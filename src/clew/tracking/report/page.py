@@ -10,6 +10,7 @@ from clew.errors import InputError
 from clew.tracking.evaluation.evaluate import Evaluation
 from clew.tracking.events import Event
 from clew.tracking.lineage import Lineage
+from clew.tracking.model.probability import expected_wrong
 from clew.tracking.movie import Movie
 from clew.tracking.report import markup
 from clew.tracking.report.doubts import doubts_section
@@ -73,25 +74,29 @@ def _summary(lineage: Lineage, facts: Mapping[str, str]) -> str:
         ("divisions", int(counts[Event.DIVIDE])),
     ]  # fmt: skip
     tiled = "".join(f"<div><dt>{text(name)}</dt><dd>{value:,}</dd></div>" for name, value in tiles)
-    rows = [(str(event), f"{counts[event]:,}", *_confidences(lineage, event)) for event in Event]
-    events = markup.table(["event", "count", "least confidence", "median"], rows)
+    rows = [(str(event), f"{counts[event]:,}", *_sureness(lineage, event)) for event in Event]
+    events = markup.table(["event", "count", "wrong, expected", "least confidence", "median"], rows)
     learned = f"<div><h3>How it was made</h3>{markup.facts_list(facts.items())}</div>" if facts else ""
     note = (
         "An event's confidence is the score that is lost if the event is forbidden, so that the next best explanation "
         "has to be taken; ∞ where there is none."
     )
+    if lineage.probability is not None:
+        note = f"By the probability that each is right, {expected_wrong(lineage.probability)}. {note}"
     return (
         f'<dl class="tiles">{tiled}</dl><div class="columns"><div><h3>Events</h3>{events}</div>{learned}</div>'
         f'<p class="note">{text(note)}</p>'
     )
 
 
-def _confidences(lineage: Lineage, event: Event) -> tuple[str, str]:
-    """The least and the median confidence of one kind of event."""
-    of = lineage.confidence[lineage.events.event == event]
+def _sureness(lineage: Lineage, event: Event) -> tuple[str, str, str]:
+    """Of one kind of event how many are expected to be wrong, and the least and the median confidence."""
+    mine = lineage.events.event == event
+    of = lineage.confidence[mine]
     if not len(of):
-        return "–", "–"
-    return number(float(of.min())), number(float(np.percentile(of, 50, method="lower")))
+        return "–", "–", "–"
+    wrong = "–" if lineage.probability is None else f"{(1 - lineage.probability[mine]).sum():.1f}"
+    return wrong, number(float(of.min())), number(float(np.percentile(of, 50, method="lower")))
 
 
 def _tree(lineage: Lineage) -> str:
