@@ -66,3 +66,20 @@ def test_patience_ends_it_and_the_callback_hears_every_epoch():
 def test_no_epochs_are_refused(wrong):
     with pytest.raises(InputError, match="at least 1"):
         perceptron(assignment_task(n=2), **wrong)
+
+
+def test_the_average_is_that_of_the_weights_after_every_step():
+    task = chain_task(n=8)
+    seen = []
+
+    class Watched:
+        n_examples, n_features, spaces = task.n_examples, task.n_features, task.spaces
+
+        def argmax(self, w, space, loss_weight, examples=None):
+            if examples is not None and space is Space.ALL:
+                seen.append(w.copy())
+            return task.argmax(w, space, loss_weight, examples)
+
+    result = perceptron(Watched(), max_epochs=1)
+    again = perceptron(task, max_epochs=1, averaged=False)
+    np.testing.assert_allclose(result.w, np.mean([*seen[1:], again.w], axis=0), atol=1e-12)

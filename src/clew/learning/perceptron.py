@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.learning.task import Array, Space, Task
@@ -47,7 +48,9 @@ def perceptron(
     if max_epochs < 1 or patience < 1:
         raise InputError(f"max_epochs and patience must be at least 1, not {max_epochs} and {patience}")
     rng = rng or np.random.default_rng(0)
-    w, total = np.zeros(task.n_features), np.zeros(task.n_features)
+    # The mean of w over all steps is w − late / steps, if late sums every change times the steps before it: then a step
+    # costs what its change has entries, not what w has.
+    w, late = np.zeros(task.n_features), np.zeros(task.n_features)
     steps, best_w, losses = 0, w, list[float]()
     while len(losses) < max_epochs:
         for n in rng.permutation(task.n_examples):
@@ -55,10 +58,12 @@ def perceptron(
             predicted = task.argmax(w, Space.ALL, 0.0, one)
             if predicted.loss[0] > 0:
                 wanted = task.argmax(w, Space.COMPATIBLE, 0.0, one)
-                w = w + np.asarray((wanted.features - predicted.features).sum(axis=0)).ravel()
-            total += w
+                for features, sign in ((wanted.features, 1.0), (predicted.features, -1.0)):
+                    row = sp.coo_array(features)
+                    np.add.at(w, row.col, sign * row.data)
+                    np.add.at(late, row.col, sign * steps * row.data)
             steps += 1
-        candidate = total / steps if averaged else w
+        candidate = w - late / steps if averaged else w.copy()
         loss = float(task.argmax(candidate, Space.ALL, 0.0).loss.mean())
         if not losses or loss < min(losses):
             best_w = candidate
