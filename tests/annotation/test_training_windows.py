@@ -22,10 +22,6 @@ SMALL = Adaptation(window=5, pseudo_window=9)
 """Windows that are smaller than the frames of the movie."""
 
 
-def one_example(windows, frame, around, told):
-    return next(one for one in windows.examples(around, told) if one.pair.a.frame == frame)
-
-
 def made(source, settings=SMALL):
     learner = Learner(source, settings=settings)
     return learner, learner.windows
@@ -37,7 +33,7 @@ def test_a_windows_problem_is_the_pairs_with_the_guess_outside_held_fixed(source
     learner, windows = made(source)
     frame = int(rng.integers(len(learner.pairs)))
     annotations = simulated.known.at(frame)[:2]
-    example = one_example(windows, frame, annotations, annotations)
+    example = windows.example(frame, annotations, annotations)
     pair, window = example.pair, example.window
     assert 0 < len(window.rows) < len(pair.candidates)
     guess = assign(pair.candidates, pair.scores(learner.initial)).chosen
@@ -53,7 +49,7 @@ def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_i
     learner, windows = made(source)
     for frame in range(len(learner.pairs)):
         annotations = simulated.known.at(frame)[:3]
-        example = one_example(windows, frame, annotations, annotations)
+        example = windows.example(frame, annotations, annotations)
         cells = takes_part(example.pair.candidates)
         inside = np.zeros(n_detections(example.pair.candidates) + 1, dtype=bool)
         inside[cells[example.window.rows]] = True
@@ -67,16 +63,16 @@ def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_i
 def test_what_is_told_comes_before_what_was_known(source, simulated):
     learner, windows = made(source)
     frame = windows.pseudo_frames[3]
-    pseudo = one_example(windows, frame, NOTHING, NOTHING)
+    pseudo = windows.example(frame, NOTHING, NOTHING)
     assert pseudo.annotated
     assert all(pseudo.annotated.values())
     sure = pseudo.window.rows[list(pseudo.annotated)]
     denied = Annotations.of(pseudo.pair.candidates.table(pseudo.pair.a, pseudo.pair.b, sure[:1]), [False])
-    told = one_example(windows, frame, denied, denied)
+    told = windows.example(frame, denied, denied)
     assert told.annotated[told.window.annotated({int(sure[0]): 0}).popitem()[0]] == 0
     # something else happened to the cell: its pseudo-label is gone, and an output agrees with all that is known
     other = simulated.known.at(frame)[:4]
-    example = one_example(windows, frame, other, other)
+    example = windows.example(frame, other, other)
     assert assign(
         example.window.candidates, example.pair.scores(learner.initial)[example.window.rows], example.annotated
     )
@@ -96,7 +92,7 @@ def test_half_of_what_the_initial_weights_are_surest_of_counts(source):
     learner, windows = made(source, Adaptation())
     counted = predicted = 0
     for frame in windows.pseudo_frames:
-        example = one_example(windows, frame, NOTHING, NOTHING)
+        example = windows.example(frame, NOTHING, NOTHING)
         counted += len(example.annotated)
         predicted += len(assign(example.pair.candidates, example.pair.scores(learner.initial)).chosen)
     assert 0.4 * predicted < counted < 0.6 * predicted
@@ -107,7 +103,7 @@ def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_c
     windows = TrainingWindows(np.zeros_like(learner.initial), len(learner.pairs), learner.pair)
     assert not windows.pseudo_frames
     annotations = simulated.known.at(2)[:3]
-    example = one_example(windows, 2, annotations, annotations)
+    example = windows.example(2, annotations, annotations)
     assert len(example.window.rows) == len(example.pair.candidates)
     assert len(example.annotated) == len(annotations)
 
@@ -116,8 +112,9 @@ def test_an_answer_changes_the_example_of_its_own_pair_alone(source, simulated):
     learner, some = Learner(source, settings=SMALL), simulated.some
 
     def programs():
-        told = learner.annotations
-        return {one.pair.a.frame: one.program for one in learner.windows.examples(told, told)}
+        return {frame: learner.windows.example(frame, here, here).program
+                for frame in learner.windows.frames(learner.annotations)
+                for here in [learner.annotations.at(frame)]}  # fmt: skip
 
     learner.learn(some[:-1])
     before = programs()
@@ -135,20 +132,3 @@ def test_the_same_annotations_lead_to_the_same_weights_and_none_back_to_the_firs
     np.testing.assert_array_equal(learner.w, learner.initial)
     learner.learn(simulated.some)
     np.testing.assert_allclose(learner.w, once, rtol=1e-6, atol=1e-9)
-
-
-def test_an_answer_that_refutes_a_confident_prediction_takes_pseudo_labels_away(source):
-    """Weights that are confident of what is wrong are not to be believed where nobody has answered."""
-    _, windows = made(source, Adaptation())
-    example = one_example(windows, windows.pseudo_frames[2], NOTHING, NOTHING)
-    chosen, confidence = windows._predicted(example)
-    moves = example.window.candidates.event[chosen] == 0
-    pair, rows = example.pair, example.window.rows[chosen[moves]][np.argsort(confidence[moves])]
-
-    def kept(row):
-        denied = Annotations.of(pair.candidates.table(pair.a, pair.b, rows[row : row + 1]), [False])
-        return sum(len(one.annotated) for one in windows.examples(denied, denied))
-
-    nothing = sum(len(one.annotated) for one in windows.examples(NOTHING, NOTHING))
-    assert kept(0) >= nothing - 1  # the least certain move: what ranks higher is as good as before
-    assert kept(len(rows) - 1) < nothing / 4  # the most certain one

@@ -139,7 +139,10 @@ class Learner:
 
     def _examples(self, told: Annotations) -> list[WindowExample]:
         """The training examples when these annotations are told; windows are around all that is annotated."""
-        return self.windows.examples(self.annotations, told)
+        return [
+            self.windows.example(frame, self.annotations.at(frame), told.at(frame))
+            for frame in self.windows.frames(told)
+        ]
 
     def _task(self, examples: list[WindowExample]) -> LinearTask:
         """The learning problem of some training examples, with the solvers that are still good."""

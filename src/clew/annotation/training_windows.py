@@ -12,16 +12,12 @@ the rest of the choice held fixed; what the rest scores is the same in every out
 about odd events. Weights that explain a few of those alone explain little else: without pseudo-labels, one answer about
 HeLa nuclei led to weights that miss a fifth of all events. So the most confident predictions of the initial weights
 count as annotated too, unless an answer says otherwise.
-
-Where the initial weights do not fit a movie, they are confident of what is wrong, too. So a pseudo-label must rank
-higher among the confidences of its kind than every prediction that an answer has refuted: answers that surprise the
-initial weights take their pseudo-labels away, and answers that do not leave them (benchmarks/ablation.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -95,69 +91,36 @@ class TrainingWindows:
         self._windows: Cache[TrainingWindow] = Cache()
         self._assignments: Cache[tuple[Indices, Array]] = Cache()
         self._programs: Cache[Program] = Cache()
-        self._confidences: dict[int, Array] | None = None
+        self._thresholds: dict[int, float] | None = None
 
     def frames(self, annotations: Annotations) -> list[int]:
         """Frames with an example when these are the annotations, ascending."""
         return sorted({*annotations.frames(), *self.pseudo_frames})
 
-    def examples(self, around: Annotations, told: Annotations) -> list[WindowExample]:
-        """One for each frame pair: windows are around both annotations, but the learner is told the second alone."""
-        self.confidences()  # first, for it makes windows of its own
-        found = [self._example(frame, around.at(frame), told.at(frame)) for frame in self.frames(told)]
-        thresholds = self.thresholds(found)
-        return [self._with_pseudo_labels(example, thresholds) for example in found]
-
-    def _example(self, frame: int, around: Annotations, told: Annotations) -> WindowExample:
-        """Of one frame pair, with what is told of it alone."""
-        pair = self._pair(frame)
+    def example(self, frame: int, around: Annotations, told: Annotations) -> WindowExample:
+        """Of one frame pair: the window is around both annotations, but the learner is told the second alone."""
+        thresholds, pair = self.thresholds(), self._pair(frame)
         annotated = pair.annotated(told)
         window = self._window(frame, pair, pair.annotated(around) | annotated)
         program = self._programs.get(frame, lambda: self._program(pair, window), window.key)
-        return WindowExample(pair, program, window.annotated(annotated), window)
+        labels = self._with_pseudo_labels(frame, pair, window, window.annotated(annotated), thresholds)
+        return WindowExample(pair, program, labels, window)
 
-    def _refuted(self, example: WindowExample) -> Iterator[tuple[int, float]]:
-        """(kind, confidence) of the initial weights' predictions that what is told of a window contradicts."""
-        if not (self.initial.any() and example.annotated):
-            return
-        chosen, confidence = self._predicted(example)
-        cells, told = takes_part(example.window.candidates), example.annotated
-        taken = cells[[row for row, happened in told.items() if happened]]
-        clash: list[bool] = np.atleast_1d(np.isin(cells[chosen], taken[taken >= 0]).any(axis=1)).tolist()
-        for row, sure, kind, clashes in zip(
-            chosen.tolist(), confidence.tolist(), example.window.candidates.event[chosen].tolist(), clash, strict=True
-        ):
-            if told.get(row, not clashes) == 0:  # denied, or something else happened to its cells
-                yield kind, sure
-
-    def confidences(self) -> dict[int, Array]:
-        """(n,) confidences of the initial weights' predictions of each kind, ascending, where nobody has answered."""
-        if self._confidences is None:
-            kinds, values = [np.zeros(0, np.int8)], [np.zeros(0)]
+    def thresholds(self) -> dict[int, float]:
+        """The confidence from which on a prediction is a pseudo-label, for each kind of event."""
+        if self._thresholds is None and self.pseudo_frames:
+            kinds, confidences = [], []
             for frame in self.pseudo_frames:
                 pair = self._pair(frame)
                 window = self._window(frame, pair, {})
-                chosen, confidence = self._predict(frame, pair, window)
+                chosen, confidence = self._predicted(frame, pair, window)
                 kinds.append(window.candidates.event[chosen])
-                values.append(confidence)
-            kind, value = np.concatenate(kinds), np.concatenate(values)
-            self._confidences = {k: np.sort(value[kind == k]) for k in np.unique(kind).tolist()}
-        return self._confidences
-
-    def thresholds(self, examples: Iterable[WindowExample] = ()) -> dict[int, float]:
-        """The confidence from which on a prediction is a pseudo-label, for each kind of event.
-
-        The most confident share of each kind, less of it if answers in the examples refute predictions of higher rank.
-        """
-        known, level = self.confidences(), 1 - self.settings.pseudo_share
-        for example in examples:
-            for kind, confidence in self._refuted(example):
-                if kind in known:  # ranks can be compared between kinds, confidences cannot
-                    level = max(level, float(np.searchsorted(known[kind], confidence, "right")) / len(known[kind]))
-        return {
-            kind: np.inf if level >= 1 else float(np.quantile(values, level, method="higher"))
-            for kind, values in known.items()
-        }
+                confidences.append(confidence)
+            kind, value, share = np.concatenate(kinds), np.concatenate(confidences), self.settings.pseudo_share
+            self._thresholds = {
+                k: float(np.quantile(value[kind == k], 1 - share, method="higher")) for k in np.unique(kind).tolist()
+            }
+        return self._thresholds or {}
 
     def _program(self, pair: FramePair, window: TrainingWindow) -> Program:
         return make_program(window.candidates, with_prior(pair.features()[window.rows], self.prior))
@@ -189,22 +152,21 @@ class TrainingWindows:
 
         return self._predictions.get(frame, choose, pair.extra)
 
-    def _with_pseudo_labels(self, example: WindowExample, thresholds: dict[int, float]) -> WindowExample:
+    def _with_pseudo_labels(
+        self, frame: int, pair: FramePair, window: TrainingWindow, told: dict[int, int], thresholds: dict[int, float]
+    ) -> dict[int, int]:
         """What is told of a window, and for other cells what the initial weights are most confident of."""
         if not self.initial.any():
-            return example
-        (chosen, confidence), told = self._predicted(example), example.annotated
-        kinds = example.window.candidates.event[chosen].tolist()
+            return told
+        chosen, confidence = self._predicted(frame, pair, window)
+        kinds = window.candidates.event[chosen].tolist()
         sure = chosen[confidence >= np.array([thresholds.get(kind, np.inf) for kind in kinds])]
-        cells = takes_part(example.window.candidates)
+        cells = takes_part(window.candidates)
         taken = cells[[row for row, happened in told.items() if happened]]
         free = ~np.isin(cells[sure], taken[taken >= 0]).any(axis=1)
-        return replace(example, annotated={int(row): 1 for row in sure[free]} | told)
+        return {int(row): 1 for row in sure[free]} | told
 
-    def _predicted(self, example: WindowExample) -> tuple[Indices, Array]:
-        return self._predict(example.pair.a.frame, example.pair, example.window)
-
-    def _predict(self, frame: int, pair: FramePair, window: TrainingWindow) -> tuple[Indices, Array]:
+    def _predicted(self, frame: int, pair: FramePair, window: TrainingWindow) -> tuple[Indices, Array]:
         """The initial weights' choice within a window, and how confident they are."""
 
         def solve() -> tuple[Indices, Array]:
