@@ -56,11 +56,11 @@ def scenes(folder: Path, frames: int, only: str) -> Iterator[tuple[str, Scene]]:
             yield name, open_scene(f"{address}[{begin}:]", folder / name)
     if only.lower() in "simulated":
         from clew.tracking.formats.simulated import write_simulation
-        from clew.tracking.simulation.simulate import Settings
+        from clew.tracking.simulation.simulate import NucleiSettings
 
         home = folder / "movie"
         home.mkdir()
-        write_simulation(home, Settings(frames=frames, cells=60, density=0.17, speed=4.5, cycle=20, merging=0.7))
+        write_simulation(home, NucleiSettings(frames=frames, cells=60, density=0.17, speed=4.5, cycle=20, merging=0.7))
         yield "simulated", open_scene(str(home / "01"), folder / "simulated")
 
 

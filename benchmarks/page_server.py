@@ -91,11 +91,11 @@ def simulated(folder: Path, frames: int, cells: int) -> Path:
     """A simulated movie, made if it is not there."""
     from clew.progress import ProgressBar
     from clew.tracking.formats.simulated import write_simulation
-    from clew.tracking.simulation.simulate import Settings
+    from clew.tracking.simulation.simulate import NucleiSettings
 
     if not (folder / "01").is_dir():
         with ProgressBar(f"simulating {frames} frames of {cells} cells") as progress:
-            write_simulation(folder, Settings(frames=frames, cells=cells), progress=progress)
+            write_simulation(folder, NucleiSettings(frames=frames, cells=cells), progress=progress)
     return folder / "01"
 
 

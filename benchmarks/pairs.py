@@ -29,7 +29,7 @@ from clew.tracking.model.assignment import make_program
 from clew.tracking.model.candidates import Candidates, find
 from clew.tracking.model.features import feature_blocks
 from clew.tracking.movie import Movie
-from clew.tracking.simulation.simulate import Settings, simulate
+from clew.tracking.simulation.simulate import NucleiSettings, simulate
 
 NEIGHBOURS = 4
 EVENTS = (Event.MOVE, Event.DIVIDE, Event.APPEAR, Event.DISAPPEAR)
@@ -84,7 +84,7 @@ class Pair:
 
 def make_pairs(n_pairs: int, cells: int, seed: int = 0) -> list[Pair]:
     """The consecutive frame pairs of a simulated movie with about so many cells; its detections are the true masks."""
-    simulation = simulate(Settings(frames=n_pairs + 1, cells=cells, seed=seed, **SLOW, **CLEAN))
+    simulation = simulate(NucleiSettings(frames=n_pairs + 1, cells=cells, seed=seed, **SLOW, **CLEAN))
     frames = list(simulation)
     source = measure(Movie.from_arrays([f.truth for f in frames], [f.image for f in frames]), cache=None, n_jobs=1)
     happened = events_of_tracks(simulation.tracks, n_pairs + 1)

@@ -70,12 +70,12 @@ def main() -> None:
     if not sequence.is_dir():
         from clew.progress import ProgressBar
         from clew.tracking.formats.simulated import write_simulation
-        from clew.tracking.simulation.simulate import Settings
+        from clew.tracking.simulation.simulate import NucleiSettings
 
         started = time.perf_counter()
         with ProgressBar("simulating") as progress:
             write_simulation(
-                options.folder, Settings(frames=max(options.frames), cells=options.cells), progress=progress
+                options.folder, NucleiSettings(frames=max(options.frames), cells=options.cells), progress=progress
             )
         console.print(f"simulated {max(options.frames)} frames in {time.perf_counter() - started:.0f} s")
     rows = []

@@ -19,13 +19,13 @@ from clew.tracking.events import Annotations
 from clew.tracking.formats.annotations import read_annotations
 from clew.tracking.formats.results import write_results
 from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.simulation.simulate import Settings
+from clew.tracking.simulation.simulate import NucleiSettings
 
 
 def simulated() -> tuple[clew.Movie, Annotations]:
     """A small movie, and all that truly happened in it."""
     folder = Path(tempfile.mkdtemp())
-    write_simulation(folder, Settings(frames=20, cells=30, seed=1))
+    write_simulation(folder, NucleiSettings(frames=20, cells=30, seed=1))
     movie = clew.open_movie(folder / "01")
     return movie, read_annotations(folder / "01_GT/TRA", movie)
 

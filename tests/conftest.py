@@ -41,9 +41,9 @@ def simulate(folder: Path, **settings_of_movie: int) -> SimpleNamespace:
     from clew.tracking.formats.ctc import open_truth
     from clew.tracking.formats.simulated import write_simulation
     from clew.tracking.movie import open_movie
-    from clew.tracking.simulation.simulate import Settings
+    from clew.tracking.simulation.simulate import NucleiSettings
 
-    write_simulation(folder, Settings(**settings_of_movie))
+    write_simulation(folder, NucleiSettings(**settings_of_movie))
     movie = open_movie(folder / "01")
     known = truth_annotations(open_truth(folder / "01_GT/TRA"), movie)
     return SimpleNamespace(

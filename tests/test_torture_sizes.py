@@ -26,7 +26,7 @@ from clew.tracking.formats import tiff
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.formats.napari import read_napari
 from clew.tracking.formats.tables import read_detections
-from clew.tracking.measurement.detect import Settings, detect_frame
+from clew.tracking.measurement.detect import DetectionSettings, detect_frame
 from clew.tracking.model.candidates import candidates
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
@@ -85,7 +85,7 @@ def test_a_position_out_of_this_world(tmp_path, value):
 def test_cells_larger_than_the_image():
     image = np.random.default_rng(0).normal(size=(40, 50))
     with pytest.raises(InputError, match=r"diameter is 1e.09; expected no more than 50 pixels"):
-        detect_frame(image, settings=Settings(diameter=1e9))
+        detect_frame(image, settings=DetectionSettings(diameter=1e9))
 
 
 # odd files

@@ -196,14 +196,14 @@ def cache_folder() -> Path:
 def _example() -> Path:
     """A simulated movie, made once."""
     from clew.tracking.formats.simulated import write_simulation
-    from clew.tracking.simulation.simulate import Settings
+    from clew.tracking.simulation.simulate import NucleiSettings
 
     folder = cache_folder() / "example"
     if not (folder / "01").is_dir():
         check_folder(folder)
         make_folder(folder.parent)
         with ProgressBar("simulating a movie to try clew on") as progress:
-            write_simulation(folder, Settings(frames=60, cells=40), "01", progress)
+            write_simulation(folder, NucleiSettings(frames=60, cells=40), "01", progress)
     note(f"no movie was given: this is a simulated one, in {shown(folder)}")
     return folder / "01"
 

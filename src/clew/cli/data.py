@@ -143,14 +143,14 @@ def detect(
 
     For hard data, segment with Cellpose or StarDist and give their label images to --labels.
     """
-    from clew.tracking.measurement.detect import Settings, write_detections
+    from clew.tracking.measurement.detect import DetectionSettings, write_detections
     from clew.tracking.movie import open_frames
 
     folder = output or images.absolute().with_name(f"{images.absolute().name.split('.')[0]}_SEG")
     check_folder(folder)
     frames = open_frames(images, channel=channel, sparse=sparse)
     sizes = parse_spacing(spacing) or getattr(frames, "spacing", None)
-    settings = Settings(diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes)
+    settings = DetectionSettings(diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes)
     with ProgressBar("detecting") as progress:
         found = write_detections(frames, folder, settings, jobs, progress)
     Console(highlight=False, soft_wrap=True).print(

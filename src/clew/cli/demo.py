@@ -41,11 +41,11 @@ def demo(
     from clew.tracking.formats.results import write_results
     from clew.tracking.formats.simulated import write_simulation
     from clew.tracking.movie import open_movie
-    from clew.tracking.simulation.simulate import Settings
+    from clew.tracking.simulation.simulate import NucleiSettings
     from clew.tracking.tracker import Tracker
 
     check_folder(folder)
-    settings = Settings(frames=frames, cells=cells, dims=dims, seed=seed)
+    settings = NucleiSettings(frames=frames, cells=cells, dims=dims, seed=seed)
     make_folder(folder)
     with ProgressBar("simulating") as progress:
         write_simulation(folder / "sim", settings, "01", progress)

@@ -20,19 +20,23 @@ from clew.tracking.events import Annotations
 from clew.tracking.formats.simulated import MARKER, write_simulation
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.training import TrainingExample, training_examples
-from clew.tracking.simulation.simulate import Settings
+from clew.tracking.simulation.simulate import NucleiSettings
 
 MODEL = BinaryProgram(normalize=True)
 """Δ is the fraction of the annotated events that are missed, as in the paper."""
 
 SIMULATED = {
-    "train": Settings(frames=46, cells=45, density=0.10, speed=3.0, brightness=900.0, cycle=45.0, seed=101),
-    "test": Settings(frames=46, cells=60, density=0.17, speed=4.5, brightness=500.0, cycle=45.0, merging=0.7, seed=202),
+    "train": NucleiSettings(frames=46, cells=45, density=0.10, speed=3.0, brightness=900.0, cycle=45.0, seed=101),
+    "test": NucleiSettings(
+        frames=46, cells=60, density=0.17, speed=4.5, brightness=500.0, cycle=45.0, merging=0.7, seed=202
+    ),
 }
 """Two laboratories: the second has denser, faster and dimmer cells."""
 QUICK = {
-    "train": Settings(frames=22, cells=30, density=0.10, speed=3.0, brightness=900.0, cycle=30.0, seed=101),
-    "test": Settings(frames=22, cells=40, density=0.17, speed=4.5, brightness=500.0, cycle=30.0, merging=0.7, seed=202),
+    "train": NucleiSettings(frames=22, cells=30, density=0.10, speed=3.0, brightness=900.0, cycle=30.0, seed=101),
+    "test": NucleiSettings(
+        frames=22, cells=40, density=0.17, speed=4.5, brightness=500.0, cycle=30.0, merging=0.7, seed=202
+    ),
 }
 
 
@@ -58,7 +62,7 @@ class Setup:
         return {name: value for name, value in asdict(self).items() if name != "cache"}
 
 
-def simulate_movies(folder: Path, settings: dict[str, Settings], progress: Any = None) -> tuple[str, str]:
+def simulate_movies(folder: Path, settings: dict[str, NucleiSettings], progress: Any = None) -> tuple[str, str]:
     """The addresses of simulated movies for training and testing; they are made if they are not there."""
     addresses = []
     for name, wanted in settings.items():

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.simulation.simulate import Settings
+from clew.tracking.simulation.simulate import NucleiSettings
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests of the page need playwright (clew[test])")
 
@@ -246,7 +246,7 @@ def browser() -> Iterator[Any]:
 def movie(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small simulated movie with divisions, whose name tries to be a script."""
     folder = tmp_path_factory.mktemp("movies") / "<script>alert(1)"
-    write_simulation(folder, Settings(frames=14, cells=26, cycle=14, seed=5))
+    write_simulation(folder, NucleiSettings(frames=14, cells=26, cycle=14, seed=5))
     return folder / "01"
 
 
@@ -254,7 +254,7 @@ def movie(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def solid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small movie in three dimensions."""
     folder = tmp_path_factory.mktemp("solid") / "solid"
-    write_simulation(folder, Settings(frames=4, cells=8, dims=3, seed=2))
+    write_simulation(folder, NucleiSettings(frames=4, cells=8, dims=3, seed=2))
     return folder / "01"
 
 

@@ -12,7 +12,7 @@ from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.formats.simulated import write_simulation
 from clew.tracking.movie import open_movie
-from clew.tracking.simulation.simulate import Settings
+from clew.tracking.simulation.simulate import NucleiSettings
 from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
 
 HERE = Path(__file__).parents[3] / "docs/images"
@@ -82,7 +82,7 @@ def main(folder: Path = HERE) -> None:
     """All pictures, of a simulated movie."""
     with tempfile.TemporaryDirectory() as temporary, playwright.sync_playwright() as driver:
         movie = Path(temporary) / "nuclei"
-        write_simulation(movie, Settings(frames=40, cells=60, cycle=45, seed=3, noise=0.3))
+        write_simulation(movie, NucleiSettings(frames=40, cells=60, cycle=45, seed=3, noise=0.3))
         marks = truth_annotations(open_truth(movie / "01_GT/TRA"), open_movie(movie / "01"))
         truth = {(frame, str(event), sources, targets) for frame, event, sources, targets in marks.events}
         served = Served([movie / "01"])

@@ -8,7 +8,7 @@ from scipy.ndimage import gaussian_filter
 
 from clew.errors import InputError
 from clew.tracking.formats import tiff
-from clew.tracking.measurement.detect import Settings, detect_frame, fit_settings, write_detections
+from clew.tracking.measurement.detect import DetectionSettings, detect_frame, fit_settings, write_detections
 from clew.tracking.movie import ArrayFrames, open_frames, open_movie
 
 
@@ -49,7 +49,7 @@ def test_cells_are_found_bright_and_dim(dtype):
 
 def test_cells_that_touch_are_parted():
     image, truth = picture([(40, 40), (40, 55), (80, 100), (80, 115), (80, 130)], radius=8)
-    found = detect_frame(image, settings=Settings(diameter=16))
+    found = detect_frame(image, settings=DetectionSettings(diameter=16))
     assert found.max() == 5
     assert agreement(found, truth).min() > 0.7
 
@@ -58,13 +58,13 @@ def test_the_size_of_cells_is_estimated():
     for radius in (5, 8, 12):
         image, _ = picture(SCATTERED, radius=radius)
         assert fit_settings(ArrayFrames.of([image] * 3, "images")).diameter == pytest.approx(2 * radius, rel=0.35)
-    given = Settings(diameter=7)
+    given = DetectionSettings(diameter=7)
     assert fit_settings(ArrayFrames.of([image], "images"), given) is given
 
 
 def test_the_unit_and_offset_of_brightness_do_not_matter():
     image, _ = picture(SCATTERED)
-    settings = Settings(diameter=16)
+    settings = DetectionSettings(diameter=16)
     found = detect_frame(image, settings=settings)
     assert found.max() == 8
     assert (detect_frame(image / 1e4 - 3, settings=settings) != found).mean() < 1e-3
@@ -75,7 +75,7 @@ def test_cells_in_three_dimensions(spacing):
     centres = [(14, 16, 16), (16, 16, 48), (14, 44, 24), (16, 44, 39)]  # the last two touch
     shape = (int(30 / spacing[0]), 60, 64)
     image, truth = picture(centres, shape=shape, spacing=spacing)
-    found = detect_frame(image, settings=Settings(spacing=spacing))
+    found = detect_frame(image, settings=DetectionSettings(spacing=spacing))
     assert found.max() == 4
     assert agreement(found, truth).min() > 0.6
 
@@ -88,13 +88,13 @@ def test_nothing_is_found_in_nothing(image):
 def test_specks_are_too_small():
     image, _ = picture(SCATTERED)
     image[10:12, 45:47] += 3000
-    assert detect_frame(image, settings=Settings(diameter=16)).max() == 8
-    assert detect_frame(image, settings=Settings(diameter=16, min_size=0.001)).max() == 9
+    assert detect_frame(image, settings=DetectionSettings(diameter=16)).max() == 8
+    assert detect_frame(image, settings=DetectionSettings(diameter=16, min_size=0.001)).max() == 9
 
 
 def test_sensitivity_decides_on_the_dimmest():
     image, _ = picture(SCATTERED, light=(400, 12), noise=10)
-    counts = [detect_frame(image, settings=Settings(diameter=16, sensitivity=s)).max() for s in (0.1, 0.5)]
+    counts = [detect_frame(image, settings=DetectionSettings(diameter=16, sensitivity=s)).max() for s in (0.1, 0.5)]
     assert counts[0] == 4
     assert counts[1] >= 4
 
@@ -113,13 +113,13 @@ def test_pixels_that_are_no_numbers_are_refused(value):
         detect_frame(image)
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
+@pytest.mark.parametrize("name", [field.name for field in fields(DetectionSettings)])
 def test_settings_that_make_no_sense_are_refused(name):
     for value in [(0.0, 1.0)] if name == "spacing" else [0, -1, np.nan, np.inf]:
         with pytest.raises(InputError, match=f"{name} is"):
-            Settings(**{name: value})
+            DetectionSettings(**{name: value})
     with pytest.raises(InputError, match="2 dimensions has 2"):
-        detect_frame(picture(SCATTERED)[0], settings=Settings(spacing=(1, 1, 1)))
+        detect_frame(picture(SCATTERED)[0], settings=DetectionSettings(spacing=(1, 1, 1)))
 
 
 # a whole movie
@@ -160,7 +160,7 @@ def test_a_failure_writes_nothing(sequence):
     frames = open_frames(sequence)
     (sequence / "t008.tif").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"t008\.tif"):
-        write_detections(frames, sequence.with_name("01_SEG"), Settings(diameter=16))
+        write_detections(frames, sequence.with_name("01_SEG"), DetectionSettings(diameter=16))
     assert [path.name for path in sequence.parent.iterdir()] == ["01"]
 
 

@@ -12,7 +12,7 @@ from clew.tracking.formats import ctc
 from clew.tracking.formats.simulated import read_settings, write_simulation
 from clew.tracking.simulation.kinds import KINDS, scene_of
 from clew.tracking.simulation.rods import Colony, RodSettings, _closest
-from clew.tracking.simulation.simulate import Settings, random_settings, settings_of, simulate
+from clew.tracking.simulation.simulate import NucleiSettings, random_settings, settings_of, simulate
 from clew.tracking.simulation.tissue import Tissue, TissueSettings
 from clew.tracking.tracks import check_tracks
 
@@ -44,7 +44,7 @@ def moves(frames):
     ],
 )
 def test_nuclei_are_what_they_were_before_there_were_kinds(values, tracks, found, pixels, light, centre):
-    simulation = simulate(Settings(**values))
+    simulation = simulate(NucleiSettings(**values))
     *_, last = simulation
     assert len(simulation.tracks) == tracks
     assert last.detections.max() == found
@@ -263,8 +263,8 @@ def test_a_jump_of_the_stage_moves_all_cells_alike():
 
 
 def test_a_missing_frame_is_time_that_passes():
-    quick = moves(list(simulate(Settings(frames=8, cells=20, missing_frames=0.8, persistence=0.0))))
-    usual = moves(list(simulate(Settings(frames=8, cells=20, persistence=0.0))))
+    quick = moves(list(simulate(NucleiSettings(frames=8, cells=20, missing_frames=0.8, persistence=0.0))))
+    usual = moves(list(simulate(NucleiSettings(frames=8, cells=20, persistence=0.0))))
     assert np.median(np.linalg.norm(quick, axis=1)) > 1.4 * np.median(np.linalg.norm(usual, axis=1))
 
 

@@ -15,7 +15,7 @@ from clew.tracking.formats.simulated import read_settings, write_simulation
 from clew.tracking.movie import open_movie
 from clew.tracking.simulation.cells import daughters, newcomers
 from clew.tracking.simulation.render import Camera
-from clew.tracking.simulation.simulate import Settings, simulate
+from clew.tracking.simulation.simulate import NucleiSettings, simulate
 from clew.tracking.simulation.world import World
 from clew.tracking.tracks import check_tracks
 
@@ -35,7 +35,7 @@ def held_by(frame):
 @pytest.fixture(scope="module")
 def movie():
     """A default movie, whole: what tests look at from many sides."""
-    simulation = simulate(Settings(frames=60, cells=40, seed=0))
+    simulation = simulate(NucleiSettings(frames=60, cells=40, seed=0))
     return list(simulation), simulation.tracks
 
 
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(dims):
     def content(seed):
         return [
             array.tobytes()
-            for frame in simulate(Settings(frames=4, cells=8, dims=dims, seed=seed))
+            for frame in simulate(NucleiSettings(frames=4, cells=8, dims=dims, seed=seed))
             for array in (frame.image, frame.detections, frame.truth)
         ]
 
@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(dims):
 
 
 def test_each_iteration_begins_anew():
-    simulation = simulate(Settings(**SMALL))
+    simulation = simulate(NucleiSettings(**SMALL))
     first = [frame.truth for frame in simulation]
     tracks = simulation.tracks
     again = [frame.truth for frame in simulation]
@@ -62,13 +62,13 @@ def test_each_iteration_begins_anew():
 
 
 def test_noise_does_not_change_the_cells():
-    one, other = (list(simulate(Settings(**SMALL, noise=noise))) for noise in (0.0, 2.0))
+    one, other = (list(simulate(NucleiSettings(**SMALL, noise=noise))) for noise in (0.0, 2.0))
     np.testing.assert_array_equal([f.truth for f in one], [f.truth for f in other])
     assert any((f.image != g.image).any() for f, g in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize(
-    "settings", [Settings(), Settings(**SMALL, dims=3), Settings(**SMALL, density=0.5, softness=1)]
+    "settings", [NucleiSettings(), NucleiSettings(**SMALL, dims=3), NucleiSettings(**SMALL, density=0.5, softness=1)]
 )
 def test_the_table_and_the_masks_agree_in_every_frame(settings):
     simulation = simulate(settings)
@@ -110,7 +110,7 @@ def test_every_event_happens(movie):
 
 
 def test_without_errors_the_detections_are_the_cells_one_to_one():
-    settings = Settings(**SMALL, merging=0.0, over_segmentation=0.0, missed=0.0)
+    settings = NucleiSettings(**SMALL, merging=0.0, over_segmentation=0.0, missed=0.0)
     for frame in simulate(settings):
         held = held_by(frame)
         assert sorted(held) == sorted(set(np.unique(frame.truth)) - {0})
@@ -126,7 +126,7 @@ def test_labels_of_detections_follow_the_raster_and_tell_no_identity(movie):
 
 @pytest.mark.parametrize("dims", [2, 3])
 def test_mass_is_shared_by_the_daughters_and_the_next_generation_is_as_large(dims):
-    settings, rng = Settings(dims=dims), np.random.default_rng(0)
+    settings, rng = NucleiSettings(dims=dims), np.random.default_rng(0)
     mothers = newcomers(settings, rng, rng.uniform(0, 100, (200, dims)))
     mothers.age = mothers.cycle.copy()
     pairs = daughters(settings, rng, mothers)
@@ -138,7 +138,7 @@ def test_mass_is_shared_by_the_daughters_and_the_next_generation_is_as_large(dim
 
 @pytest.mark.parametrize("dims", [2, 3])
 def test_the_image_carries_the_mass_through_condensation_and_division(dims):
-    settings = Settings(dims=dims, shape=(140, 140) if dims == 2 else (50, 140, 140), noise=0, blur=0.8)
+    settings = NucleiSettings(dims=dims, shape=(140, 140) if dims == 2 else (50, 140, 140), noise=0, blur=0.8)
     rng = np.random.default_rng(1)
     camera = Camera(settings, rng)
     mother = newcomers(settings, rng, np.array(settings.extent)[None] / 2)
@@ -156,7 +156,7 @@ def test_the_image_carries_the_mass_through_condensation_and_division(dims):
 
 @pytest.mark.parametrize(("density", "dims"), [(0.1, 2), (0.3, 2), (0.2, 3)])
 def test_every_cell_keeps_over_half_of_its_mask(density, dims):
-    settings = Settings(cells=60 if dims == 2 else 10, dims=dims, density=density, softness=1.0, cycle=30.0)
+    settings = NucleiSettings(cells=60 if dims == 2 else 10, dims=dims, density=density, softness=1.0, cycle=30.0)
     world, camera = World(settings, np.random.default_rng(0)), Camera(settings, np.random.default_rng(1))
     buried = seen = 0
     for _ in range(8):
@@ -171,7 +171,7 @@ def test_every_cell_keeps_over_half_of_its_mask(density, dims):
 
 @pytest.mark.parametrize(("cells", "cycle"), [(40, 90.0), (80, 40.0)])
 def test_the_number_of_cells_stays_about_what_was_asked_for(cells, cycle):
-    settings = Settings(cells=cells, cycle=cycle, seed=1)
+    settings = NucleiSettings(cells=cells, cycle=cycle, seed=1)
     world = World(settings, np.random.default_rng(1))
     counts = []
     for _ in range(300):
@@ -183,7 +183,7 @@ def test_the_number_of_cells_stays_about_what_was_asked_for(cells, cycle):
 
 
 def test_cells_cross_the_border_both_ways_without_falling_from_the_sky():
-    settings = Settings(frames=40, cells=30, death=0.0, missed=0.0)
+    settings = NucleiSettings(frames=40, cells=30, death=0.0, missed=0.0)
     simulation = simulate(settings)
     frames = list(simulation)
     tracks = simulation.tracks
@@ -198,7 +198,7 @@ def test_cells_cross_the_border_both_ways_without_falling_from_the_sky():
 def test_frames_are_made_one_at_a_time():
     def peak(frames):
         tracemalloc.start()
-        for frame in simulate(Settings(frames=frames, cells=8)):
+        for frame in simulate(NucleiSettings(frames=frames, cells=8)):
             assert frame.image.any()
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -209,7 +209,7 @@ def test_frames_are_made_one_at_a_time():
 
 
 def test_tracks_grow_with_the_frames():
-    simulation = simulate(Settings(**SMALL))
+    simulation = simulate(NucleiSettings(**SMALL))
     assert len(simulation.tracks) == 0
     frames = iter(simulation)
     next(frames)
@@ -220,16 +220,16 @@ def test_tracks_grow_with_the_frames():
 
 @given(st.integers(1, 300), st.sampled_from([2, 3]), st.floats(0.8, 3.0), st.floats(0.05, 0.5))
 def test_settings_survive_json_and_give_the_cells_room(cells, dims, step, density):
-    settings = Settings(cells=cells, dims=dims, spacing=(step,) * dims, density=density)
-    assert Settings(**json.loads(json.dumps(settings.as_dict()))) == settings
+    settings = NucleiSettings(cells=cells, dims=dims, spacing=(step,) * dims, density=density)
+    assert NucleiSettings(**json.loads(json.dumps(settings.as_dict()))) == settings
     assert np.prod(settings.extent) * density >= 0.99 * cells * settings.size
 
 
-@pytest.mark.parametrize("name", sorted(Settings.ranges))
+@pytest.mark.parametrize("name", sorted(NucleiSettings.ranges))
 @pytest.mark.parametrize("bad", [-1, float("nan"), "many", None, True, float("inf")])
 def test_a_wrong_setting_is_named(name, bad):
     with pytest.raises(InputError, match=f"^{name}: must be"):
-        Settings(**{name: bad})
+        NucleiSettings(**{name: bad})
 
 
 @pytest.mark.parametrize(
@@ -244,12 +244,12 @@ def test_a_wrong_setting_is_named(name, bad):
 )  # fmt: skip
 def test_wrong_settings_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
-        Settings(**wrong)
+        NucleiSettings(**wrong)
 
 
 @pytest.mark.parametrize("dims", [2, 3])
 def test_a_written_movie_is_a_movie_with_truth(tmp_path, dims):
-    settings = Settings(frames=4, cells=8, dims=dims, seed=2, spacing=(2.0, 0.5, 0.5)[-dims:], radius=5.0)
+    settings = NucleiSettings(frames=4, cells=8, dims=dims, seed=2, spacing=(2.0, 0.5, 0.5)[-dims:], radius=5.0)
     calls = []
     write_simulation(tmp_path / "sim", settings, progress=lambda done, of: calls.append((done, of)))
     movie, truth = open_movie(tmp_path / "sim/01"), ctc.open_truth(tmp_path / "sim/01_GT/TRA")
@@ -266,7 +266,7 @@ def test_a_written_movie_is_a_movie_with_truth(tmp_path, dims):
     assert read_settings(tmp_path / "sim") == settings
 
 
-TINY = Settings(frames=2, cells=4)
+TINY = NucleiSettings(frames=2, cells=4)
 
 
 def names(folder):
@@ -280,11 +280,11 @@ def test_the_same_settings_give_the_same_files(tmp_path):
 
 
 def test_an_earlier_simulation_is_replaced_and_its_neighbour_stays(tmp_path):
-    write_simulation(tmp_path, Settings(frames=3, cells=4))
+    write_simulation(tmp_path, NucleiSettings(frames=3, cells=4))
     write_simulation(tmp_path, TINY, sequence="02")
     (tmp_path / "result").mkdir()
     before = names(tmp_path)
-    write_simulation(tmp_path, Settings(frames=2, cells=4, seed=9))
+    write_simulation(tmp_path, NucleiSettings(frames=2, cells=4, seed=9))
     after = names(tmp_path)
     assert {k: v for k, v in before.items() if k.startswith("02")} == {
         k: v for k, v in after.items() if k.startswith("02")
@@ -341,7 +341,7 @@ def test_a_crash_leaves_what_was_there(tmp_path, monkeypatch, earlier):
 
     monkeypatch.setattr(simulated.tiff, "write_frame", full)
     with pytest.raises(StoreError, match="full"):
-        write_simulation(folder, Settings(frames=3, cells=4, seed=1))
+        write_simulation(folder, NucleiSettings(frames=3, cells=4, seed=1))
     assert names(tmp_path) == before
     assert folder.exists() == earlier
 

@@ -27,7 +27,7 @@ from clew.tracking.formats import ctc, tiff
 from clew.tracking.formats.manifest import written_whole
 from clew.tracking.formats.names import MANIFEST, SIMULATE, TRUTH
 from clew.tracking.formats.staging import settle
-from clew.tracking.simulation.simulate import Settings, SimulationSettings, settings_of, simulate
+from clew.tracking.simulation.simulate import NucleiSettings, SimulationSettings, settings_of, simulate
 
 KIND = "clew simulation"
 MARKER = "_simulation.json"
@@ -52,7 +52,7 @@ def write_simulation(
     A movie that is there is whole, and an earlier one stays until the new one is complete; see `staging.py`.
     `progress` is called with the number of frames done and of all.
     """
-    settings, target = settings or Settings(), Path(folder)
+    settings, target = settings or NucleiSettings(), Path(folder)
     _check_target(target, sequence)
     digits = max(3, len(str(settings.frames - 1)))
     movie = simulate(settings)
@@ -95,7 +95,7 @@ def read_settings(folder: str | Path, sequence: str = "01") -> SimulationSetting
         if content["kind"] != KIND:
             raise InputError(f"it is of the kind {content['kind']!r}")
         # movies from before there were kinds are of nuclei
-        return settings_of(content.get("cells", Settings.kind), **content["settings"])
+        return settings_of(content.get("cells", NucleiSettings.kind), **content["settings"])
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:

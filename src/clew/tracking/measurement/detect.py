@@ -37,7 +37,7 @@ COARSE, FINE = 4.0, 12.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class DetectionSettings:
     """How cells are found. Lengths are counted in pixels along x."""
 
     diameter: float | None = None
@@ -69,9 +69,9 @@ class Settings:
             raise InputError(f"spacing is {self.spacing}; expected positive numbers")
 
 
-def detect_frame(image: NDArray[Any], *, settings: Settings | None = None) -> NDArray[np.int32]:
+def detect_frame(image: NDArray[Any], *, settings: DetectionSettings | None = None) -> NDArray[np.int32]:
     """The cells of one image (y, x) or (z, y, x), labelled from 1 on; bright cells on a darker ground."""
-    image, settings = _checked(image), settings or Settings()
+    image, settings = _checked(image), settings or DetectionSettings()
     diameter = settings.diameter or _diameter(image, settings)
     pixel = _pixel(settings, image.ndim)
     if diameter > (across := max(LEAST_DIAMETER, *(image.shape[-2:] * pixel[-2:]))):
@@ -86,9 +86,9 @@ def detect_frame(image: NDArray[Any], *, settings: Settings | None = None) -> ND
     return labels
 
 
-def fit_settings(images: Frames, settings: Settings | None = None) -> Settings:
+def fit_settings(images: Frames, settings: DetectionSettings | None = None) -> DetectionSettings:
     """The settings with the diameter of a typical cell, the median over a few frames if it is not given."""
-    settings = settings or Settings()
+    settings = settings or DetectionSettings()
     if settings.diameter is not None:
         return settings
     which = np.unique(np.linspace(0, len(images) - 1, FRAMES_FOR_DIAMETER).astype(int))
@@ -98,7 +98,7 @@ def fit_settings(images: Frames, settings: Settings | None = None) -> Settings:
 def write_detections(
     images: Frames,
     folder: str | Path,
-    settings: Settings | None = None,
+    settings: DetectionSettings | None = None,
     n_jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
@@ -144,7 +144,7 @@ def _checked(image: NDArray[Any]) -> NDArray[np.float32]:
     return values
 
 
-def _pixel(settings: Settings, ndim: int) -> Array:
+def _pixel(settings: DetectionSettings, ndim: int) -> Array:
     """(ndim,) the size of a pixel in units of its size along x."""
     if settings.spacing is None:
         return np.ones(ndim)
@@ -153,7 +153,7 @@ def _pixel(settings: Settings, ndim: int) -> Array:
     return np.array(settings.spacing) / settings.spacing[-1]
 
 
-def _foreground(image: NDArray[np.float32], diameter: float, settings: Settings) -> Mask:
+def _foreground(image: NDArray[np.float32], diameter: float, settings: DetectionSettings) -> Mask:
     """Pixels that are brighter than noise, and than a part of the brightness of the cell they lie in."""
     pixel = _pixel(settings, image.ndim)
     smooth = gaussian(image, np.maximum(settings.smoothing * diameter, 0.7) / pixel, preserve_range=True)
@@ -181,7 +181,7 @@ def _size(diameter: float, pixel: Array) -> float:
     return float(np.pi / (4 if len(pixel) == 2 else 6) * diameter ** len(pixel) / pixel.prod())
 
 
-def _background(smooth: NDArray[np.float32], diameter: float, settings: Settings) -> NDArray[np.float32]:
+def _background(smooth: NDArray[np.float32], diameter: float, settings: DetectionSettings) -> NDArray[np.float32]:
     """The lower quartile in a window around each pixel, measured on a coarse grid."""
     pixel = _pixel(settings, smooth.ndim)
     steps = _steps(diameter / COARSE, pixel)
@@ -206,7 +206,7 @@ def _peaks(image: NDArray[Any], reach: Array) -> Mask:
     return np.asarray(image == ndi.maximum_filter(image, size=size, mode="nearest"))
 
 
-def _split(cells: Mask, diameter: float, settings: Settings) -> NDArray[Any]:
+def _split(cells: Mask, diameter: float, settings: DetectionSettings) -> NDArray[Any]:
     """Labels of cells that touch: parts with a waist between them are two."""
     pixel = _pixel(settings, cells.ndim)
     distance = ndi.distance_transform_edt(np.pad(cells, 1, constant_values=False), sampling=pixel)
@@ -225,7 +225,7 @@ def _steps(length: float, pixel: Array) -> tuple[int, ...]:
     return tuple(np.maximum(1, length / pixel).astype(int).tolist())
 
 
-def _diameter(image: NDArray[np.float32], settings: Settings) -> float:
+def _diameter(image: NDArray[np.float32], settings: DetectionSettings) -> float:
     """Of a typical cell: twice the distance from its innermost pixel to its edge, the median over the area covered."""
     pixel = _pixel(settings, image.ndim)
     guess = float(min(image.shape[-2:])) / 8

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.tracking.simulation.rows import Array, Rows
-from clew.tracking.simulation.settings import Settings
+from clew.tracking.simulation.settings import NucleiSettings
 
 WAVES = 3
 """So many waves make a nucleus's outline irregular."""
@@ -110,7 +110,7 @@ def unit_vectors(rng: np.random.Generator, n: int, dims: int) -> Array:
     return normalised(rng.standard_normal((n, dims)))
 
 
-def newcomers(settings: Settings, rng: np.random.Generator, position: Array) -> Cells:
+def newcomers(settings: NucleiSettings, rng: np.random.Generator, position: Array) -> Cells:
     """Unrelated cells at the given positions (n, d), of all ages as in a growing culture."""
     n, dims = position.shape
     phase = -np.log2(1 - rng.random(n) / 2)  # ages in exponential growth: twice as many new cells as ripe ones
@@ -124,7 +124,7 @@ def newcomers(settings: Settings, rng: np.random.Generator, position: Array) -> 
     )  # fmt: skip
 
 
-def daughters(settings: Settings, rng: np.random.Generator, mothers: Cells) -> Cells:
+def daughters(settings: NucleiSettings, rng: np.random.Generator, mothers: Cells) -> Cells:
     """Two cells for each mother: first all of one side, then all of the other. Her light is shared among them."""
     n, dims = mothers.position.shape
     share = 0.5 + 0.03 * np.clip(rng.standard_normal(n), -2, 2)
@@ -165,7 +165,7 @@ def normalised(vectors: Array) -> Array:
     return unit
 
 
-def _individual(settings: Settings, rng: np.random.Generator, n: int) -> dict[str, Any]:
+def _individual(settings: NucleiSettings, rng: np.random.Generator, n: int) -> dict[str, Any]:
     """What every cell has of its own and does not inherit."""
     return {
         "pace": np.exp(0.4 * rng.standard_normal(n)),

@@ -9,10 +9,10 @@ import numpy as np
 from clew.errors import InputError
 from clew.tracking.simulation import embryo, flat, nuclei, rods, sparse, tissue
 from clew.tracking.simulation.scene import Rng, Scene
-from clew.tracking.simulation.settings import Settings, SimulationSettings
+from clew.tracking.simulation.settings import NucleiSettings, SimulationSettings
 
 KINDS: dict[str, tuple[type[SimulationSettings], Any]] = {
-    "nuclei": (Settings, nuclei),
+    "nuclei": (NucleiSettings, nuclei),
     "rods": (rods.RodSettings, rods),
     "flat": (flat.FlatSettings, flat),
     "tissue": (tissue.TissueSettings, tissue),

@@ -12,11 +12,11 @@ from clew.tracking.simulation.render import Camera, View
 from clew.tracking.simulation.rows import Ids, Rows
 from clew.tracking.simulation.scene import Rng
 from clew.tracking.simulation.segmentation import detections, truth_masks
-from clew.tracking.simulation.settings import Settings
+from clew.tracking.simulation.settings import NucleiSettings
 from clew.tracking.simulation.world import World
 
 
-def random_settings(rng: Rng, **fixed: Any) -> Settings:
+def random_settings(rng: Rng, **fixed: Any) -> NucleiSettings:
     """Settings drawn at random within what such movies are like; some can be fixed."""
     values = drawn(rng) | {
         "radius": between(rng, 6.0, 18.0, log=True), "density": between(rng, 0.05, 0.3, log=True),
@@ -26,7 +26,7 @@ def random_settings(rng: Rng, **fixed: Any) -> Settings:
         "brightness_spread": rng.uniform(0.15, 0.6), "merging": rng.uniform(0, 0.8),
     }  # fmt: skip
     values["speed"] = values["radius"] * between(rng, 0.08, 0.6, log=True)
-    return Settings(**(values | fixed))
+    return NucleiSettings(**(values | fixed))
 
 
 class NucleiScene:
@@ -34,7 +34,7 @@ class NucleiScene:
 
     view: View
 
-    def __init__(self, settings: Settings, of_life: Rng, of_light: Rng, of_errors: Rng) -> None:
+    def __init__(self, settings: NucleiSettings, of_life: Rng, of_light: Rng, of_errors: Rng) -> None:
         self.settings, self.of_light, self.of_errors = settings, of_light, of_errors
         self.world, self.camera = World(settings, of_life), Camera(settings, of_light)
         self.step, self.shift = self.world.step, self.world.shift
@@ -62,6 +62,6 @@ class NucleiScene:
         return truth_masks(self.view, self.world.cells.track, dtype)
 
 
-def scene(settings: Settings, of_life: Rng, of_light: Rng, of_errors: Rng) -> NucleiScene:
+def scene(settings: NucleiSettings, of_life: Rng, of_light: Rng, of_errors: Rng) -> NucleiScene:
     """Nuclei under a fluorescence microscope."""
     return NucleiScene(settings, of_life, of_light, of_errors)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from clew.tracking.simulation.cells import Cells
-from clew.tracking.simulation.settings import Settings
+from clew.tracking.simulation.settings import NucleiSettings
 
 kernel = njit(cache=True, nogil=True)
 
@@ -45,7 +45,7 @@ class View:
 class Camera:
     """Draws cells as `View`s; the texture and the background are the same in all frames."""
 
-    def __init__(self, settings: Settings, rng: np.random.Generator) -> None:
+    def __init__(self, settings: NucleiSettings, rng: np.random.Generator) -> None:
         self.settings = settings
         flat = settings.dims == 2
         self.shape = (1, *settings.shape) if flat else settings.shape

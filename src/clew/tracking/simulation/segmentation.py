@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from clew.tracking.simulation.cells import Cells
 from clew.tracking.simulation.render import LOOSEST, View, kernel, padded
-from clew.tracking.simulation.settings import Settings
+from clew.tracking.simulation.settings import NucleiSettings
 
 TIGHTEST = 0.95
 """Segmentations differ from the true outline by at least this factor."""
@@ -25,7 +25,7 @@ def truth_masks(view: View, track: NDArray[np.int64], dtype: type[np.unsignedint
 
 
 def detections(
-    settings: Settings, view: View, cells: Cells, spacing: NDArray[np.float64], rng: np.random.Generator
+    settings: NucleiSettings, view: View, cells: Cells, spacing: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.int32]:
     """(z, y, x) labels as a segmentation would give them, numbered from top left, so that they tell no identity."""
     n = len(cells)
@@ -67,7 +67,7 @@ def groups(n: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArr
     return group
 
 
-def _merged(mine: NDArray[np.int32], pixels: NDArray[np.int64], settings: Settings) -> NDArray[np.int64]:
+def _merged(mine: NDArray[np.int32], pixels: NDArray[np.int64], settings: NucleiSettings) -> NDArray[np.int64]:
     """(n,) the group of each cell: cells share one where their border is long for the smaller of them."""
     n, dims = len(pixels), settings.dims
     first, second, border = touching(mine, n)

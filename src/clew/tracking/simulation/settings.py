@@ -111,7 +111,7 @@ class SimulationSettings:
         return max(4, round(0.06 * self.size / math.prod(self.spacing)))
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings as JSON can hold them; `Settings(**…)` takes them back."""
+        """All settings as JSON can hold them; the class takes them back."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def _room(self) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ class SimulationSettings:
 
 
 @dataclass(frozen=True)
-class Settings(SimulationSettings):
+class NucleiSettings(SimulationSettings):
     """Nuclei of cultured cells under a fluorescence microscope: round, dividing, crawling each its own way."""
 
     kind: ClassVar[str] = "nuclei"

@@ -1,6 +1,6 @@
 """Simulated movies of cells that move, grow, divide, touch and cross the border, with their full truth.
 
-movie = simulate(Settings(frames=60, cells=40, dims=2, seed=0))
+movie = simulate(NucleiSettings(frames=60, cells=40, dims=2, seed=0))
 for frame in movie:                  # one at a time, nothing is kept
     frame.image, frame.detections, frame.truth
 movie.tracks                         # the tracks of all frames so far
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from clew.tracking.simulation.book import TrackBook
 from clew.tracking.simulation.kinds import random_settings, scene_of, settings_of
-from clew.tracking.simulation.settings import Settings, SimulationSettings
+from clew.tracking.simulation.settings import NucleiSettings, SimulationSettings
 from clew.tracking.tracks import Tracks
 
 __all__ = [
-    "Settings",
+    "NucleiSettings",
     "SimulatedFrame",
     "Simulation",
     "SimulationSettings",
@@ -32,6 +32,9 @@ __all__ = [
     "settings_of",
     "simulate",
 ]
+
+Settings = NucleiSettings
+"""Its name when nuclei were the only kind."""
 
 
 @dataclass(frozen=True)
@@ -113,4 +116,4 @@ class Stage:
 
 def simulate(settings: SimulationSettings | None = None) -> Simulation:
     """A simulated movie of the kind whose settings these are; by default 60 frames of about 40 nuclei in 2D."""
-    return Simulation(settings or Settings())
+    return Simulation(settings or NucleiSettings())

@@ -10,7 +10,7 @@ from scipy.spatial import cKDTree
 
 from clew.tracking.simulation.cells import AGONY, daughters, newcomers, radius_of, turned
 from clew.tracking.simulation.rows import Array, sum_over_pairs
-from clew.tracking.simulation.settings import Settings
+from clew.tracking.simulation.settings import NucleiSettings
 
 MARGIN = 4.5
 """The world reaches so many radii beyond the field of view."""
@@ -29,7 +29,7 @@ class World:
     little more often where they are too many, and out of sight cells are taken away or put in.
     """
 
-    def __init__(self, settings: Settings, rng: np.random.Generator) -> None:
+    def __init__(self, settings: NucleiSettings, rng: np.random.Generator) -> None:
         self.settings, self.rng = settings, rng
         self.extent = np.array(settings.extent)
         self.margin = MARGIN * settings.radius
