@@ -153,7 +153,9 @@ def test_a_label_scale_that_is_none_is_refused(scale):
         StructuredSVM(Chain(label_scale=scale), lam=1.0).fit([FLAT], [[0, 1, 0, 1, None, None]])
 
 
-@pytest.mark.parametrize("wrong", [None, 5, iter([[0]]), {0: 1}, {1, 2}, "abc", np.array(3.0)], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [None, 5, iter([[0]]), {0: 1}, {1, 2}, "abc", np.array(3.0)], ids=lambda value: type(value).__name__
+)
 @pytest.mark.parametrize("make", [lambda: StructuredSVM(Chain(), lam=1.0), lambda: StructuredPerceptron(Multiclass())])
 def test_what_is_no_sequence_is_refused_by_its_name(make, wrong):
     X, Y = ([FLAT], [[0, 1, 0, 1, 0, 1]]) if isinstance(make().model, Chain) else (FLAT, [0, 1, 0, 1, 0, 1])
