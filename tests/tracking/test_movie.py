@@ -609,7 +609,7 @@ def test_a_movie_has_one_origin(sequence):
 
 @pytest.mark.parametrize("dtype", [bool, np.float32, complex])
 def test_labels_are_integers(dtype):
-    with pytest.raises(InputError, match="integers are right"):
+    with pytest.raises(InputError, match="expected integers"):
         Movie.from_arrays(np.zeros((2, 3, 3), dtype))
 
 
@@ -636,7 +636,7 @@ def test_frames_of_a_list_are_alike():
 
 @pytest.mark.parametrize("shape", [(0, 3, 3), (2, 3), (2, 3, 3, 3, 3)])
 def test_arrays_that_are_no_movie_are_refused(shape):
-    with pytest.raises(InputError, match=r"no frames|\(y, x\) and \(z, y, x\)"):
+    with pytest.raises(InputError, match=r"no frames|expected \(y, x\) or \(z, y, x\)"):
         Movie.from_arrays(np.zeros(shape, int))
 
 
