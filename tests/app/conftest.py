@@ -34,9 +34,7 @@ def serving(movie, measured, store, **others):
     from clew.app.run import make_server, open_session
 
     session = open_session(0, movie, measured, store)
-    server, _ = make_server(
-        [session], None, [f"http://{HOST}", "http://localhost:8017"], TOKEN, supervisor=Idle, **others
-    )
+    server, _ = make_server([session], [f"http://{HOST}", "http://localhost:8017"], TOKEN, supervisor=Idle, **others)
     with TestClient(server.app, f"http://{HOST}", raise_server_exceptions=False) as client:
         client.headers["X-Clew-Token"] = TOKEN
         yield SimpleNamespace(client=client, server=server, session=session, app=server.app)

@@ -20,6 +20,7 @@ from clew.tracking.archive import load_tracker
 from clew.tracking.events import Event
 from clew.tracking.formats.annotation_csv import read_annotation_table
 from clew.tracking.formats.geff import is_geff
+from clew.tracking.model.event_kinds import parse_events
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Origin
 
@@ -312,6 +313,12 @@ def test_kinds_of_events_are_switched_and_stay_so(serve):
         assert page.client.post(MOVIE + "/events", json={"events": ["jump"]}).status_code == 400
     with serve() as page:
         assert get(page, "/status")["events"] == ["appear", "disappear", "move"]
+
+
+def test_the_worker_does_not_look_for_the_kinds_of_events_again(page):
+    (movie,) = page.server.worker_movies
+    assert parse_events(movie.tracker.events) == page.session.predictor.events
+    assert np.array_equal(movie.tracker.coef_, page.session.tracker.coef_)
 
 
 def test_doubts_along_the_movie(page):

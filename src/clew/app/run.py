@@ -9,6 +9,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -127,16 +128,19 @@ def open_session(number: int, movie: Movie, source: Source, store: Path, tracker
 
 
 def make_server(
-    sessions: Sequence[Session],
-    tracker: Tracker | None,
-    addresses: Sequence[str],
-    token: str | None = None,
-    **others: Any,
+    sessions: Sequence[Session], addresses: Sequence[str], token: str | None = None, **others: Any
 ) -> tuple[Server, str]:
     """The server of some sessions, and its token."""
     token = token or new_token()
-    movies = [WorkerMovie(session.positions.source, tracker) for session in sessions]
+    movies = [WorkerMovie(session.positions.source, _decided(session)) for session in sessions]
     return Server(sessions, movies, token=token, addresses=addresses, **others), token
+
+
+def _decided(session: Session) -> Tracker:
+    """The tracker that a session began with and the kinds of events of its movie, which nobody looks for again."""
+    tracker = copy(session.tracker)
+    tracker.events = sorted(str(event) for event in session.predictor.events)
+    return tracker
 
 
 def run(

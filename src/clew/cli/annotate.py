@@ -112,7 +112,7 @@ def annotate(
                 )
         for session in sessions:
             session.store.note(PORT, bound.getsockname()[1])
-        server, token = make_server(sessions, tracker, addresses_of(bound, host, scheme, public))
+        server, token = make_server(sessions, addresses_of(bound, host, scheme, public))
         name = host if host not in ("0.0.0.0", "::") else "localhost"
         name = f"[{name}]" if ":" in name else name
         address = f"{public or f'{scheme}://{name}:{bound.getsockname()[1]}/'}?token={token}"
