@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InexactArgmaxWarning, InputError, NotConvergedWarning
-from clew.learning.algorithm import PRESETS, STOCHASTIC_GROUPS, Algorithm
+from clew.learning.algorithm import PRESETS, STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
 from clew.learning.bounds import Bundle
 from clew.learning.groups import make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
@@ -292,7 +292,8 @@ class _Run:
         if self.regulariser == "l1" or self.algorithm.stochastic is False:
             return False
         by_ascent = chosen_solver(self.algorithm.solver, self.task.n_features) == "ascent"
-        return self.algorithm.stochastic is True or (by_ascent and self.bundle.n_groups >= STOCHASTIC_GROUPS)
+        large = self.bundle.n_groups >= STOCHASTIC_GROUPS and self.task.n_features >= STOCHASTIC_WEIGHTS
+        return self.algorithm.stochastic is True or (by_ascent and large)
 
     def _first_bundle(self, convex: Linear, base: Linear, warm_start: Result | None) -> Bundle:
         """An empty bundle, or the bounds of an earlier fit that still hold."""
