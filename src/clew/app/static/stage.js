@@ -8,7 +8,7 @@ import { shownFrame } from "./loop.js";
 import { drawArrow, drawSign, drawTag, INK } from "./ink.js";
 import { candidates } from "./picking.js";
 import { pairAt } from "./pairs.js";
-import { state } from "./state.js";
+import { changed, state } from "./state.js";
 
 const stage = document.getElementById("stage");
 const images = [...stage.querySelectorAll("canvas.image")];
@@ -51,6 +51,7 @@ function draw() {
   if (!state.framed && state.question) {
     centreOn(state.question);
     state.framed = Boolean(pair && frames[0]);
+    if (state.framed) changed(); // from now on the question can be answered, which buttons and words show
   }
   const shown = state.draft ?? state.question;
   frames.forEach((frame, i) => drawImage(images[i], panes[i], frame));
