@@ -131,6 +131,6 @@ def test_a_full_disk_behind_stdout(file, args):
         done = subprocess.run(
             [*CLEW, *args, *([file] if args == ["info"] else [])], stdout=full, stderr=subprocess.PIPE, check=False
         )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
     assert b"No space left" in done.stderr

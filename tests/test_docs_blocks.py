@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,6 +105,8 @@ def run(command: list[str], where: str) -> None:
         case ["make", *targets]:
             known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
             assert set(targets) <= set(known), where
+        case ["python", "-m", module, *_]:
+            assert find_spec(module) is not None, f"{where}: there is no module {module}"
         case ["python", script, *_]:
             assert (ROOT / script).is_file(), f"{where}: there is no {script}"
         case [".venv/bin/pre-commit" | "pip", "install", *_]:

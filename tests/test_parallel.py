@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from clew.errors import InfeasibleAnnotation, InputError
+from clew.errors import InfeasibleAnnotation, InputError, MissingExtra
 from clew.learning.task import Space, Task
 from clew.models.assignment import Assignment
 from clew.models.program import BinaryProgram, Program
@@ -108,5 +108,5 @@ def test_errors_on_a_cluster_name_the_example(client):
 
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"clew\[dask\]"):
+    with pytest.raises(MissingExtra, match=r"clew\[dask\]"):
         spread(None, Assignment().task, [], [])

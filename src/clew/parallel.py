@@ -66,15 +66,15 @@ def spread(
     from distributed import Client
 
     if not isinstance(client, Client):
-        raise InputError(f"client is a {type(client).__name__}; a distributed.Client is right")
+        raise InputError(f"client is a {type(client).__name__}; expected a distributed.Client")
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     if not workers:
         raise InputError("the Dask cluster has no workers")
     if len(X) != len(Y) or not len(X):
-        raise InputError(f"X has {len(X)} examples and Y has {len(Y)}; as many are right, and at least one")
+        raise InputError(f"X has {len(X)} examples and Y has {len(Y)}; expected as many, and at least one")
     n = min(len(workers) if shards is None else shards, len(X))
     if n < 1:
-        raise InputError(f"shards is {shards}; at least 1 is right")
+        raise InputError(f"shards is {shards}; expected at least 1")
     limits = np.linspace(0, len(X), n + 1).astype(int)
     futures = []
     for k, (first, last) in enumerate(pairwise(limits)):

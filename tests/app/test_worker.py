@@ -332,7 +332,7 @@ def test_a_closed_pipe_no_terminal_and_a_path_that_is_no_unicode(movie):
     movie.parent.rename(odd)
     away = {"stdin": subprocess.DEVNULL, "start_new_session": True}
     with running(os.fsencode(odd / "01"), **away) as process:
-        assert "�" in json.loads(ask(process, "/api/movies")[1])[0]["name"]
+        assert "?" in json.loads(ask(process, "/api/movies")[1])[0]["name"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
     read, write = os.pipe()

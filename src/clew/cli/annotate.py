@@ -95,6 +95,8 @@ def annotate(
     tls, public = _certificate(tls_cert, tls_key), public and check_public(public)
     scheme = "http" if tls is None else "https"
     with contextlib.ExitStack() as cleanup:
+        if port is None:
+            bind(host, 0).close()  # an address that cannot be used is refused before a store is made
         bound = None if port is None else cleanup.enter_context(contextlib.closing(bind(host, port)))
         tracker = None if weights is None else load_tracker(weights)
         opened = [open_pixels(path, labels, images, spacing, channel, sparse) for path, _ in paths]

@@ -132,19 +132,25 @@ class _Run:
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
-        linear, reward = self._penalty(w), self._reward(w)
+        linear, interrupted = self._penalty(w), False
+        try:
+            reward = self._reward(w)
+        except KeyboardInterrupt:  # without it there is no iterate to keep: it is asked for once more
+            reward, interrupted = self._reward(w), True
         self.bundle = self._first_bundle(linear, reward, warm_start)
         self.by_batches = self._goes_by_batches()
         if self.by_batches and self.loss.reward is not None:
             self.bundle.start_at_base()
         self.best = w, self._add(linear, w)
         try:
+            if interrupted:
+                raise KeyboardInterrupt
             point = self._outer(self._point(*self.best, reward))
             status = Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
         except _Limit as limit:
             point, status = self._point(*self.best), limit.status
         except KeyboardInterrupt:
-            point, status = self._point(*self.best), Status.INTERRUPTED
+            point, status = self._point(*self.best, reward if interrupted else None), Status.INTERRUPTED
         self._tell(status)
         return Result(
             w=point.w, objective=point.objective, lower_bound=self.lower_bound, gap=self.gap, status=status,

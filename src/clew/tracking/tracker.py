@@ -221,7 +221,7 @@ def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations
     if not isinstance(movie, list | tuple):
         movie, annotations = [movie], [annotations]
     if len(movie) != len(annotations) or not len(movie):
-        raise InputError(f"there are {len(movie)} movies and annotations of {len(annotations)}; as many are right")
+        raise InputError(f"there are {len(movie)} movies and annotations of {len(annotations)}; expected as many")
     for table in annotations:
         if not isinstance(table, Annotations):
             raise InputError(f"annotations is a {type(table).__name__}; expected a clew.tracking Annotations table")

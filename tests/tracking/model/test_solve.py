@@ -11,7 +11,7 @@ from clew.tracking.model.assignment import assign
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
-from clew.tracking.model.solve import solve, solve_pair, track_pairs
+from clew.tracking.model.solve import join_pairs, solve, solve_pair, track_pairs
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,20 @@ def table(*frames):
 
 def test_a_movie_is_its_pairs_one_by_one(pairs, w):
     lineage = track_pairs(pairs, w, n_jobs=2)
-    for frame in range(len(pairs)):
-        pair = pairs.pair(frame)
+    solved = [solve_pair(pairs, w, frame) for frame in range(len(pairs))]
+    for one in solved:
+        pair = pairs.pair(one.frame)
         best = assign(pair.candidates, pair.scores(w))
-        here = lineage.events.frame == frame
-        assert np.array_equal(lineage.events[here].keys(), pair.candidates.table(pair.a, pair.b, best.chosen).keys())
-        assert np.allclose(lineage.confidence[here], best.confidence())
+        assert np.array_equal(one.events.keys(), pair.candidates.table(pair.a, pair.b, best.chosen).keys())
+        assert np.allclose(one.confidence, best.confidence())
+    joined = join_pairs(pairs.source, solved)
+    assert np.array_equal(lineage.events.keys(), joined.events.keys())
+    assert np.allclose(lineage.confidence, joined.confidence)
+    # the past tells splits from divisions, and nothing else changes
+    before = EventTable.join([one.events for one in solved])
+    changed = lineage.events.event != before.event
+    assert np.array_equal(lineage.events.sources, before.sources)
+    assert np.isin(before.event[changed], [Event.SPLIT, Event.DIVIDE]).all()
 
 
 def test_threads_do_not_change_the_order(pairs, w):

@@ -5,7 +5,9 @@ is how they move relative to their surroundings, so positions, masks and reach a
 estimated from centroids alone, without any truth:
 
 1. A **displacement vote** for the whole frame: the cross-correlation of the two point patterns, smoothed by a quarter
-   of the cells' spacing. A shift wins over none only if it brings more cells onto others than chance can do.
+   of the cells' spacing. Its peaks are starts for what follows, besides small shifts in every direction; the start
+   that ends with cells nearest to others is taken. In movies without flow, a shift counts only if it brings more cells
+   onto others than chance can do.
 2. **Iterative closest points** (Besl & McKay 1992): cells that are each other's nearest after the flow so far are
    linked.
 3. **Local regression** (LOESS, Cleveland 1979): the flow at a cell is a robust local affine map of the displacements of
@@ -19,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.fft
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import gaussian_filter, maximum_filter
 from scipy.spatial import cKDTree
 
 from clew.learning.task import Array, Indices
@@ -42,6 +44,12 @@ class FlowSettings:
     exceeds their mean by √(2 ln 16 n), which is 3.8 for a hundred cells."""
     stiffness: float = 4.0
     """Weight of a vanishing gradient in a local map, in neighbours one spacing away."""
+    rough_passes: int = 4
+    """Links and local maps from each of several starts, before the best go on."""
+    finalists: int = 2
+    """Starts that go on: those after which cells lie nearest to others."""
+    votes: int = 4
+    """Peaks of the displacement vote that are starts."""
     least_explained: float = 0.25
     """The share of the cells' squared displacements that the flow must explain to be used in a movie. Below, cells move
     on their own, and the neighbours' noise would be added to theirs."""
@@ -90,9 +98,18 @@ def moved(cells: Detections, shift: Array | None) -> Detections:
 def estimate_flow(a: Detections, b: Detections, settings: FlowSettings = SETTINGS) -> Flow:
     """The flow between two frames; none where there are too few cells to have surroundings."""
     x, y = a.position, b.position
-    shift = np.zeros_like(x) + jump(a, b, settings)
-    linked = np.full(len(x), -1)
-    for _ in range(settings.passes):
+    rough = [_closest_points(x, y, start, settings.rough_passes, settings) for start in _starts(a, b, settings)]
+    best = sorted(rough, key=lambda shift: _misfit(x + shift, y))[: settings.finalists]
+    flows = [_closest_points(x, y, start, settings.passes, settings) for start in best]
+    shift = min(flows, key=lambda shift: _misfit(x + shift, y))
+    ahead, behind = mutual_nearest(x + shift, y)
+    return Flow(shift, Links(y[behind] - x[ahead], shift[ahead]))
+
+
+def _closest_points(x: Array, y: Array, start: Array, passes: int, settings: FlowSettings) -> Array:
+    """(n, ndim) the flow by links and local maps in turns, from one shift for all or one for each."""
+    shift, linked, spacing = np.zeros_like(x) + start, np.full(len(x), -1), _spacing(x)
+    for _ in range(passes):
         ahead, behind = mutual_nearest(x + shift, y)
         before, linked = linked, np.full(len(x), -1)
         linked[ahead] = behind
@@ -100,10 +117,33 @@ def estimate_flow(a: Detections, b: Detections, settings: FlowSettings = SETTING
             break
         displacement = y[behind] - x[ahead]
         # links that end far from a cell are guesses; where the flow is known, they do not, so it spreads from there
-        trust = 1 / (1 + (_length(displacement - shift[ahead]) / (settings.bin * _spacing(x))) ** 2)
-        shift = _local_map(x, x[ahead], displacement, ahead, trust, settings)
-    ahead, behind = mutual_nearest(x + shift, y)
-    return Flow(shift, Links(y[behind] - x[ahead], shift[ahead]))
+        trust = 1 / (1 + (_length(displacement - shift[ahead]) / (settings.bin * spacing)) ** 2)
+        shift = _local_map(x, x[ahead], displacement, ahead, trust, spacing, settings)
+    return shift
+
+
+def _misfit(x: Array, y: Array) -> float:
+    """The mean distance of points to the nearest of others, none of which counts for more than a spacing."""
+    if not len(x) or not len(y):
+        return 0.0
+    return float(np.minimum(cKDTree(y).query(x)[0], _spacing(y) if len(y) > 1 else np.inf).mean())
+
+
+def _starts(a: Detections, b: Detections, settings: FlowSettings) -> list[Array]:
+    """Shifts of the whole frame to start from: none, half a spacing in every direction, and those of the vote.
+
+    Closest points find a flow that is less than half a spacing away. Where nearly all cells lie on others, none is
+    enough.
+    """
+    ndim = a.position.shape[1]
+    if min(len(a), len(b)) < FEWEST:
+        return [np.zeros(ndim)]
+    spacing = _spacing(a.position)
+    hits = _hits(a.position, b.position, spacing, settings)
+    if hits is None:
+        return [np.zeros(ndim)]
+    around = np.stack(np.meshgrid(*[(0.0, 0.5, -0.5)] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)
+    return [*(spacing * around), *hits.peaks(settings.votes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +205,44 @@ def mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
     return mutual, ahead[mutual].astype(np.intp)
 
 
-def _vote(x: Array, y: Array, spacing: float, settings: FlowSettings) -> Array:
-    """(ndim,) the shift of the whole frame that brings most cells of `x` onto cells of `y`; 0 unless beyond chance.
+@dataclass(frozen=True, slots=True)
+class _Hits:
+    """How many cells each shift of a whole frame brings onto others."""
 
-    Counts are those of cells within about one bin, weighted by a Gaussian. By chance a bin gets n q of them, q the
-    share of the plane (or space) that such neighbourhoods cover when there is a cell for each spacing.
+    counts: Array
+    """By shift, in bins; negative shifts from the end."""
+    width: float
+    """Of a bin."""
+    by_chance: float
+    """Hits more than those of no shift that chance does not explain."""
+
+    def shift(self, at: tuple[int, ...]) -> Array:
+        """(ndim,) in physical units."""
+        place, size = np.array(at), np.array(self.counts.shape)
+        return np.where(place < size // 2, place, place - size) * self.width
+
+    def peaks(self, n: int) -> list[Array]:
+        """The shifts with the most hits among those around them."""
+        highest = maximum_filter(self.counts, size=5, mode="wrap") == self.counts
+        order = np.argsort(-self.counts[highest], kind="stable")[:n]
+        return [self.shift(tuple(at)) for at in np.argwhere(highest)[order].tolist()]
+
+
+def _vote(x: Array, y: Array, spacing: float, settings: FlowSettings) -> Array:
+    """(ndim,) the shift of the whole frame that brings most cells of `x` onto cells of `y`; 0 unless beyond chance."""
+    hits = _hits(x, y, spacing, settings)
+    if hits is None:
+        return np.zeros(x.shape[1])
+    best = np.unravel_index(int(np.argmax(hits.counts)), hits.counts.shape)
+    more = hits.counts[best] - hits.counts[(0,) * x.shape[1]]
+    return hits.shift(tuple(int(at) for at in best)) if more > hits.by_chance else np.zeros(x.shape[1])
+
+
+def _hits(x: Array, y: Array, spacing: float, settings: FlowSettings) -> _Hits | None:
+    """Counts of cells within about one bin, weighted by a Gaussian; None where no shift can win.
+
+    By chance a bin gets n q of them, q the share of the plane (or space) that such neighbourhoods cover when there is a
+    cell for each spacing.
     """
     width, ndim = settings.bin * spacing, x.shape[1]
     low = np.minimum(x.min(axis=0), y.min(axis=0))
@@ -177,19 +250,13 @@ def _vote(x: Array, y: Array, spacing: float, settings: FlowSettings) -> Array:
     q = float((np.sqrt(2 * np.pi) * settings.bin) ** ndim)
     enough = settings.significance * np.sqrt(len(x) * q * (1 - q))
     at_rest = np.exp(-0.5 * (cKDTree(y).query(x)[0] / width) ** 2).sum()
-    if len(x) - at_rest <= enough:  # nearly all cells lie on others already: no shift can win
-        return np.zeros(ndim)
+    if len(x) - at_rest <= enough:  # nearly all cells lie on others already
+        return None
     shape = tuple(2 * size)  # zeros around, so that shifts do not wrap
-    grids = [_rasterised(points, low, width, shape) for points in (x, y)]
-    first, second = (scipy.fft.rfftn(grid) for grid in grids)
-    hits = gaussian_filter(scipy.fft.irfftn(first.conj() * second, shape), 1.0, mode="wrap")
-    hits *= (2 * np.pi) ** (ndim / 2)  # a filter's weights sum to 1; as counts, the middle one is 1
-    best = np.unravel_index(int(np.argmax(hits)), shape)
-    if hits[best] - hits[(0,) * ndim] <= enough:
-        return np.zeros(ndim)
-    return (
-        np.array([place if place < n else place - 2 * n for place, n in zip(best, size.tolist(), strict=True)]) * width
-    )
+    first, second = (scipy.fft.rfftn(_rasterised(points, low, width, shape)) for points in (x, y))
+    counts = gaussian_filter(scipy.fft.irfftn(first.conj() * second, shape), 1.0, mode="wrap")
+    # a filter's weights sum to 1; as counts, the middle one is 1
+    return _Hits(counts * (2 * np.pi) ** (ndim / 2), width, enough)
 
 
 def _rasterised(points: Array, low: Array, width: float, shape: tuple[int, ...]) -> Array:
@@ -200,24 +267,23 @@ def _rasterised(points: Array, low: Array, width: float, shape: tuple[int, ...])
 
 
 def _local_map(
-    x: Array, linked: Array, displacement: Array, own: Indices, trust: Array, settings: FlowSettings
+    x: Array, linked: Array, displacement: Array, own: Indices, trust: Array, spacing: float, settings: FlowSettings
 ) -> Array:
     """(n, ndim) at each point the value of a robust affine map of the displacements around it, its own left out.
 
     `own` (m,) is the row of each linked point in `x`.
     """
     n, ndim = x.shape
-    spacing, k = _spacing(x), min(settings.neighbours + 1, len(linked))
-    near = cKDTree(linked).query(x, k=k)[1].reshape(n, k)
-    weight = trust[near]
-    itself = own[near] == np.arange(n)[:, None]
-    weight[itself] = 0.0
-    weight[~itself.any(axis=1), -1] = 0.0  # as many neighbours for cells that are not linked
+    k = min(settings.neighbours, len(linked) - 1)
+    near = cKDTree(linked).query(x, k=k + 1)[1].reshape(n, k + 1)
+    left_out = own[near] == np.arange(n)[:, None]
+    left_out[~left_out.any(axis=1), -1] = True  # as many neighbours for cells that are not linked
+    near = near[~left_out].reshape(n, k)
     values = displacement[near]  # (n, k, ndim)
-    middle = np.nanmedian(np.where(weight[..., None] > 0, values, np.nan), axis=1)
-    off = _length(values - middle[:, None])
-    usual = np.nanmedian(np.where(weight > 0, off, np.nan), axis=1) + 1e-3 * spacing
-    weight /= 1 + (off / (2 * usual[:, None])) ** 2  # Cauchy's weights: a wrong link has little say
+    off = _length(values - np.median(values, axis=1)[:, None])
+    usual = np.median(off, axis=1) + 1e-3 * spacing
+    # Cauchy's weights: a wrong link has little say
+    weight = trust[near] / (1 + (off / (2 * usual[:, None])) ** 2)
     z = np.concatenate([np.ones((n, k, 1)), (linked[near] - x[:, None]) / spacing], axis=2)
     normal = np.einsum("nk,nki,nkj->nij", weight, z, z)
     normal[:, range(1, ndim + 1), range(1, ndim + 1)] += settings.stiffness
@@ -226,7 +292,9 @@ def _local_map(
 
 
 def _spacing(x: Array) -> float:
-    """The median distance of a point to the nearest other; 1 where all are in one place."""
+    """The median distance of a point to the nearest other; 1 where all are in one place, or where there is one."""
+    if len(x) < 2:
+        return 1.0
     return float(np.median(cKDTree(x).query(x, k=2)[0][:, 1])) or 1.0
 
 

@@ -37,7 +37,7 @@ def prior_direction(prior: Any, names: Sequence[str], trust: float = TRUST) -> A
         return None
     if isinstance(prior, str):
         if prior != "generic":
-            raise InputError(f"prior is {prior!r}; 'generic', a fitted Tracker or None is right")
+            raise InputError(f"prior is {prior!r}; expected 'generic', a fitted Tracker or None")
         weights = generic_weights(names)
     else:
         if not hasattr(prior, "coef_"):
