@@ -24,8 +24,8 @@ MASK_FAULTS = frozenset({Event.SPLIT, Event.MERGE})
 LOOKED_AT = 60
 """Frame pairs, evenly spread over the movie, in which merges are looked for."""
 FALSE_MERGES = 2e-4
-"""The share of events that generic weights take for merges in simulated movies that have none
-(`benchmarks/generic_weights.py` prints it)."""
+"""The share of events that generic weights may take for merges in a movie that has none. Set by hand, from 0 to 2 in
+some 5,000 events of movies without merges; no benchmark measures it yet."""
 
 UNLIKELY = 0.01
 """Merges that so few movies without any would show are merges."""
