@@ -8,9 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from clew.cli import app
 from clew.tracking.formats import names
 from clew.tracking.formats.annotation_csv import read_annotation_table, write_annotations
 from clew.tracking.formats.events_csv import read_events
@@ -18,25 +16,7 @@ from clew.tracking.formats.geff import write_geff
 from clew.tracking.formats.tracks_csv import write_track_table
 from clew.tracking.movie import open_frames
 
-
-def invoke(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args])
-
-
-def done(*args):
-    """A command that works."""
-    result = invoke(*args)
-    assert result.exit_code == 0, result.stderr
-    return result
-
-
-def refused(*args):
-    """A command that the user can mend: one line, exit code 2, no result; what it says last."""
-    result = invoke(*args)
-    assert (result.exit_code, result.stdout) == (2, "")
-    errors = [line for line in result.stderr.splitlines() if line.startswith("clew: ")]
-    assert len(errors) == 1, result.stderr
-    return errors[0]
+from .commands import done, refused
 
 
 @pytest.fixture(scope="module")

@@ -310,7 +310,7 @@ def test_mistakes_are_told_in_a_line(movie, tmp_path):
     one_line(annotate(movie, "--host", "no such host"), "no such address")
     one_line(annotate(tmp_path / "none"), "is not a folder")
     one_line(annotate(movie, movie), "twice")
-    one_line(annotate(movie, "--labels", movie), "one of the two")
+    one_line(annotate(movie, movie.parent, "--labels", movie), "is for one movie")
     one_line(annotate(movie, "--images", movie), "--images")
     one_line(annotate(movie, "--store", tmp_path), "is not a file")
     one_line(annotate(movie, "--weights", tmp_path / "none"), "no such file")

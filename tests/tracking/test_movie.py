@@ -596,10 +596,8 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 
 def test_a_movie_has_one_origin(sequence):
-    with pytest.raises(InputError, match="one of the two"):
+    with pytest.raises(InputError, match="or by both"):
         open_movie()
-    with pytest.raises(InputError, match="one of the two"):
-        open_movie(sequence, labels=sequence)
     with pytest.raises(InputError, match="images is for"):
         open_movie(sequence, images=sequence)
 
@@ -664,3 +662,17 @@ def test_a_recorded_movie():
     assert (movie.n_frames, movie.shape) == (92, (700, 1100))
     assert "01_ST/SEG" in movie.source
     assert len(np.unique(movie.label(91))) > 100
+
+
+def test_a_sequence_takes_other_masks(simulated):
+    other = simulated.folder / "01_GT/TRA"
+    movie = open_movie(simulated.path, labels=other)
+    assert movie.name == simulated.movie.name
+    np.testing.assert_array_equal(movie.label(3), open_frames(other)[3])
+    np.testing.assert_array_equal(movie.image(3), simulated.movie.image(3))
+
+
+def test_an_excerpt_of_an_excerpt_knows_its_frames(simulated):
+    part = simulated.movie[2:12][3:6]
+    assert (part.n_frames, part.first, part.excerpt) == (3, 5, range(5, 8))
+    np.testing.assert_array_equal(part.label(1), simulated.movie.label(6))

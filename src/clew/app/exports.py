@@ -60,9 +60,9 @@ def write_tracks(kind: Kind, path: str | Path, lineage: Lineage, movie: Movie) -
 
 
 def write_answers(kind: Kind, path: str | Path, annotations: Annotations, movie: Movie) -> None:
-    """Write the annotations themselves."""
+    """Write the annotations themselves; those of an excerpt by the numbers that frames have in the whole movie."""
     if kind is Kind.ANNOTATIONS_CSV:
-        write_annotations(path, annotations)
+        write_annotations(path, annotations.later(movie.first))
         return
     from clew.tracking.formats.annotation_geff import write_annotation_geff  # zarr takes a second to import
 

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
-from clew.cli.movies import Channel, ImagesPath, LabelsPath, NoCache, Spacing, Sparse, open_pixels
+from clew.cli.movies import (
+    Channel,
+    Frames,
+    ImagesPath,
+    LabelsPath,
+    NoCache,
+    Spacing,
+    Sparse,
+    events_option,
+    open_pixels,
+    parse_frames,
+)
 from clew.errors import InputError
 from clew.progress import ProgressBar
 
@@ -45,6 +56,8 @@ def annotate(
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
+    frames: Frames = None,
+    events: Annotated[str | None, events_option("as the weights were learned")] = None,
     weights: Annotated[
         Path | None,
         typer.Option("--weights", "-w", metavar="FILE", help="Weights to begin with: what clew train wrote."),
@@ -90,16 +103,19 @@ def annotate(
     """
     from clew.app.run import addresses_of, bind, bind_as_before, check_public, make_server, run
     from clew.tracking.archive import load_tracker
+    from clew.tracking.tracker import Tracker
 
-    paths = _stores(movies, labels, images, store)
+    paths = _stores(movies, labels, images, store, parse_frames(frames))
     tls, public = _certificate(tls_cert, tls_key), public and check_public(public)
     scheme = "http" if tls is None else "https"
     with contextlib.ExitStack() as cleanup:
         if port is None:
             bind(host, 0).close()  # an address that cannot be used is refused before a store is made
         bound = None if port is None else cleanup.enter_context(contextlib.closing(bind(host, port)))
-        tracker = None if weights is None else load_tracker(weights)
-        opened = [open_pixels(path, labels, images, spacing, channel, sparse) for path, _ in paths]
+        tracker = Tracker.generic() if weights is None else load_tracker(weights)
+        if events is not None:
+            tracker.set_params(events=events)
+        opened = [open_pixels(path, labels, images, spacing, channel, sparse, frames) for path, _ in paths]
         sessions: list[Session] = []
         for number, (movie, (_, place)) in enumerate(zip(opened, paths, strict=True)):
             sessions.append(_open(number, movie, place, tracker, no_cache))
@@ -149,28 +165,28 @@ def _certificate(certificate: Path | None, key: Path | None) -> Certificate | No
 
 
 def _stores(
-    movies: list[Path] | None, labels: Path | None, images: Path | None, store: Path | None
+    movies: list[Path] | None, labels: Path | None, images: Path | None, store: Path | None, frames: range | None
 ) -> list[tuple[Path | None, Path]]:
     """The movies to open, and where the answers about each are kept."""
-    if movies and labels is not None:
-        raise InputError("a movie is opened by its sequence folder or by --labels: one of the two")
-    if store is not None and len(movies or []) > 1:
-        raise InputError(f"--store is for one movie; {len(movies or [])} are given, whose answers go beside each")
-    if labels is not None:
-        return [(None, store or _beside(labels))]
+    for name, given in (("--store", store), ("--labels", labels)):
+        if given is not None and len(movies or []) > 1:
+            raise InputError(f"{name} is for one movie; {len(movies or [])} are given: expected those beside each")
+    if labels is not None and not movies:
+        return [(None, store or _beside(labels, frames))]
     if images is not None:
         raise InputError("--images is for a movie that is opened by its --labels")
     paths = movies or [_example()]
     names = [path.absolute() for path in paths]
     if len(set(names)) < len(names):
         raise InputError("the same movie is given twice")
-    return [(path, store or _beside(path)) for path in paths]
+    return [(path, store or _beside(path, frames)) for path in paths]
 
 
-def _beside(path: Path) -> Path:
-    """…/01 → …/01.annotations.clewdb"""
+def _beside(path: Path, frames: range | None) -> Path:
+    """…/01 → …/01.annotations.clewdb, and for some of its frames …/01.0-59.annotations.clewdb."""
     whole = path.absolute()
-    return whole.with_name(whole.name + STORE)
+    part = "" if frames is None else f".{frames.start}-{frames.stop - 1}"
+    return whole.with_name(whole.name + part + STORE)
 
 
 def _open(number: int, movie: Movie, store: Path, tracker: Tracker | None, no_cache: bool) -> Session:

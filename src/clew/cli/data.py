@@ -10,8 +10,17 @@ import typer
 from rich.console import Console
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
-from clew.cli.movies import Channel, ImagesPath, Jobs, LabelsPath, Spacing, Sparse, open_pixels, parse_spacing
-from clew.errors import InputError
+from clew.cli.movies import (
+    Channel,
+    ImagesPath,
+    Jobs,
+    LabelsPath,
+    Spacing,
+    Sparse,
+    open_pixels,
+    parse_frames,
+    parse_spacing,
+)
 from clew.progress import ProgressBar
 
 
@@ -137,6 +146,10 @@ def detect(
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
+    frames: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST:LAST", help="These frames only, counted from 0, as in 0:59.", show_default=False),
+    ] = None,
     jobs: Jobs = -1,
 ) -> None:
     """Find cells in raw images by local threshold and watershed: good enough to start with.
@@ -144,17 +157,21 @@ def detect(
     For hard data, segment with Cellpose or StarDist and give their label images to --labels.
     """
     from clew.tracking.measurement.detect import DetectionSettings, write_detections
-    from clew.tracking.movie import open_frames
+    from clew.tracking.movie import excerpt, open_frames
 
     folder = output or images.absolute().with_name(f"{images.absolute().name.split('.')[0]}_SEG")
     check_folder(folder)
-    frames = open_frames(images, channel=channel, sparse=sparse)
-    sizes = parse_spacing(spacing) or getattr(frames, "spacing", None)
+    pictures = open_frames(images, channel=channel, sparse=sparse)
+    which = parse_frames(frames)
+    if which is not None:
+        pictures = excerpt(pictures, which, shown(images))
+    sizes = parse_spacing(spacing) or getattr(pictures, "spacing", None)
     settings = DetectionSettings(diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes)
     with ProgressBar("detecting") as progress:
-        found = write_detections(frames, folder, settings, jobs, progress)
+        found = write_detections(pictures, folder, settings, jobs, progress)
     Console(highlight=False, soft_wrap=True).print(
-        f"Found {found:,} cells in {len(frames)} frames, {found / len(frames):.1f} a frame.\nWritten {shown(folder)}",
+        f"Found {found:,} cells in {len(pictures)} frames, {found / len(pictures):.1f} a frame.\n"
+        f"Written {shown(folder)}",
         markup=False,
     )
 
@@ -168,16 +185,6 @@ def movie_of(truth: Path) -> tuple[Path | None, Path | None]:
             return part.parent / found[1], None
     note(f"there is no sequence folder beside {shown(truth)}: its own masks are the cells that are annotated")
     return None, folder
-
-
-def parse_frames(text: str | None) -> range | None:
-    """FIRST:LAST, both of them included."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
-    if not found:
-        raise InputError(f"--frames is {text!r}; expected two numbers of nine digits at most, as in 0:59")
-    return range(int(found[1]), int(found[2]) + 1)
 
 
 def counts_in_words(events: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,12 +26,41 @@ MoviePath = Annotated[
         show_default=False,
     ),
 ]
-LabelsPath = Annotated[
-    Path | None,
-    typer.Option("--labels", metavar="PATH", help="Label images instead: a folder of TIFFs, a TIFF stack or a Zarr."),
+MoviePaths = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[MOVIE]...",
+        help="Sequence folders of images (…/01, with masks beside it), or tables of detections (.csv, .parquet).",
+        show_default=False,
+    ),
 ]
-ImagesPath = Annotated[
-    Path | None, typer.Option("--images", metavar="PATH", help="The raw images to --labels, if there are any.")
+LABELS = "Label images, for a MOVIE of images or instead of one: a folder of TIFFs, a TIFF stack or a Zarr."
+IMAGES = "The raw images to --labels without a MOVIE, if there are any."
+LabelsPath = Annotated[Path | None, typer.Option("--labels", metavar="PATH", help=LABELS)]
+ImagesPath = Annotated[Path | None, typer.Option("--images", metavar="PATH", help=IMAGES)]
+ManyLabels = Annotated[
+    list[Path] | None, typer.Option("--labels", metavar="PATH", help=f"{LABELS} Once for each movie.")
+]
+ManyImages = Annotated[list[Path] | None, typer.Option("--images", metavar="PATH", help=IMAGES)]
+Frames = Annotated[
+    str | None,
+    typer.Option(
+        "--frames", metavar="FIRST:LAST", show_default=False,
+        help="These frames only, counted from 0 and both included, as in 0:59. Annotations keep the numbers of the "
+        "whole movie; the frames of results count from 0 again.",
+    ),
+]  # fmt: skip
+Neighbours = Annotated[
+    int | None,
+    typer.Option(
+        "--neighbours", metavar="N", min=1, max=64, show_default=False,
+        help="Cells of the next frame that each cell is compared with: the N nearest ones, and up to N whose masks "
+        "overlap its own most; 4, or as the weights were learned.",
+    ),
+]  # fmt: skip
+Reach = Annotated[
+    float | None,
+    typer.Option("--reach", metavar="LENGTH", help="How far a cell may move in a frame; estimated where not given."),
 ]
 Spacing = Annotated[
     str | None,
@@ -68,6 +98,7 @@ def open_any(
     spacing: str | None,
     channel: int | None = None,
     sparse: bool = False,
+    frames: str | None = None,
 ) -> Movie | DetectionTable:
     """The movie that the options name; says on stderr what was chosen."""
     from clew.tracking.formats.tables import read_detections
@@ -77,10 +108,47 @@ def open_any(
     if movie is not None and labels is None and movie.suffix.lower() in TABLES:
         table = read_detections(movie, spacing=sizes)
         note(f"{shown(movie)}: a table of detections in {table.n_frames} frames")
-        return table
+        return cut(table, frames)
     opened = open_movie(movie, labels=labels, images=images, spacing=sizes, channel=channel, sparse=sparse)
     note(f"{opened.name}: {opened.n_frames} frames of {' × '.join(map(str, opened.shape))}, {opened.source}")
-    return opened
+    return cut(opened, frames)
+
+
+def open_several(
+    movies: list[Path] | None, labels: list[Path] | None, images: list[Path] | None, **options: Any
+) -> list[Movie | DetectionTable]:
+    """The movies that the options name, one after the other; `options` are those of `open_any`, and hold for all."""
+    movies, labels, images = movies or [], labels or [], images or []
+    n = max(len(movies), len(labels))
+    for name, given in (("MOVIE", movies), ("--labels", labels), ("--images", images)):
+        if given and len(given) != n:
+            raise InputError(f"there are {n} movies and {len(given)} × {name}; expected one for each movie, or none")
+
+    def one(given: list[Path], k: int) -> Path | None:
+        return given[k] if given else None
+
+    return [open_any(one(movies, k), one(labels, k), one(images, k), **options) for k in range(max(n, 1))]
+
+
+def parse_frames(text: str | None) -> range | None:
+    """FIRST:LAST, both of them included."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
+    if not found or int(found[1]) > int(found[2]):
+        raise InputError(f"--frames is {text!r}; expected two numbers of nine digits at most, as in 0:59")
+    return range(int(found[1]), int(found[2]) + 1)
+
+
+def cut(movie: Movie | DetectionTable, frames: str | None) -> Movie | DetectionTable:
+    """The frames of --frames; all without it."""
+    which = parse_frames(frames)
+    if which is None:
+        return movie
+    if which.stop > movie.n_frames:
+        raise InputError(f"--frames is {frames}, but {movie.name} has the frames 0 to {movie.n_frames - 1}")
+    note(f"{movie.name}: {len(which)} of {movie.n_frames} frames, {which.start} to {which.stop - 1}")
+    return movie[which.start : which.stop]
 
 
 def open_pixels(
@@ -90,11 +158,12 @@ def open_pixels(
     spacing: str | None,
     channel: int | None = None,
     sparse: bool = False,
+    frames: str | None = None,
 ) -> Movie:
     """The movie that the options name, which must have label images."""
     from clew.tracking.movie import Movie
 
-    opened = open_any(movie, labels, images, spacing, channel, sparse)
+    opened = open_any(movie, labels, images, spacing, channel, sparse, frames)
     if not isinstance(opened, Movie):
         raise InputError(f"{opened.name} is a table of detections; label images are needed to match a lineage's masks")
     return opened

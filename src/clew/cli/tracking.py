@@ -18,15 +18,23 @@ from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.movies import (
     Channel,
     Events,
+    Frames,
     ImagesPath,
     Jobs,
     LabelsPath,
+    ManyImages,
+    ManyLabels,
     MoviePath,
+    MoviePaths,
+    Neighbours,
     NoCache,
+    Reach,
     Spacing,
     Sparse,
     events_option,
     open_any,
+    open_several,
+    parse_frames,
     read_annotations_of,
 )
 from clew.errors import InputError
@@ -47,28 +55,25 @@ if TYPE_CHECKING:
 @app.command()
 def train(
     annotations: Annotated[
-        Path,
+        list[Path],
         typer.Option(
             "--annotations", "-a", metavar="PATH",
-            help="Annotated events: a table (.csv), a lineage folder with man_track.txt, or a .geff.",
+            help="Annotated events: a table (.csv), a lineage folder with man_track.txt, or a .geff. Once for each "
+            "movie, in the same order.",
         ),
     ],
-    movie: MoviePath = None,
+    movies: MoviePaths = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the weights go.")] = Path(
         "weights.clew"
     ),
-    labels: LabelsPath = None,
-    images: ImagesPath = None,
+    labels: ManyLabels = None,
+    images: ManyImages = None,
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
-    neighbours: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="Cells of the next frame that each cell is compared with.")
-    ] = 4,
-    reach: Annotated[
-        float | None,
-        typer.Option(metavar="LENGTH", help="How far a cell may move in a frame; estimated where not given."),
-    ] = None,
+    frames: Frames = None,
+    neighbours: Neighbours = None,
+    reach: Reach = None,
     events: Events = "auto",
     lam: Annotated[
         str, typer.Option(metavar="NUMBER", help="Weight λ of the regulariser; auto chooses it by cross-validation.")
@@ -78,14 +83,25 @@ def train(
     jobs: Jobs = -1,
     no_cache: NoCache = False,
 ) -> None:  # fmt: skip
-    """Learn tracking weights from a movie of which some events are annotated."""
+    """Learn tracking weights from movies of which some events are annotated.
+
+    Several movies are learned from together: clew train A B -a A.csv -a B.csv.
+    """
+    from clew.tracking.model.candidates import NEIGHBOURS
     from clew.tracking.tracker import Tracker
 
     check_folder(output.absolute().parent)
-    opened = open_any(movie, labels, images, spacing, channel, sparse)
-    marks = read_annotations_of(annotations, opened)
+    opened = open_several(
+        movies, labels, images, spacing=spacing, channel=channel, sparse=sparse, frames=frames
+    )  # fmt: skip
+    if len(annotations) != len(opened):
+        raise InputError(
+            f"there are {len(opened)} movies and {len(annotations)} × --annotations; expected one for each movie, in "
+            "the same order"
+        )
+    marks = [read_annotations_of(path, movie) for path, movie in zip(annotations, opened, strict=True)]
     tracker = Tracker(
-        neighbours=neighbours, reach=reach, events=events, loss=loss, lam=parse_lam(lam),
+        neighbours=neighbours or NEIGHBOURS, reach=reach, events=events, loss=loss, lam=parse_lam(lam),
         cache=None if no_cache else "auto", n_jobs=jobs, verbose=True, random_state=seed,
     )  # fmt: skip
     started = time.perf_counter()
@@ -127,7 +143,10 @@ def track(
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
+    frames: Frames = None,
     events: Annotated[str | None, events_option("as the weights were learned")] = None,
+    neighbours: Neighbours = None,
+    reach: Reach = None,
     report: Annotated[bool, typer.Option(help="Write report.html as well.")] = True,
     jobs: Jobs = -1,
     no_cache: NoCache = False,
@@ -141,9 +160,9 @@ def track(
     check_result_folder(output)
     tracker = open_tracker(weights)
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
-    if events is not None:
-        tracker.set_params(events=events)
-    opened = open_any(movie, labels, images, spacing, channel, sparse)
+    asked = {"events": events, "neighbours": neighbours, "reach": reach}
+    tracker.set_params(**{name: value for name, value in asked.items() if value is not None})
+    opened = open_any(movie, labels, images, spacing, channel, sparse, frames)
     wanted = check_formats(formats.split(","), opened)
     given = None if annotations is None else read_annotations_of(annotations, opened)
     started = time.perf_counter()
@@ -165,13 +184,21 @@ def evaluate(
     truth: Annotated[
         Path, typer.Option("--truth", "-t", metavar="FOLDER", help="A true lineage: …_GT/TRA with man_track.txt.")
     ],
+    frames: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:LAST", show_default=False,
+            help="These frames of the truth only, as in 0:59, and of a result that has more.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-) -> None:
+) -> None:  # fmt: skip
     """Measure a result against a true lineage."""
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
 
+    which = parse_frames(frames)
     with ProgressBar("matching masks") as progress:
-        found = measure_result(result, truth, progress=progress)
+        found = measure_result(result, truth, progress=progress, frames=which)
     if as_json:
         missing = {"scores_note": NO_SCORES} if found.scores is None else {}
         typer.echo(json.dumps(found.to_dict() | missing, indent=2))

@@ -137,10 +137,23 @@ class DetectionTable:
         if "border_distance" not in self._columns:
             self._columns["border_distance"] = _distance_to_box(self._position)
         self.name = name
+        self.excerpt: range | None = None
+        """Which frames of a longer table these are; None for a whole one."""
         self.ndim = int(self._position.shape[1])
         self.n_frames = max(n_frames or 0, int(frame[-1]) + 1 if len(frame) else 0)
         self.has: frozenset[str] = groups_of(self._columns.keys())
         self._begin = np.searchsorted(frame, np.arange(self.n_frames + 1))
+
+    def __getitem__(self, frames: slice) -> Self:
+        """Some of the frames, one after the other, counted from 0 again."""
+        which = range(self.n_frames)[frames]
+        rows = slice(self._begin[which.start], self._begin[max(which.start, which.stop)])
+        frame = np.repeat(np.arange(self.n_frames), np.diff(self._begin))[rows] - which.start
+        columns = {key: column[rows] for key, column in self._columns.items()}
+        place = self._position[rows]
+        part = type(self)(frame, self._label[rows], place, columns, n_frames=len(which), name=self.name)
+        part.excerpt = which if self.excerpt is None else self.excerpt[frames]
+        return part
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`."""

@@ -100,6 +100,10 @@ class EventTable:
         ):
             yield frame, Event(event), tuple(filter(None, sources)), tuple(filter(None, targets))
 
+    def later(self, frames: int) -> Self:
+        """The same events, so many frames later: by another count of frames."""
+        return type(self)(self.frame + frames, self.event, self.sources, self.targets)
+
     def keys(self) -> NDArray[Any]:
         """(n,) one value for each event that is the same exactly for the same event; for `np.isin` and the like."""
         columns = np.column_stack([self.frame, self.event, self.sources, self.targets]).astype(np.int64)
@@ -143,6 +147,15 @@ class Annotations:
     def __getitem__(self, rows: Mask | Indices | slice) -> Self:
         """Some of the annotations."""
         return type(self)(self.events[rows], self.happened[rows], self.row[rows])
+
+    def later(self, frames: int) -> Self:
+        """The same annotations, so many frames later: by another count of frames."""
+        return type(self)(self.events.later(frames), self.happened, self.row)
+
+    def within(self, excerpt: range) -> Self:
+        """Those between the frames of an excerpt of the movie, counted as the excerpt does."""
+        inside = (self.events.frame >= excerpt.start) & (self.events.frame + 1 < excerpt.stop)
+        return self[inside].later(-excerpt.start)
 
     def frames(self) -> list[int]:
         """The frames from which annotated events lead on, ascending."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -86,6 +86,17 @@ class Excerpt:
         """Of one frame."""
         return self.frames.dtype
 
+    @property
+    def first(self) -> int:
+        """The number of the first frame, in the names of files."""
+        return int(getattr(self.frames, "first", 0)) + self.which.start
+
+    @property
+    def spacing(self) -> tuple[float, ...] | None:
+        """The size of a pixel, if the files say it."""
+        known: tuple[float, ...] | None = getattr(self.frames, "spacing", None)
+        return known
+
     def __len__(self) -> int:
         return len(self.which)
 
@@ -108,6 +119,8 @@ class Movie:
     """In words, which files were chosen."""
     folder: Path | None = None
     """The folder that holds the movie."""
+    excerpt: range | None = None
+    """Which frames of a longer movie these are; None for a whole one. Files of annotations have the longer one's."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.labels) <= MAX_FRAMES:
@@ -155,6 +168,11 @@ class Movie:
         """2 or 3: time does not count."""
         return len(self.shape)
 
+    @property
+    def first(self) -> int:
+        """The number of its first frame in the whole movie."""
+        return 0 if self.excerpt is None else self.excerpt.start
+
     def label(self, t: int) -> NDArray[Any]:
         """The label image of frame t."""
         frame = self.labels[t]
@@ -177,7 +195,16 @@ class Movie:
         """Some of the frames, counted from 0 again."""
         which = range(self.n_frames)[frames]
         images = None if self.images is None else Excerpt(self.images, which)
-        return Movie(self.name, Excerpt(self.labels, which), images, self.spacing, self.source, self.folder)
+        of_whole = which if self.excerpt is None else self.excerpt[frames]
+        return replace(self, labels=Excerpt(self.labels, which), images=images, excerpt=of_whole)
+
+
+def excerpt(frames: Frames, which: range, what: str) -> Excerpt:
+    """Some of the frames, if all of them are there; `what` names them in messages."""
+    if not len(which) or which.stop > len(frames):
+        last = len(frames) - 1
+        raise InputError(f"{what} has the frames 0 to {last}; {which.start} to {which.stop - 1} were asked for")
+    return Excerpt(frames, which)
 
 
 def open_frames(path: str | Path, *, channel: int | None = None, sparse: bool = False) -> Frames:
@@ -213,30 +240,25 @@ def open_movie(
     """A movie from disk: the folder of a Cell Tracking Challenge sequence, or `labels` (and `images`) from anywhere.
 
     For a sequence …/01 of images, the masks are looked for beside it, in the order of `MASKS`; a folder that lacks a
-    frame is passed over. Frames count from 0, whatever number the first file has. Without `spacing`, a pixel is as
-    large as OME metadata say, or 1. `channel` is the one of the raw images to use where they have several, and `sparse`
-    says that Zarr arrays lack the chunks in which nothing is.
+    frame is passed over. With `labels` as well, those are its masks. Frames count from 0, whatever number the first
+    file has. Without `spacing`, a pixel is as large as OME metadata say, or 1. `channel` is the one of the raw images
+    to use where they have several, and `sparse` says that Zarr arrays lack the chunks in which nothing is.
     """
-    if (path is None) == (labels is None):
-        raise InputError(
-            "a movie is opened by the path of a sequence folder, or by labels (and images): one of the two"
-        )
-    if path is not None:
-        if images is not None:
-            raise InputError(
-                "images is for a movie that is opened by its labels; a sequence folder has its images in it"
-            )
-        folder = Path(path).absolute()
-        raw: Frames | None
-        raw, masks, source = _sequence(folder, channel)
-        name = f"{folder.parent.name}-{folder.name}"
-    else:
-        assert labels is not None
-        folder = Path(labels).absolute()
+    raw: Frames | None
+    if path is not None and images is not None:
+        raise InputError("images is for a movie that is opened by its labels; a sequence folder has its images in it")
+    if labels is not None:
+        folder = Path(labels if path is None else path).absolute()
         masks = open_frames(labels, sparse=sparse)
-        raw = None if images is None else open_frames(images, channel=channel, sparse=sparse)
-        source = f"labels from {labels}" + (f", images from {images}" if images is not None else ", no images")
-        name = folder.stem
+        seen = images if path is None else path
+        raw = None if seen is None else open_frames(seen, channel=channel, sparse=sparse)
+        source = f"labels from {labels}" + (f", images from {seen}" if seen is not None else ", no images")
+    elif path is not None:
+        folder = Path(path).absolute()
+        raw, masks, source = _sequence(folder, channel)
+    else:
+        raise InputError("a movie is opened by the path of a sequence folder, by labels (and images), or by both")
+    name = folder.stem if path is None else f"{folder.parent.name}-{folder.name}"
     if spacing is not None:
         size: tuple[float, ...] = tuple(map(float, spacing))
     else:

@@ -51,6 +51,13 @@ class Tracks:
         """Some of the tracks."""
         return type(self)(self.id[rows], self.begin[rows], self.end[rows], self.parent[rows])
 
+    def within(self, frames: range) -> Self:
+        """What is left of the tracks in some consecutive frames, counted from 0; a parent from before is unknown."""
+        alive = self[(self.end >= frames.start) & (self.begin < frames.stop)]
+        begin = np.maximum(alive.begin, frames.start) - frames.start
+        end = np.minimum(alive.end, frames.stop - 1) - frames.start
+        return type(self)(alive.id, begin, end, np.where(np.isin(alive.parent, alive.id), alive.parent, NO_PARENT))
+
     def parent_row(self) -> NDArray[np.intp]:
         """(n,) the row of each track's parent, -1 where it has none (or the table lacks it)."""
         order = np.argsort(self.id, kind="stable")

@@ -38,6 +38,7 @@ from clew.tracking.formats.events_csv import read_events
 from clew.tracking.formats.names import EVENTS as EVENTS_FILE
 from clew.tracking.formats.names import TRACKS as TRACKS_FILE
 from clew.tracking.lineage import Lineage
+from clew.tracking.movie import Excerpt
 
 NOTHING = len(Event)
 """The column of a confusion matrix for cells about which nothing was predicted."""
@@ -192,28 +193,33 @@ class Evaluation:
 
 def evaluate(
     result: str | Path | Lineage, truth: str | Path | CtcLineage, movie: Labelled | None = None, *,
-    scores: bool | None = None, progress: Progress | None = None,
+    scores: bool | None = None, progress: Progress | None = None, frames: range | None = None,
 ) -> Evaluation:  # fmt: skip
     """Measure a result against a true lineage: a folder with masks and tracks, or a `Lineage` with its movie.
 
     A folder's events are those of its tables where it has them, else what its tracks mean; merges cannot be told by
     tracks. `scores` says whether py-ctcmetrics is asked: by default where it is installed and the result has masks.
+    With `frames` these alone count, of the truth, and of the result too unless it is of just so many.
     """
     true = truth if isinstance(truth, CtcLineage) else open_truth(truth)
+    if frames is not None:
+        true = _cut(true, frames)
     if isinstance(result, Lineage):
         if movie is None:
             raise InputError("a lineage is evaluated with the movie that it is of: pass `movie`")
         if scores:
             raise InputError("the challenge's scores need a result with masks: write it, and evaluate the folder")
-        frames = match_frames(true, movie, progress)
+        matched = match_frames(true, movie, progress)
         events, events_from, tracks = result.events, "the lineage", result.tracks
-        by_track = _in_tracks(frames, result)
+        by_track = _in_tracks(matched, result)
     else:
         own = open_truth(result)
         events, events_from = _events_of(own)
-        frames = by_track = match_frames(true, OwnMasks(own), progress)
+        if frames is not None and len(own.masks) != len(frames):
+            own, events = _cut(own, frames), Annotations.of(events).within(frames).events
+        matched = by_track = match_frames(true, OwnMasks(own), progress)
         tracks = own.tracks
-    annotations = Annotations.of(events_of_truth(true.tracks, frames))
+    annotations = Annotations.of(events_of_truth(true.tracks, matched))
     asked = not isinstance(result, Lineage) and (extras.is_installed("evaluate") if scores is None else scores)
     return Evaluation(
         task_loss(annotations, events),
@@ -228,6 +234,15 @@ def ctc_scores(result: str | Path, truth: str | Path, progress: Progress | None 
     """DET, SEG, TRA, LNK and BIO of a result's folder by py-ctcmetrics, with the parts of BIO; None where undefined."""
     own, true = open_truth(result), open_truth(truth)
     return _scores(own, true, match_frames(true, OwnMasks(own), progress))
+
+
+def _cut(lineage: CtcLineage, frames: range) -> CtcLineage:
+    """Some frames of a lineage, if it has them."""
+    if frames.stop > len(lineage.masks):
+        raise InputError(
+            f"{lineage.source} has no frames {frames.start} to {frames.stop - 1}; it has 0 to {len(lineage.masks) - 1}"
+        )
+    return lineage[frames.start : frames.stop]
 
 
 def _in_tracks(frames: list[Held], lineage: Lineage) -> list[Held]:
@@ -330,6 +345,8 @@ def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
             continue
         reference = tiff.open_folder(folder, re.escape(file.name) + "$")[0]
         frame = int(name[1]) - first
+        if not 0 <= frame < len(truth.masks) and isinstance(truth.masks, Excerpt):
+            continue  # of another part of the movie
         if not 0 <= frame < len(result.masks):
             raise InputError(
                 f"{file} is of frame {name[1]}, but the masks are {first} to {first + len(result.masks) - 1}"

@@ -22,7 +22,10 @@ from clew.tracking.movie import Movie
 
 
 def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) -> None:
-    """Write what happened as a graph of cells, and what did not as a list beside it."""
+    """Write what happened as a graph of cells, and what did not as a list beside it.
+
+    The annotations of an excerpt have the numbers of the whole movie in the file.
+    """
     events = annotations.events[annotations.happened]
     cells = np.hstack([events.sources, events.targets])  # (n, 4)
     frames = np.stack([events.frame, events.frame, events.frame + 1, events.frame + 1], axis=1)
@@ -34,7 +37,7 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
     links = np.column_stack([node[row, side], node[row, 2 + other]]).astype(np.uint64)
     axes = AXES[-movie.ndim :]
     position = _positions(movie, nodes)
-    properties = {"t": as_property(nodes[:, 0]), "seg_id": as_property(nodes[:, 1])}
+    properties = {"t": as_property(nodes[:, 0] + movie.first), "seg_id": as_property(nodes[:, 1])}
     properties |= {axis: as_property(column) for axis, column in zip(axes, position.T, strict=True)}
     for event, name in NODE_CONFIDENCE.items():
         missing = np.ones(len(nodes), dtype=bool)
@@ -64,11 +67,11 @@ def _positions(movie: Movie, nodes: Any) -> Any:
 
 def _metadata(annotations: Annotations, movie: Movie, axes: tuple[str, ...]) -> geff.GeffMetadata:
     denied = [
-        {"frame": frame, "event": str(event), "sources": sources, "targets": targets}
+        {"frame": frame + movie.first, "event": str(event), "sources": sources, "targets": targets}
         for frame, event, sources, targets in annotations.events[~annotations.happened]
     ]
     extra = {
-        "n_frames": movie.n_frames,
+        "n_frames": movie.first + movie.n_frames,
         "partial": True,
         "denied": denied,
         "spacing": list(movie.spacing),

@@ -25,24 +25,37 @@ def read_annotations(
     """The annotations of a movie in a table, a GEFF, or the folder of a CTC lineage, in the movie's own labels.
 
     A lineage's cells are matched to the movie's by their masks, which a table of detections has not; a table and a
-    GEFF name the movie's own labels. Whether those exist is for `check_annotations` to say.
+    GEFF name the movie's own labels. Whether those exist is for `check_annotations` to say. Of an excerpt, annotations
+    are read by the numbers that frames have in the whole movie, and those outside are left out.
     """
-    path = Path(path)
+    path, excerpt = Path(path), getattr(movie, "excerpt", None)
     if not path.exists():
         raise InputError(f"{path}: there are no annotations of this name")
     if is_geff(path):
         graph = read_geff(path)
         happened = np.repeat([True, False], [len(graph.events), len(graph.denied)])
-        return Annotations.of(EventTable.join([graph.events, graph.denied]), happened)
-    if path.is_dir() or path.name in CTC_FILES:
+        found = Annotations.of(EventTable.join([graph.events, graph.denied]), happened)
+    elif path.is_dir() or path.name in CTC_FILES:
         if isinstance(movie, DetectionTable):
             raise InputError(
                 f"{path}: a lineage in masks is matched to label images, which {movie.name} has not, being a table of "
                 f"detections; expected a table ({', '.join(TABLES)}) or a GEFF"
             )
-        return truth_annotations(ctc.open_truth(path), movie, progress)
-    if path.suffix.lower() in TABLES:
-        return read_annotation_table(path)
-    raise InputError(
-        f"{path}: annotations are a table ({', '.join(TABLES)}), a GEFF, or a folder with {' or '.join(CTC_FILES)}"
-    )
+        return truth_annotations(_truth(path, excerpt), movie, progress)
+    elif path.suffix.lower() in TABLES:
+        found = read_annotation_table(path)
+    else:
+        raise InputError(
+            f"{path}: annotations are a table ({', '.join(TABLES)}), a GEFF, or a folder with {' or '.join(CTC_FILES)}"
+        )
+    return found if excerpt is None else found.within(excerpt)
+
+
+def _truth(path: Path, excerpt: range | None) -> ctc.CtcLineage:
+    """A lineage in masks, cut to the frames of an excerpt: the others are not matched to anything."""
+    truth = ctc.open_truth(path)
+    if excerpt is None:
+        return truth
+    if excerpt.stop > len(truth.masks):
+        raise InputError(f"{path} has {len(truth.masks)} frames; expected the lineage of the whole movie")
+    return truth[excerpt.start : excerpt.stop]

@@ -25,7 +25,7 @@ from clew.tracking.formats import tiff
 from clew.tracking.formats.manifest import read_manifest, require_whole, written_whole
 from clew.tracking.formats.names import BESIDE_MASKS, MANIFEST, RESULT, TRACK, TRUTH
 from clew.tracking.formats.staging import settle
-from clew.tracking.movie import Frames, Movie
+from clew.tracking.movie import Excerpt, Frames, Movie
 from clew.tracking.tracks import Tracks, check_tracks
 
 MASK_NAMES = r"(man_track|mask)[0-9]"
@@ -42,6 +42,11 @@ class CtcLineage:
     masks: Frames
     source: str
     """The folder, for messages."""
+
+    def __getitem__(self, frames: slice) -> CtcLineage:
+        """Some of the frames, one after the other, counted from 0 again; tracks end where those do."""
+        which = range(len(self.masks))[frames]
+        return CtcLineage(self.tracks.within(which), Excerpt(self.masks, which), self.source)
 
 
 class Tracked(Protocol):
