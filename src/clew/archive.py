@@ -29,6 +29,7 @@ from clew.learning.perceptron import PerceptronResult
 from clew.learning.result import Record, Result, Status
 from clew.learning.task import Space
 from clew.models.base import Model
+from clew.models.listed import ListedLoss
 
 KIND = "estimator"
 READERS = {"tracker": "clew.tracking.archive"}
@@ -36,7 +37,7 @@ READERS = {"tracker": "clew.tracking.archive"}
 ESTIMATORS = {cls.__name__: cls for cls in (StructuredSVM, StructuredPerceptron, StructuredCRF)}
 DATACLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
-    for cls in (Loss, Algorithm, Result, PerceptronResult, LikelihoodResult, OnlineResult, Calibration)
+    for cls in (Loss, ListedLoss, Algorithm, Result, PerceptronResult, LikelihoodResult, OnlineResult, Calibration)
 }
 ENUMS: dict[str, type[Enum]] = {cls.__name__: cls for cls in (Space, Status)}
 Arrays = dict[str, NDArray[Any]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from clew.base import StructuredEstimator, check_sample_weight, make_generator, 
 from clew.errors import InputError
 from clew.folds import make_folds
 from clew.learning.algorithm import PRESETS, Algorithm
-from clew.learning.losses import CONVEX, Loss, get_loss
+from clew.learning.losses import LOSSES, Loss, get_loss
 from clew.learning.master import Regulariser, check_regulariser
 from clew.learning.multistart import learn_from, starting_points
 from clew.learning.online import MINI_BATCH, OnlineResult, learn_batch
@@ -24,12 +25,14 @@ from clew.learning.selection import best_point, cross_validate
 from clew.learning.task import Array, Space, Task
 from clew.learning.weighted import weighted
 from clew.models.base import check_lengths, n_examples
-from clew.models.listed import list_outputs
+from clew.models.listed import CLPL, ListedLoss
 from clew.progress import ProgressLine
 
 __all__ = ["StructuredPerceptron", "StructuredSVM", "make_task"]
 
 Callback = Callable[[Record], None]
+ALL_LOSSES: dict[str, Loss] = {**LOSSES, CLPL.name: CLPL}
+"""The losses by name: Eq. 6, and Formulation I."""
 
 
 class StructuredSVM(StructuredEstimator):
@@ -125,16 +128,13 @@ class StructuredSVM(StructuredEstimator):
         algorithm = get_algorithm(self.algorithm)
         check_regulariser(self.regulariser)
         lams = check_lam(self.lam) if self.C is None else lam_of(self.C, self.lam, len(Y))
-        loss = CONVEX if self.loss == "clpl" else get_loss(self.loss)
-        if weights is not None and loss.margin:
-            raise InputError(f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss without one")
+        loss = get_loss(self.loss, ALL_LOSSES)
+        check_margin(loss, weights)
 
         def ordinary(X: Any, Y: Any) -> Task:
             return self._task(model, X, Y, client)
 
-        def trained(X: Any, Y: Any) -> Task:
-            return list_outputs(model, X, Y) if self.loss == "clpl" else ordinary(X, Y)
-
+        trained = partial(loss.task, model) if isinstance(loss, ListedLoss) else ordinary
         with ProgressLine(self.verbose) as line:
 
             def progress(record: Record) -> None:
@@ -175,12 +175,12 @@ class StructuredSVM(StructuredEstimator):
         given here; after a `fit`, batches go on from it. λ must be given as a number. `result_` is an `OnlineResult`,
         without a certificate: `StructuredSVM(model, start=online.coef_).fit(X, Y)` certifies.
         """
-        lam = check_lam(self.lam)
-        if self.C is not None or not isinstance(lam, float) or self.loss == "clpl" or self.regulariser != "l2":
+        lam, loss = check_lam(self.lam), get_loss(self.loss, ALL_LOSSES)
+        other_task = isinstance(loss, ListedLoss)
+        if self.C is not None or not isinstance(lam, float) or other_task or self.regulariser != "l2":
             raise InputError(
                 "partial_fit sees one batch at a time: expected lam as a number, regulariser 'l2', and a loss of LOSSES"
             )
-        loss = get_loss(self.loss)
         if "model_" in self.__dict__:
             check_lengths(X, Y)
             weights = check_sample_weight(sample_weight, n_examples(X))
@@ -189,8 +189,7 @@ class StructuredSVM(StructuredEstimator):
             other = self if classes is None else clone(self, safe=False).set_params(model__classes=list(classes))
             prepared = other._prepared(X, Y, sample_weight, self.class_weight)
         model, X, Y, weights = prepared
-        if weights is not None and loss.margin:
-            raise InputError(f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss without one")
+        check_margin(loss, weights)
         task = weighted(self._task(model, X, Y, None), weights)
         result = learn_batch(task, loss, self._online_state(task, lam), make_generator(self.random_state))
         self.model_, self.path_ = model, []
@@ -254,6 +253,12 @@ class StructuredPerceptron(StructuredEstimator):
             )  # fmt: skip
         self.model_, self.coef_ = model, self.result_.w
         return self
+
+
+def check_margin(loss: Loss, weights: Array | None) -> None:
+    """Refuse weights of examples for a loss that is not homogeneous in φ and Δ, see `clew.learning.weighted`."""
+    if weights is not None and loss.margin:
+        raise InputError(f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss without one")
 
 
 def check_warm_start(warm_start: Any) -> Result | None:

@@ -10,10 +10,10 @@ from sklearn.svm import LinearSVC
 from clew.errors import InfeasibleAnnotation, MissingCapability
 from clew.estimator import StructuredSVM
 from clew.learning.cccp import Algorithm, learn
-from clew.learning.losses import CONVEX, loss_values, penalty_part
+from clew.learning.losses import loss_values, penalty_part
 from clew.learning.task import Space, Subset, separated
 from clew.models.chain import Chain
-from clew.models.listed import list_outputs
+from clew.models.listed import CLPL, list_outputs
 from clew.models.multiclass import Multiclass
 
 from .problems import GENERATORS, cases
@@ -37,12 +37,12 @@ def test_values_and_bounds_are_those_of_the_formula(model):
         task = list_outputs(case.model, case.X, case.Y)
         assert task.n_examples == len(case.listings)
         for w in 0.5 * rng.normal(size=(4, task.n_features)):
-            np.testing.assert_allclose(loss_values(task, CONVEX, w), by_formula(case, w), rtol=1e-9, atol=1e-9)
-            linear, other = penalty_part(task, CONVEX, w), rng.normal(size=task.n_features)
+            np.testing.assert_allclose(loss_values(task, CLPL, w), by_formula(case, w), rtol=1e-9, atol=1e-9)
+            linear, other = penalty_part(task, CLPL, w), rng.normal(size=task.n_features)
             np.testing.assert_allclose(linear.features @ w + linear.offsets, linear.values, atol=1e-9)
             assert (linear.features @ other + linear.offsets <= by_formula(case, other) + 1e-9).all()
         some = np.array([2, 0])
-        np.testing.assert_allclose(loss_values(task, CONVEX, w, some), by_formula(case, w)[some])
+        np.testing.assert_allclose(loss_values(task, CLPL, w, some), by_formula(case, w)[some])
 
 
 def stacked(n=30, n_classes=4, width=3, seed=0):
@@ -103,7 +103,7 @@ def test_a_small_chain_is_certified_against_a_linear_svm_over_all_its_outputs():
         .coef_[0]
     )
     expected = lam * w @ w / 2 + np.maximum(0, 1 - signs * (rows @ w)).sum() / 3
-    result = learn(list_outputs(model, X, Y), CONVEX, lam, algorithm=PRECISE)
+    result = learn(list_outputs(model, X, Y), CLPL, lam, algorithm=PRECISE)
     assert result.converged
     assert result.objective == pytest.approx(expected, abs=2e-5)
     assert result.lower_bound <= expected + 1e-7
@@ -113,11 +113,11 @@ def test_the_loss_is_convex():
     case = cases("chain")[0]
     task, rng = list_outputs(case.model, case.X, case.Y), np.random.default_rng(0)
     for a, b in rng.normal(size=(10, 2, task.n_features)):
-        ends = loss_values(task, CONVEX, a) + loss_values(task, CONVEX, b)
-        assert (2 * loss_values(task, CONVEX, (a + b) / 2) <= ends + 1e-9).all()
+        ends = loss_values(task, CLPL, a) + loss_values(task, CLPL, b)
+        assert (2 * loss_values(task, CLPL, (a + b) / 2) <= ends + 1e-9).all()
     assert task.annotated_part() is None
     assert task.spaces == {Space.ALL}
-    assert learn(task, CONVEX, 0.1).iterations <= 12
+    assert learn(task, CLPL, 0.1).iterations <= 12
 
 
 def test_the_hinges_one_by_one_have_the_same_mean_loss():
@@ -128,20 +128,20 @@ def test_the_hinges_one_by_one_have_the_same_mean_loss():
         assert hinges.n_examples > whole.n_examples
         assert len(set(hinges.keys)) == hinges.n_examples
         for w in rng.normal(size=(5, task.n_features)):
-            mean = loss_values(whole, CONVEX, w).mean()
-            assert loss_values(hinges, CONVEX, w).mean() == pytest.approx(mean, rel=1e-12)
+            mean = loss_values(whole, CLPL, w).mean()
+            assert loss_values(hinges, CLPL, w).mean() == pytest.approx(mean, rel=1e-12)
 
 
 def test_bounds_of_hinges_are_taken_over_only_at_the_same_scale():
     X, candidates, _, _ = stacked()
     model = Multiclass(bias=False).prepare(X, candidates)
-    first = learn(list_outputs(model, X, candidates), CONVEX, 0.1, algorithm=PRECISE)
-    again = learn(list_outputs(model, X, candidates), CONVEX, 0.1, algorithm=PRECISE, warm_start=first)
+    first = learn(list_outputs(model, X, candidates), CLPL, 0.1, algorithm=PRECISE)
+    again = learn(list_outputs(model, X, candidates), CLPL, 0.1, algorithm=PRECISE, warm_start=first)
     assert again.passes < first.passes
     changed = candidates.copy()
     changed[0] = True  # fewer hinges: another scale
     task = list_outputs(model, X, changed)
-    warm, cold = (learn(task, CONVEX, 0.1, algorithm=PRECISE, warm_start=start) for start in (first, None))
+    warm, cold = (learn(task, CLPL, 0.1, algorithm=PRECISE, warm_start=start) for start in (first, None))
     assert warm.objective == pytest.approx(cold.objective, abs=2e-5)
     assert first.n_examples == len(X)
 

@@ -7,11 +7,12 @@ import pytest
 
 from clew.errors import InputError
 from clew.learning.cccp import learn
-from clew.learning.losses import CONVEX, LOSSES, loss_values
+from clew.learning.losses import LOSSES, loss_values
 from clew.learning.path import fit_path, lambda_grid
 from clew.learning.start import Start
 from clew.learning.task import Argmax, Space
 from clew.models.assignment import Assignment
+from clew.models.listed import CLPL
 
 from .problems import GENERATORS, assignment_task, cases, chain_task, matchings
 
@@ -100,5 +101,5 @@ def test_a_grid_for_a_task_without_any_slope_is_still_one():
         def annotated_part(self):
             return None
 
-    assert (lambda_grid(Flat(), CONVEX) > 0).all()
-    assert loss_values(Flat(), CONVEX, np.zeros(3)).mean() == 1
+    assert (lambda_grid(Flat(), CLPL) > 0).all()
+    assert loss_values(Flat(), CLPL, np.zeros(3)).mean() == 1

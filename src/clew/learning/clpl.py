@@ -25,7 +25,6 @@ from clew.learning.task import Argmax, Array, Indices, Mask, Matrix, Space, Task
 class Hinges:
     """Hinges |offset + <slope, w>|₊ as examples with two outputs, on and off."""
 
-    expected_bounds = 2
     spaces = frozenset({Space.ALL})
     loss_zero_iff_compatible = False
 

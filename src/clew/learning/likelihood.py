@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from scipy.optimize import minimize
@@ -24,6 +24,7 @@ from clew.learning.task import Array, Indices, Space, Subset, Task
 from clew.learning.weighted import Weighted
 
 
+@runtime_checkable
 class SummableTask(Task, Protocol):
     """A task that can sum over all outputs of a space, and not only find the best."""
 
@@ -163,11 +164,11 @@ def summable(task: Task) -> tuple[SummableTask, Indices | None, Array]:
     """The task that sums over outputs, which of its examples are meant (None for all), and their shares of the mean."""
     examples = task.examples if isinstance(task, Subset) else None
     share = np.ones(task.n_examples)
-    whole: Any = task.task if isinstance(task, Subset) else task
+    whole = task.task if isinstance(task, Subset) else task
     if isinstance(whole, Weighted):
         share = whole.weights if examples is None else whole.weights[examples]
         whole = whole.task
-    if not hasattr(whole, "log_partition"):
+    if not isinstance(whole, SummableTask):
         raise MissingCapability(
             "a likelihood sums over all outputs, which the task of this model does not offer (log_partition); those of "
             "Multiclass, Chain and Tree do"

@@ -9,6 +9,7 @@ so linear bounds under it stay valid for ever; leaving out the examples with P <
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,17 +63,14 @@ LOSSES: dict[str, Loss] = {
 }
 """Tables 2 and 3 of the paper, and the loss of section 3.2 before Δ is added."""
 
-CONVEX = Loss("convex", Space.ALL, None)
-"""A task whose penalty is the whole loss: see clpl.py."""
 
-
-def get_loss(loss: str | Loss) -> Loss:
-    """A loss by its name, or the loss itself."""
+def get_loss(loss: str | Loss, known: Mapping[str, Loss] = LOSSES) -> Loss:
+    """A loss by its name among the `known` ones, or the loss itself."""
     if isinstance(loss, Loss):
         return loss
-    if loss not in LOSSES:
-        raise InputError(f"unknown loss {loss!r}; the losses are {', '.join(LOSSES)}, or a clew.Loss of your own")
-    return LOSSES[loss]
+    if loss not in known:
+        raise InputError(f"unknown loss {loss!r}; expected one of {', '.join(known)}, or a clew.Loss of your own")
+    return known[loss]
 
 
 def simplify(loss: Loss, task: Task) -> Loss:

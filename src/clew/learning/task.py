@@ -134,8 +134,16 @@ class Subset:
         return None if part is None else Subset(part, self.examples)
 
 
+@runtime_checkable
+class SeparableTask(Task, Protocol):
+    """A task whose loss is a sum over more and simpler examples than it has, as CLPL is a sum of hinges."""
+
+    def separated(self, examples: Indices | None = None) -> Task:
+        """The same mean loss over those: a bundle with a group for each of them is a far better model."""
+        ...
+
+
 def separated(task: Task) -> Task:
-    """The same mean loss over more and simpler examples, for a task that is a sum of such and offers `separated`."""
+    """The same mean loss over more and simpler examples, where the task is a `SeparableTask`."""
     whole, examples = (task.task, task.examples) if isinstance(task, Subset) else (task, None)
-    separate = getattr(whole, "separated", None)
-    return task if separate is None else separate(examples)
+    return whole.separated(examples) if isinstance(whole, SeparableTask) else task

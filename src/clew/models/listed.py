@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,23 @@ import scipy.sparse as sp
 
 from clew.errors import MissingCapability
 from clew.learning.clpl import ListedTask
+from clew.learning.losses import Loss
+from clew.learning.task import Space
 from clew.models.base import identity
 from clew.models.fingerprint import fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLoss(Loss):
+    """A loss that is defined on the list of all outputs, and so makes the task from which it is learned."""
+
+    def task(self, model: Any, X: Sequence[Any], Y: Sequence[Any]) -> ListedTask:
+        """The examples with their outputs listed."""
+        return list_outputs(model, X, Y)
+
+
+CLPL = ListedLoss("clpl", Space.ALL, None)
+"""Formulation I: the convex loss for partial labels. Its task's penalty is the whole loss, there is no reward."""
 
 
 def list_outputs(model: Any, X: Sequence[Any], Y: Sequence[Any]) -> ListedTask:
