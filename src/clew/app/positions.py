@@ -62,6 +62,7 @@ class Positions:
     def __init__(self, source: Source, spacing: Sequence[float]) -> None:
         self.source, self.spacing = source, np.asarray(spacing, dtype=float)
         self.name, self.n_frames, self.ndim, self.has = source.name, source.n_frames, source.ndim, source.has
+        self.movie = source.movie
         self._frames: dict[int, Detections] = {}
         self._cells: dict[int, CellPositions] = {}
         self._holds: dict[int, bool] = {}

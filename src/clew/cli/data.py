@@ -165,7 +165,7 @@ def detect(
     which = parse_frames(frames)
     if which is not None:
         pictures = excerpt(pictures, which, shown(images))
-    sizes = parse_spacing(spacing) or getattr(pictures, "spacing", None)
+    sizes = parse_spacing(spacing) or pictures.spacing
     settings = DetectionSettings(diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes)
     with ProgressBar("detecting") as progress:
         found = write_detections(pictures, folder, settings, jobs, progress)

@@ -17,7 +17,7 @@ from clew.tracking.formats.ctc import open_truth
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.assignment import assign
 from clew.tracking.model.pairs import FramePair, Pairs
-from clew.tracking.movie import open_movie
+from clew.tracking.movie import Movie, open_movie
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,12 @@ class FramesOf:
     def has(self) -> frozenset[str]:
         """The groups of measurements that are there."""
         return self.source.has
+
+    @property
+    def movie(self) -> Movie | None:
+        """The same frames of the movie that was measured."""
+        whole = self.source.movie
+        return None if whole is None else whole[self.begin : self.begin + self.n_frames]
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Indices
 from clew.tracking.events import NONE, Labels
+
+if TYPE_CHECKING:  # a movie knows of detections' limits
+    from clew.tracking.movie import Movie
 
 Floats = NDArray[np.floating[Any]]
 
@@ -92,6 +95,10 @@ class Source(Protocol):
     def has(self) -> frozenset[str]:
         """The groups of measurements that are there: of `GROUPS`, and "overlap"."""
 
+    @property
+    def movie(self) -> Movie | None:
+        """The pixels that were measured; None for a table."""
+
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`."""
 
@@ -101,6 +108,10 @@ class Source(Protocol):
 
 class DetectionTable:
     """Detections that come as a table, without pixels: only what it has columns for can be used."""
+
+    movie: Movie | None = None
+    source = "a table of detections"
+    """In words, as a movie says it."""
 
     def __init__(
         self,

@@ -34,6 +34,14 @@ class Frames(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """Of one frame."""
 
+    @property
+    def spacing(self) -> tuple[float, ...] | None:
+        """The size of a pixel along (z,) y, x as the files have it; None where they do not say."""
+
+    @property
+    def first(self) -> int:
+        """The number that the first frame has in its file's name; 0 where frames have no names."""
+
     def __len__(self) -> int: ...
 
     def __getitem__(self, t: int, /) -> NDArray[Any]: ...
@@ -46,6 +54,8 @@ class ArrayFrames:
     data: Any
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    spacing: tuple[float, ...] | None = None
+    first: int = 0
 
     @classmethod
     def of(cls, data: Any, what: str) -> Self:
@@ -89,13 +99,12 @@ class Excerpt:
     @property
     def first(self) -> int:
         """The number of the first frame, in the names of files."""
-        return int(getattr(self.frames, "first", 0)) + self.which.start
+        return self.frames.first + self.which.start
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
         """The size of a pixel, if the files say it."""
-        known: tuple[float, ...] | None = getattr(self.frames, "spacing", None)
-        return known
+        return self.frames.spacing
 
     def __len__(self) -> int:
         return len(self.which)
@@ -262,8 +271,8 @@ def open_movie(
     if spacing is not None:
         size: tuple[float, ...] = tuple(map(float, spacing))
     else:
-        known = [found for frames in (raw, masks) if (found := getattr(frames, "spacing", None)) is not None]
-        size = known[0] if known else (1.0,) * len(masks.shape)
+        of_images = None if raw is None else raw.spacing
+        size = of_images or masks.spacing or (1.0,) * len(masks.shape)
     return Movie(printable(name), masks, raw, size, printable(source), folder.parent)
 
 

@@ -32,7 +32,7 @@ class MovieIdentity:
     @classmethod
     def of(cls, movie: Movie | Source) -> Self:
         """The identity of a movie, before or after it was measured; reads a few of its frames."""
-        whole = movie if isinstance(movie, Movie) else getattr(movie, "movie", movie)
+        whole = movie if isinstance(movie, Movie) else movie.movie or movie
         shape = tuple(map(int, whole.shape)) if isinstance(whole, Movie) else ()
         frames = np.unique(np.linspace(0, whole.n_frames - 1, LOOKED_AT).round().astype(int)).tolist()
         content = digest(_frame_content(whole, t) for t in frames)

@@ -336,7 +336,7 @@ def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
     """For each segmented frame or slice beside the truth, the Jaccard indices of its cells (k,)."""
     folder = Path(truth.source).parent / "SEG"
     files = sorted(tiff.frame_files(folder, "man_seg")) if folder.is_dir() else []
-    first = getattr(truth.masks, "first", 0)
+    first = truth.masks.first
     found = []
     for file in files:
         name = re.fullmatch(r"man_seg_?([0-9]{1,9})(?:_([0-9]{1,9}))?", file.stem)

@@ -105,6 +105,6 @@ def _provenance(lineage: Lineage, movie: Movie | DetectionTable) -> dict[str, An
     for column in (lineage.frame, lineage.label, lineage.position.astype(np.float32)):
         cells.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).tobytes())
     return {
-        "movie": movie.name, "source": getattr(movie, "source", "a table of detections"), "frames": lineage.n_frames,
+        "movie": movie.name, "source": movie.source, "frames": lineage.n_frames,
         "cells": len(lineage.frame), "cells_sha256": cells.hexdigest(),
     }  # fmt: skip

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tifffile
@@ -66,6 +66,7 @@ class TiffStack:
     dtype: np.dtype[Any]
     spacing: tuple[float, ...] | None
     layout: Layout
+    first: ClassVar[int] = 0
     _open: dict[str, Any] = field(default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False)
     # the file stays open, for finding a page takes as many steps as there are pages before it
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import zarr
@@ -34,6 +34,7 @@ class ZarrFrames:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     spacing: tuple[float, ...] | None
+    first: ClassVar[int] = 0
 
     def __len__(self) -> int:
         return self.length

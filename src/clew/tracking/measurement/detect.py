@@ -109,7 +109,7 @@ def write_detections(
     """
     check_result_folder(folder, DETECT)
     fitted = fit_settings(images, settings)
-    n, first = len(images), int(getattr(images, "first", 0))
+    n, first = len(images), images.first
     digits = max(3, len(str(first + n - 1)))
 
     def write_one(stage: Path, t: int) -> tuple[int, bytes]:
