@@ -138,11 +138,12 @@ def test_a_merge_backwards_in_time_is_a_split():
 
 def test_features_drop_out_with_their_measurements():
     labels, images = two_frames()
-    without, found, *_ = features(labels)
+    scales = Scales(diameter=6, displacement=3, volume=30, intensity=1000)  # brightness helps to estimate them, too
+    without, found, *_ = features(labels, scales=scales)
     names = feature_names(ALL - {"intensity", "histogram"})
     assert without.shape == (len(found), len(names))
     assert not [name for name in names if any(word in name for word in ("bright", "mass", "histogram", "texture"))]
-    full = features(labels, images)[0].toarray()
+    full = features(labels, images, scales=scales)[0].toarray()
     kept = [name in names for name in feature_names(ALL)]
     np.testing.assert_allclose(without.toarray(), full[:, kept], atol=1e-6)
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.tracking.detections import Detections, DetectionTable
-from clew.tracking.model.flow import estimate_flow, estimate_motion, jump, moved, mutual_nearest
+from clew.tracking.model.flow import estimate_flow, estimate_motion, jump, moved
+from clew.tracking.model.registration import Registration, RegistrationSettings, mutual_nearest
 
 NOISE = 0.1
 """Of each cell's own movement, in units of the grid on which the cells sit."""
@@ -134,3 +135,37 @@ def test_the_flow_follows_the_unit():
     y = x + 0.4 + rng.normal(scale=NOISE, size=x.shape)
     small, large = (estimate_flow(detections(unit * x), detections(unit * y)).shift for unit in (1, 10))
     np.testing.assert_allclose(large, 10 * small, rtol=1e-6, atol=1e-6)
+
+
+def test_cells_are_known_again_by_their_looks_where_places_tell_too_little():
+    rng = np.random.default_rng(3)
+    x = jittered_grid(2, rng, 12)
+    y = x + rng.normal(scale=0.45, size=x.shape)
+    tone = np.exp(0.5 * rng.standard_normal(len(x)))
+    a, b = (Detections(t, np.arange(1, len(p) + 1), p, {"intensity": tone}) for t, p in enumerate((x, y)))
+    by_place = Registration.of(x, y, RegistrationSettings())
+    by_looks = by_place.by_looks_too(a, b, np.zeros_like(x))
+    right = [np.equal(*points.links(np.zeros_like(x))).sum() / len(x) for points in (by_place, by_looks)]
+    assert right[1] > right[0] + 0.1
+
+
+def test_looks_that_change_at_random_do_no_harm():
+    rng = np.random.default_rng(4)
+    x = jittered_grid(2, rng, 10)
+    y = x + 0.4 + rng.normal(scale=NOISE, size=x.shape)
+    frames = [
+        Detections(t, np.arange(1, len(p) + 1), p, {"intensity": rng.random(len(x)), "volume": np.ones(len(x))})
+        for t, p in enumerate((x, y))
+    ]
+    assert share_right(x, y, np.arange(len(x)), estimate_flow(*frames).shift) > 0.97
+
+
+def test_two_flows_each_right_in_one_half_are_fused():
+    rng = np.random.default_rng(5)
+    x = jittered_grid(2, rng, 10)
+    left, right = np.array([0.0, 0.45]), np.array([0.0, -0.45])
+    true = np.where(x[:, :1] < x[:, 0].mean(), left, right)
+    points = Registration.of(x, x + true, RegistrationSettings())
+    fused = points.fused([np.zeros_like(x) + left, np.zeros_like(x) + right])
+    inside = np.abs(x[:, 0] - x[:, 0].mean()) > 2  # at the border between them either may fit
+    np.testing.assert_array_equal(fused[inside], true[inside])
