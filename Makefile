@@ -15,6 +15,9 @@ export NUMBA_NUM_THREADS := 1
 # tests that compare numbers: they are run once more with another BLAS kernel
 NUMERICAL := tests/learning tests/models tests/test_estimator.py tests/test_folds.py tests/tracking/model tests/tracking/test_tracker.py
 
+# two processes; each begins with one half of the files, so that a movie or a fit that a file shares is made once
+SHARED := -n 2 --dist worksteal
+
 .PHONY: fuzz help demo test slow check kernels docs cli-docs lock clean
 
 help: ## list the targets
@@ -42,11 +45,11 @@ demo: $(STAMP) ## simulate a movie, learn from a quarter of its events, track it
 
 test: $(STAMP) ## run all tests but the slow ones; those of the page in Chromium, which is installed if root runs this
 	@scripts/browser || echo "the tests of the page are skipped, or fail where CI is set" >&2
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest $(SHARED)
 
 slow: $(STAMP) ## run the slow tests: the full sweeps of what make test samples
 	@scripts/browser || true
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest $(SHARED) -m slow
 
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check
@@ -56,7 +59,7 @@ check: $(STAMP) ## lint, format and types
 kernels: $(STAMP) ## run the numerical tests with another BLAS kernel than this machine's own
 	@kernel=$$($(BIN)/python scripts/other_kernel.py) || exit 0; \
 	echo "OPENBLAS_CORETYPE=$$kernel pytest $(NUMERICAL)"; \
-	OPENBLAS_CORETYPE=$$kernel $(BIN)/pytest -n 2 $(NUMERICAL)
+	OPENBLAS_CORETYPE=$$kernel $(BIN)/pytest $(SHARED) $(NUMERICAL)
 
 docs: $(STAMP) ## build the documentation site: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -25,7 +25,7 @@ GENERATORS = {generate.__name__: generate for generate in MODELS}
 @cache
 def cases(name: str, n: int = 12) -> list[Instance]:
     """Small instances of a model in which something is annotated."""
-    found = instances(GENERATORS[name], 30)
+    found = instances(GENERATORS[name])
     some = [case for case in found if sum(case.model.n_parts(y) for y in case.Y) > 2]
     return [case for case in some if any((listing.loss > 0).any() for listing in case.listings)][:n]
 

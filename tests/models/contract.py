@@ -157,7 +157,7 @@ class Instance:
 
 
 @cache
-def instances(generate: Generate, n: int = 60) -> list[Instance]:
+def instances(generate: Generate, n: int = 30) -> list[Instance]:
     """The same random instances for all tests."""
     made = []
     for seed in range(n):

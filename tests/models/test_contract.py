@@ -51,7 +51,7 @@ def test_task_rows_are_features_and_loss_of_one_output_in_the_space(generate):
 
 @every_model
 def test_one_example_at_a_time_agrees_with_all_at_once(generate):
-    for case in instances(generate, 60)[:20]:
+    for case in instances(generate)[:10]:
         one_by_one = ExampleTask(case.model, [*case.X], [*case.Y])
         for space, weight in CALLS:
             one, batch = (task.argmax(case.w, space, weight) for task in (one_by_one, case.task))
@@ -107,7 +107,7 @@ def test_number_types_and_memory_orders_give_the_same_answers(generate):
         read_only,
         lambda a: np.repeat(a, 2, 0)[::2],
     ]
-    for case in instances(generate)[:10]:
+    for case in instances(generate)[:5]:
         X = mapped_floats(case.X, lambda a: np.round(3 * a))
         expected = case.model.task(X, case.Y)
         for change in changes:
@@ -121,7 +121,7 @@ def test_number_types_and_memory_orders_give_the_same_answers(generate):
 @every_model
 def test_permuted_examples_give_permuted_answers_and_subsets_choose_them(generate):
     rng = np.random.default_rng(0)
-    for case in instances(generate)[:20]:
+    for case in instances(generate)[:10]:
         n = case.task.n_examples
         permutation, some = rng.permutation(n), rng.permutation(n)[: n // 2]
         permuted = case.model.task(take(case.X, permutation), take(case.Y, permutation))

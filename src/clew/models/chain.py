@@ -31,12 +31,8 @@ class Chain(ForestModel):
         normalize: bool = False,
         label_scale: float | str = "auto",
     ) -> None:
-        self.n_states = n_states
-        self.classes = classes
-        self.bias = bias
+        super().__init__(n_states, classes, bias, normalize, label_scale)
         self.boundary = boundary
-        self.normalize = normalize
-        self.label_scale = label_scale
 
     def node_features(self, x: Any, example: int | None = None) -> Any:  # noqa: ARG002
         """(T, F) x itself."""

@@ -14,10 +14,11 @@ from scipy.special import logsumexp, softmax
 from clew.errors import InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models import max_product, sum_product
-from clew.models.base import ALL_SPACES, check_lengths, check_weights, identity
+from clew.models.base import check_lengths, check_weights, identity
 from clew.models.blocks import Block, make_blocks
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import stack
+from clew.models.node_task import NodeTask
 from clew.models.nodes import NodeModel, stack_allowed
 from clew.parallel import map_examples, resolve_jobs
 
@@ -93,12 +94,8 @@ class ForestModel(NodeModel):
         return self.labels.decode(states) if found[0] else None
 
 
-class ForestTask:
+class ForestTask(NodeTask):
     """Partially annotated forests. Only nodes in `counted` have features, and edges between two of them."""
-
-    spaces = ALL_SPACES
-    loss_zero_iff_compatible = True
-    keys: Sequence[bytes] | None = None
 
     def __init__(self, model: ForestModel, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> None:
         check_lengths(X, Y)
@@ -270,13 +267,3 @@ class ForestTask:
         values[:n] *= self.column_scale[indices[:n]]
         features = sp.csr_array((values[:n], indices[:n], indptr), shape=(len(chosen), self.n_features))
         return Argmax(features, mistakes / self.scale[chosen], found)
-
-    def annotated_part(self) -> Task | None:
-        """The same forests, where nodes with more than one state allowed, and their edges, have no features."""
-        determined = self.allowed.sum(axis=1) == 1
-        if not determined.any() or determined.all():
-            return None
-        part = copy.copy(self)
-        part.counted = determined
-        part.keys = part.fingerprints()
-        return part

@@ -47,12 +47,8 @@ class Graph(NodeModel, LinearModel):
         normalize: bool = False,
         label_scale: float | str = "auto",
     ) -> None:
-        self.n_states = n_states
-        self.classes = classes
-        self.bias = bias
+        super().__init__(n_states, classes, bias, normalize, label_scale)
         self.symmetric = symmetric
-        self.normalize = normalize
-        self.label_scale = label_scale
 
     def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
         """A copy that knows the classes and the numbers of features."""

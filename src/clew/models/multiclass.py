@@ -11,9 +11,8 @@ import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
 from clew.errors import InputError
-from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
+from clew.learning.task import Argmax, Array, Indices, Mask, Space
 from clew.models.base import (
-    ALL_SPACES,
     MAX_TABLE,
     MAX_WEIGHTS,
     Model,
@@ -27,6 +26,7 @@ from clew.models.blocks import Block, input_names
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import Inputs, as_matrix
 from clew.models.labels import Label, LabelSpace
+from clew.models.node_task import NodeTask
 
 
 class Multiclass(Model):
@@ -204,12 +204,8 @@ def check_rows(matrix: Any, Y: Any) -> None:
         raise InputError(f"X has {n} examples; Y must be a sequence of as many labels")
 
 
-class MulticlassTask:
+class MulticlassTask(NodeTask):
     """Rows with candidate classes. Rows that are not `counted` have no features."""
-
-    spaces = ALL_SPACES
-    loss_zero_iff_compatible = True
-    keys: Sequence[bytes] | None = None
 
     def __init__(self, model: Multiclass, inputs: Inputs, allowed: Mask) -> None:
         self.model, self.inputs, self.allowed = model, inputs, allowed
@@ -279,13 +275,3 @@ class MulticlassTask:
         columns += np.repeat(states * (inputs.n_inputs + bias), counts)
         features = sp.csr_array((data, columns, indptr), shape=(len(chosen), self.n_features))
         return Argmax(features, np.where(found, ~self.allowed[chosen, states], False).astype(float), found)
-
-    def annotated_part(self) -> Task | None:
-        """The same rows, where those with more than one candidate have no features."""
-        determined = self.allowed.sum(axis=1) == 1
-        if not determined.any() or determined.all():
-            return None
-        part = copy.copy(self)
-        part.counted = determined
-        part.keys = part.fingerprints()
-        return part

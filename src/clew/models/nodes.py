@@ -31,20 +31,27 @@ class NodeModel(Model):
     domain_names: tuple[str, ...] = ("classes_", "n_inputs_", "label_scale_", "class_weight_")
     class_weight_: list[float] | None = None
     """What a mistake costs at a node of each class; all 1 where it is None."""
-    classes: Iterable[Any] | None
-    n_states: int | None
-    bias: bool
-    normalize: bool
-    label_scale: float | str
-    """The size of the features that depend on labels alone: bias, transitions, boundary.
-
-    "auto" is the root mean square norm of an input row. Under ‖w‖², a feature's size is how cheaply its weight grows:
-    at size 1 beside pixels with a norm of 5, transitions would be regularised 25 times as hard as the inputs, and what
-    is learned would change with the unit of the inputs.
-    """
     classes_: list[Label]
     n_inputs_: int
     label_scale_: float
+
+    def __init__(
+        self,
+        n_states: int | None = None,
+        classes: Iterable[Any] | None = None,
+        bias: bool = True,
+        normalize: bool = False,
+        label_scale: float | str = "auto",
+    ) -> None:
+        self.n_states = n_states
+        self.classes = classes
+        self.bias = bias
+        self.normalize = normalize
+        # the size of the features that depend on labels alone (bias, transitions, boundary); "auto" is the root mean
+        # square norm of an input row. Under ‖w‖², a feature's size is how cheaply its weight grows: at size 1 beside
+        # pixels with a norm of 5, transitions would be regularised 25 times as hard as the inputs, and what is learned
+        # would change with the unit of the inputs
+        self.label_scale = label_scale
 
     def node_features(self, x: Any, example: int | None = None) -> Any:
         """(T, F) the features of x's nodes; `example` is for error messages."""

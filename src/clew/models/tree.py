@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,20 +21,6 @@ class Tree(ForestModel):
     features of size `label_scale`, which "auto" makes the typical norm of x_v. Δ counts the wrong annotated nodes, or
     is their share among the annotated ones if `normalize`. Annotations: see `clew.models.labels.LabelSpace`.
     """
-
-    def __init__(
-        self,
-        n_states: int | None = None,
-        classes: Iterable[Any] | None = None,
-        bias: bool = True,
-        normalize: bool = False,
-        label_scale: float | str = "auto",
-    ) -> None:
-        self.n_states = n_states
-        self.classes = classes
-        self.bias = bias
-        self.normalize = normalize
-        self.label_scale = label_scale
 
     def node_features(self, x: Any, example: int | None = None) -> Any:
         """(n, F) the first of x's two parts."""
