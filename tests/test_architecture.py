@@ -20,6 +20,7 @@ ORDER = [
     ["folds"],
     ["calibration"],
     ["base"],
+    ["regularised"],
     ["estimator"],
     ["crf"],
     ["preprocessing"],

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from clew.base import StructuredEstimator, as_examples, as_objects, make_generator, parse
+from clew.base import as_examples, as_objects, make_generator, parse
 from clew.errors import MissingCapability
-from clew.estimator import check_lam, lam_of
 from clew.folds import make_folds
 from clew.learning.likelihood import LikelihoodResult, log_likelihood, maximise_likelihood
 from clew.learning.losses import LOSSES
@@ -20,11 +19,12 @@ from clew.learning.task import Array, Task
 from clew.learning.weighted import weighted
 from clew.models.base import check_lengths
 from clew.progress import ProgressLine
+from clew.regularised import HoldOut, RegularisedEstimator
 
 Callback = Callable[[int, float, float], None]
 
 
-class StructuredCRF(StructuredEstimator):
+class StructuredCRF(RegularisedEstimator):
     """Maximum marginal likelihood of partial annotations: minimises λ/2 ‖w‖² − (1/N) Σ log P(Y* | x).
 
     The same models, data and `fit` as `StructuredSVM`, for those who want probabilities: `predict_proba` gives the true
@@ -54,21 +54,14 @@ class StructuredCRF(StructuredEstimator):
         tol: float = 1e-3,
         max_iterations: int = 1000,
         folds: int = 3,
-        hold_out: Literal["auto", "examples", "parts"] = "auto",
+        hold_out: HoldOut = "auto",
         n_jobs: int | None = None,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
-        self.model = model
-        self.lam = lam
-        self.C = C
+        super().__init__(model, lam, C, folds, hold_out, n_jobs, verbose, random_state)
         self.tol = tol
         self.max_iterations = max_iterations
-        self.folds = folds
-        self.hold_out = hold_out
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
 
     def fit(
         self, X: Any, Y: Any, *, sample_weight: Any = None, warm_start: Any = None, callback: Callback | None = None
@@ -92,7 +85,7 @@ class StructuredCRF(StructuredEstimator):
         callback: Callback | None = None,
     ) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""
-        lams = check_lam(self.lam) if self.C is None else lam_of(self.C, self.lam, len(Y))
+        lams = self._lams(len(Y))
         if not hasattr(model, "marginals"):
             raise MissingCapability(
                 f"a conditional random field sums over all outputs, and {type(model).__name__} offers no marginals; "
@@ -117,9 +110,7 @@ class StructuredCRF(StructuredEstimator):
                 path = self._held_out(model, X, Y, weights, np.sort(grid)[::-1], learn)
                 lams = min(path, key=lambda point: (point[1], -point[0]))[0]
             result = learn(task, lams, start)
-        self.model_, self.result_, self.path_ = model, result, path
-        self.coef_, self.lam_ = result.w, result.lam
-        return self
+        return self._keep(model, result, path)
 
     def _held_out(
         self,

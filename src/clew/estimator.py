@@ -27,6 +27,7 @@ from clew.learning.weighted import weighted
 from clew.models.base import check_lengths, n_examples
 from clew.models.listed import CLPL, ListedLoss
 from clew.progress import ProgressLine
+from clew.regularised import HoldOut, RegularisedEstimator, check_lam
 
 __all__ = ["StructuredPerceptron", "StructuredSVM", "make_task"]
 
@@ -35,7 +36,7 @@ ALL_LOSSES: dict[str, Loss] = {**LOSSES, CLPL.name: CLPL}
 """The losses by name: Eq. 6, and Formulation I."""
 
 
-class StructuredSVM(StructuredEstimator):
+class StructuredSVM(RegularisedEstimator):
     """Large-margin learning of a structured model from partial annotations.
 
     Args:
@@ -74,24 +75,17 @@ class StructuredSVM(StructuredEstimator):
         algorithm: str | Algorithm = "clew",
         start: Literal["auto", "zero"] | Array = "auto",
         folds: int = 3,
-        hold_out: Literal["auto", "examples", "parts"] = "auto",
+        hold_out: HoldOut = "auto",
         n_jobs: int | None = None,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
-        self.model = model
+        super().__init__(model, lam, C, folds, hold_out, n_jobs, verbose, random_state)
         self.loss = loss
-        self.lam = lam
-        self.C = C
         self.class_weight = class_weight
         self.regulariser = regulariser
         self.algorithm = algorithm
         self.start = start
-        self.folds = folds
-        self.hold_out = hold_out
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
 
     def fit(
         self,
@@ -127,7 +121,7 @@ class StructuredSVM(StructuredEstimator):
         """Learn from parsed annotations with a model that knows its domain."""
         algorithm = get_algorithm(self.algorithm)
         check_regulariser(self.regulariser)
-        lams = check_lam(self.lam) if self.C is None else lam_of(self.C, self.lam, len(Y))
+        lams = self._lams(len(Y))
         loss = get_loss(self.loss, ALL_LOSSES)
         check_margin(loss, weights)
 
@@ -164,9 +158,7 @@ class StructuredSVM(StructuredEstimator):
                 starts, task, loss, lams, regulariser=self.regulariser, algorithm=algorithm, warm_start=warm_start,
                 callback=progress,
             )  # fmt: skip
-        self.model_, self.result_, self.path_ = model, result, path
-        self.coef_, self.lam_ = result.w, result.lam
-        return self
+        return self._keep(model, result, path)
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None, *, sample_weight: Any = None) -> Self:
         """Learn from one more batch, by stochastic subgradient steps; it may be forgotten afterwards.
@@ -277,25 +269,3 @@ def get_algorithm(algorithm: str | Algorithm) -> Algorithm:
     if algorithm not in PRESETS:
         raise InputError(f"unknown algorithm {algorithm!r}; the presets are {', '.join(PRESETS)}")
     return PRESETS[algorithm]
-
-
-def lam_of(C: Any, lam: Any, n_examples: int) -> float:
-    """The λ = 1 / (C N) of the scaling ½‖w‖² + C Σ loss."""
-    if not isinstance(lam, str) or lam != "auto":
-        raise InputError(f"C is {C!r} and lam is {lam!r}; expected one of both")
-    if isinstance(C, bool) or not isinstance(C, (int, float, np.number)) or not (np.isfinite(C) and C > 0):
-        raise InputError(f"C is {C!r}; expected a positive number")
-    return 1.0 / (float(C) * n_examples)
-
-
-def check_lam(lam: Any) -> float | str | list[float]:
-    """One positive number, "auto", or a list of positive numbers."""
-    if isinstance(lam, str):
-        if lam == "auto":
-            return lam
-    elif np.ndim(lam) == 0:
-        if not isinstance(lam, bool) and lam is not None and np.isfinite(lam) and lam > 0:
-            return float(lam)
-    elif np.ndim(lam) == 1 and np.size(lam) and np.isfinite(lam).all() and (np.asarray(lam) > 0).all():
-        return [float(value) for value in lam]
-    raise InputError(f"lam must be a positive number, a list of them, or 'auto'; not {lam!r}")
