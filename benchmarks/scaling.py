@@ -25,10 +25,10 @@ from rich.table import Table
 
 def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     """In a process of its own: measure and track, and print what it took as JSON."""
+    from clew.tracking.blocks.track import track_pairs
     from clew.tracking.evaluation.evaluate import task_loss
     from clew.tracking.evaluation.truth import truth_annotations
     from clew.tracking.formats.ctc import open_truth
-    from clew.tracking.model.solve import track_pairs
     from clew.tracking.movie import open_movie
     from clew.tracking.tracker import Tracker
 

@@ -13,6 +13,7 @@ ORDER = [
     ["extras"],
     ["learning"],
     ["parallel"],
+    ["executors"],
     ["models"],
     ["progress"],
     ["locks"],

@@ -48,6 +48,10 @@ class SolverError(ClewError):
     """A numerical solver gave up; the message carries its own status."""
 
 
+class ClusterError(ClewError):
+    """A Dask cluster cannot be reached, or loses its workers faster than they finish anything."""
+
+
 class ClewWarning(UserWarning):
     """Root of clew's warnings."""
 

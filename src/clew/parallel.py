@@ -63,13 +63,7 @@ def spread(
     between calls, so that solvers stay warm. There is a shard for each worker unless `shards` says otherwise.
     """
     extras.require("dask", "spreading over a cluster")
-    from distributed import Client
-
-    if not isinstance(client, Client):
-        raise InputError(f"client is a {type(client).__name__}; expected a distributed.Client")
-    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    if not workers:
-        raise InputError("the Dask cluster has no workers")
+    workers = check_client(client)
     if len(X) != len(Y) or not len(X):
         raise InputError(f"X has {len(X)} examples and Y has {len(Y)}; expected as many, and at least one")
     n = min(len(workers) if shards is None else shards, len(X))
@@ -83,6 +77,18 @@ def spread(
         futures.append(shard)
     actors = [_shifted(future.result, int(first)) for future, first in zip(futures, limits[:-1], strict=True)]
     return SpreadTask(actors, limits)
+
+
+def check_client(client: Any) -> list[str]:
+    """The addresses of a Dask client's workers, of which there is at least one; `clew[dask]` must be installed."""
+    from distributed import Client
+
+    if not isinstance(client, Client):
+        raise InputError(f"client is a {type(client).__name__}; expected a distributed.Client")
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    if not workers:
+        raise InputError("the Dask cluster has no workers")
+    return workers
 
 
 class Shard:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Set
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +108,25 @@ class Source(Protocol):
         """What the masks of frames `t` and `t + 1` share, once each cell of `t` was moved by its row of `shift`."""
 
 
+@runtime_checkable
+class Divisible(Protocol):
+    """A source of which a part can be sent to another process, and that can tell what it holds."""
+
+    def window(self, first: int, last: int) -> Source:
+        """The same with frames `first` to `last` alone, under their numbers."""
+
+    def content(self, t: int) -> bytes:
+        """A digest of all that is known of frame `t` and leads on from it."""
+
+
+def window(source: Source, first: int, last: int) -> Source:
+    """The same detections with frames `first` to `last` alone, under their numbers: what one block of frames needs.
+
+    A source that cannot be divided is given as a whole.
+    """
+    return source.window(first, last) if isinstance(source, Divisible) else source
+
+
 class DetectionTable:
     """Detections that come as a table, without pixels: only what it has columns for can be used."""
 
@@ -154,6 +175,24 @@ class DetectionTable:
         self.n_frames = max(n_frames or 0, int(frame[-1]) + 1 if len(frame) else 0)
         self.has: frozenset[str] = groups_of(self._columns.keys())
         self._begin = np.searchsorted(frame, np.arange(self.n_frames + 1))
+        self._frames = range(self.n_frames)
+
+    def window(self, first: int, last: int) -> Self:
+        """Frames `first` to `last` alone, under their numbers."""
+        part = copy(self)
+        begin, end = self._begin[first], self._begin[last + 1]
+        part._label, part._position = self._label[begin:end], self._position[begin:end]
+        part._columns = {key: column[begin:end] for key, column in self._columns.items()}
+        part._begin, part._frames = np.clip(self._begin, begin, end) - begin, range(first, last + 1)
+        return part
+
+    def content(self, t: int) -> bytes:
+        """A digest of all that is known of frame `t`."""
+        cells = self.detections(t)
+        whole = hashlib.blake2b(repr(sorted(cells.columns)).encode(), digest_size=20)
+        for array in (cells.label, cells.position, *(cells.columns[name] for name in sorted(cells.columns))):
+            whole.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        return whole.digest()
 
     def __getitem__(self, frames: slice) -> Self:
         """Some of the frames, one after the other, counted from 0 again."""
@@ -168,8 +207,10 @@ class DetectionTable:
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`."""
-        if not 0 <= t < self.n_frames:
-            raise InputError(f"{self.name} has no frame {t}; its frames are 0 to {self.n_frames - 1}")
+        if t not in self._frames:
+            raise InputError(
+                f"{self.name} has no frame {t}; its frames are {self._frames.start} to {self._frames.stop - 1}"
+            )
         rows = slice(self._begin[t], self._begin[t + 1])
         columns = {key: column[rows] for key, column in self._columns.items()}
         return Detections(t, self._label[rows], self._position[rows], columns)

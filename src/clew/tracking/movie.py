@@ -114,6 +114,45 @@ class Excerpt:
 
 
 @dataclass(frozen=True)
+class Window:
+    """Some consecutive frames that keep their numbers in the movie; the others are not there."""
+
+    frames: Frames
+    """Those of the window."""
+    begin: int
+    length: int
+    """Frames of the whole movie."""
+    first: int
+    spacing: tuple[float, ...] | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one frame."""
+        return self.frames.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of one frame."""
+        return self.frames.dtype
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        if not self.begin <= t < self.begin + len(self.frames):
+            raise IndexError(f"frame {t} is not in this window")
+        return self.frames[t - self.begin]
+
+
+def _window(frames: Frames, first: int, last: int) -> Frames:
+    """Frames `first` to `last` of those that are in memory; what is read from files is small as it is."""
+    if not isinstance(frames, ArrayFrames) or not isinstance(frames.data, np.ndarray | list | tuple):
+        return frames
+    part = replace(frames, data=frames.data[first : last + 1])
+    return Window(part, first, len(frames), frames.first, frames.spacing)
+
+
+@dataclass(frozen=True)
 class Movie:
     """A segmented movie. It keeps no frame in memory, and only paths when it is pickled."""
 
@@ -181,6 +220,11 @@ class Movie:
     def first(self) -> int:
         """The number of its first frame in the whole movie."""
         return 0 if self.excerpt is None else self.excerpt.start
+
+    def window(self, first: int, last: int) -> Movie:
+        """The same movie with frames `first` to `last` alone, under their numbers: small to send to another process."""
+        images = None if self.images is None else _window(self.images, first, last)
+        return replace(self, labels=_window(self.labels, first, last), images=images)
 
     def label(self, t: int) -> NDArray[Any]:
         """The label image of frame t."""

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from clew.errors import InputError
 from clew.estimator import StructuredSVM
+from clew.executors import Executor, Threads, executor_for
 from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
 from clew.learning.master import Regulariser
@@ -20,8 +21,11 @@ from clew.learning.result import Result
 from clew.learning.task import Array
 from clew.progress import ProgressBar
 from clew.tracking.annotations import check_annotations
+from clew.tracking.blocks.plan import PAIRS, block_length, sizes
+from clew.tracking.blocks.track import Problems, TrackedBlocks, track_problems
 from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations, Event
+from clew.tracking.formats.checkpoints import Checkpoints
 from clew.tracking.lineage import Lineage
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.candidates import NEIGHBOURS
@@ -29,7 +33,6 @@ from clew.tracking.model.event_kinds import EventKinds, decide_events, parse_eve
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights, joined, prior_direction, weights_by_name
-from clew.tracking.model.solve import track_pairs
 from clew.tracking.model.training import MODEL, TrainingExample, by_event, training_examples
 from clew.tracking.movie import Movie, open_movie
 
@@ -108,45 +111,77 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, movie: Any, annotations: Any, *, warm_start: Result | None = None) -> Self:
+    def fit(self, movie: Any, annotations: Any, *, warm_start: Result | None = None, client: Any = None) -> Self:
         """Learn from annotated events of a movie, or of several: then both are lists, one entry a movie.
 
         Only frame pairs that carry an annotation take part; each is one example (a programme). `warm_start` is the
-        `result_` of an earlier fit, whose bounds serve again where a pair's annotations are the same.
+        `result_` of an earlier fit, whose bounds serve again where a pair's annotations are the same. `client` is a
+        Dask client, on whose workers cells are measured and frame pairs are solved.
         """
         movies, given = _as_lists(movie, annotations)
-        sources = [self.measure(one) for one in movies]
+        executor = executor_for(client, self.n_jobs)
+        sources = [self.measure(one, executor) for one in movies]
         groups = frozenset.intersection(*(source.has for source in sources))
         prior = prior_direction(self.prior, feature_names(groups))
         examples: list[TrainingExample] = []
-        for source, annotated in zip(sources, given, strict=True):
-            checked = _checked(annotated, source)
-            examples += training_examples(self._training_pairs(source, groups, checked, prior), checked, prior)
+        for source, table in zip(sources, given, strict=True):
+            checked = _checked(table, source)
+            pairs = self._training_pairs(source, groups, checked, prior, executor)
+            examples += training_examples(pairs, checked, prior)
         sizes = [len(example.annotated) for example in examples]
         self.svm_ = StructuredSVM(
             MODEL, loss=self.loss, lam=self.lam, regulariser=self.regulariser,
             algorithm=by_event(self.algorithm, sizes),
             n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
         )  # fmt: skip
-        self.svm_.fit([one.program for one in examples], [one.annotated for one in examples], warm_start=warm_start)
+        programs, annotated = [one.program for one in examples], [one.annotated for one in examples]
+        self.svm_.fit(programs, annotated, warm_start=warm_start, client=getattr(executor, "client", None))
         self.groups_, self.feature_names_ = groups, feature_names(groups)
         self.coef_, self.result_, self.lam_ = joined(self.svm_.coef_, prior), self.svm_.result_, self.svm_.lam_
         self.n_annotated_, self.n_pairs_, self.origin_ = sum(sizes), len(sizes), Origin.LEARNED
-        self.events_ = frozenset().union(*(annotated.kinds() for annotated in given))
+        self.events_ = frozenset().union(*(table.kinds() for table in given))
         return self
 
-    def track(self, movie: AnyMovie, *, annotations: Annotations | None = None) -> Lineage:
+    def track(self, movie: AnyMovie, *, annotations: Annotations | None = None, client: Any = None) -> Lineage:
         """Track a whole movie; `annotations` of it are kept to, whatever the weights say.
 
-        Memory holds a few frames, and for each detection a row of the lineage.
+        It is solved in blocks of frames, in threads or on the workers of `client`, a Dask client: with the same result.
+        Memory holds a few frames, and for each detection a row of the lineage; `track_blocks` holds less.
         """
+        executor = executor_for(client, self.n_jobs)
+        work = self._problems(movie, annotations, executor)
+        return track_problems(work, executor, self.verbose)
+
+    def track_blocks(
+        self,
+        movie: AnyMovie,
+        output: str | Path,
+        *,
+        annotations: Annotations | None = None,
+        client: Any = None,
+        memory: int | None = None,
+    ) -> TrackedBlocks:
+        """Track a movie of which nothing the size of it is ever in one process, with the same result as `track`.
+
+        Solved blocks of frames are kept in a hidden folder within `output`, so that the same call goes on after it was
+        cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes.
+        """
+        executor = executor_for(client, self.n_jobs)
+        work = self._problems(movie, annotations, executor, memory)
+        return TrackedBlocks.of(work, executor, Checkpoints.beside(Path(output)), self.verbose)
+
+    def _problems(
+        self, movie: AnyMovie, annotations: Annotations | None, executor: Executor, memory: int | None = None
+    ) -> Problems:
+        """The blocks of a movie, ready to be solved."""
         check_is_fitted(self, "coef_")
-        source = self.measure(movie)
+        source = self.measure(movie, executor)
         groups = self.groups_for(source)
         w = weights_by_name(self, feature_names(groups))
         if annotations is not None:
             annotations = _checked(annotations, source)
-        return track_pairs(self.pairs(source, groups, annotations), w, annotations, self.n_jobs, self.verbose)
+        pairs = self.pairs(source, groups, annotations, executor)
+        return Problems(pairs, w, annotations, PAIRS if memory is None else block_length(memory, *sizes(source)))
 
     @classmethod
     def generic(cls, **parameters: Any) -> Self:
@@ -162,37 +197,51 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         tracker.events_ = frozenset()
         return tracker
 
-    def measure(self, movie: AnyMovie) -> Source:
-        """The detections of a movie, measured once and kept in the cache."""
+    def measure(self, movie: AnyMovie, executor: Executor | None = None) -> Source:
+        """The detections of a movie, measured once and kept in the cache; by an executor, or in `n_jobs` threads."""
         if isinstance(movie, str | Path):
             movie = open_movie(movie)
         if not isinstance(movie, Movie):
             return movie
         with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
-            return measure(movie, cache=self.cache, n_jobs=self.n_jobs, progress=progress)
+            return measure(movie, cache=self.cache, n_jobs=self.n_jobs, progress=progress, executor=executor)
 
-    def pairs(self, source: Source, groups: frozenset[str], annotations: Annotations | None = None) -> Pairs:
+    def pairs(
+        self,
+        source: Source,
+        groups: frozenset[str],
+        annotations: Annotations | None = None,
+        executor: Executor | None = None,
+    ) -> Pairs:
         """The frame pairs of a movie with their candidates and features, of the kinds of events that it has.
 
         Kinds that were learned from, or that are annotated in this movie, are kinds that it has.
         """
         known = self.events_ if annotations is None else self.events_ | annotations.kinds()
-        return self._pairs(source, groups, weights_by_name(self, feature_names(groups)), known)
+        w = weights_by_name(self, feature_names(groups))
+        return self._pairs(source, groups, w, known, executor or Threads(self.n_jobs))
 
     def _training_pairs(
-        self, source: Source, groups: frozenset[str], annotations: Annotations, prior: Array | None
+        self,
+        source: Source,
+        groups: frozenset[str],
+        annotations: Annotations,
+        prior: Array | None,
+        executor: Executor | None = None,
     ) -> Pairs:
         """The frame pairs to learn from; the prior's weights look for kinds that nobody annotated."""
-        return self._pairs(source, groups, prior, annotations.kinds())
+        return self._pairs(source, groups, prior, annotations.kinds(), executor or Threads(self.n_jobs))
 
-    def _pairs(self, source: Source, groups: frozenset[str], w: Array | None, known: frozenset[Event]) -> Pairs:
+    def _pairs(
+        self, source: Source, groups: frozenset[str], w: Array | None, known: frozenset[Event], executor: Executor
+    ) -> Pairs:
         """The frame pairs of a movie; weights `w` look for kinds of events that are not `known` to happen in it."""
-        pairs = Pairs.of(source, groups, neighbours=self.neighbours, reach=self.reach)
+        pairs = Pairs.of(source, groups, neighbours=self.neighbours, reach=self.reach, over=executor.map)
         given = parse_events(self.events)
         if given is not None:
             self.event_kinds_ = EventKinds(given | known, "as asked for")
             return replace(pairs, events=self.event_kinds_.events)
-        self.event_kinds_ = decide_events(pairs, w, known)
+        self.event_kinds_ = decide_events(pairs, w, known, executor.map)
         return replace(pairs, events=self.event_kinds_.events)
 
     def save(self, path: str | Path) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from clew.errors import InfeasibleAnnotation
+from clew.tracking.blocks.track import track_pairs
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.measure import measure
@@ -11,7 +12,7 @@ from clew.tracking.model.assignment import assign
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
-from clew.tracking.model.solve import join_pairs, solve, solve_pair, track_pairs
+from clew.tracking.model.solve import join_pairs, solve, solve_pair
 
 
 @pytest.fixture(scope="module")

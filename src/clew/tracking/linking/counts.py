@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices
-from clew.tracking.events import Event, EventTable
+from clew.tracking.events import NONE, Event, EventTable
 
 UNKNOWN, SINGLE = 0, -1
 """The cells of the first frame, and those that appear, may be several. One that came out of a division is single; above
@@ -33,44 +33,54 @@ def by_counts(events: EventTable, confidence: Array, lead: Array, unit: float) -
     `lead` (n,) is by how much an event scores more as a split than as a division, NaN where it must stay what it is,
     and `unit` the norm of the weights. A movie without merges and splits is left as it is.
     """
-    if not np.isin(events.event, [Event.SPLIT, Event.MERGE]).any():
+    if not has_mask_faults(events.event):
         return events, confidence
-    kind, sure = events.event.copy(), confidence.copy()
-    order = np.argsort(events.frame, kind="stable")
-    frames, starts = np.unique(events.frame[order], return_index=True)
-    labels, held = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    before = None
-    for frame, rows in zip(frames.tolist(), np.split(order, starts[1:]), strict=True):
-        if before is not None and frame != before + 1:
-            labels, held = labels[:0], held[:0]
-        before = frame
-        cells = _held_by(events.sources[rows], labels, held)
+    cells = np.concatenate([events.sources, events.targets], axis=1)
+    there = cells != NONE
+    labels, rank = np.unique(cells[there], return_inverse=True)  # ranks, for frame × label could overflow
+    frame = (events.frame[:, None] + np.array([0, 0, 1, 1]))[there]
+    nodes = np.full(cells.shape, -1, dtype=np.intp)
+    nodes[there] = np.unique(frame * len(labels) + rank.ravel(), return_inverse=True)[1].ravel()
+    kind, sure = told_apart(events.frame, events.event, nodes[:, :2], nodes[:, 2:], confidence, lead, unit)
+    return replace(events, event=kind), sure
+
+
+def has_mask_faults(event: NDArray[np.int8]) -> bool:
+    """Whether there are splits or merges among the kinds (n,) of events."""
+    return bool(np.isin(event, [Event.SPLIT, Event.MERGE]).any())
+
+
+def told_apart(
+    frame: NDArray[np.int64], event: NDArray[np.int8], sources: Indices, targets: Indices, confidence: Array,
+    lead: Array, unit: float,
+) -> tuple[NDArray[np.int8], Array]:  # fmt: skip
+    """Kinds and confidences (m,) of events between nodes (m, 2), −1 filled up, as `by_counts` has them.
+
+    `frame` (m,) is that of the sources. Moves may lead over many frames: nothing happens to the number on the way.
+    """
+    kind, sure = event.copy(), confidence.copy()
+    # one place more at the end, which −1 leads to: of no node nothing is known
+    held = np.full(max(sources.max(initial=-1), targets.max(initial=-1)) + 2, UNKNOWN)
+    order = np.argsort(frame, kind="stable")
+    starts = np.unique(frame[order], return_index=True)[1]
+    for rows in np.split(order, starts[1:]):
+        cells = held[sources[rows]]
         either = np.flatnonzero(np.isfinite(lead[rows]))
         shift = unit * np.where(cells[either, 0] > UNKNOWN, MERGED_BEFORE, NOT_MERGED_BEFORE)
         ahead = lead[rows[either]] + shift
         kind[rows[either]] = np.where(ahead > 0, Event.SPLIT, Event.DIVIDE)
         sure[rows[either]] = np.minimum(sure[rows[either]], np.abs(ahead))
-        labels, held = _carried(events.targets[rows], kind[rows], cells)
-    return replace(events, event=kind), sure
+        held[targets[rows]] = _carried(kind[rows], cells)[:, None]
+        held[-1] = UNKNOWN
+    return kind, sure
 
 
-def _held_by(sources: Indices, labels: Indices, held: Indices) -> Indices:
-    """(n, 2) the number for each source; `UNKNOWN` for cells that nothing is known of, and where there is none."""
-    if not len(labels):
-        return np.full(sources.shape, UNKNOWN)
-    at = np.minimum(np.searchsorted(labels, sources), len(labels) - 1)
-    return np.where(labels[at] == sources, held[at], UNKNOWN)
-
-
-def _carried(targets: Indices, kind: NDArray[np.int8], cells: Indices) -> tuple[Indices, Indices]:
-    """The labels of the next frame, ascending, with the number for each."""
+def _carried(kind: NDArray[np.int8], cells: Indices) -> Indices:
+    """(n,) the number for the targets of each event, given those (n, 2) for its sources."""
     extra = np.maximum(cells, UNKNOWN).sum(axis=1)
     out = cells[:, 0].copy()
     out[kind == Event.APPEAR] = UNKNOWN
     out[kind == Event.MERGE] = extra[kind == Event.MERGE] + 1
     apart = np.isin(kind, [Event.DIVIDE, Event.SPLIT])
     out[apart] = np.where(extra[apart] > 1, UNKNOWN, SINGLE)  # of three, it is not known where the third went
-    row, place = np.nonzero(targets)
-    label = targets[row, place]
-    order = np.argsort(label, kind="stable")
-    return label[order], out[row[order]]
+    return out

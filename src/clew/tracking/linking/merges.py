@@ -23,7 +23,7 @@ from clew.learning.task import Array
 from clew.tracking.events import Event
 from clew.tracking.tracks import Tracks
 
-Nodes = NDArray[np.int32]
+Nodes = NDArray[np.signedinteger[Any]]
 MATCHED_BY = ("volume", "intensity")
 """The measurements that are compared, as logarithms, where a lineage has them."""
 
@@ -46,7 +46,7 @@ def resolve(
 ) -> tuple[NDArray[np.int64], Tracks]:  # fmt: skip
     """The track of each node (n,), and the table of tracks."""
     n = len(frame)
-    head = _runs(n, event, sources, targets)
+    head = runs(n, event, sources, targets)
     rows = np.flatnonzero((event == Event.MERGE) | (event == Event.SPLIT))
     rows = rows[np.argsort(event_frame[rows], kind="stable")]
     matching = _Matching(position, columns, head)
@@ -73,7 +73,7 @@ def resolve(
     return track, Tracks(np.arange(1, len(heads) + 1, dtype=np.int64), frame[begins], frame[ends], parent)
 
 
-def _runs(n: int, event: NDArray[np.int8], sources: Nodes, targets: Nodes) -> NDArray[np.int64]:
+def runs(n: int, event: NDArray[np.int8], sources: Nodes, targets: Nodes) -> NDArray[np.int64]:
     """(n,) for each node, the first node of the run of moves that it is part of."""
     moves = event == Event.MOVE
     before, after = sources[moves, 0], targets[moves, 0]

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from joblib import Parallel, delayed
-
 from clew.errors import InputError, StoreError
+from clew.executors import Executor, Threads
 from clew.learning.task import Array
-from clew.parallel import resolve_jobs
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
 from clew.tracking.measurement.cache import Shared, Store, Where, digest, frame_digest, open_store
 from clew.tracking.measurement.regions import VERSION, measure_frame, moved_volume, shared_volume
@@ -25,20 +23,31 @@ KEPT_FRAMES = 8
 class Measured:
     """The detections of a movie of label images; frames are read back one by one as they are asked for."""
 
-    def __init__(self, movie: Movie, store: Store, keys: list[str]) -> None:
-        self.movie, self.store, self.keys = movie, store, keys
+    def __init__(self, movie: Movie, store: Store, keys: list[str], first: int = 0) -> None:
+        self.movie, self.store, self.keys, self.first = movie, store, keys, first
         self.name, self.n_frames, self.ndim = movie.name, movie.n_frames, movie.ndim
         pixels = {"intensity", "histogram"} if movie.images is None else set()
         self.has = frozenset({*GROUPS, OVERLAP} - pixels)
-        self._frame = lru_cache(KEPT_FRAMES)(partial(_recall, movie, store, keys))
+        self._frame = lru_cache(KEPT_FRAMES)(partial(_recall, movie, store, keys, first))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Measured, (self.movie, self.store, self.keys)
+        return Measured, (self.movie, self.store, self.keys, self.first)
+
+    def window(self, first: int, last: int) -> Measured:
+        """Frames `first` to `last` alone, under their numbers."""
+        keys = self.keys[first - self.first : last + 1 - self.first]
+        # what the last frame shares with its next is measured with it, should its file be gone
+        return Measured(self.movie.window(first, min(last + 1, self.n_frames - 1)), self.store, keys, first)
+
+    def content(self, t: int) -> bytes:
+        """A digest of the pixels of frame `t` and its next, and of how they were measured."""
+        return self.keys[t - self.first].encode()
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`."""
-        if not 0 <= t < self.n_frames:
-            raise InputError(f"{self.name} has no frame {t}; its frames are 0 to {self.n_frames - 1}")
+        last = self.first + len(self.keys) - 1
+        if not self.first <= t <= last:
+            raise InputError(f"{self.name} has no frame {t}; its frames are {self.first} to {last}")
         return self._frame(t)[0]
 
     def overlap(self, t: int, shift: Array | None = None) -> Overlap:
@@ -62,18 +71,23 @@ def measure(
     cache: Where = "auto",
     n_jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    executor: Executor | None = None,
 ) -> Measured:
     """Measure the cells of every frame; see `regions.measure_frame` for what is measured.
 
     `cache` is the folder for the measurements, "auto" for one next to the movie (a temporary one where that cannot
-    be written to), or None for a temporary one. Frames are shared among `n_jobs` threads; `progress` is called with
-    the number of frames done and in all. Memory grows with the size of a frame and with `n_jobs`, not with the frames.
+    be written to), or None for a temporary one. Frames are shared among `n_jobs` threads, or the workers of `executor`,
+    which must see the same folder, or measure again; `progress` is called with the number of frames done and in all.
+    Memory grows with the size of a frame and with `n_jobs`, not with the frames.
     """
     store = open_store(cache, movie.name, movie.folder)
-    chunks = [range(t, min(t + CHUNK, movie.n_frames)) for t in range(0, movie.n_frames, CHUNK)]
+    last = movie.n_frames - 1
+    chunks = [
+        (movie.window(t, min(t + CHUNK, last)), range(t, min(t + CHUNK, last + 1)))
+        for t in range(0, movie.n_frames, CHUNK)
+    ]
     keys: list[str] = []
-    jobs = Parallel(resolve_jobs(n_jobs), backend="threading", return_as="generator")
-    for done in jobs(delayed(_measure_chunk)(movie, store, chunk) for chunk in chunks):
+    for done in (executor or Threads(n_jobs)).map(partial(_measure_chunk, store), chunks):
         keys += done
         if progress is not None:
             progress(len(keys), movie.n_frames)
@@ -81,8 +95,9 @@ def measure(
     return Measured(movie, store, keys)
 
 
-def _measure_chunk(movie: Movie, store: Store, frames: range) -> list[str]:
+def _measure_chunk(store: Store, chunk: tuple[Movie, range]) -> list[str]:
     """Measure consecutive frames unless the store has them; their keys in the store."""
+    movie, frames = chunk
     settings = repr((VERSION, tuple(map(float, movie.spacing)))).encode()
     labels = movie.label(frames[0])
     content = frame_digest(labels)
@@ -100,13 +115,14 @@ def _measure_chunk(movie: Movie, store: Store, frames: range) -> list[str]:
     return keys
 
 
-def _recall(movie: Movie, store: Store, keys: list[str], t: int) -> tuple[Detections, Shared]:
+def _recall(movie: Movie, store: Store, keys: list[str], first: int, t: int) -> tuple[Detections, Shared]:
     """A measured frame from the store; measured again should its file be gone or damaged by now."""
-    kept = store.recall(keys[t], t)
+    key = keys[t - first]
+    kept = store.recall(key, t)
     if kept is None:
-        if _measure_chunk(movie, store, range(t, t + 1)) != keys[t : t + 1]:
+        if _measure_chunk(store, (movie, range(t, t + 1))) != [key]:
             raise InputError(f"{movie.name}: the pixels of frame {t} changed after they were measured; measure again")
-        kept = store.recall(keys[t], t)
+        kept = store.recall(key, t)
     if kept is None:
         raise StoreError(f"{movie.name}: frame {t} was measured, but cannot be read back from {store.folder}")
     return kept

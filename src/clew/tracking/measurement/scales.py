@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -11,10 +11,12 @@ from scipy.spatial import cKDTree
 
 from clew.errors import InputError
 from clew.learning.task import Array
-from clew.tracking.detections import Detections, Floats, Source
+from clew.tracking.detections import Detections, Floats, Source, window
 
 SAMPLED_PAIRS = 20
 """Pairs of frames, evenly spread over the movie, that the medians are taken from."""
+Over = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Maps a function over items, in order: Python's `map`, or an executor's."""
 LEAST_DISPLACEMENT = 0.05
 """In diameters: cells that hardly move are not told apart more finely than this."""
 
@@ -47,23 +49,14 @@ class Scales:
             raise InputError(f"scales {values} are not what this clew stores: {error}") from error
 
 
-def estimate_scales(source: Source, way: float = 0.0) -> Scales:
+def estimate_scales(source: Source, way: float = 0.0, over: Over = map) -> Scales:
     """The medians of a movie, from some of its frames; 1 where it has no cells to tell.
 
-    `way` is the usual displacement, see `model.flow.estimate_motion`.
+    `way` is the usual displacement, see `model.flow.estimate_motion`; `over` maps over the frames, in threads or on a
+    cluster for example.
     """
-    gaps: list[Floats] = []
-    volumes: list[Floats] = []
-    intensities: list[Floats] = []
-    deviations: list[Floats] = []
-    for a, _ in sampled_pairs(source):
-        gaps.append(_gaps(a))
-        if "size" in source.has:
-            volumes.append(a.columns["volume"])
-        if "intensity" in source.has:
-            intensities.append(a.columns["intensity"])
-        if "histogram" in source.has:
-            deviations.append(a.columns["deviation"])
+    found = list(over(_usual, sampled_pairs(source)))
+    gaps, volumes, intensities, deviations = ([values[k] for values in found] for k in range(4))
     volume = _median(volumes) if "size" in source.has else None
     diameter = ball_diameter(volume, source.ndim) if volume is not None else _median(gaps)
     displacement = max(way, LEAST_DISPLACEMENT * diameter)
@@ -74,11 +67,33 @@ def estimate_scales(source: Source, way: float = 0.0) -> Scales:
     return Scales(diameter, displacement, volume, intensity)
 
 
-def sampled_pairs(source: Source) -> Iterator[tuple[Detections, Detections]]:
-    """Some pairs of consecutive frames, evenly spread; a movie of one frame is paired with itself."""
+@dataclass(frozen=True, slots=True)
+class SampledPair:
+    """Two consecutive frames that stand for the movie, read when they are asked for."""
+
+    source: Source
+    frame: int
+
+    def read(self) -> tuple[Detections, Detections]:
+        """Both; the only frame of a movie is paired with itself."""
+        t = self.frame
+        return self.source.detections(t), self.source.detections(min(t + 1, self.source.n_frames - 1))
+
+
+def sampled_pairs(source: Source, n: int = SAMPLED_PAIRS) -> list[SampledPair]:
+    """Some pairs of consecutive frames, evenly spread, each with what it needs of the source."""
     last = max(source.n_frames - 2, 0)
-    for t in np.unique(np.linspace(0, last, SAMPLED_PAIRS).round().astype(int)).tolist() if source.n_frames else ():
-        yield source.detections(t), source.detections(min(t + 1, source.n_frames - 1))
+    frames = np.unique(np.linspace(0, last, n).round().astype(int)).tolist() if source.n_frames else []
+    return [SampledPair(window(source, t, min(t + 1, source.n_frames - 1)), t) for t in frames]
+
+
+def _usual(pair: SampledPair) -> tuple[Floats, Floats, Floats, Floats]:
+    """Distances to the nearest cell, volumes, intensities and deviations of the first frame; none where not known."""
+    cells, none = pair.read()[0], np.zeros(0)
+    known = {"volume": "size", "intensity": "intensity", "deviation": "histogram"}
+    columns = (cells.columns[name] if group in pair.source.has else none for name, group in known.items())
+    volume, intensity, deviation = columns
+    return _gaps(cells), volume, intensity, deviation
 
 
 def ball_diameter(volume: float, ndim: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.special import pdtrc
@@ -16,6 +17,7 @@ from scipy.special import pdtrc
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.events import BY_NAME, Event
+from clew.tracking.measurement.scales import Over
 from clew.tracking.model.assignment import assign
 from clew.tracking.model.candidates import ALL_EVENTS
 from clew.tracking.model.pairs import Pairs
@@ -59,23 +61,28 @@ def parse_events(events: str | Iterable[str | Event]) -> frozenset[Event] | None
     return frozenset(named | {Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
 
 
-def decide_events(pairs: Pairs, w: Array | None, known: Iterable[Event] = ()) -> EventKinds:
+def decide_events(pairs: Pairs, w: Array | None, known: Iterable[Event] = (), over: Over = map) -> EventKinds:
     """The kinds of a movie: all but splits and merges, and these if they are known to happen or if there are merges.
 
     There are if the weights see so many that hardly any movie without merges would show them. Without weights there
-    is no evidence.
+    is no evidence. `over` maps over the frame pairs that are looked at.
     """
     if MASK_FAULTS & set(known):
         return EventKinds(ALL_EVENTS, "splits or merges were annotated")
     if w is None:
         return EventKinds(ALL_EVENTS - MASK_FAULTS, "none was annotated")
-    seen = total = 0
     frames = np.unique(np.linspace(0, len(pairs) - 1, LOOKED_AT).round().astype(int)).tolist() if len(pairs) else []
-    for frame in frames:
-        pair = pairs.pair(frame)
-        chosen = pair.candidates.event[assign(pair.candidates, pair.scores(w)).chosen]
-        seen += int((chosen == Event.MERGE).sum())
-        total += len(chosen)
+    items = [(pairs.window(frame, frame + 1), frame) for frame in frames]
+    counted = np.array(list(over(partial(_merges, w), items)), dtype=np.int64).reshape(-1, 2)
+    seen, total = counted.sum(axis=0).tolist()
     by_chance = pdtrc(seen - 1, FALSE_MERGES * total) if seen else 1.0  # the chance of so many in a movie without any
     evidence = f"{seen} of {total} events in {len(frames)} frame pairs look like merges"
     return EventKinds(ALL_EVENTS if by_chance < UNLIKELY else ALL_EVENTS - MASK_FAULTS, evidence)
+
+
+def _merges(w: Array, item: tuple[Pairs, int]) -> tuple[int, int]:
+    """How many events of one frame pair look like merges, and how many there are."""
+    pairs, frame = item
+    pair = pairs.pair(frame)
+    chosen = pair.candidates.event[assign(pair.candidates, pair.scores(w)).chosen]
+    return int((chosen == Event.MERGE).sum()), len(chosen)

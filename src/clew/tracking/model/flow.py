@@ -15,12 +15,13 @@ In movies without flow, only jumps of whole frames are followed, if they bring m
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from clew.learning.task import Array
 from clew.tracking.detections import Detections, Source
-from clew.tracking.measurement.scales import sampled_pairs
+from clew.tracking.measurement.scales import Over, SampledPair, sampled_pairs
 from clew.tracking.model.displacement_vote import Vote, lie_on_others, unlikely, vote
 from clew.tracking.model.registration import (
     FEWEST,
@@ -168,9 +169,9 @@ class Motion:
 FAR = 0.95
 
 
-def estimate_motion(source: Source, settings: FlowSettings = SETTINGS) -> Motion:
-    """From some frame pairs of a movie, without any truth."""
-    links = [_linked(a, b, settings) for a, b in sampled_pairs(source)]
+def estimate_motion(source: Source, settings: FlowSettings = SETTINGS, over: Over = map) -> Motion:
+    """From some frame pairs of a movie, without any truth; `over` maps over them."""
+    links = list(over(partial(_linked, settings=settings), sampled_pairs(source)))
     absolute = np.concatenate([np.zeros(0), *(each.absolute for each, _ in links)])
     relative = np.concatenate([np.zeros(0), *(each.relative for each, _ in links)])
     # medians, since a tenth of wrong links would double a mean of squares
@@ -183,8 +184,9 @@ def estimate_motion(source: Source, settings: FlowSettings = SETTINGS) -> Motion
     return Motion(follows, usual, far)
 
 
-def _linked(a: Detections, b: Detections, settings: FlowSettings) -> tuple[Links, Array]:
+def _linked(pair: SampledPair, settings: FlowSettings) -> tuple[Links, Array]:
     """The links of a frame pair with the flow, and the ways (m,) of cells that are nearest to each other without."""
+    a, b = pair.read()
     ahead, behind = mutual_nearest(a.position, b.position)
     return estimate_flow(a, b, settings).links, lengths(b.position[behind] - a.position[ahead])
 

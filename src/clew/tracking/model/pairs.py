@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from clew.errors import InputError
 from clew.learning.task import Array
-from clew.tracking.detections import Detections, Source
+from clew.tracking.detections import Detections, Source, window
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.measurement.scales import Scales, estimate_scales
+from clew.tracking.measurement.scales import Over, Scales, estimate_scales
 from clew.tracking.model.candidates import ALL_EVENTS, NEIGHBOURS, Candidates, candidates, estimate_reach, find
 from clew.tracking.model.features import assemble, feature_blocks
 from clew.tracking.model.flow import Motion, estimate_motion, moved
@@ -71,17 +71,22 @@ class Pairs:
         neighbours: int = NEIGHBOURS,
         reach: float | None = None,
         events: frozenset[Event] = ALL_EVENTS,
+        over: Over = map,
     ) -> Self:
-        """Estimate a movie's own units and flow, and the reach unless it is given."""
+        """Estimate a movie's own units and flow, and the reach unless it is given; `over` maps over sampled frames."""
         if reach is not None and not (np.isfinite(reach) and reach > 0):
             raise InputError(f"reach is {reach}; expected a positive length in the unit of the movie's spacing")
-        motion = estimate_motion(source)
-        scales = estimate_scales(source, motion.usual)
+        motion = estimate_motion(source, over=over)
+        scales = estimate_scales(source, motion.usual, over)
         far = estimate_reach(motion, scales) if reach is None else float(reach)
         return cls(source, groups, motion, scales, far, neighbours, events)
 
     def __len__(self) -> int:
         return max(self.source.n_frames - 1, 0)
+
+    def window(self, first: int, last: int) -> Self:
+        """The same with the pairs from frame `first` to `last` alone, under their numbers."""
+        return replace(self, source=window(self.source, first, last))
 
     def pair(self, frame: int, extra: EventTable | None = None) -> FramePair:
         """From one frame to the next; events of `extra` are always among the candidates."""

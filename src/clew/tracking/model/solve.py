@@ -1,21 +1,18 @@
-"""All frame pairs of a movie, one after the other in several threads, joined to a lineage."""
+"""What happened from one frame to the next, and all frame pairs of a movie joined to a lineage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
-from clew.parallel import resolve_jobs
-from clew.progress import ProgressBar
 from clew.tracking.detections import Source
-from clew.tracking.events import Annotations, EventTable
+from clew.tracking.events import Annotations, EventTable, Labels
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.counts import by_counts
 from clew.tracking.model.assignment import Assignment, assign, split_lead
@@ -89,54 +86,50 @@ def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | No
     return solve(pairs.pair(frame, None if here is None else here.events), w, here).without_candidates()
 
 
-def track_pairs(
-    pairs: Pairs, w: Array, annotations: Annotations | None = None, n_jobs: int | None = None, verbose: bool = False
-) -> Lineage:
-    """The lineage of a whole movie."""
-    n = pairs.source.n_frames
-    solved: list[SolvedPair] = []
-    with ProgressBar(f"tracking {pairs.source.name}", verbose, "frame pairs") as progress:
-        for one in _in_order(pairs, w, annotations, resolve_jobs(n_jobs)):
-            solved.append(one)
-            progress(len(solved), n - 1)
-    return join_pairs(pairs.source, solved)
-
-
 def join_pairs(source: Source, solved: Sequence[SolvedPair]) -> Lineage:
     """What happened in each frame pair of a movie, as a lineage."""
-    frame, label, position, columns = _nodes(source)
+    nodes = nodes_of(source, range(source.n_frames))
     confidence = np.concatenate([one.confidence for one in solved]) if solved else np.zeros(0)
     events = EventTable.join([one.events for one in solved])
     unit = max((one.unit for one in solved), default=1.0)
-    if solved and all(one.lead is not None for one in solved):
-        lead = np.concatenate([one.lead for one in solved if one.lead is not None])
+    leads = [one.lead for one in solved if one.lead is not None]
+    lead = np.concatenate(leads) if leads and len(leads) == len(solved) else None
+    return join_events(source.n_frames, nodes, events, confidence, lead, unit)
+
+
+def join_events(
+    n_frames: int, nodes: Nodes, events: EventTable, confidence: Array, lead: Array | None, unit: float
+) -> Lineage:
+    """The events of all frame pairs as a lineage: splits told from divisions by the past, and probabilities."""
+    if lead is not None:
         events, confidence = by_counts(events, confidence, lead, unit)
     probability = Calibration.generic().probability(events.event, confidence, unit)
-    return Lineage(source.n_frames, frame, label, position, events, confidence, columns, probability)
+    frame, label, position, columns = nodes
+    return Lineage(n_frames, frame, label, position, events, confidence, columns, probability)
 
 
-def _in_order(pairs: Pairs, w: Array, annotations: Annotations | None, jobs: int) -> Iterator[SolvedPair]:
-    """One frame pair after the other, solved in several threads: solvers and array operations run without the GIL."""
-    frames = range(pairs.source.n_frames - 1)
-    if jobs == 1:
-        return (solve_pair(pairs, w, frame, annotations) for frame in frames)
-    work = (delayed(solve_pair)(pairs, w, frame, annotations) for frame in frames)
-    threads = Parallel(jobs, require="sharedmem", return_as="generator", pre_dispatch="2*n_jobs")
-    found: Iterator[SolvedPair] = threads(work)
-    return found
+class Nodes(NamedTuple):
+    """The detections of some frames as a lineage has them, (n,) each."""
+
+    frame: NDArray[np.int64]
+    label: Labels
+    position: Array
+    """(n, ndim)"""
+    columns: dict[str, Array]
+    """`KEPT_COLUMNS`, those that there are."""
 
 
-def _nodes(source: Source) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, dict[str, Array]]:
-    """The table of all detections: frame, label, position, and the columns that a lineage keeps."""
-    frames, labels, positions = [], [], []
+def nodes_of(source: Source, frames: range) -> Nodes:
+    """The detections of some frames."""
+    found_in, labels, positions = [], [], []
     columns: dict[str, list[Array]] = {}
-    for t in range(source.n_frames):
+    for t in frames:
         found = source.detections(t)
-        frames.append(np.full(len(found), t, dtype=np.int64))
+        found_in.append(np.full(len(found), t, dtype=np.int64))
         labels.append(found.label)
         positions.append(found.position)
         for name in KEPT_COLUMNS:
             if name in found.columns:
                 columns.setdefault(name, []).append(np.asarray(found.columns[name], dtype=float))
     kept = {name: np.concatenate(parts) for name, parts in columns.items()}
-    return np.concatenate(frames), np.concatenate(labels), np.concatenate(positions), kept
+    return Nodes(np.concatenate(found_in), np.concatenate(labels), np.concatenate(positions), kept)

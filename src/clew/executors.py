@@ -1,0 +1,150 @@
+"""Where the blocks of a movie are computed: here in threads, or on a Dask cluster. The same calls for both.
+
+An executor maps a function over items and gives the results in the order of the items, so that what is made of them
+does not depend on who was ready first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from joblib import Parallel, delayed
+
+from clew import extras
+from clew.errors import ClusterError, InputError
+from clew.parallel import check_client, resolve_jobs
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+RETRIES = 2
+"""How often a cluster tries an item again that failed: a file on shared storage may be unreadable for a moment."""
+RESUBMITTED = 8
+"""How often an item is given out anew whose worker or scheduler was lost. Dask itself gives an item up after three
+workers died with it, which on a cluster where workers come and go says nothing about the item."""
+PAUSE = 0.5
+"""Seconds before that, times the number of losses so far, so that lost workers can come back."""
+
+
+class Executor(Protocol):
+    """Maps functions over items, somewhere."""
+
+    @property
+    def workers(self) -> int:
+        """How many items are computed at a time."""
+
+    def map(self, function: Callable[[S], T], items: Sequence[S], progress: Progress | None = None) -> Iterator[T]:
+        """`function` of every item, in order; `progress` is told how many are done."""
+
+
+class Threads:
+    """Threads of this process, or this thread itself where there is to be one only."""
+
+    def __init__(self, n_jobs: int | None = None) -> None:
+        self.workers = resolve_jobs(n_jobs)
+
+    def map(self, function: Callable[[S], T], items: Sequence[S], progress: Progress | None = None) -> Iterator[T]:
+        """`function` of every item, in order, two for each thread ahead of the one that is asked for."""
+        found: Iterator[T]
+        if self.workers == 1 or len(items) < 2:
+            found = map(function, items)
+        else:
+            threads = Parallel(self.workers, require="sharedmem", return_as="generator", pre_dispatch="2*n_jobs")
+            found = threads(delayed(function)(item) for item in items)
+        for done, result in enumerate(found, 1):
+            if progress is not None:
+                progress(done, len(items))
+            yield result
+
+
+class Cluster:
+    """The workers of a Dask cluster. Functions and items are pickled to them, results back.
+
+    A worker that dies costs what it was working on; the item is given to another. Workers that come while work is under
+    way take part.
+    """
+
+    def __init__(self, client: Any) -> None:
+        extras.require("dask", "computing on a cluster")
+        check_client(client)
+        self.client = client
+
+    @property
+    def workers(self) -> int:
+        """The threads of all workers that are there now."""
+        return max(1, sum(int(threads) for threads in self.client.nthreads().values()))
+
+    def map(self, function: Callable[[S], T], items: Sequence[S], progress: Progress | None = None) -> Iterator[T]:
+        """`function` of every item, in order. The first error ends it, and what was not begun is not."""
+        from distributed import as_completed
+
+        index: dict[Any, int] = {}
+        losses = [0] * len(items)
+        ready: dict[int, T] = {}
+        given = 0
+        futures = [self._submit(function, item) for item in items]
+        index |= {future.key: i for i, future in enumerate(futures)}
+        coming = as_completed(futures)
+        try:
+            for future in coming:
+                i = index.pop(future.key)
+                try:
+                    ready[i] = future.result()
+                except Exception as error:
+                    again = self._after(error, i, losses, len(ready) + given, function, items)
+                    index[again.key] = i
+                    futures[i] = again
+                    coming.add(again)
+                    continue
+                futures[i] = None  # its result need not stay on a worker
+                if progress is not None:
+                    progress(given + len(ready), len(items))
+                while given in ready:
+                    yield ready.pop(given)
+                    given += 1
+        finally:
+            self.client.cancel([future for future in futures if future is not None], force=True)
+
+    def _submit(self, function: Callable[[S], T], item: S) -> Any:
+        return self.client.submit(function, item, pure=False, retries=RETRIES)
+
+    def _after(
+        self, error: Exception, i: int, losses: list[int], done: int, function: Callable[[S], T], items: Sequence[S]
+    ) -> Any:
+        """Give an item out anew if it was lost on the way; an error of its own is raised."""
+        if not _is_loss(error):
+            raise error
+        losses[i] += 1
+        if losses[i] > RESUBMITTED:
+            raise ClusterError(
+                f"item {i + 1} of {len(items)} was lost with its worker again and again ({error}); expected workers "
+                f"with enough memory for it, that stay. {done} items were finished"
+            ) from error
+        time.sleep(PAUSE * losses[i])
+        return self._submit(function, items[i])
+
+
+def _is_loss(error: Exception) -> bool:
+    """Whether a worker or the scheduler went away, rather than the function failing."""
+    from concurrent.futures import CancelledError
+
+    from distributed import CancelledError as DaskCancelledError
+    from distributed import KilledWorker
+    from distributed.comm import CommClosedError
+
+    return isinstance(error, KilledWorker | CommClosedError | CancelledError | DaskCancelledError)
+
+
+def executor_for(where: Any, n_jobs: int | None) -> Executor:
+    """An executor as it is, a Dask client as one, and threads for None."""
+    if where is None:
+        return Threads(n_jobs)
+    if isinstance(where, Threads | Cluster):
+        return where
+    if hasattr(where, "submit"):
+        return Cluster(where)
+    raise InputError(f"client is a {type(where).__name__}; expected a distributed.Client")

@@ -1,0 +1,152 @@
+"""Blocks joined to one movie: track ids, and what tells splits from divisions, as if it had been solved as a whole.
+
+Each block sends a `Summary`: its skeleton, and where the runs begin that its last frame ends. Skeletons are joined in a
+tree. The ids that follow go back block by block: cells of a block's first frame have those of the block before, all
+others those of the skeleton. Ids are in the order of the tracks' first cells, so that they do not depend on the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.executors import Executor
+from clew.learning.task import Array, Indices
+from clew.tracking.blocks.block import Block
+from clew.tracking.blocks.skeleton import ROW_BITS, Skeleton, keys_of
+from clew.tracking.events import Event, EventTable, Labels
+from clew.tracking.linking.counts import has_mask_faults, told_apart
+from clew.tracking.linking.merges import resolve, runs
+from clew.tracking.model.probability import Calibration
+from clew.tracking.model.solve import Nodes
+from clew.tracking.tracks import Tracks
+
+FAN_IN = 8
+"""Skeletons that are joined at a time: all but the last levels of the tree stay near the leaves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What the other blocks must know of one."""
+
+    first: int
+    """Its first frame."""
+    cells: NDArray[np.int64]
+    """(n_pairs + 1,) cells of each frame."""
+    kinds: NDArray[np.int64]
+    """(6,) events of each kind, as the frame pairs have them."""
+    unit: float
+    skeleton: Skeleton
+    leaving: NDArray[np.int64]
+    """(cells of the last frame,) the key of the first cell of the run that each ends."""
+
+    @classmethod
+    def of(cls, block: Block) -> Self:
+        """That of a block."""
+        inside = block.lineage
+        last = np.searchsorted(inside.frame, block.n_pairs)
+        return cls(
+            block.first, np.bincount(inside.frame, minlength=inside.n_frames).astype(np.int64),
+            np.bincount(inside.events.event, minlength=len(Event)).astype(np.int64), block.unit, Skeleton.of(block),
+            keys_of(block)[_heads(block)][last:],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class BlockIds:
+    """What a block learns from the others."""
+
+    entering: Labels
+    """(cells of the first frame,) their tracks."""
+    key: NDArray[np.int64]
+    """(h,) keys of the cells after the first frame that begin runs, ascending."""
+    track: Labels
+    """(h,) their tracks."""
+    row: Indices
+    """(c,) events of the block that are told apart by the past."""
+    kind: NDArray[np.int8]
+    """(c,) what they are."""
+    confidence: Array
+    """(c,)"""
+
+    def tracks_of(self, keys: NDArray[np.int64], first: int) -> Labels:
+        """(n,) the tracks of cells that begin runs in the block, whose first frame is `first`."""
+        if not len(keys):
+            return np.zeros(0, np.int64)
+        at_once = keys >> ROW_BITS == first
+        row = np.where(at_once, keys & ((1 << ROW_BITS) - 1), 0)
+        if not len(self.key):
+            return self.entering[row]
+        later = self.track[np.minimum(np.searchsorted(self.key, keys), len(self.key) - 1)]
+        return np.where(at_once, self.entering[row], later) if len(self.entering) else later
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A block as a part of the whole movie: frames, tracks, kinds and probabilities are final."""
+
+    nodes: Nodes
+    """The cells of its frames, but for the last one, which the next block has."""
+    track: Labels
+    """(n,)"""
+    events: EventTable
+    """(m,)"""
+    confidence: Array
+    """(m,)"""
+    probability: Array
+    """(m,)"""
+
+    @classmethod
+    def of(cls, block: Block, ids: BlockIds, is_last: bool) -> Self:
+        """A block with what the others told it."""
+        nodes = block.nodes(shared=is_last)
+        track = ids.tracks_of(keys_of(block)[_heads(block)], block.first)[: len(nodes.frame)]
+        kind, sure = block.lineage.events.event.copy(), block.lineage.confidence.copy()
+        kind[ids.row], sure[ids.row] = ids.kind, ids.confidence
+        probability = Calibration.generic().probability(kind, sure, block.unit)
+        return cls(nodes, track, replace(block.events(), event=kind), sure, probability)
+
+
+def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Tracks, list[BlockIds]]:
+    """The table of tracks, and for each block what it needs to be part of the whole; summaries are in order."""
+    whole = _reduced([summary.skeleton for summary in summaries], executor)
+    kind, sure = whole.event, whole.confidence
+    if has_mask_faults(kind):
+        unit = max(summary.unit for summary in summaries)
+        kind, sure = told_apart(whole.event_frame, kind, whole.sources, whole.targets, sure, whole.lead, unit)
+    track, tracks = resolve(
+        whole.frame, whole.position, whole.columns, whole.event_frame, kind,
+        whole.sources, whole.targets,
+    )  # fmt: skip
+    changed = np.flatnonzero(np.isfinite(whole.lead) & has_mask_faults(whole.event))
+    changed = changed[np.argsort(whole.origin[changed, 0], kind="stable")]
+    block_of = whole.origin[changed, 0]
+    ids: list[BlockIds] = []
+    entering = np.zeros(0, np.int64)
+    for summary in summaries:
+        first, last = summary.first, summary.first + len(summary.cells)
+        if first == 0:
+            entering = track[: int(np.searchsorted(whole.key, 1 << ROW_BITS))]
+        inside = slice(*np.searchsorted(whole.key, [first + 1 << ROW_BITS, last << ROW_BITS]))
+        rows = changed[slice(*np.searchsorted(block_of, [first, first + 1]))]
+        ids.append(BlockIds(entering, whole.key[inside], track[inside], whole.origin[rows, 1], kind[rows], sure[rows]))
+        entering = ids[-1].tracks_of(summary.leaving, first)
+    return tracks, ids
+
+
+def _reduced(skeletons: Sequence[Skeleton], executor: Executor) -> Skeleton:
+    """Neighbours joined again and again, until there is one."""
+    while len(skeletons) > 1:
+        groups = [skeletons[k : k + FAN_IN] for k in range(0, len(skeletons), FAN_IN)]
+        skeletons = list(executor.map(Skeleton.join, groups))
+    return skeletons[0]
+
+
+def _heads(block: Block) -> NDArray[np.int64]:
+    """(n,) for each cell of a block, the first of its run."""
+    inside = block.lineage
+    return runs(len(inside.frame), inside.events.event, inside.sources, inside.targets)

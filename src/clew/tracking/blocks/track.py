@@ -1,0 +1,169 @@
+"""A whole movie in blocks, solved in threads or on a cluster and joined: to a lineage in memory, or part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from clew.errors import StoreError
+from clew.executors import Executor, Threads
+from clew.learning.task import Array
+from clew.progress import ProgressBar
+from clew.tracking.blocks.block import Block, BlockProblem
+from clew.tracking.blocks.join import BlockIds, Part, Summary, join_blocks
+from clew.tracking.blocks.plan import PAIRS, cut
+from clew.tracking.events import Annotations, EventTable
+from clew.tracking.formats.checkpoints import Checkpoints
+from clew.tracking.lineage import Lineage
+from clew.tracking.model.pairs import Pairs
+from clew.tracking.model.solve import Nodes, join_events
+from clew.tracking.tracks import Tracks
+
+
+def track_pairs(
+    pairs: Pairs,
+    w: Array,
+    annotations: Annotations | None = None,
+    n_jobs: int | None = None,
+    verbose: bool = False,
+    *,
+    executor: Executor | None = None,
+    per_block: int = PAIRS,
+) -> Lineage:
+    """The lineage of a whole movie, in memory; blocks are solved in `n_jobs` threads or by an executor."""
+    return track_problems(Problems(pairs, w, annotations, per_block), executor or Threads(n_jobs), verbose)
+
+
+def track_problems(work: Problems, executor: Executor, verbose: bool = False) -> Lineage:
+    """The lineage of a movie that is cut into blocks."""
+    return lineage_of(_solved(work, executor, BlockProblem.solve, verbose), work.pairs.source.n_frames)
+
+
+def lineage_of(blocks: Sequence[Block], n_frames: int) -> Lineage:
+    """All blocks of a movie as one lineage."""
+    parts = [block.nodes(shared=block is blocks[-1]) for block in blocks]
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    frame, label, position = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    nodes = Nodes(frame, label, position, columns)
+    events = EventTable.join([block.events() for block in blocks])
+    confidence = np.concatenate([block.lineage.confidence for block in blocks])
+    lead = np.concatenate([block.lead for block in blocks])
+    return join_events(n_frames, nodes, events, confidence, lead, max(block.unit for block in blocks))
+
+
+@dataclass(frozen=True)
+class Problems:
+    """The blocks that a movie is cut into."""
+
+    pairs: Pairs
+    w: Array
+    annotations: Annotations | None = None
+    per_block: int = PAIRS
+
+    @cached_property
+    def blocks(self) -> list[BlockProblem]:
+        """In order."""
+        ranges = cut(self.pairs.source.n_frames, self.per_block)
+        return [BlockProblem.of(self.pairs, self.w, self.annotations, which) for which in ranges]
+
+
+def _solved(work: Problems, executor: Executor, solve: Callable[[BlockProblem], Any], verbose: bool) -> list[Any]:
+    """What `solve` makes of each block, with a bar that tells the frame pairs done and the time left."""
+    total = max(work.pairs.source.n_frames - 1, 0)
+    with ProgressBar(f"tracking {work.pairs.source.name}", verbose, "frame pairs") as bar:
+
+        def progress(done: int, _: int) -> None:
+            bar(min(done * work.per_block, total), total)
+
+        return list(executor.map(solve, work.blocks, progress))
+
+
+@dataclass(frozen=True)
+class SolveOnce:
+    """Solves a block unless it was kept before, keeps it, and tells what the others must know of it."""
+
+    checkpoints: Checkpoints
+
+    def __call__(self, problem: BlockProblem) -> tuple[str, bool, Summary]:
+        """Its name among the checkpoints, whether it was solved now, and its summary."""
+        key = problem.key()
+        kept = self.checkpoints.recall(key)
+        if kept is None:
+            block = problem.solve()
+            self.checkpoints.keep(key, block.arrays())
+        else:
+            block = Block.from_arrays(kept)
+        return key, kept is None, Summary.of(block)
+
+
+@dataclass(frozen=True, eq=False)
+class TrackedBlocks:
+    """A tracked movie whose parts lie in files: nothing here is larger than the table of tracks and the borders."""
+
+    n_frames: int
+    checkpoints: Checkpoints
+    keys: Sequence[str]
+    """Of the blocks, in order."""
+    summaries: Sequence[Summary]
+    tracks: Tracks
+    ids: Sequence[BlockIds]
+    n_solved: int
+    """Blocks that were solved in this run; the others were kept from an earlier one."""
+
+    @classmethod
+    def of(cls, work: Problems, executor: Executor, checkpoints: Checkpoints, verbose: bool = False) -> Self:
+        """Solve what is not solved yet, and join."""
+        found = _solved(work, executor, SolveOnce(checkpoints), verbose)
+        keys, new, summaries = ([each[k] for each in found] for k in range(3))
+        tracks, ids = join_blocks(summaries, executor)
+        return cls(work.pairs.source.n_frames, checkpoints, keys, summaries, tracks, ids, sum(new))
+
+    @property
+    def n_cells(self) -> int:
+        """Detections of the whole movie."""
+        shared = sum(int(summary.cells[-1]) for summary in self.summaries[:-1])
+        return sum(int(summary.cells.sum()) for summary in self.summaries) - shared
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def part(self, k: int) -> PartFile:
+        """The part of the movie that block `k` is, to be read here or by a worker."""
+        return PartFile(self.checkpoints, self.keys[k], self.ids[k], k == len(self) - 1)
+
+    def parts(self) -> Iterator[Part]:
+        """One after the other, in order."""
+        for k in range(len(self)):
+            yield self.part(k).read()
+
+    def lineage(self) -> Lineage:
+        """All of it in memory."""
+        blocks = [_recalled(self.checkpoints, key) for key in self.keys]
+        return lineage_of(blocks, self.n_frames)
+
+
+@dataclass(frozen=True, eq=False)
+class PartFile:
+    """Where a part lies, and what makes it part of the whole."""
+
+    checkpoints: Checkpoints
+    key: str
+    ids: BlockIds
+    is_last: bool
+
+    def read(self) -> Part:
+        """The part."""
+        return Part.of(_recalled(self.checkpoints, self.key), self.ids, self.is_last)
+
+
+def _recalled(checkpoints: Checkpoints, key: str) -> Block:
+    kept = checkpoints.recall(key)
+    if kept is None:
+        raise StoreError(
+            f"{checkpoints.folder}: block {key} of this run is gone or damaged; the same command solves it again"
+        )
+    return Block.from_arrays(kept)

@@ -1,0 +1,73 @@
+"""Threads and clusters map in order, pass errors on."""
+
+import sys
+
+import pytest
+
+from clew.errors import InfeasibleAnnotation, InputError, MissingExtra
+from clew.executors import Cluster, Threads, executor_for
+
+
+@pytest.fixture(scope="module")
+def client():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(params=["here", "threads", "cluster"])
+def executor(request):
+    if request.param == "cluster":
+        return Cluster(request.getfixturevalue("client"))
+    return Threads(1 if request.param == "here" else 3)
+
+
+def test_results_are_in_order_and_progress_is_told(executor):
+    told = []
+    assert list(executor.map(lambda i: i * i, list(range(20)), lambda *done: told.append(done))) == [
+        i * i for i in range(20)
+    ]
+    assert told == [(k, 20) for k in range(1, 21)]
+    assert list(executor.map(str, [])) == []
+    assert executor.workers >= 1
+
+
+def test_an_error_is_the_functions_own(executor):
+    def fails(i):
+        if i == 3:
+            raise InfeasibleAnnotation("frame 3 cannot be", 3, ("a", "b"))
+        return i
+
+    with pytest.raises(InfeasibleAnnotation, match="frame 3") as caught:
+        list(executor.map(fails, list(range(8))))
+    assert (caught.value.example, caught.value.parts) == (3, ("a", "b"))
+    assert list(executor.map(abs, [-1])) == [1]  # and it can be used again
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_is_read_again(client, tmp_path):
+    def read(i):
+        mark = tmp_path / str(i)
+        if not mark.exists():
+            mark.touch()
+            raise InputError("not yet")
+        return i
+
+    assert list(Cluster(client).map(read, [0, 1, 2])) == [0, 1, 2]
+
+
+def test_what_is_no_client_is_refused(client, monkeypatch):
+    assert executor_for(None, 2).workers == 2
+    assert isinstance(executor_for(client, 1), Cluster)
+    threads = Threads(2)
+    assert executor_for(threads, 1) is threads
+    with pytest.raises(InputError, match="expected a distributed"):
+        executor_for("tcp://127.0.0.1:8786", 1)
+    with pytest.raises(InputError, match="expected a distributed"):
+        executor_for(type("Pool", (), {"submit": None})(), 1)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.setattr("clew.extras._can_be_found", lambda package: False)
+    with pytest.raises(MissingExtra, match="dask"):
+        Cluster(client)

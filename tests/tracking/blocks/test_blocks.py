@@ -1,0 +1,299 @@
+"""Blocks of any length give what the whole movie gives: the same events, track ids and bytes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.errors import InputError, StoreError
+from clew.executors import Threads
+from clew.tracking.blocks.block import Block, BlockProblem
+from clew.tracking.blocks.join import Part, Summary, join_blocks
+from clew.tracking.blocks.plan import BASE, block_length, cut, parse_memory
+from clew.tracking.blocks.skeleton import Skeleton
+from clew.tracking.blocks.track import Problems, TrackedBlocks, lineage_of, track_pairs
+from clew.tracking.detections import DetectionTable
+from clew.tracking.events import Event, EventTable
+from clew.tracking.formats.checkpoints import Checkpoints
+from clew.tracking.lineage import Lineage
+from clew.tracking.measurement.measure import measure
+from clew.tracking.model.candidates import ALL_EVENTS
+from clew.tracking.model.features import feature_names
+from clew.tracking.model.pairs import Pairs
+from clew.tracking.model.prior import generic_weights
+from clew.tracking.model.solve import join_events
+
+
+@pytest.fixture(scope="module")
+def work(simulated):
+    """A movie with splits and merges, so that counts and identities go over the borders of blocks."""
+    source = measure(simulated.movie, cache=None)
+    pairs = Pairs.of(source, source.has, events=ALL_EVENTS)
+    return Problems(pairs, generic_weights(feature_names(source.has)))
+
+
+@pytest.fixture(scope="module")
+def whole(work):
+    return track_pairs(work.pairs, work.w, per_block=1000)
+
+
+def assert_same(one, other):
+    for name in ("frame", "label", "position", "confidence", "probability", "track"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert np.array_equal(one.events.keys(), other.events.keys())
+    assert np.array_equal(one.tracks.table(), other.tracks.table())
+
+
+@pytest.mark.parametrize(("per_block", "jobs"), [(1, 1), (2, 3), (5, 2), (16, 1)])
+def test_blocks_of_any_length_give_the_same_lineage(work, whole, per_block, jobs):
+    assert set(np.unique(whole.events.event)) >= {Event.MERGE, Event.SPLIT}
+    assert_same(track_pairs(work.pairs, work.w, n_jobs=jobs, per_block=per_block), whole)
+
+
+def parts_of(blocks, executor):
+    tracks, ids = join_blocks([Summary.of(block) for block in blocks], executor)
+    parts = [Part.of(block, each, block is blocks[-1]) for block, each in zip(blocks, ids, strict=True)]
+    return tracks, parts
+
+
+def assert_parts_are(parts, tracks, whole):
+    for name in ("frame", "label", "position"):
+        np.testing.assert_array_equal(
+            np.concatenate([getattr(part.nodes, name) for part in parts]), getattr(whole, name)
+        )
+    np.testing.assert_array_equal(np.concatenate([part.track for part in parts]), whole.track)
+    np.testing.assert_array_equal(EventTable.join([part.events for part in parts]).keys(), whole.events.keys())
+    np.testing.assert_array_equal(np.concatenate([part.confidence for part in parts]), whole.confidence)
+    np.testing.assert_array_equal(np.concatenate([part.probability for part in parts]), whole.probability)
+    assert np.array_equal(tracks.table(), whole.tracks.table())
+
+
+@pytest.mark.parametrize("per_block", [1, 3, 4, 13])
+def test_joined_at_the_borders_they_have_the_ids_of_the_whole(work, whole, per_block):
+    problems = Problems(work.pairs, work.w, None, per_block).blocks
+    tracks, parts = parts_of([problem.solve() for problem in problems], Threads(1))
+    assert_parts_are(parts, tracks, whole)
+
+
+# ---- random lineages: every kind of event anywhere, also across borders
+
+
+@st.composite
+def lineages(draw):
+    """A random legal movie: cells of each frame are taken up by events of the six kinds in a random order."""
+    n_frames = draw(st.integers(1, 9))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    cells, rows = [int(rng.integers(0, 7))], []
+    for t in range(n_frames - 1):
+        here, there, new = list(rng.permutation(cells[-1]) + 1), 0, []
+        while here:
+            kind = Event(int(rng.choice(6, p=[0.35, 0.15, 0.05, 0.1, 0.15, 0.2])))
+            if len(here) < kind.arity[0]:
+                kind = Event.MOVE
+            sources = [here.pop() for _ in range(kind.arity[0])]
+            targets = list(range(there + 1, there + 1 + kind.arity[1]))
+            there += kind.arity[1]
+            new.append((kind, sources, targets))
+            if there > 10:
+                new += [(Event.DISAPPEAR, [label], []) for label in here]
+                here = []
+        if rng.random() < 0.3:
+            there += 1
+            new.append((Event.APPEAR, [], [there]))
+        relabel = rng.permutation(there) + 1
+        rows += [(t, kind, sources, [int(relabel[k - 1]) for k in targets]) for kind, sources, targets in new]
+        cells.append(there)
+    frame = np.repeat(np.arange(n_frames), cells)
+    label = np.concatenate([np.arange(1, n + 1) for n in cells])
+    n, events = len(frame), EventTable.of(rows)
+    lead = np.where(np.isin(events.event, [Event.SPLIT, Event.DIVIDE]), rng.normal(0, 0.1, len(events)), np.nan)
+    lead[rng.random(len(events)) < 0.2] = np.nan
+    columns = {"volume": rng.uniform(1, 2, n)} if rng.random() < 0.7 else {}
+    return n_frames, frame, label, rng.uniform(0, 9, (n, 2)), columns, events, rng.exponential(1, len(events)), lead
+
+
+def cut_up(movie, per_block):
+    n_frames, frame, label, position, columns, events, sure, lead = movie
+    blocks = []
+    for pairs in cut(n_frames, per_block):
+        nodes = (frame >= pairs.start) & (frame <= pairs.stop)
+        rows = (events.frame >= pairs.start) & (events.frame < pairs.stop)
+        inside = events[rows]
+        lineage = Lineage(
+            len(pairs) + 1, frame[nodes] - pairs.start, label[nodes], position[nodes],
+            EventTable(inside.frame - pairs.start, inside.event, inside.sources, inside.targets), sure[rows],
+            {name: column[nodes] for name, column in columns.items()},
+        )  # fmt: skip
+        blocks.append(Block(pairs.start, lineage, lead[rows], 1.0))
+    return blocks
+
+
+@settings(max_examples=150)
+@given(lineages(), st.integers(1, 9))
+def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
+    n_frames, frame, label, position, columns, events, sure, lead = movie
+    expected = join_events(n_frames, (frame, label, position, columns), events, sure, lead, 1.0)
+    blocks = cut_up(movie, per_block)
+    assert_same(lineage_of(blocks, n_frames), expected)
+    tracks, parts = parts_of(blocks, Threads(1))
+    assert_parts_are(parts, tracks, expected)
+
+
+@settings(max_examples=50)
+@given(lineages(), st.integers(1, 3), st.integers(1, 6))
+def test_skeletons_join_in_any_order_of_brackets(movie, per_block, at):
+    parts = [Skeleton.of(block) for block in cut_up(movie, per_block)]
+    at = min(at, len(parts) - 1)
+    bracketed = Skeleton.join([Skeleton.join(parts[:at]), Skeleton.join(parts[at:])]) if at else parts[0]
+    together = Skeleton.join(parts)
+    np.testing.assert_array_equal(bracketed.key, together.key)
+    ends = [
+        {
+            (int(kind), *s.key[a].tolist(), *s.key[b].tolist())
+            for kind, a, b in zip(s.event, s.sources, s.targets, strict=True)
+        }
+        for s in (bracketed, together)
+    ]
+    assert ends[0] == ends[1]
+
+
+# ---- checkpoints
+
+
+def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch):
+    problems = Problems(work.pairs, work.w, None, 4)
+    kept = Checkpoints.beside(tmp_path / "out")
+    assert len(kept) == 0
+    fail_at, solved, solve = 2, [], BlockProblem.solve
+
+    def interrupted(self):
+        if len(solved) == fail_at:
+            raise KeyboardInterrupt
+        solved.append(self.which)
+        return solve(self)
+
+    monkeypatch.setattr(BlockProblem, "solve", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        TrackedBlocks.of(problems, Threads(1), kept)
+    assert len(kept) == fail_at
+    fail_at = 1000
+    tracked = TrackedBlocks.of(problems, Threads(1), kept)
+    assert solved == [problem.which for problem in problems.blocks]  # each once
+    assert (tracked.n_solved, len(tracked), tracked.n_cells) == (len(problems.blocks) - 2, 4, len(whole.frame))
+    assert_same(tracked.lineage(), whole)
+    assert_parts_are(list(tracked.parts()), tracked.tracks, whole)
+    kept.forget()
+    assert not kept.folder.exists()
+    with pytest.raises(StoreError, match="gone or damaged"):
+        tracked.part(0).read()
+
+
+def test_a_damaged_checkpoint_is_solved_anew(work, whole, tmp_path):
+    kept = Checkpoints.beside(tmp_path)
+    problems = Problems(work.pairs, work.w, None, 5)
+    TrackedBlocks.of(problems, Threads(1), kept)
+    file = sorted(kept.folder.iterdir())[0]
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(bytes(content))
+    again = TrackedBlocks.of(problems, Threads(1), kept)
+    assert again.n_solved == 1
+    assert_same(again.lineage(), whole)
+
+
+def test_other_weights_settings_annotations_and_pixels_have_other_names(work, simulated):
+    def names(pairs=work.pairs, w=work.w, annotations=None, per_block=4):
+        return [problem.key() for problem in Problems(pairs, w, annotations, per_block).blocks]
+
+    plain = names()
+    assert len(set(plain)) == len(plain)
+    assert names() == plain
+    source = measure(simulated.movie, cache=None)
+    assert names(Pairs.of(source, source.has, events=ALL_EVENTS)) == plain  # measured again
+    for other in (
+        names(w=work.w + 1e-9),
+        names(per_block=5),
+        names(Pairs.of(source, source.has, reach=1.0)),
+        names(Pairs.of(source, source.has, events=ALL_EVENTS - {Event.SPLIT})),
+    ):
+        assert not set(other) & set(plain)
+    annotated = names(annotations=simulated.some)
+    assert all(a != b for a, b in zip(annotated, plain, strict=True))
+
+
+def test_a_block_is_the_same_after_it_was_kept(work):
+    block = Problems(work.pairs, work.w, None, 3).blocks[1].solve()
+    again = Block.from_arrays(block.arrays())
+    assert again.first == 3
+    assert again.unit == block.unit
+    for name, array in block.arrays().items():
+        np.testing.assert_array_equal(array, again.arrays()[name])
+    with pytest.raises(StoreError, match="block"):
+        Block.from_arrays({name: array for name, array in block.arrays().items() if name != "lead"})
+
+
+# ---- cutting
+
+
+@given(st.integers(0, 60), st.integers(1, 20))
+def test_every_pair_is_in_one_block(n_frames, per_block):
+    blocks = cut(n_frames, per_block)
+    assert [pair for block in blocks for pair in block] == list(range(max(n_frames - 1, 0)))
+    assert len(blocks) >= 1
+    assert all(len(block) <= per_block for block in blocks)
+
+
+def test_blocks_shrink_with_memory_and_too_little_is_told():
+    lengths = [block_length(BASE + extra * 10**6, 10_000) for extra in (125, 130, 140, 1000)]
+    assert lengths == sorted(lengths)
+    assert lengths[0] >= 1
+    assert lengths[0] < lengths[-1]
+    with pytest.raises(InputError, match="MiB; expected at least"):
+        block_length(BASE, 10_000)
+    with pytest.raises(InputError, match="expected at least 1"):
+        cut(5, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "n"), [("4GB", 4 * 10**9), ("512MiB", 2**29), ("2e9", 2 * 10**9), (" 1.5 gib ", 3 * 2**29)]
+)
+def test_memory_is_read_as_people_write_it(text, n):
+    assert parse_memory(text) == n
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-3GB", "0", "1.2.3GB", "nan", "4 gallons"])
+def test_what_is_no_memory_is_refused(text):
+    with pytest.raises(InputError, match="expected bytes"):
+        parse_memory(text)
+
+
+# ---- windows
+
+
+def test_a_window_has_its_frames_under_their_numbers_and_no_others(work):
+    source = work.pairs.source
+    for whole in (source, DetectionTable(np.repeat(np.arange(6), 2), [1, 2] * 6, np.arange(24).reshape(12, 2))):
+        part = whole.window(2, 4)
+        assert part.n_frames == whole.n_frames
+        for t in (2, 3, 4):
+            a, b = whole.detections(t), part.detections(t)
+            np.testing.assert_array_equal(a.label, b.label)
+            np.testing.assert_array_equal(a.position, b.position)
+            assert whole.content(t) == part.content(t)
+        for t in (1, 5, -1):
+            with pytest.raises(InputError, match="frames are 2 to 4"):
+                part.detections(t)
+        again = part.window(3, 3) if whole is source else part
+        assert len(again.detections(3)) == len(whole.detections(3))
+
+
+def test_a_window_of_arrays_in_memory_holds_its_frames_only(simulated):
+    from clew.tracking.movie import Movie
+
+    labels = np.stack([simulated.movie.label(t) for t in range(6)])
+    part = Movie.from_arrays(labels).window(2, 3)
+    assert part.n_frames == 6
+    np.testing.assert_array_equal(part.label(3), labels[3])
+    for t in (1, 4):
+        with pytest.raises(IndexError):
+            part.label(t)
