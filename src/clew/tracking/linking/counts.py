@@ -11,20 +11,20 @@ changes.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from clew.learning.task import Array, Indices
 from clew.tracking.events import NONE, Event, EventTable
+from clew.tracking.model.generic import MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE
 
 UNKNOWN, SINGLE = 0, -1
 """The cells of the first frame, and those that appear, may be several. One that came out of a division is single; above
 `UNKNOWN` is the number of cells that merged into another."""
-MERGED_BEFORE, NOT_MERGED_BEFORE = 0.09, -0.03
-"""What is added to a split's lead over the division, in norms of the weights, after a merge and without one: the ratio
-of the log-odds to the slope on the lead, worked out by hand from 308 splits and divisions of nine simulated movies of
-nuclei, rods and flat cells; no benchmark prints it yet."""
 
 
 def by_counts(events: EventTable, confidence: Array, lead: Array, unit: float) -> tuple[EventTable, Array]:
@@ -35,19 +35,19 @@ def by_counts(events: EventTable, confidence: Array, lead: Array, unit: float) -
     """
     if not has_mask_faults(events.event):
         return events, confidence
-    cells = np.concatenate([events.sources, events.targets], axis=1)
-    there = cells != NONE
-    labels, rank = np.unique(cells[there], return_inverse=True)  # ranks, for frame × label could overflow
-    frame = (events.frame[:, None] + np.array([0, 0, 1, 1]))[there]
-    nodes = np.full(cells.shape, -1, dtype=np.intp)
-    nodes[there] = np.unique(frame * len(labels) + rank.ravel(), return_inverse=True)[1].ravel()
-    kind, sure = told_apart(events.frame, events.event, nodes[:, :2], nodes[:, 2:], confidence, lead, unit)
+    sources, targets = _nodes(events)
+    kind, sure = told_apart(events.frame, events.event, sources, targets, confidence, lead, unit)
     return replace(events, event=kind), sure
 
 
 def has_mask_faults(event: NDArray[np.int8]) -> bool:
     """Whether there are splits or merges among the kinds (n,) of events."""
     return bool(np.isin(event, [Event.SPLIT, Event.MERGE]).any())
+
+
+def merged_before(events: EventTable, lead: Array) -> NDArray[np.bool_]:
+    """(n,) whether the source of an event is known to hold several cells; `lead` in norms of the weights."""
+    return _told_apart(events.frame, events.event, *_nodes(events), lead, 0.0).merged
 
 
 def told_apart(
@@ -58,21 +58,72 @@ def told_apart(
 
     `frame` (m,) is that of the sources. Moves may lead over many frames: nothing happens to the number on the way.
     """
-    kind, sure = event.copy(), confidence.copy()
+    told = _told_apart(frame, event, sources, targets, lead / unit, 0.0)
+    bias = _conserving(told.ahead, int((event == Event.MERGE).sum()))
+    if bias:
+        told = _told_apart(frame, event, sources, targets, lead / unit, bias)
+    return told.kind, np.where(np.isfinite(lead), np.minimum(confidence, unit * np.abs(told.ahead)), confidence)
+
+
+class _ToldApart(NamedTuple):
+    """Splits and divisions of a movie, told apart."""
+
+    kind: NDArray[np.int8]
+    """(m,) of each event."""
+    merged: NDArray[np.bool_]
+    """(m,) whether its source is known to hold several cells."""
+    ahead: Array
+    """(m,) by how much it is rather a split, in norms of the weights; NaN where it must stay what it is."""
+
+
+def _told_apart(
+    frame: NDArray[np.int64], event: NDArray[np.int8], sources: Indices, targets: Indices, lead: Array, bias: float
+) -> _ToldApart:
+    """Events are gone through in order of time; `lead` is in norms of the weights, and `bias` is added to all."""
+    kind, merged, ahead = event.copy(), np.zeros(len(event), bool), np.full(len(event), np.nan)
     # one place more at the end, which −1 leads to: of no node nothing is known
     held = np.full(max(sources.max(initial=-1), targets.max(initial=-1)) + 2, UNKNOWN)
     order = np.argsort(frame, kind="stable")
     starts = np.unique(frame[order], return_index=True)[1]
     for rows in np.split(order, starts[1:]):
         cells = held[sources[rows]]
-        either = np.flatnonzero(np.isfinite(lead[rows]))
-        shift = unit * np.where(cells[either, 0] > UNKNOWN, MERGED_BEFORE, NOT_MERGED_BEFORE)
-        ahead = lead[rows[either]] + shift
-        kind[rows[either]] = np.where(ahead > 0, Event.SPLIT, Event.DIVIDE)
-        sure[rows[either]] = np.minimum(sure[rows[either]], np.abs(ahead))
+        merged[rows] = cells[:, 0] > UNKNOWN
+        either = rows[np.isfinite(lead[rows])]
+        ahead[either] = lead[either] + bias + np.where(merged[either], MERGED_BEFORE, NOT_MERGED_BEFORE)
+        kind[either] = np.where(ahead[either] > 0, Event.SPLIT, Event.DIVIDE)
         held[targets[rows]] = _carried(kind[rows], cells)[:, None]
         held[-1] = UNKNOWN
-    return kind, sure
+    return _ToldApart(kind, merged, ahead)
+
+
+def _conserving(ahead: Array, n_merges: int) -> float:
+    """What is to be added to all leads, 0 or less, so that no more splits are expected than merges, up to chance.
+
+    Cells are conserved: what splits has merged before. Where weights take many more events for splits than there are
+    merges, as on a kind of cells whose divisions they do not know, their odds are adjusted to the rate that the merges
+    tell (Saerens et al. 2002).
+    """
+    ahead = ahead[np.isfinite(ahead)]
+    allowed = n_merges + 2 * np.sqrt(n_merges + 1)
+
+    def surplus(bias: float) -> float:
+        return float(expit(SPLIT_SLOPE * (ahead + bias)).sum() - allowed)
+
+    if surplus(0.0) <= 0:
+        return 0.0
+    lowest = -float(ahead.max()) - 50 / SPLIT_SLOPE  # there all odds are under e⁻⁵⁰
+    return float(brentq(surplus, lowest, 0.0, xtol=1e-9))
+
+
+def _nodes(events: EventTable) -> tuple[Indices, Indices]:
+    """(n, 2) each: a number for each detection that takes part, −1 where there is none."""
+    cells = np.concatenate([events.sources, events.targets], axis=1)
+    there = cells != NONE
+    labels, rank = np.unique(cells[there], return_inverse=True)  # ranks, for frame × label could overflow
+    frame = (events.frame[:, None] + np.array([0, 0, 1, 1]))[there]
+    nodes = np.full(cells.shape, -1, dtype=np.intp)
+    nodes[there] = np.unique(frame * len(labels) + rank.ravel(), return_inverse=True)[1].ravel()
+    return nodes[:, :2], nodes[:, 2:]
 
 
 def _carried(kind: NDArray[np.int8], cells: Indices) -> Indices:

@@ -20,15 +20,12 @@ from clew.tracking.events import BY_NAME, Event
 from clew.tracking.measurement.scales import Over
 from clew.tracking.model.assignment import assign
 from clew.tracking.model.candidates import ALL_EVENTS
+from clew.tracking.model.generic import FALSE_MERGES
 from clew.tracking.model.pairs import Pairs
 
 MASK_FAULTS = frozenset({Event.SPLIT, Event.MERGE})
 LOOKED_AT = 60
 """Frame pairs, evenly spread over the movie, in which merges are looked for."""
-FALSE_MERGES = 2e-4
-"""The share of events that generic weights may take for merges in a movie that has none. Set by hand, from 0 to 2 in
-some 5,000 events of movies without merges; no benchmark measures it yet."""
-
 UNLIKELY = 0.01
 """Merges that so few movies without any would show are merges."""
 

@@ -79,3 +79,8 @@ INTERCEPTS = {
 """Of the probability that an event is right, see `probability.py`."""
 SPREAD = 0.4477
 """Of the logarithm of the number of wrong events, as expected over as counted, on kinds left out."""
+MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = 0.2114, 0.0285, 29.23
+"""What is added to a split's lead over the division after a merge and without one, and the slope of the log-odds
+on their sum, in norms of the weights; see `linking/counts.py`."""
+FALSE_MERGES = 0.0002
+"""The share of events that are taken for merges in movies that have none."""
