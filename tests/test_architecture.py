@@ -15,6 +15,7 @@ ORDER = [
     ["parallel"],
     ["executors"],
     ["models"],
+    ["cache"],
     ["progress"],
     ["locks"],
     ["persist"],

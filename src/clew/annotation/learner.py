@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 from sklearn.base import clone
 
-from clew.annotation.cache import Cache, KeptPairs
+from clew.annotation.kept_pairs import KeptPairs
 from clew.annotation.settings import DEFAULT, Adaptation
 from clew.annotation.training_windows import TrainingWindows, WindowExample
+from clew.cache import Cache
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import get_loss

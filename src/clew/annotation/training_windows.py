@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clew.annotation.cache import Cache
 from clew.annotation.settings import DEFAULT, Adaptation
+from clew.cache import Cache
 from clew.learning.task import Array, Indices, Mask
 from clew.models.program import Program
 from clew.tracking.events import Annotations

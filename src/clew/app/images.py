@@ -9,8 +9,8 @@ import imagecodecs
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.annotation.cache import Cache
 from clew.app.settings import SESSION
+from clew.cache import Cache
 from clew.errors import InputError
 from clew.tracking.movie import Movie
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clew.annotation.cache import KeptPairs
+from clew.annotation.kept_pairs import KeptPairs
 from clew.annotation.store.answers import Answer
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array

@@ -19,12 +19,15 @@ from functools import partial
 
 import numpy as np
 
+from clew.cache import Cache
 from clew.learning.task import Array
+from clew.models.fingerprint import fingerprint
 from clew.tracking.detections import Detections, Source
 from clew.tracking.measurement.scales import Over, SampledPair, sampled_pairs
 from clew.tracking.model.displacement_vote import Vote, lie_on_others, unlikely, vote
 from clew.tracking.model.registration import (
     FEWEST,
+    LOOKS,
     Registration,
     RegistrationSettings,
     lengths,
@@ -94,8 +97,22 @@ def moved(cells: Detections, shift: Array | None) -> Detections:
     return cells if shift is None else replace(cells, position=cells.position + shift)
 
 
+KEPT = 500_000
+"""Cells whose flow is kept, at about 70 bytes each. A movie's own units, its kinds of events and its events are all
+found relative to the flow, one after the other."""
+_kept: Cache[Flow] = Cache(KEPT, lambda flow: len(flow.shift))
+
+
 def estimate_flow(a: Detections, b: Detections, settings: FlowSettings = SETTINGS) -> Flow:
-    """The flow between two frames; none where there are too few cells to have surroundings."""
+    """The flow between two frames; none where there are too few cells to have surroundings.
+
+    That of the last frame pairs is remembered, by their content.
+    """
+    looks = [each.columns[name] for each in (a, b) for name in LOOKS if name in each.columns]
+    return _kept.get(fingerprint(a.position, b.position, looks, settings), lambda: _estimate_flow(a, b, settings))
+
+
+def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow:
     x, y = a.position, b.position
     if min(len(x), len(y)) < FEWEST:
         shift = np.zeros_like(x)

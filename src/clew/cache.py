@@ -8,11 +8,6 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Generic, TypeVar
 
-import numpy as np
-
-from clew.tracking.events import Annotations
-from clew.tracking.model.pairs import FramePair, Pairs
-
 V = TypeVar("V")
 
 
@@ -56,21 +51,3 @@ class Cache(Generic[V]):
         """The value; made if it is not there. Making one holds nobody up, so two threads may make the same."""
         found = self.peek(slot, key)
         return self.put(slot, key, make()) if found is None else found
-
-
-class KeptPairs:
-    """Frame pairs of a movie that stay in memory, each with all that is annotated in it among its candidates."""
-
-    def __init__(self, pairs: Pairs, limit: int) -> None:
-        """`limit` is the number of candidates whose features are kept, at about 100 bytes each."""
-        self.pairs, self.limit = pairs, limit
-        self._pairs: Cache[FramePair] = Cache(limit, lambda pair: len(pair.candidates))
-
-    def pair(self, frame: int, here: Annotations) -> FramePair:
-        """A frame pair with its annotations; nearly always these are usual candidates, and the pair stays the same."""
-        usual = self._pairs.get((frame, "usual"), lambda: self.pairs.pair(frame))
-        found = set(usual.rows(here.events).values())
-        if len(found) == len(here):
-            return usual
-        extra = here.events[np.array([k not in found for k in range(len(here))])]
-        return self._pairs.get((frame, "extended"), lambda: self.pairs.pair(frame, extra), extra.keys().tobytes())

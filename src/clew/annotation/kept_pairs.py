@@ -1,0 +1,27 @@
+"""Frame pairs that stay in memory while annotations grow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clew.cache import Cache
+from clew.tracking.events import Annotations
+from clew.tracking.model.pairs import FramePair, Pairs
+
+
+class KeptPairs:
+    """Frame pairs of a movie that stay in memory, each with all that is annotated in it among its candidates."""
+
+    def __init__(self, pairs: Pairs, limit: int) -> None:
+        """`limit` is the number of candidates whose features are kept, at about 100 bytes each."""
+        self.pairs, self.limit = pairs, limit
+        self._pairs: Cache[FramePair] = Cache(limit, lambda pair: len(pair.candidates))
+
+    def pair(self, frame: int, here: Annotations) -> FramePair:
+        """A frame pair with its annotations; nearly always these are usual candidates, and the pair stays the same."""
+        usual = self._pairs.get((frame, "usual"), lambda: self.pairs.pair(frame))
+        found = set(usual.rows(here.events).values())
+        if len(found) == len(here):
+            return usual
+        extra = here.events[np.array([k not in found for k in range(len(here))])]
+        return self._pairs.get((frame, "extended"), lambda: self.pairs.pair(frame, extra), extra.keys().tobytes())
