@@ -5,8 +5,9 @@
 Each case makes an old result (or none), starts a command that replaces it, and ends that at a random moment: kill −9
 after a random time or at a random change of the file system, Ctrl-C at such a change, or files that may grow no
 further, as on a full disk. One checker then opens the result as any reader would and compares every file with those of
-an undisturbed run; the command is then run again, and must leave the new result and nothing else. The commands run in
-forks of one process that has everything loaded (so on Linux and macOS only), hundreds of times faster than anew.
+an undisturbed run; the command is then run again, and must leave the new result and nothing else. Answers on the page
+are results one by one: all that were acknowledged are there, and at most one more, that was under way. The commands
+run in forks of one process that has everything loaded (so on Linux and macOS only), hundreds of times faster than anew.
 """
 
 from __future__ import annotations
@@ -22,89 +23,83 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
+from faults_commands import ANSWERS, COMMANDS, OLD_ANSWERS, Command, make_inputs
 
-from clew import persist
+import clew.app.run  # loaded before the forks
+import clew.experiments.outputs  # noqa: F401
+from clew.app.supervisor import Supervisor
 from clew.cli.base import app
-from clew.tracking.formats.ctc import check_all, open_truth
-from clew.tracking.formats.tiff import write_frame
-from clew.tracking.movie import open_frames, open_movie
 
-CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate"}
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate", "sqlite3.connect"}
 """Audit events that change the file system, besides opening a file to write."""
-OLD, NEW, NOTHING = "old result whole", "new result whole", "nothing"
+OLD, NEW, NOTHING, SO_FAR = "old result whole", "new result whole", "nothing", "all acknowledged answers"
 FAULTS = ("kill by time", "kill by change", "Ctrl-C", "disk full")
+SERVED = "clew annotate: "
+AGAIN = 5
+"""After one case in so many the command is run again."""
 
 
-class Command(NamedTuple):
-    """A command that replaces a result: how to run it for the old and the new one, and how its result is opened."""
+class Ended(NamedTuple):
+    """How a command ended."""
 
-    name: str
-    place: str
-    """Of the result, in the working folder."""
-    old: list[str]
-    new: list[str]
-    read: Callable[[Path], object]
-
-
-def read_result(folder: Path) -> None:
-    """Open a lineage as evaluation does, and look at every mask."""
-    check_all(open_truth(folder))
+    code: int
+    """Minus the signal, or its exit code."""
+    changes: int
+    """Of the file system."""
+    seconds: float
+    acknowledged: int = 0
+    """Answers."""
 
 
-COMMANDS = [
-    Command("track", "r", ["track", "m/01", "-o", "r", "-f", "ctc,csv,geff", "--no-report"],
-            ["track", "m/01", "-o", "r", "-f", "ctc,napari", "--no-report", "-w", "w0.clew"], read_result),
-    Command("detect", "d", ["detect", "m/01", "-o", "d", "--diameter", "7"],
-            ["detect", "m/01", "-o", "d", "--diameter", "5"], open_frames),
-    Command("simulate", "s", ["simulate", "s", "--frames", "3", "--cells", "3"],
-            ["simulate", "s", "--frames", "2", "--cells", "4", "--seed", "1"], lambda place: open_movie(place / "01")),
-    Command("train", "w.clew", ["train", "m/01", "-a", "a.csv", "-o", "w.clew", "--lam", "1"],
-            ["train", "m/01", "-a", "a.csv", "-o", "w.clew", "--lam", "0.1"], persist.read),
-]  # fmt: skip
+class Expected(NamedTuple):
+    """What undisturbed runs leave, and how long the second takes."""
+
+    old: dict[str, bytes]
+    new: dict[str, bytes]
+    old_value: Any
+    new_value: Any
+    changes: int
+    seconds: float
 
 
-def make_inputs(folder: Path) -> None:
-    """A movie of four frames, some annotations, and weights."""
-    for name in ("01", "01_SEG"):
-        (folder / "m" / name).mkdir(parents=True)
-    for t in range(4):
-        mask = np.zeros((40, 60), np.uint16)
-        for cell in range(4):
-            mask[4 + t : 10 + t, 4 + 13 * cell : 10 + 13 * cell] = cell + 1
-        write_frame(folder / f"m/01_SEG/mask{t:03}.tif", mask)
-        write_frame(folder / f"m/01/t{t:03}.tif", ((mask > 0) * 900 + 100 + np.arange(60) % 7).astype(np.uint16))
-    rows = [f"{t},move,{cell},{cell}\n" for t in range(3) for cell in (1, 2, 3)]
-    (folder / "a.csv").write_text("frame,event,sources,targets\n" + "".join(rows))
-
-
-def run(arguments: list[str], fault: str = "", moment: float = 0.0) -> tuple[int, int, float]:
-    """Run a command in a fork: how it ended (minus the signal, or its exit code), its changes, and its seconds."""
+def run(command: Command, new: bool, fault: str = "", moment: float = 0.0) -> Ended:
+    """Run a command in a fork; all that it prints is read here."""
     reader, writer = os.pipe()
+    screen, printed = os.pipe()
     started = time.perf_counter()
     child = os.fork()
     if not child:
         os.close(reader)
-        os._exit(_in_fork(arguments, fault, moment, writer))
+        os.close(screen)
+        os._exit(_in_fork(command.new if new else command.old, fault, moment, writer, printed))
     os.close(writer)
-    if fault == "kill by time":
-        time.sleep(moment)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
+    os.close(printed)
+    kill = threading.Timer(moment if fault == "kill by time" else 1e6, os.kill, (child, signal.SIGKILL))
+    kill.start()
+    acknowledged = 0
+    with os.fdopen(screen, "r") as lines:
+        for line in lines:
+            if command.talk and line.startswith(SERVED):
+                n = len(ANSWERS) if new else OLD_ANSWERS
+                acknowledged = command.talk(line.removeprefix(SERVED).strip(), n)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGINT)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its number stays taken until the timer is gone
+    kill.cancel()
+    kill.join()
     status = os.waitpid(child, 0)[1]
-    seconds = time.perf_counter() - started
     with os.fdopen(reader, "rb") as pipe:
         changes = len(pipe.read())
-    return os.waitstatus_to_exitcode(status), changes, seconds
+    return Ended(os.waitstatus_to_exitcode(status), changes, time.perf_counter() - started, acknowledged)
 
 
-def _in_fork(arguments: list[str], fault: str, moment: float, pipe: int) -> int:
+def _in_fork(arguments: list[str], fault: str, moment: float, pipe: int, printed: int) -> int:
     """The command, with the fault prepared; every change of the file system is told through the pipe."""
     count = 0
 
@@ -118,13 +113,19 @@ def _in_fork(arguments: list[str], fault: str, moment: float, pipe: int) -> int:
         if count == int(moment) and fault == "kill by change":
             os.kill(os.getpid(), signal.SIGKILL)
         if count == int(moment) and fault == "Ctrl-C":
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
 
+    # the worker of the page learns and writes nothing; starting one takes longer than everything else here
+    Supervisor._begin = _no_worker  # type: ignore[method-assign]
     if fault == "disk full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(moment), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     sys.addaudithook(watch)
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            os.fdopen(printed, "w") as screen,
+            contextlib.redirect_stdout(screen),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             app(arguments, prog_name="clew", standalone_mode=True)
     except SystemExit as ended:
         return int(ended.code or 0)
@@ -135,32 +136,52 @@ def _in_fork(arguments: list[str], fault: str, moment: float, pipe: int) -> int:
     return 0
 
 
+def _no_worker(_: Supervisor) -> Any:
+    raise OSError("no worker")
+
+
 def snapshot(place: Path) -> dict[str, bytes]:
-    """What anyone sees of a result: its files but the hidden ones."""
+    """What anyone sees of a result: its files but the hidden ones, and what later runs work with."""
     if place.is_file():
         return {place.name: place.read_bytes()}
-    files = (path for path in place.rglob("*") if path.is_file())
-    return {path.relative_to(place).as_posix(): path.read_bytes() for path in files
-            if not any(part.startswith(".") and part.endswith((".tmp", ".ready", ".lock"))
-                       for part in path.relative_to(place).parts)}  # fmt: skip
+    found = {}
+    for path in place.rglob("*"):
+        parts = path.relative_to(place).parts
+        hidden = any(part.startswith(".") and part.endswith((".tmp", ".ready", ".lock")) for part in parts)
+        if path.is_file() and not hidden and parts[0] not in ("jobs", "measurements"):
+            found["/".join(parts)] = path.read_bytes()
+    return found
 
 
-def hidden(place: Path) -> list[str]:
-    """What runs left behind, in a result or beside it."""
-    found = list(place.rglob(".*")) if place.is_dir() else list(place.parent.glob(f".{place.name}.*"))
-    return [path.name for path in found if path.name.endswith((".tmp", ".ready", ".lock"))]
+def left_behind(place: Path) -> list[Path]:
+    """What runs left, in a result or beside it."""
+    inside = [path for path in place.rglob(".*") if path.name.endswith((".tmp", ".ready", ".lock"))]
+    beside = [path for path in place.parent.iterdir() if path.name.removeprefix(".").startswith(place.name)]
+    return inside + [path for path in beside if path != place and len(place.name) > 1]
 
 
-def judge(command: Command, place: Path, old: dict[str, bytes], new: dict[str, bytes]) -> str:
+def judge(command: Command, place: Path, older: bool, expected: Expected, acknowledged: int) -> str:
     """The state of a result after a fault, as a reader finds it."""
     try:
-        command.read(place)
+        value = command.read(place)
     except Exception as error:
-        found = snapshot(place)
-        return NOTHING if not found else f"BAD: {type(error).__name__}: {error}"
+        if snapshot(place):
+            return f"BAD: {type(error).__name__}: {error}"
+        return "BAD: the old result is lost" if older else NOTHING
+    if command.talk:
+        return _judge_answers(value, expected.old_value if older else 0, acknowledged)
     found = snapshot(place)
-    same_kind = command.name == "train" and found != old  # times of the fit are in it
-    return OLD if found == old else NEW if found == new or same_kind else f"BAD: a mixture, {sorted(found)}"
+    if older and found == expected.old:
+        return OLD
+    same = found == expected.new if command.exact else value == expected.new_value
+    return NEW if same else f"BAD: a mixture, {sorted(found)}"
+
+
+def _judge_answers(kept: int, old: int, acknowledged: int) -> str:
+    """Acknowledged answers are kept, and at most the one that was under way."""
+    if not max(acknowledged, old) <= kept <= max(acknowledged + 1, old):
+        return f"BAD: {acknowledged} answers were acknowledged, {kept} are kept, {old} were there before"
+    return NEW if kept == len(ANSWERS) else (OLD if old else NOTHING) if kept == old else SO_FAR
 
 
 def main() -> None:
@@ -168,64 +189,84 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=1000, help="cases in all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--commands", nargs="*", help="all, if none is named")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
     options = parser.parse_args()
-    rng = random.Random(options.seed)
+    rng, began = random.Random(options.seed), time.process_time()
+    commands = [command for command in COMMANDS if command.name in (options.commands or [c.name for c in COMMANDS])]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        counts = _cases(Path(folder), options.kills, rng)
+        counts = _cases(Path(folder), commands, options.kills, rng)
+        os.chdir("/")
     if options.json:
         print(json.dumps({" | ".join(key): n for key, n in counts.items()}))
     else:
         for (name, fault, state), n in sorted(counts.items()):
             print(f"{name:9} {fault:15} {state:60} {n:5}")
     bad = sum(n for (_, _, state), n in counts.items() if state.startswith("BAD"))
-    print(f"{sum(counts.values())} cases, {bad} in a bad state", file=sys.stderr)
+    used = time.process_time() - began + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    print(f"{sum(counts.values())} cases, {bad} in a bad state; {used:.0f} CPU s", file=sys.stderr)
     sys.exit(bad > 0)
 
 
-def _cases(folder: Path, n: int, rng: random.Random) -> Counter[tuple[str, str, str]]:
+def _cases(folder: Path, commands: list[Command], n: int, rng: random.Random) -> Counter[tuple[str, str, str]]:
     make_inputs(folder)
-    if code := run(["train", "m/01", "-a", "a.csv", "-o", "w0.clew", "--lam", "1"])[0]:
-        raise SystemExit(f"the weights to begin with cannot be learned: exit code {code}")
-    expected = {command.name: _expected(command, folder) for command in COMMANDS}
+    for arguments in (
+        ["train", "m/01", "-a", "a.csv", "-o", "w0.clew", "--lam", "1"],
+        ["simulate", "v", "--frames", "11", "--cells", "3"],
+    ):
+        if code := run(Command("", "", [], arguments, open), new=True).code:
+            raise SystemExit(f"clew {' '.join(arguments)} ended with exit code {code}")
+    expected = {command.name: _expected(command, folder) for command in commands}
     counts: Counter[tuple[str, str, str]] = Counter()
+    turns = [command for command in commands for _ in range(command.share)]
     for case in range(n):
-        command, fault = COMMANDS[case % len(COMMANDS)], FAULTS[case // len(COMMANDS) % len(FAULTS)]
-        old, new, changes, seconds = expected[command.name]
-        place, older = folder / command.place, rng.random() < 0.7
-        _clear(place)
-        for left in hidden(place):
-            _clear(place.parent / left)
-        if older:
-            _copy(folder / f"{command.place}.old", place)
-        moment = {"kill by time": rng.uniform(0, 1.1 * seconds), "disk full": rng.uniform(0, 3000)}.get(
-            fault, rng.randint(1, changes + 1)
-        )
-        code, _, _ = run(command.new, fault, moment)
-        state = judge(command, place, old if older else {}, new)
-        if fault in ("Ctrl-C", "disk full") and code in (1, 99):
-            state = f"BAD: exit code {code}"
-        if case % 5 == 0 and not state.startswith("BAD"):  # and the next run is right, and clears up
-            again = run(command.new)[0]
-            after = judge(command, place, {}, new)
-            if again or after != NEW or hidden(place):
-                state = f"BAD: the next run ended with {again}, {after}, {hidden(place)}"
-        counts[command.name, fault, state] += 1
+        command, fault = turns[case % len(turns)], FAULTS[(case + case // len(turns)) % len(FAULTS)]
+        counts[command.name, fault, _case(folder, command, fault, expected[command.name], case % AGAIN == 0, rng)] += 1
     return counts
 
 
-def _expected(command: Command, folder: Path) -> tuple[dict[str, bytes], dict[str, bytes], int, float]:
+def _case(folder: Path, command: Command, fault: str, expected: Expected, again: bool, rng: random.Random) -> str:
+    """One fault: the state that it left, and that the next run left."""
+    place, older = folder / command.place, rng.random() < 0.7
+    for path in (*left_behind(place), place):
+        _clear(path)
+    if older:
+        _copy(folder / "old" / command.place, place)
+    if command.prepare:
+        command.prepare(folder, rng)
+    moment = {
+        "kill by time": rng.uniform(0, 1.1 * expected.seconds),
+        "disk full": rng.uniform(0, 1.1 * max(map(len, expected.new.values()))),
+    }.get(fault, rng.randint(1, expected.changes + 1))
+    code, _, _, acknowledged = run(command, True, fault, moment)
+    state = judge(command, place, older, expected, acknowledged)
+    if fault in ("Ctrl-C", "disk full") and code in (1, 99):
+        return f"BAD: exit code {code}"
+    if again and not state.startswith("BAD"):  # the next run is right, and clears up
+        code, _, _, acknowledged = run(command, True)
+        after = judge(command, place, False, expected, acknowledged)
+        if code or after != NEW or left_behind(place):
+            return f"BAD: the next run ended with {code}, {after}, {left_behind(place)}"
+    return state
+
+
+def _expected(command: Command, folder: Path) -> Expected:
     """The old and the new result of undisturbed runs, how many changes they take, and how long."""
-    place = folder / command.place
-    for arguments in (command.old, command.new):
-        code, changes, seconds = run(arguments)
-        if code:
-            raise SystemExit(f"{' '.join(arguments)} ended with exit code {code}, undisturbed")
-        if arguments is command.old:
-            old = snapshot(place)
-            _copy(place, folder / f"{command.place}.old")
-    return old, snapshot(place), changes, seconds
+    place, found, values = folder / command.place, [], []
+    for name in ("old", "new"):
+        ended = run(command, name == "new")
+        if ended.code:
+            raise SystemExit(f"{command.name} ended with exit code {ended.code}, undisturbed ({name})")
+        (folder / name).mkdir(exist_ok=True)
+        _copy(place, folder / name / command.place)
+        found.append(snapshot(place))
+        values.append(command.read(place))
+    if command.prepare:  # what a case will do takes less than all of it
+        _clear(place)
+        command.prepare(folder, random.Random(0))
+        ended = run(command, new=True)
+    return Expected(*found, *values, ended.changes, ended.seconds)
 
 
 def _clear(place: Path) -> None:

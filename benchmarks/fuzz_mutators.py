@@ -7,7 +7,7 @@ import random
 import re
 import sqlite3
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,18 @@ from clew.errors import ClewError
 
 NASTY: list[Any] = [None, True, -1, 0, 1, 2**31, 2**53 + 1, 2**63, 2**64, 10**30, 1e300, -1e300, 0.5, "", "x", "nan",
                     "inf", "../x", "\0", "é" * 300, [], [[]], {}, {"a": 1}, [1] * 1000]  # fmt: skip
+API_NASTY: list[Any] = [
+    *NASTY, float("nan"), float("inf"), [float("nan")] * 3, [None], [[1, 2], [3]], ["a", 1], 5, 1e-300, 10**9, False,
+    *({"@": kind} for kind in ("object", "class")),
+    *({"@": kind, "of": of} for kind in ("array", "sparse", "set", "tuple", "iterator", "objects", "read-only")
+      for of in ([], [1, 2], [[1.0, 2.0]], [[]], ["a"], 3, [None, 1])),
+    {"@": "array", "of": [[1, 2]], "dtype": "complex64"}, {"@": "array", "of": [1, 2], "dtype": "datetime64[s]"},
+    {"@": "array", "of": [1, 2], "dtype": "float16"}, {"@": "array", "of": [[1, 0]], "dtype": "bool"},
+    {"@": "scalar", "of": 1, "dtype": "uint8"}, {"@": "scalar", "of": 1, "dtype": "float32"},
+    {"@": "complex", "of": "1+2j"}, {"@": "bytes", "of": "a"}, {"@": "mapping", "of": [[0, 1], [7, 2]]},
+    {"@": "algorithm", "of": {"tol": 1e-300, "memory": 1}},
+]  # fmt: skip
+"""Arguments of calls; "@" is for what JSON does not have, see fuzz_api.py."""
 WORDS = [
     b"nan",
     b"inf",
@@ -66,19 +78,19 @@ def mutate_json(path: Path, rng: random.Random) -> None:
     return None
 
 
-def changed(content: Any, rng: random.Random) -> Any:
+def changed(content: Any, rng: random.Random, nasty: Sequence[Any] = NASTY) -> Any:
     """JSON content with one change somewhere in it."""
     if isinstance(content, dict) and content and rng.random() < 0.85:
         key = rng.choice(list(content))
         if rng.random() < 0.12:
             return {name: value for name, value in content.items() if name != key}
-        return content | {key: changed(content[key], rng)}
+        return content | {key: changed(content[key], rng, nasty)}
     if isinstance(content, list) and content and rng.random() < 0.8:
         at = rng.randrange(len(content))
         if rng.random() < 0.2:
             return content[:at] + content[at + 1 :] if rng.random() < 0.5 else [*content, content[at]]
-        return [*content[:at], changed(content[at], rng), *content[at + 1 :]]
-    return [content] if rng.random() < 0.1 else rng.choice(NASTY)
+        return [*content[:at], changed(content[at], rng, nasty), *content[at + 1 :]]
+    return [content] if rng.random() < 0.1 else rng.choice(nasty)
 
 
 def mutate_table(path: Path, rng: random.Random) -> None:
@@ -172,8 +184,20 @@ def mutate_store(path: Path, rng: random.Random) -> None:
     return None
 
 
+def mutate_call(path: Path, rng: random.Random) -> None:
+    """Put something nasty somewhere into the arguments of a call, or an array where a list was."""
+    document = json.loads(path.read_text())
+    name = rng.choice(list(document))
+    if rng.random() < 0.15 and isinstance(document[name], list):
+        document[name] = {"@": rng.choice(["array", "tuple", "iterator", "objects", "sparse"]), "of": document[name]}
+    else:
+        document[name] = changed(document[name], rng, API_NASTY)
+    path.write_text(json.dumps(document))
+
+
 MUTATORS: list[tuple[str, Callable[[Path, random.Random], None]]] = [
-    (r"\.tif$", mutate_tiff), (r"\.json$|^\.z(array|attrs|group)$", mutate_json), (r"\.(csv|txt)$", mutate_table),
+    (r"\.api$", mutate_call), (r"\.tif$", mutate_tiff),
+    (r"\.json$|^\.z(array|attrs|group)$", mutate_json), (r"\.(csv|txt)$", mutate_table),
     (r"\.clew$", mutate_model), (r"\.clewdb$", mutate_store), ("", mutate_bytes),
 ]  # fmt: skip
 

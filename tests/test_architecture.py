@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src/clew"
 # a module may import what stands above it, and within its own package
 ORDER = [
     ["errors"],
+    ["checks"],
     ["extras"],
     ["learning"],
     ["parallel"],

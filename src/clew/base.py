@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
@@ -14,11 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from clew import parallel
 from clew.calibration import Calibration, Method, calibrate
+from clew.checks import floats, whole
 from clew.errors import InputError, MissingCapability, NotCalibrated
 from clew.folds import split_annotations
 from clew.learning.plotting import plot_blocks
 from clew.learning.task import Array, Indices, Space, Task
-from clew.models.base import ExampleTask, check_lengths, check_weights, forced_margins, n_examples, take
+from clew.models.base import ExampleTask, Model, check_lengths, check_weights, forced_margins, n_examples, take
 from clew.models.blocks import feature_names
 
 
@@ -154,9 +156,10 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         """
         X = as_examples(X)
         margins = [np.atleast_1d(m) for m in self.margins(X)]
-        if not (isinstance(n, (int, np.integer)) and n >= 0):
-            raise InputError(f"n is {n!r}; expected the number of parts to suggest")
+        n = whole(n, "n, the number of parts to suggest,", 0)
+        per_example = None if per_example is None else whole(per_example, "per_example", 0)
         if Y is not None:
+            Y = as_examples(Y)
             check_lengths(X, Y)
             for k, y in enumerate(parse(self.model_, X, Y)):
                 known = ~np.asarray(self.model_.candidates(X[k], y)).all(axis=1)
@@ -235,6 +238,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         """The weights and the number of threads, after a look at X."""
         check_is_fitted(self, "coef_")
         n_examples(X)
+        check_kind(self.model_, X)
         return check_weights(self.coef_, self.model_.n_features), parallel.resolve_jobs(self.n_jobs)
 
     def _prepared(
@@ -247,6 +251,9 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
         model = clone(self.model, safe=False)
+        if isinstance(model, Model):
+            model.check_parameters()
+        check_kind(model, X)
         if hasattr(model, "learn_domain"):
             model = model.learn_domain(X, Y)
         elif hasattr(model, "prepare"):
@@ -303,8 +310,16 @@ def as_examples(X: Any) -> Any:
     return np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "__len__") else X
 
 
+def check_kind(model: Any, X: Any) -> None:
+    """Refuse one sparse matrix for all inputs where each input is more than a row."""
+    if sp.issparse(X) and isinstance(model, Model) and not model.of_rows:
+        kind = type(model).__name__
+        raise InputError(f"X is one sparse matrix of shape {X.shape}; a {kind} expects a sequence with an entry each")
+
+
 def parse(model: Any, X: Any, Y: Any) -> Any:
     """The annotations as the model reads them fastest, where it offers that: parsed once, not at each use."""
+    check_kind(model, X)
     return model.parsed(X, Y) if hasattr(model, "parsed") else Y
 
 
@@ -320,10 +335,7 @@ def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
     """(n,) finite weights that are not negative; None where none are given."""
     if sample_weight is None:
         return None
-    try:
-        weights = np.asarray(sample_weight, dtype=float)
-    except (TypeError, ValueError):
-        raise InputError(f"sample_weight is {sample_weight!r}; expected {n} numbers") from None
+    weights = floats(sample_weight, "sample_weight")
     if weights.shape != (n,) or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError(f"sample_weight has shape {weights.shape}; expected {n} finite numbers that are not negative")
     return weights

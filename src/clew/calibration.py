@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 from sklearn.isotonic import IsotonicRegression
 
+from clew.checks import one_of
 from clew.errors import InputError
 from clew.learning.task import Array, Mask
 from clew.models.base import best_alternative
@@ -63,8 +64,7 @@ class Calibration:
 
 def calibrate(max_marginals: Sequence[Array], candidates: Sequence[Mask], method: Method = "platt") -> Calibration:
     """Fit a map to held-out parts: for each example (parts, choices) max-marginals, and what its annotation allows."""
-    if method not in ("platt", "isotonic"):
-        raise InputError(f"method is {method!r}; expected 'platt' or 'isotonic'")
+    one_of(method, "method", ("platt", "isotonic"))
     marginals, allowed = _annotated_parts(max_marginals, candidates)
     n = len(marginals)
     if n == 0:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from clew.base import as_examples, as_objects, make_generator, parse
+from clew.checks import callable_or_none
 from clew.errors import MissingCapability
 from clew.folds import make_folds
 from clew.learning.likelihood import LikelihoodResult, log_likelihood, maximise_likelihood
@@ -72,6 +73,7 @@ class StructuredCRF(RegularisedEstimator):
         `callback` hears of iteration, objective and gap.
         """
         start = getattr(warm_start, "coef_", warm_start)
+        callable_or_none(callback, "callback")
         return self._learn(*self._prepared(X, Y, sample_weight), start=start, callback=callback)
 
     def _learn(
@@ -149,5 +151,6 @@ class StructuredCRF(RegularisedEstimator):
     def log_likelihood(self, X: Any, Y: Any) -> Array:
         """(N,) log P(Y* | x): how probable the annotation of each example is; 0 where nothing is annotated."""
         check_is_fitted(self, "coef_")
+        X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
         return log_likelihood(self._task(self.model_, X, parse(self.model_, X, Y), None), self.coef_)

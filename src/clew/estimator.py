@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone
 
 from clew.base import StructuredEstimator, check_sample_weight, make_generator, make_task, parse
+from clew.checks import callable_or_none, floats, shown
 from clew.errors import InputError
 from clew.folds import make_folds
 from clew.learning.algorithm import PRESETS, Algorithm
@@ -104,6 +105,7 @@ class StructuredSVM(RegularisedEstimator):
         cluster. `callback` hears of every model update, as a `clew.learning.result.Record`.
         """
         warm_start = check_warm_start(warm_start)
+        callable_or_none(callback, "callback")
         prepared = self._prepared(X, Y, sample_weight, self.class_weight)
         return self._learn(*prepared, warm_start=warm_start, client=client, callback=callback)
 
@@ -168,6 +170,7 @@ class StructuredSVM(RegularisedEstimator):
         without a certificate: `StructuredSVM(model, start=online.coef_).fit(X, Y)` certifies.
         """
         lam, loss = check_lam(self.lam), get_loss(self.loss, ALL_LOSSES)
+        check_regulariser(self.regulariser)
         other_task = isinstance(loss, ListedLoss)
         if self.C is not None or not isinstance(lam, float) or other_task or self.regulariser != "l2":
             raise InputError(
@@ -178,7 +181,7 @@ class StructuredSVM(RegularisedEstimator):
             weights = check_sample_weight(sample_weight, n_examples(X))
             prepared = (self.model_, *self._annotated(self.model_, X, parse(self.model_, X, Y), weights))
         else:
-            other = self if classes is None else clone(self, safe=False).set_params(model__classes=list(classes))
+            other = self if classes is None else clone(self, safe=False).set_params(model__classes=classes)
             prepared = other._prepared(X, Y, sample_weight, self.class_weight)
         model, X, Y, weights = prepared
         check_margin(loss, weights)
@@ -203,7 +206,7 @@ class StructuredSVM(RegularisedEstimator):
     def _given_start(self, task: Task) -> Array | None:
         """The first weights that the user asked for; None for clew's own."""
         if not isinstance(self.start, str):
-            return np.asarray(self.start, dtype=float)
+            return floats(self.start, "start")
         if self.start not in ("auto", "zero"):
             raise InputError(f"start must be 'auto', 'zero' or an array of weights, not {self.start!r}")
         return np.zeros(task.n_features) if self.start == "zero" else None
@@ -266,6 +269,6 @@ def get_algorithm(algorithm: str | Algorithm) -> Algorithm:
     """A preset by its name, or the algorithm itself."""
     if isinstance(algorithm, Algorithm):
         return algorithm
-    if algorithm not in PRESETS:
-        raise InputError(f"unknown algorithm {algorithm!r}; the presets are {', '.join(PRESETS)}")
+    if not isinstance(algorithm, str) or algorithm not in PRESETS:
+        raise InputError(f"unknown algorithm {shown(algorithm)}; the presets are {', '.join(PRESETS)}")
     return PRESETS[algorithm]

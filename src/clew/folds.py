@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from clew.checks import one_of, whole
 from clew.errors import InputError
 from clew.learning.selection import Fold
 from clew.learning.task import Array, Subset, Task
@@ -44,10 +45,8 @@ def make_folds(
 
 def what_to_hold_out(model: Any, n_examples: int, n_folds: int, hold_out: str) -> str:
     """Either "examples" or "parts"."""
-    if n_folds < 2:
-        raise InputError(f"folds must be at least 2, not {n_folds}")
-    if hold_out not in ("auto", "examples", "parts"):
-        raise InputError(f"hold_out must be 'auto', 'examples' or 'parts', not {hold_out!r}")
+    whole(n_folds, "folds", 2)
+    one_of(hold_out, "hold_out", ("auto", "examples", "parts"))
     can_hide = all(hasattr(model, name) for name in ("n_parts", "hide"))
     if hold_out == "auto":
         enough = n_examples >= EXAMPLES_FOR_EACH_FOLD * n_folds

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew import extras
+from clew.checks import is_number, shown
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Space, Task
 
@@ -27,8 +28,9 @@ def resolve_jobs(n_jobs: int | None) -> int:
     """The number of threads: None is 1, negative counts from the number of cores as in scikit-learn."""
     if n_jobs is None:
         return 1
-    if n_jobs == 0:
-        raise InputError("n_jobs is 0; 1 is one thread, -1 is a thread for each core")
+    if not is_number(n_jobs) or n_jobs == 0 or n_jobs % 1 != 0:
+        raise InputError(f"n_jobs is {shown(n_jobs)}; 1 is one thread, -1 is a thread for each core")
+    n_jobs = int(n_jobs)
     cores = os.cpu_count() or 1
     return min(n_jobs, max(cores, MAX_JOBS)) if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from clew.base import StructuredEstimator
+from clew.checks import floats, positive, shown
 from clew.errors import InputError
 from clew.learning.likelihood import LikelihoodResult
 from clew.learning.result import Result
@@ -52,20 +54,17 @@ class RegularisedEstimator(StructuredEstimator):
 def lam_of(C: Any, lam: Any, n_examples: int) -> float:
     """The λ = 1 / (C N) of the scaling ½‖w‖² + C Σ loss."""
     if not isinstance(lam, str) or lam != "auto":
-        raise InputError(f"C is {C!r} and lam is {lam!r}; expected one of both")
-    if isinstance(C, bool) or not isinstance(C, (int, float, np.number)) or not (np.isfinite(C) and C > 0):
-        raise InputError(f"C is {C!r}; expected a positive number")
+        raise InputError(f"C is {shown(C)} and lam is {shown(lam)}; expected one of both")
+    positive(C, "C", sys.float_info.max)
     return 1.0 / (float(C) * n_examples)
 
 
 def check_lam(lam: Any) -> float | str | list[float]:
     """One positive number, "auto", or a list of positive numbers."""
-    if isinstance(lam, str):
-        if lam == "auto":
-            return lam
-    elif np.ndim(lam) == 0:
-        if not isinstance(lam, bool) and lam is not None and np.isfinite(lam) and lam > 0:
-            return float(lam)
-    elif np.ndim(lam) == 1 and np.size(lam) and np.isfinite(lam).all() and (np.asarray(lam) > 0).all():
-        return [float(value) for value in lam]
-    raise InputError(f"lam must be a positive number, a list of them, or 'auto'; not {lam!r}")
+    if isinstance(lam, str) and lam == "auto":
+        return lam
+    if not isinstance(lam, bool | str | None):
+        values = floats(lam, "lam")
+        if values.size and values.ndim < 2 and np.isfinite(values).all() and (values > 0).all():
+            return float(values) if values.ndim == 0 else [float(value) for value in values]
+    raise InputError(f"lam must be a positive number, a list of them, or 'auto'; not {shown(lam)}")

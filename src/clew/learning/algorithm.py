@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from clew.checks import flag, is_number, one_of, positive, shown, whole
 from clew.errors import InputError
 from clew.learning.master import SOLVERS, Solver
 
@@ -54,18 +55,21 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "tol", "eta", "max_passes", "memory"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}")
-        if isinstance(self.starts, bool) or int(self.starts) != self.starts or self.starts < 1:
-            raise InputError(f"starts must be a whole number of at least 1, not {self.starts}")
-        if not 0 < self.rho < 1:
-            raise InputError(f"rho must lie between 0 and 1, not {self.rho}")
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise InputError(f"time_limit must be positive or None, not {self.time_limit}")
-        if self.stochastic not in (True, False, "auto"):
-            raise InputError(f"stochastic must be True, False or 'auto', not {self.stochastic!r}")
-        if self.solver not in SOLVERS:
-            raise InputError(f"solver must be one of {', '.join(SOLVERS)}, not {self.solver!r}")
+            positive(getattr(self, name), name)
+        for name in ("starts", "patience"):
+            whole(getattr(self, name), name, 1)
+        whole(self.random_state, "random_state", 0)
+        for name in ("recycle", "adaptive", "stabilise", "identities"):
+            flag(getattr(self, name), name)
+        if not is_number(self.rho) or not 0 < self.rho < 1:
+            raise InputError(f"rho must lie between 0 and 1, not {shown(self.rho)}")
+        if self.time_limit is not None:
+            positive(self.time_limit, "time_limit")
+        if not isinstance(self.groups, str) or self.groups != "auto":
+            whole(self.groups, "groups other than 'auto'", 1)
+        if not isinstance(self.stochastic, bool | str) or self.stochastic not in (True, False, "auto"):
+            raise InputError(f"stochastic must be True, False or 'auto', not {shown(self.stochastic)}")
+        one_of(self.solver, "solver", SOLVERS)
 
 
 FOR_EVER = 10**9

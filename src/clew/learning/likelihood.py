@@ -19,6 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.optimize import minimize
 
+from clew.checks import floats, positive, whole
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
 from clew.learning.task import Array, Indices, Space, Subset, Task
 from clew.learning.weighted import Weighted
@@ -86,10 +87,10 @@ def maximise_likelihood(
     """
     if not (np.isfinite(lam) and lam > 0):
         raise InputError(f"λ is {lam}; expected a positive number")
-    if not tol > 0 or max_iterations < 1:
-        raise InputError(f"tol and max_iterations are {tol} and {max_iterations}; expected positive numbers")
+    positive(tol, "tol")
+    whole(max_iterations, "max_iterations", 1)
     problem = _Problem(task, lam)
-    w = np.zeros(task.n_features) if start is None else np.array(start, dtype=float)
+    w = np.zeros(task.n_features) if start is None else floats(start, "the start")
     if w.shape != (task.n_features,) or not np.isfinite(w).all():
         raise InputError(f"the start has shape {w.shape}; expected {task.n_features} finite weights")
     began = time.perf_counter()

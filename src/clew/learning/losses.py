@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from clew.checks import shown
 from clew.errors import InputError, MissingCapability
 from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task
 
@@ -68,8 +69,8 @@ def get_loss(loss: str | Loss, known: Mapping[str, Loss] = LOSSES) -> Loss:
     """A loss by its name among the `known` ones, or the loss itself."""
     if isinstance(loss, Loss):
         return loss
-    if loss not in known:
-        raise InputError(f"unknown loss {loss!r}; expected one of {', '.join(known)}, or a clew.Loss of your own")
+    if not isinstance(loss, str) or loss not in known:
+        raise InputError(f"unknown loss {shown(loss)}; expected one of {', '.join(known)}, or a clew.Loss of your own")
     return known[loss]
 
 

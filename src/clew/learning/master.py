@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from clew.errors import InputError
+from clew.checks import one_of
 from clew.learning.ascent import DEFAULTS, ascend
 from clew.learning.bounds import Bundle, dual_value, on_simplices
 from clew.learning.programmes import active_set, box_programme, interior_point
@@ -57,8 +57,7 @@ def regularisation(w: Array, regulariser: Regulariser) -> float:
 
 def check_regulariser(regulariser: str) -> None:
     """Refuse a regulariser that does not exist."""
-    if regulariser not in ("l2", "l1"):
-        raise InputError(f"regulariser must be 'l2' or 'l1', not {regulariser!r}")
+    one_of(regulariser, "regulariser", ("l2", "l1"))
 
 
 def known_bound(bundle: Bundle, v: Array, lam: float, regulariser: Regulariser) -> float:

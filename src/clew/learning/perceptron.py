@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from clew.errors import InputError
+from clew.checks import flag, whole
 from clew.learning.task import Array, Space, Task
 
 
@@ -45,8 +45,9 @@ def perceptron(
     For each example with prediction ŷ = argmax_Y f that contradicts its annotation, w moves by φ(ỹ) − φ(ŷ) with
     ỹ = argmax_{Y*} f. `averaged` returns the mean of w over all steps of the best epochs, which is less noisy.
     """
-    if max_epochs < 1 or patience < 1:
-        raise InputError(f"max_epochs and patience must be at least 1, not {max_epochs} and {patience}")
+    whole(max_epochs, "max_epochs", 1)
+    whole(patience, "patience", 1)
+    flag(averaged, "averaged")
     rng = rng or np.random.default_rng(0)
     # The mean of w over all steps is w − late / steps, if late sums every change times the steps before it: then a step
     # costs what its change has entries, not what w has.

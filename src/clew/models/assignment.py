@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numba import njit
 from scipy.optimize import linear_sum_assignment
 
+from clew.checks import floats
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.base import ALL_SPACES, Model, check_finite, check_lengths, check_weights, identity
@@ -100,8 +101,8 @@ class Assignment(Model):
         """A copy that knows how many features a pair has, and the number of columns if there is one."""
         check_lengths(X, Y)
         model: Self = type(self)(**self.get_params())
-        model.n_features = check_pairs(X[0], None, 0).shape[2]
-        widths = {np.shape(x)[1] for x in X if np.ndim(x) == 3}
+        shapes = [check_pairs(x, None, n).shape for n, x in enumerate(X)]
+        model.n_features, widths = shapes[0][2], {shape[1] for shape in shapes}
         model.n_columns_ = int(widths.pop()) if len(widths) == 1 else None
         return model
 
@@ -281,7 +282,7 @@ def shortest_ways(length: Any) -> Any:
 def check_pairs(x: Any, n_features: int | None = None, example: int | None = None) -> Array:
     """X as a finite (n, m, F) array with n ≤ m."""
     where = name_place(example, unnamed="x")
-    pairs = np.asarray(x, dtype=float) + 0.0  # a copy of our own, without −0 that would have another fingerprint
+    pairs = floats(x, where) + 0.0  # a copy of our own, without −0 that would have another fingerprint
     if pairs.ndim != 3:
         raise InputError(f"{where} has shape {pairs.shape}; expected (rows, columns, features)")
     n, m, width = pairs.shape
@@ -299,7 +300,8 @@ def columns_of(
     """For each row its candidate columns, or None where it is not annotated or all columns are candidates."""
     if annotation is None:
         return [None] * (n_rows or 0)
-    if isinstance(annotation, (Set, Mapping, str)) or not hasattr(annotation, "__len__"):
+    unordered = isinstance(annotation, (Set, Mapping, str)) or sp.issparse(annotation)
+    if unordered or not hasattr(annotation, "__len__") or getattr(annotation, "ndim", 1) == 0:
         raise InputError(f"{name_place(example)} is {annotation!r}; expected a column, candidates or None for each row")
     if n_rows is not None and len(annotation) != n_rows:
         raise InputError(f"{name_place(example)}: {len(annotation)} rows are annotated; x has {n_rows}")

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
+from clew.checks import flag, floats
 from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.blocks import Block, input_names, make_blocks
@@ -57,6 +58,8 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
 
     spaces: frozenset[Space] = ALL_SPACES
     loss_zero_iff_compatible: bool = True
+    of_rows: bool = False
+    """Whether an input is one row, so that all of them may be one sparse matrix."""
     domain_names: tuple[str, ...] = ()
     """The attributes that `prepare` sets (numbers, strings and lists of them): saved with a fitted model."""
 
@@ -67,6 +70,11 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         model = self.learn_domain(X, Y)
         model.task(X, Y)  # for its checks of every example
         return model
+
+    def check_parameters(self) -> None:
+        """Refuse switches that are neither on nor off."""
+        for name in {"bias", "boundary", "normalize", "symmetric"} & self.get_params(deep=False).keys():
+            flag(getattr(self, name), name)
 
     def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
         """The copy that `prepare` returns, without a check of every example: a task checks them as well."""
@@ -278,7 +286,7 @@ def check_size(size: float, limit: float, what: str) -> None:
 
 def check_weights(w: Any, n_features: int) -> Array:
     """W as a finite float vector of the right length."""
-    weights = np.asarray(w, dtype=float)
+    weights = floats(w, "w")
     if weights.shape != (n_features,):
         raise InputError(
             f"w has shape {weights.shape}; expected ({n_features},), one weight for each of the model's features"

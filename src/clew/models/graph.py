@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from clew.checks import array
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
 from clew.models.base import check_lengths, check_size
@@ -78,7 +79,7 @@ class Graph(NodeModel, LinearModel):
         """(m, 2) the edges and (m, E) their features, checked."""
         where = name_place(example, unnamed="x")
         n = as_matrix(self.node_features(x, example), example).shape[0]
-        edges = np.asarray(x[1])
+        edges = array(x[1], f"{where}: edges")
         if edges.size == 0:
             edges = edges.reshape(0, 2).astype(np.intp)
         if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":

@@ -138,7 +138,10 @@ def stack(parts: Sequence[Any], n_inputs: int | None = None) -> tuple[Inputs, In
 def as_matrix(x: Any, example: int | None) -> Any:
     """A numeric matrix (T, F), dense or sparse."""
     name = name_place(example, unnamed="x")
-    matrix: Any = x if sp.issparse(x) else np.asarray(x)
+    try:
+        matrix: Any = x if sp.issparse(x) else np.asarray(x)
+    except ValueError:
+        raise InputError(f"{name}: features must be a matrix, with rows of the same length") from None
     if matrix.ndim != 2:
         message = "Reshape your data to (rows, features)"
         raise InputError(f"{name}: features must be a matrix with a row for each node, not {matrix.shape}. {message}")
@@ -147,7 +150,7 @@ def as_matrix(x: Any, example: int | None) -> Any:
     if matrix.dtype.kind not in "biuf":
         try:
             matrix = matrix.astype(np.float64, casting="unsafe" if matrix.dtype.kind == "O" else "safe")
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(f"{name}: features must be numbers, not {matrix.dtype}") from None
     return matrix
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.checks import shown, whole
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Array, Indices, Mask
 
@@ -36,16 +37,16 @@ def as_nodes(labels: Any, example: int | None) -> Any:
     """The labels of all nodes as an array or a sequence; they must have an order."""
     if isinstance(labels, np.ndarray) and labels.ndim:
         return labels
-    if hasattr(labels, "__array__") and np.ndim(labels):
+    if hasattr(labels, "__array__") and np.asarray(labels).ndim:
         return np.asarray(labels)
-    if isinstance(labels, (Set, dict)) or not hasattr(labels, "__len__"):
+    if isinstance(labels, (Set, dict)) or not hasattr(labels, "__len__") or hasattr(labels, "shape"):
         raise InputError(f"{name_place(example)}: a sequence with a label for each node is expected, not {labels!r}")
     return labels
 
 
 def is_candidates(label: Any) -> bool:
     """Whether the annotation of one node is a set of labels, one of which is right."""
-    return isinstance(label, (Set, list, tuple, np.ndarray))
+    return isinstance(label, (Set, list, tuple)) or (isinstance(label, np.ndarray) and label.ndim > 0)
 
 
 def is_mask(label: Any) -> bool:
@@ -93,8 +94,8 @@ class LabelSpace:
         cls, annotations: Iterable[Any], classes: Iterable[Any] | None = None, n_states: int | None = None
     ) -> LabelSpace:
         """The classes that were declared, else range(n_states) where the labels fit in it, else the labels seen."""
-        if n_states is not None and (isinstance(n_states, bool) or int(n_states) != n_states or n_states < 1):
-            raise InputError(f"the number of states must be a whole number above 0, not {n_states!r}")
+        if n_states is not None:
+            n_states = whole(n_states, "the number of states", 1)
         if classes is not None:
             return cls(declared_classes(classes, n_states))
         labels, minus_one, width = labels_seen(annotations)
@@ -245,6 +246,8 @@ def shortened(classes: tuple[Label, ...]) -> str:
 
 def declared_classes(classes: Iterable[Any], n_states: int | None) -> tuple[Label, ...]:
     """The user's explicit classes, checked."""
+    if not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) != 1:
+        raise InputError(f"classes is {shown(classes)}; expected the labels that there are")
     explicit = [plain(label) for label in classes]
     if isinstance(classes, Set):
         explicit = in_order(explicit)

@@ -37,6 +37,7 @@ class Multiclass(Model):
     `clew.models.labels.LabelSpace`, or is a boolean (n, S) matrix of candidates.
     """
 
+    of_rows = True
     domain_names: tuple[str, ...] = ("classes_", "n_inputs_")
     classes_: list[Label]
     n_inputs_: int

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
+from clew.checks import is_number, shown
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.models.base import MAX_TABLE, MAX_WEIGHTS, Model, check_lengths, check_size
@@ -180,17 +181,17 @@ class NodeModel(Model):
 
 def check_label_scale(label_scale: float | str, matrices: Sequence[Any]) -> float:
     """The size of label features: the number that was given, or the root mean square norm of all input rows."""
-    if label_scale == "auto":
+    if isinstance(label_scale, str) and label_scale == "auto":
         entries = [np.asarray(m.data if sp.issparse(m) else m, dtype=float) for m in matrices]
         with np.errstate(over="ignore"):
             squares = sum(float(np.square(part).sum()) for part in entries)
         rms = np.sqrt(squares / max(1, sum(m.shape[0] for m in matrices)))
         return float(rms) if np.isfinite(rms) and rms > 0 else 1.0
     smallest, largest = LABEL_SCALES
-    is_number = isinstance(label_scale, (int, float, np.number)) and not isinstance(label_scale, bool)
-    if not is_number or not smallest <= float(label_scale) <= largest:
+    if not is_number(label_scale) or not smallest <= float(label_scale) <= largest:
         raise InputError(
-            f"label_scale is {label_scale!r}; expected a positive number from {smallest:g} to {largest:g}, or 'auto'"
+            f"label_scale is {shown(label_scale)}; expected a positive number from {smallest:g} to {largest:g}, or "
+            "'auto'"
         )
     return float(label_scale)
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
+from clew.checks import floats, shown
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.base import check_finite, check_lengths
@@ -81,7 +82,7 @@ class BinaryProgram(LinearModel):
 
     def joint_features(self, x: Program, y: Any) -> Array:
         """(d,) φ(x, y) = featuresᵀ y."""
-        return np.asarray(x.features.T @ np.asarray(y, dtype=float))
+        return np.asarray(checked(x, self.n_features).features.T @ np.asarray(y, dtype=float))
 
     def mistakes(self, annotation: Any, y: Any) -> int:
         """How many annotated variables have another value in y."""
@@ -111,19 +112,19 @@ class BinaryProgram(LinearModel):
 
     def candidates(self, x: Program, annotation: Any) -> Mask:
         """(n_vars, 2) whether the annotation allows 0 and 1."""
-        fixed = values(annotation, x.A.shape[1])
+        fixed = values(annotation, checked(x).A.shape[1])
         return np.column_stack([fixed != 1, fixed != 0])
 
     def choices(self, x: Program) -> tuple[Indices, Binary]:
         """(n_vars, 2) each variable at 0 and at 1."""
-        n = x.A.shape[1]
+        n = checked(x).A.shape[1]
         return np.repeat(np.arange(n), 2).reshape(n, 2), np.tile(np.array([0, 1], dtype=np.int8), (n, 1))
 
     def n_parts(self, annotation: Any) -> int:
         """How many variables are annotated."""
         if annotation is None:
             return 0
-        return len(annotation) if isinstance(annotation, Mapping) else int((np.asarray(annotation) >= 0).sum())
+        return len(annotation) if isinstance(annotation, Mapping) else int((floats(annotation, "Y") >= 0).sum())
 
     def hide(self, annotation: Any, parts: Mask) -> Any:
         """The annotation without the marked variables, counted among the annotated ones."""
@@ -145,12 +146,14 @@ def checked(x: Any, n_features: int | None = None, example: int | None = None) -
         raise InputError(f"{where} is a {type(x).__name__}; expected a clew.models.program.Program")
     sparse = sp.issparse(x.features)
     # a copy of our own, without −0, which would have another fingerprint
-    features: Matrix = sp.csr_array(x.features, dtype=float) if sparse else np.asarray(x.features, dtype=float) + 0.0
-    A: Any = sp.csr_array(x.A, dtype=float)
+    features: Matrix = (
+        sp.csr_array(x.features, dtype=float) if sparse else floats(x.features, f"{where}: features") + 0.0
+    )
+    A: Any = sp.csr_array(x.A if sp.issparse(x.A) else np.atleast_2d(floats(x.A, f"{where}: A")), dtype=float)
     if not A.has_canonical_format:
         A = A.copy()  # the caller's matrix stays as it is
         A.sum_duplicates()
-    lower, upper = np.asarray(x.lower, dtype=float), np.asarray(x.upper, dtype=float)
+    lower, upper = floats(x.lower, f"{where}: lower"), floats(x.upper, f"{where}: upper")
     if features.ndim != 2 or features.shape[0] != A.shape[1]:
         raise InputError(
             f"{where}: features has shape {features.shape}; A has {A.shape[1]} variables, one row for each"
@@ -183,11 +186,11 @@ def values(annotation: Any, n_vars: int, example: int | None = None) -> Binary:
         for variable, value in annotation.items():
             if not isinstance(variable, int | np.integer) or not 0 <= variable < n_vars:
                 raise InputError(f"{where}: variable {variable!r} is annotated; there are variables 0 to {n_vars - 1}")
-            if value not in (0, 1):
-                raise InputError(f"{where}: variable {variable} is annotated {value!r}; expected 0 or 1")
+            if not isinstance(value, int | float | np.generic) or value not in (0, 1):
+                raise InputError(f"{where}: variable {variable} is annotated {shown(value)}; expected 0 or 1")
             full[variable] = value
         return full
-    given = np.asarray(annotation)
+    given = floats(annotation, where)
     if given.shape != (n_vars,):
         raise InputError(f"{where}: the annotation has shape {given.shape}; expected ({n_vars},), one value a variable")
     bad = np.flatnonzero(~np.isin(given, (-1, 0, 1)))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.checks import array
 from clew.errors import InputError
 from clew.models.forest import ForestModel
 from clew.models.labels import name_place
@@ -31,7 +32,7 @@ class Tree(ForestModel):
     def node_parents(self, x: Any, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:
         """(n,) the second of x's two parts, checked; cycles are found when the nodes are put in order."""
         name = name_place(example, unnamed="x")
-        parents = np.asarray(x[1])
+        parents = array(x[1], f"{name}: parents")
         if parents.shape != (n_nodes,) or parents.dtype.kind not in "iu":
             kind = f"shape {parents.shape} and type {parents.dtype}"
             raise InputError(f"{name}: parents must be {n_nodes} integers, one for each node; they have {kind}")

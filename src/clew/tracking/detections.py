@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.checks import array, floats, whole
 from clew.errors import InputError
 from clew.learning.task import Indices
 from clew.tracking.events import NONE, Labels
@@ -157,7 +158,10 @@ class DetectionTable:
             raise InputError(f"frame has {len(frame)} rows and label {len(label)}; each detection needs both")
         if len(frame) and (frame.min() < 0 or label.min() <= NONE):
             raise InputError("frames count from 0 and labels from 1; there are smaller ones in the table")
+        n_frames = None if n_frames is None else whole(n_frames, "n_frames", 0)
         _check_length(frame, n_frames)
+        if columns is not None and not isinstance(columns, Mapping):
+            raise InputError(f"columns is a {type(columns).__name__}; expected a mapping from names to columns")
         known = {column for group in GROUPS.values() for column in group}
         if unknown := set(columns or {}) - known:
             raise InputError(f"unknown columns {sorted(unknown)}; tracking uses {sorted(known)}")
@@ -242,24 +246,24 @@ def groups_of(columns: Set[str]) -> frozenset[str]:
 
 def _integers(name: str, values: Any) -> Labels:
     """(n,) whole numbers, also if they came as floats."""
-    array = np.asarray(values)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf") or not np.all(array == np.floor(array)):
-        raise InputError(f"{name} must be one column of whole numbers; it is {array.dtype} of shape {array.shape}")
-    return array.astype(np.int64)
+    given = array(values, name)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iuf") or not np.all(given == np.floor(given)):
+        raise InputError(f"{name} must be one column of whole numbers; it is {given.dtype} of shape {given.shape}")
+    return given.astype(np.int64)
 
 
 def _numbers(name: str, values: Any, n: int) -> NDArray[np.float64]:
     """(n, …) finite numbers."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim == 0 or len(array) != n:
-        raise InputError(f"{name} has shape {array.shape}; the table has {n} rows")
-    if not np.isfinite(array).all():
-        bad = np.flatnonzero(~np.isfinite(array.reshape(n, -1)).all(axis=1))[0]
+    given = floats(values, name)
+    if given.ndim == 0 or len(given) != n:
+        raise InputError(f"{name} has shape {given.shape}; the table has {n} rows")
+    if not np.isfinite(given).all():
+        bad = np.flatnonzero(~np.isfinite(given.reshape(n, -1)).all(axis=1))[0]
         raise InputError(f"{name} is not a finite number in row {bad} (counted from 0)")
-    if np.abs(array).max(initial=0) > MAX_NUMBER:
-        far = np.flatnonzero((np.abs(array.reshape(n, -1)) > MAX_NUMBER).any(axis=1))[0]
+    if np.abs(given).max(initial=0) > MAX_NUMBER:
+        far = np.flatnonzero((np.abs(given.reshape(n, -1)) > MAX_NUMBER).any(axis=1))[0]
         raise InputError(f"{name} is larger than {MAX_NUMBER:g} in row {far} (counted from 0); expected a smaller unit")
-    return array
+    return given
 
 
 def _refuse_duplicates(frame: Labels, label: Labels) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from operator import index
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.checks import floats, shown
+from clew.errors import InputError
 from clew.learning.task import Indices, Mask
 
 Labels = NDArray[np.int64]
@@ -72,12 +75,17 @@ class EventTable:
     @classmethod
     def of(cls, events: Sequence[tuple[int, Event, Sequence[int], Sequence[int]]]) -> Self:
         """A table from tuples (frame, event, sources, targets)."""
-        return cls(
-            np.array([frame for frame, *_ in events], dtype=np.int64),
-            np.array([event for _, event, *_ in events], dtype=np.int8),
-            _padded([sources for *_, sources, _ in events]),
-            _padded([targets for *_, targets in events]),
-        )
+        given: Any = events
+        try:
+            frame, event = (np.array([row[k] for row in given], dtype=np.float64) for k in (0, 1))
+            sources, targets = (_padded([row[k] for row in given]) for k in (2, 3))
+        except (TypeError, ValueError, OverflowError, LookupError, AttributeError):
+            raise InputError(
+                "events are tuples: (frame, event, labels of the sources, labels of the targets)"
+            ) from None
+        if not (np.isfinite(frame) & (frame % 1 == 0) & (np.abs(frame) < 2.0**62) & np.isin(event, list(Event))).all():
+            raise InputError("events have frames that are whole numbers, and kinds from clew.tracking.Event")
+        return cls(frame.astype(np.int64), event.astype(np.int8), sources, targets)
 
     @classmethod
     def join(cls, tables: Sequence[Self]) -> Self:
@@ -120,7 +128,7 @@ def _padded(cells: Sequence[Sequence[int]]) -> Labels:
     """(n, 2) labels, ascending, filled up with NONE."""
     table = np.full((len(cells), 2), NONE, dtype=np.int64)
     for row, labels in enumerate(cells):
-        table[row, : len(labels)] = sorted(labels)
+        table[row, : len(labels)] = sorted(map(index, labels))
     return table
 
 
@@ -138,8 +146,11 @@ class Annotations:
     def of(cls, events: EventTable, happened: Any = True, row: Any = None) -> Self:
         """Events as annotations; all of them happened unless told otherwise."""
         n = len(events)
+        said = floats(happened, "happened")
+        if said.shape not in ((), (n,)) or not np.isin(said, (0, 1)).all():
+            raise InputError(f"happened is {shown(happened)}; expected True or False, or one of both for each event")
         rows = np.arange(1, n + 1) if row is None else np.asarray(row)
-        return cls(events, np.broadcast_to(np.asarray(happened, dtype=bool), (n,)).copy(), rows.astype(np.intp))
+        return cls(events, np.broadcast_to(said.astype(bool), (n,)).copy(), rows.astype(np.intp))
 
     def __len__(self) -> int:
         return len(self.events)

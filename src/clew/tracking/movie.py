@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from clew.checks import array, floats
 from clew.errors import InputError
 from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.faults import printable
@@ -60,11 +62,14 @@ class ArrayFrames:
     @classmethod
     def of(cls, data: Any, what: str) -> Self:
         """Check that the frames are alike; `what` names them in messages."""
+        indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes | dict)
+        if not indexed or isinstance(data, type) or sp.issparse(data) or getattr(data, "ndim", 1) == 0:
+            raise InputError(f"{what} is a {type(data).__name__}; expected an array (t, …) or a list of images")
         if not len(data):
             raise InputError(f"{what} has no frames; a movie has at least one")
         if hasattr(data, "shape") and hasattr(data, "dtype"):
             return cls(data, tuple(data.shape[1:]), np.dtype(data.dtype))
-        kinds = [(np.shape(frame), np.asarray(frame).dtype) for frame in data]
+        kinds = [(frame.shape, frame.dtype) for frame in (array(one, f"a frame of {what}") for one in data)]
         for t, kind in enumerate(kinds):
             if kind != kinds[0]:
                 raise InputError(
@@ -198,7 +203,7 @@ class Movie:
         """A movie of anything that is indexed by frame: arrays (t, …), lists of images, Zarr arrays."""
         masks = ArrayFrames.of(labels, "labels")
         raw = None if images is None else ArrayFrames.of(images, "images")
-        size = tuple(map(float, spacing)) if spacing is not None else (1.0,) * len(masks.shape)
+        size = (1.0,) * len(masks.shape) if spacing is None else tuple(floats(spacing, "spacing").ravel().tolist())
         return cls(name, masks, raw, size, "arrays in memory")
 
     @property

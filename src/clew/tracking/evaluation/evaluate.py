@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import extras
+from clew.checks import flag
 from clew.errors import DataWarning, InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions, graph_of
@@ -204,6 +205,8 @@ def evaluate(
     true = truth if isinstance(truth, CtcLineage) else open_truth(truth)
     if frames is not None:
         true = _cut(true, frames)
+    if scores is not None:
+        flag(scores, "scores")
     if isinstance(result, Lineage):
         if movie is None:
             raise InputError("a lineage is evaluated with the movie that it is of: pass `movie`")

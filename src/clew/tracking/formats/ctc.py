@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from skimage.util import map_array
 
+from clew import checks
 from clew.errors import InputError
 from clew.parallel import resolve_jobs
 from clew.persist import write_bytes
@@ -75,7 +76,7 @@ class Tracked(Protocol):
 
 def read_tracks(path: str | Path) -> Tracks:
     """The tracks of a file, or of the truth or result in a folder; every fault is told with its row."""
-    file = _table_of(Path(path))
+    file = _table_of(checks.path(path, "the tracks"))
     try:
         lines = file.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -102,7 +103,7 @@ def write_tracks(path: str | Path, tracks: Tracks) -> None:
 
 def open_truth(folder: str | Path) -> CtcLineage:
     """The lineage in a folder: …_GT (or its TRA), …_RES or what clew wrote. Masks are read when they are asked for."""
-    file = _table_of(Path(folder))
+    file = _table_of(checks.path(folder, "the lineage"))
     require_whole(file.parent, is_of_result)
     tracks, masks = read_tracks(file), tiff.open_folder(file.parent, MASK_NAMES)
     if masks.dtype.kind not in "iu":

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from clew.checks import positive, whole
 from clew.errors import InputError
 from clew.learning.task import Indices
 from clew.tracking.detections import Detections, Overlap
@@ -96,10 +97,8 @@ def candidates(
     k = 4, at 33 bytes each: 46 MB for 50,000 cells in a frame, and three times that while they are made. Round cells
     share pixels with few but their nearest; long ones may have up to 2k neighbours.
     """
-    if not 1 <= neighbours <= MAX_NEIGHBOURS or not reach > 0:
-        raise InputError(
-            f"neighbours is {neighbours} and reach {reach:g}; expected 1 to {MAX_NEIGHBOURS} and a positive length"
-        )
+    whole(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
+    positive(reach, "reach")
     shared = Overlap.none() if overlap is None else overlap
     forward = _joined(
         _nearest(a.position, b.position, neighbours, reach),

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 from scipy.special import pdtrc
 
+from clew.checks import shown
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.events import BY_NAME, Event
@@ -50,9 +51,9 @@ def parse_events(events: str | Iterable[str | Event]) -> frozenset[Event] | None
             return None
         events = events.replace(",", " ").split()
     named = set()
-    for event in events:
+    for event in events if isinstance(events, Iterable) else [events]:
         if not isinstance(event, Event) and str(event) not in BY_NAME:
-            raise InputError(f"there is no event {event!r}; expected 'auto', or some of {', '.join(BY_NAME)}")
+            raise InputError(f"there is no event {shown(event)}; expected 'auto', or some of {', '.join(BY_NAME)}")
         named.add(event if isinstance(event, Event) else BY_NAME[str(event)])
     # each detection needs some fate and history whatever else is switched off
     return frozenset(named | {Event.MOVE, Event.APPEAR, Event.DISAPPEAR})

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from clew.checks import is_number, shown
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.detections import Detections, Source, window
@@ -74,8 +75,8 @@ class Pairs:
         over: Over = map,
     ) -> Self:
         """Estimate a movie's own units and flow, and the reach unless it is given; `over` maps over sampled frames."""
-        if reach is not None and not (np.isfinite(reach) and reach > 0):
-            raise InputError(f"reach is {reach}; expected a positive length in the unit of the movie's spacing")
+        if reach is not None and not (is_number(reach) and 0 < reach < np.inf):
+            raise InputError(f"reach is {shown(reach)}; expected a positive length in the unit of the movie's spacing")
         motion = estimate_motion(source, over=over)
         scales = estimate_scales(source, motion.usual, over)
         far = estimate_reach(motion, scales) if reach is None else float(reach)

@@ -1,0 +1,96 @@
+"""What callers give: numbers, choices and arrays that are what they must be, or an InputError that names them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import reprlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InputError
+
+T = TypeVar("T")
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 60
+
+
+def shown(value: Any) -> str:
+    """A value for a message: its repr, but never more than a line."""
+    return " ".join(_short.repr(value).split())
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is one real number; NumPy's count, booleans do not."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def whole(value: Any, name: str, least: int, most: int | None = None) -> int:
+    """A whole number within limits; floats that are whole will do."""
+    limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+    if not is_number(value) or value % 1 != 0 or value < least or (most is not None and value > most):
+        raise InputError(f"{name} is {shown(value)}; expected a whole number {limits}")
+    return int(value)
+
+
+def positive(value: Any, name: str, most: float = float("inf")) -> float:
+    """A number above 0; infinity, if `most` is."""
+    if not is_number(value) or not 0 < value <= most:
+        raise InputError(f"{name} is {shown(value)}; expected a positive number")
+    return float(value)
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or False; 1 and 0 will do."""
+    if not isinstance(value, bool | np.bool_ | int | np.integer) or value not in (0, 1):
+        raise InputError(f"{name} is {shown(value)}; expected True or False")
+    return bool(value)
+
+
+def one_of(value: T, name: str, choices: Collection[Any]) -> T:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in choices:
+        words = [repr(choice) for choice in choices]
+        raise InputError(f"{name} is {shown(value)}; expected {', '.join(words[:-1])} or {words[-1]}")
+    return value
+
+
+def callable_or_none(value: Any, name: str) -> None:
+    """Refuse what cannot be called."""
+    if value is not None and not callable(value):
+        raise InputError(f"{name} is {shown(value)}; expected a function")
+
+
+def array(values: Any, name: str) -> NDArray[Any]:
+    """An array of what was given, with its own dtype; rows of different length make none."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise InputError(f"{name} is {shown(values)}; expected an array, with rows of the same length") from None
+
+
+def floats(values: Any, name: str) -> NDArray[np.float64]:
+    """An array of real numbers: no text, no dates, no complex numbers, no rows of different length."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "biufO":  # objects may be numbers
+            return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(f"{name} is {shown(values)}; expected an array of numbers")
+
+
+def path(value: Any, name: str) -> Path:
+    """A path, from text or a path; one that no file can have is refused."""
+    if not isinstance(value, str | Path) or "\0" in str(value):
+        raise InputError(f"{name} is {shown(value)}; expected a path")
+    try:
+        os.lstat(value)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError(f"{name}: a name is too long, {shown(value)}") from None
+    return Path(value)
