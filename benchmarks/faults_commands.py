@@ -114,7 +114,7 @@ def answer(address: str, n: int) -> int:
 
 
 ANNOTATE = ["annotate", "m/01", "--store", "a.clewdb", "--no-browser", "--port", "0"]
-REPRODUCE = ["reproduce", "table3", "--quick", "--draws", "1", "-j", "1", "--train", "v/01", "--test", "v/01[0:3]", "-o", "e"]
+REPRODUCE = ["reproduce", "table3", "--quick", "--draws", "1", "-j", "1", "--train", "v/01", "--test", "v/01[0:3]"]
 COMMANDS = [
     Command("track", "r", ["track", "m/01", "-o", "r", "-f", "ctc,csv,geff", "--no-report"],
             ["track", "m/01", "-o", "r", "-f", "ctc,napari", "--no-report", "-w", "w0.clew"], read_result),
@@ -124,8 +124,8 @@ COMMANDS = [
             ["simulate", "s", "--frames", "2", "--cells", "4", "--seed", "1"], lambda place: open_movie(place / "01")),
     Command("train", "w.clew", ["train", "m/01", "-a", "a.csv", "-o", "w.clew", "--lam", "1"],
             ["train", "m/01", "-a", "a.csv", "-o", "w.clew", "--lam", "0.1"], read_weights, exact=False),
-    Command("reproduce", "e", [*REPRODUCE, "--seed", "0"], [*REPRODUCE, "--seed", "1"], read_experiments, exact=False,
-            prepare=leave_jobs, share=1),
+    Command("reproduce", "e", [*REPRODUCE, "-o", "e"], [*REPRODUCE, "-o", "e", "--seed", "1"], read_experiments,
+            exact=False, prepare=leave_jobs, share=1),
     Command("annotate", "a.clewdb", ANNOTATE, ANNOTATE, read_answers, exact=False, talk=answer),
 ]  # fmt: skip
 

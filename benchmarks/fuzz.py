@@ -183,6 +183,7 @@ def main() -> None:
     """Fuzz for a while, and say how many cases there were and what was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--cases", type=int, default=None, help="end after so many")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--readers", nargs="*", help="those whose names begin so; all, if none is named")
     parser.add_argument("--corpus", type=Path, default=Path(".fuzz"), help="where inputs and findings are kept")
@@ -206,7 +207,7 @@ def main() -> None:
                 _judge(name, readers[name][1], path, Path(folder) / "work", counts, seen, findings, options.corpus)
         _limit_memory()
         started = time.monotonic()
-        while time.monotonic() - started < options.seconds:
+        while time.monotonic() - started < options.seconds and (not options.cases or counts.total() < options.cases):
             name = rng.choice(names)
             work = Path(folder) / "work"
             source = rng.choice(corpus[name])

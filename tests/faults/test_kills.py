@@ -11,15 +11,23 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks/faults.py"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the commands run in forks, which this system has not")
-def test_what_is_left_is_old_or_new_or_nothing():
+@pytest.mark.parametrize(
+    ("commands", "kills"),
+    [
+        (["track", "detect", "simulate", "train", "annotate"], 20),
+        pytest.param(["reproduce"], 4, marks=pytest.mark.slow),  # its fits take longest
+    ],
+)
+def test_what_is_left_is_old_or_new_or_nothing(commands, kills):
     done = subprocess.run(
-        [sys.executable, BENCHMARK, "--kills", "16", "--seed", "3", "--json"],
+        [sys.executable, BENCHMARK, "--kills", str(kills), "--seed", "3", "--json", "--commands", *commands],
         capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     counts = json.loads(done.stdout)
-    assert sum(counts.values()) == 16
+    assert sum(counts.values()) == kills
+    assert {key.split(" | ")[0] for key in counts} == set(commands)
     assert not [state for state in counts if "BAD" in state], done.stdout
     assert done.returncode == 0
     states = {key.split(" | ")[2] for key in counts}
-    assert states <= {"old result whole", "new result whole", "nothing"}
+    assert states <= {"old result whole", "new result whole", "nothing", "all acknowledged answers"}
     assert "old result whole" in states  # some were cut short

@@ -1,0 +1,212 @@
+"""Arguments of calls that fuzzing found to end in a TypeError or ValueError of NumPy's: each is refused by its name."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import clew
+from clew import checks
+from clew.errors import InputError
+from clew.models import Assignment, BinaryProgram, Chain, Graph, Multiclass, Program, Tree
+from clew.tracking import Annotations, DetectionTable, Event, EventTable, Movie, Tracker, evaluate
+
+X, Y = [np.eye(2), np.ones((1, 2))], [[0, 1], [0]]
+ROWS, LABELS = np.eye(4), [0, 1, 0, 1]
+MASKS = np.zeros((3, 8, 8), np.uint16)
+MASKS[:, 2:5, 2:5] = 1
+PROGRAM = Program([[1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0]], [1], [1])
+MANY, RAGGED, ITERATOR = np.array([1, 2]), [[1, 2], [3]], iter([1])
+
+
+@pytest.mark.parametrize(
+    ("value", "refused"),
+    [(3, False), (3.0, False), (np.int8(3), False), (True, True), (0, True), (3.5, True), (np.nan, True),
+     (np.inf, True), ("3", True), (None, True), (MANY, True), (3j, True), (10**400, False)],
+)  # fmt: skip
+def test_whole_numbers(value, refused):
+    if refused:
+        with pytest.raises(InputError, match=r"n is .*; expected a whole number of at least 1"):
+            checks.whole(value, "n", 1)
+    else:
+        assert checks.whole(value, "n", 1) == value
+
+
+@pytest.mark.parametrize("value", ["x" * 10_000, list(range(10_000)), np.zeros((50, 50)), {"a": "b" * 500}, object()])
+def test_a_message_is_short_and_one_line(value):
+    with pytest.raises(InputError) as raised:
+        checks.positive(value, "tol")
+    assert len(str(raised.value)) < 200
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "values", ["abc", [["a"]], RAGGED, [1j], np.array([1], "M8[s]"), ITERATOR, {"a": 1}, sp.eye(2)]
+)
+def test_arrays_of_numbers(values):
+    with pytest.raises(InputError, match=r"w is .*; expected an array of numbers"):
+        checks.floats(values, "w")
+
+
+@pytest.mark.parametrize(("value", "words"), [(3, "expected a path"), ("a\0b", "a path"), ("é" * 300, "too long")])
+def test_paths(value, words):
+    with pytest.raises(InputError, match=words):
+        checks.path(value, "result")
+
+
+SETTINGS = [
+    ("lam", MANY.astype("M8[s]")), ("lam", "x"), ("lam", []), ("lam", [[1.0]]), ("start", ITERATOR), ("start", RAGGED),
+    ("regulariser", MANY), ("regulariser", "l3"), ("loss", np.array(["a", "b"])), ("loss", sp.eye(2)), ("n_jobs", [1]),
+    ("n_jobs", "2"), ("n_jobs", 0), ("algorithm", []), ("algorithm", {}), ("folds", {}), ("folds", MANY),
+    ("hold_out", MANY), ("random_state", "x"), ("class_weight", MANY),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), SETTINGS)
+def test_settings_of_an_estimator(name, value):
+    lam = {"lam": [1.0, 0.1]} if name in ("folds", "hold_out", "random_state") else {"lam": 0.1}
+    with pytest.raises(InputError):
+        clew.StructuredSVM(Chain(), **{**lam, name: value}).fit(X, Y)
+
+
+@pytest.mark.parametrize("C", [0, -1, "x", MANY, np.inf])
+def test_c(C):
+    with pytest.raises(InputError, match="C is"):
+        clew.StructuredSVM(Chain(), C=C).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tol", MANY), ("tol", "x"), ("memory", None), ("starts", 1.5), ("patience", "x"), ("rho", MANY), ("rho", 1),
+     ("time_limit", []), ("groups", "x"), ("groups", 0), ("stochastic", MANY), ("solver", MANY), ("recycle", "x"),
+     ("random_state", -1)],
+)  # fmt: skip
+def test_settings_of_the_algorithm(name, value):
+    with pytest.raises(InputError, match=name):
+        clew.Algorithm(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_epochs", "x"), ("max_epochs", np.zeros(0)), ("patience", None),
+                                             ("averaged", MANY)])  # fmt: skip
+def test_settings_of_the_perceptron(name, value):
+    with pytest.raises(InputError, match=name):
+        clew.StructuredPerceptron(Chain(), **{name: value}).fit(X, Y)
+
+
+@pytest.mark.parametrize(("name", "value"), [("tol", MANY), ("max_iterations", "x"), ("max_iterations", 0)])
+def test_settings_of_the_crf(name, value):
+    with pytest.raises(InputError, match=name):
+        clew.StructuredCRF(Chain(), lam=0.1, **{name: value}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("model", "X", "Y"),
+    [
+        (Multiclass(bias=[]), ROWS, LABELS), (Multiclass(bias=MANY), ROWS, LABELS),
+        (Multiclass(), ROWS, [0, 1, np.array(ITERATOR), 1]),
+        (Chain(n_states=ITERATOR), X, Y), (Chain(n_states="x"), X, Y), (Chain(n_states=MANY), X, Y),
+        (Chain(classes=int), X, Y), (Chain(classes=7), X, Y), (Chain(label_scale=MANY.astype("M8[s]")), X, Y),
+        (Chain(normalize="yes"), X, Y), (Chain(boundary=None), X, Y),
+        (Chain(), [RAGGED, np.eye(2)], Y), (Chain(), sp.eye(2, format="csr"), Y), (Chain(), X, [np.array(None), [0]]),
+        (Chain(), X, [np.ndarray, [0]]), (Chain(), X, [sp.eye(2), [0]]), (Chain(), [[[10**400]], [[1]]], Y),
+        (Tree(), [(np.eye(2), RAGGED), (np.ones((1, 2)), [-1])], Y),
+        (Graph(), [(np.eye(2), RAGGED), (np.ones((1, 2)), [])], Y),
+        (Assignment(), [[[[1.0], [2.0]]], [[[1.0], [2.0, 3.0]]]], [[0], [0]]), (Assignment(), ["x"], [[0]]),
+        (Assignment(), [np.ones((1, 2, 1))], [sp.eye(2)]), (Assignment(), [np.ones((1, 2, 1))], [np.array(0)]),
+        (BinaryProgram(), [PROGRAM], [RAGGED]), (BinaryProgram(), [PROGRAM], [["a", "b"]]),
+        (BinaryProgram(), [PROGRAM], [[{}, 1]]), (BinaryProgram(), [PROGRAM], [{0: [1]}]),
+        (BinaryProgram(), [Program("x", [[1.0]], [1], [1])], [[1]]),
+        (BinaryProgram(), [Program([[1.0]], RAGGED, [1], [1])], [[1]]),
+        (BinaryProgram(normalize=MANY), [PROGRAM], [[1, 0]]),
+    ],
+)  # fmt: skip
+def test_data_and_models(model, X, Y):
+    with pytest.raises(InputError):
+        clew.StructuredSVM(model, lam=0.1).fit(X, Y)
+
+
+def test_a_programme_of_lists_is_a_programme():
+    svm = clew.StructuredSVM(BinaryProgram(), lam=0.1).fit([PROGRAM], [[1, 0]])
+    assert len(svm.margins([PROGRAM])[0]) == 2
+    assert len(svm.suggest([PROGRAM], 1, [[-1, -1]])) == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("n", 1.5), ("n", MANY), ("n", -1), ("per_example", "x"),
+                                             ("per_example", MANY), ("per_example", np.zeros(0))])  # fmt: skip
+def test_suggestions(name, value):
+    svm = clew.StructuredSVM(Chain(), lam=0.1).fit(X, Y)
+    with pytest.raises(InputError, match=name):
+        svm.suggest(X, **{"n": 1, name: value})
+
+
+def test_calls_of_a_fitted_estimator():
+    svm = clew.StructuredSVM(Chain(), lam=0.1).fit(X, Y)
+    for call in (svm.predict, svm.margins, svm.decision_function):
+        with pytest.raises(InputError, match="one sparse matrix"):
+            call(sp.eye(2, format="csr"))
+    with pytest.raises(InputError, match="method is"):
+        svm.calibrate(X, Y, method=MANY, folds=None)
+    with pytest.raises(InputError, match="folds is"):
+        svm.calibrate(X, Y, folds={})
+    with pytest.raises(InputError, match="callback is 5"):
+        svm.fit(X, Y, callback=5)
+    with pytest.raises(InputError, match="sample_weight"):
+        svm.fit(X, Y, sample_weight=["a", "b"])
+    with pytest.raises(InputError, match="classes is 5"):
+        clew.StructuredSVM(Chain(), lam=0.1).partial_fit(X, Y, 5)
+    with pytest.raises(InputError, match="the start"):
+        clew.StructuredCRF(Chain(), lam=0.1).fit(X, Y, warm_start=RAGGED)
+
+
+@pytest.mark.parametrize(
+    ("labels", "spacing"),
+    [(ITERATOR, None), (sp.eye(2), None), (np.ndarray, None), ("x", None), (np.array(1), None), ([RAGGED], None),
+     (MASKS, "x"), (MASKS, 1.0), (MASKS, [1, {2}]), (MASKS, [[1, 1], [1, 1]]), (MASKS, [None, 1]), (MASKS, "\0")],
+)  # fmt: skip
+def test_movies(labels, spacing):
+    with pytest.raises(InputError):
+        Movie.from_arrays(labels, None, spacing)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("neighbours", MANY), ("neighbours", "x"), ("neighbours", 1.5), ("reach", MANY.astype("M8[s]")), ("reach", "x"),
+     ("reach", np.nan), ("events", 5), ("events", [[1]]), ("n_jobs", "x")],
+)  # fmt: skip
+def test_settings_of_a_tracker(name, value):
+    with pytest.raises(InputError):
+        Tracker.generic(cache=None, **{name: value}).track(Movie.from_arrays(MASKS))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [5, [1], [(0, Event.MOVE)], [("x", Event.MOVE, [1], [1])], [(0, 77, [1], [1])], [(0.5, 0, [1], [1])],
+     [(0, 0, [1, 2, 3], [1])], [(0, 0, ["a"], [1])], [(0, 0, [0.5], [1])], [(10**30, 0, [1], [1])], [(0, 0, 1, 1)]],
+)  # fmt: skip
+def test_events(events):
+    with pytest.raises(InputError, match="events"):
+        EventTable.of(events)
+
+
+@pytest.mark.parametrize("happened", ["x", 2, RAGGED, [True, False], None])
+def test_whether_events_happened(happened):
+    with pytest.raises(InputError, match="happened"):
+        Annotations.of(EventTable.of([(0, Event.MOVE, [1], [1])]), happened)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"frame": RAGGED}, {"label": ["a", "b"]}, {"position": [["a", "b"]] * 2}, {"columns": 5}, {"n_frames": (1,)},
+     {"n_frames": "x"}, {"columns": {"volume": RAGGED}}],
+)  # fmt: skip
+def test_tables_of_detections(changed):
+    given = {"frame": [0, 1], "label": [1, 1], "position": [[1, 2], [3, 4]], "columns": None, **changed}
+    with pytest.raises(InputError):
+        DetectionTable(given.pop("frame"), given.pop("label"), given.pop("position"), given.pop("columns"), **given)
+
+
+@pytest.mark.parametrize("result", [None, 5, [], b"a", np.zeros(2), "é" * 300, "\0"])
+def test_evaluation_of_what_is_no_result(result):
+    with pytest.raises(InputError):
+        evaluate(result, "nowhere")
+    with pytest.raises(InputError):
+        evaluate("nowhere", result)
