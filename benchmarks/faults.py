@@ -3,11 +3,12 @@
     python benchmarks/faults.py --kills 1000
 
 Each case makes an old result (or none), starts a command that replaces it, and ends that at a random moment: kill −9
-after a random time or at a random change of the file system, Ctrl-C at such a change, or files that may grow no
-further, as on a full disk. One checker then opens the result as any reader would and compares every file with those of
-an undisturbed run; the command is then run again, and must leave the new result and nothing else. Answers on the page
-are results one by one: all that were acknowledged are there, and at most one more, that was under way. The commands
-run in forks of one process that has everything loaded (so on Linux and macOS only), hundreds of times faster than anew.
+after a random time or at a random change of the file system, Ctrl-C at such a change, files that may grow no further,
+as on a full disk, or folders that may not be written to. One checker then opens the result as any reader would and
+compares every file with those of an undisturbed run; the command is then run again, and must leave the new result and
+nothing else. Answers on the page are results one by one: all that were acknowledged are there, and at most one more,
+that was under way. The commands run in forks of one process that has everything loaded (so on Linux and macOS only),
+hundreds of times faster than anew.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from faults_commands import ANSWERS, COMMANDS, OLD_ANSWERS, Command, make_inputs
+from privileges import bound_by_permissions
 
 import clew.app.run  # loaded before the forks
 import clew.experiments.outputs  # noqa: F401
@@ -39,7 +42,7 @@ from clew.cli.base import app
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate", "sqlite3.connect"}
 """Audit events that change the file system, besides opening a file to write."""
 OLD, NEW, NOTHING, SO_FAR = "old result whole", "new result whole", "nothing", "all acknowledged answers"
-FAULTS = ("kill by time", "kill by change", "Ctrl-C", "disk full")
+FAULTS = ("kill by time", "kill by change", "Ctrl-C", "disk full", "read-only")
 SERVED = "clew annotate: "
 AGAIN = 5
 """After one case in so many the command is run again."""
@@ -122,6 +125,7 @@ def _in_fork(arguments: list[str], fault: str, moment: float, pipe: int, printed
     sys.addaudithook(watch)
     try:
         with (
+            bound_by_permissions() if fault == "read-only" else contextlib.nullcontext(),
             os.fdopen(printed, "w") as screen,
             contextlib.redirect_stdout(screen),
             contextlib.redirect_stderr(io.StringIO()),
@@ -221,7 +225,7 @@ def _cases(folder: Path, commands: list[Command], n: int, rng: random.Random) ->
     counts: Counter[tuple[str, str, str]] = Counter()
     turns = [command for command in commands for _ in range(command.share)]
     for case in range(n):
-        command, fault = turns[case % len(turns)], FAULTS[(case + case // len(turns)) % len(FAULTS)]
+        command, fault = turns[case % len(turns)], FAULTS[(case + case // len(turns)) % len(FAULTS)]  # each with each
         counts[command.name, fault, _case(folder, command, fault, expected[command.name], case % AGAIN == 0, rng)] += 1
     return counts
 
@@ -239,9 +243,10 @@ def _case(folder: Path, command: Command, fault: str, expected: Expected, again:
         "kill by time": rng.uniform(0, 1.1 * expected.seconds),
         "disk full": rng.uniform(0, 1.1 * max(map(len, expected.new.values()))),
     }.get(fault, rng.randint(1, expected.changes + 1))
-    code, _, _, acknowledged = run(command, True, fault, moment)
+    with _read_only(folder) if fault == "read-only" else contextlib.nullcontext():
+        code, _, _, acknowledged = run(command, True, fault, moment)
     state = judge(command, place, older, expected, acknowledged)
-    if fault in ("Ctrl-C", "disk full") and code in (1, 99):
+    if code in (1, 99) or (fault == "read-only" and code != 2):
         return f"BAD: exit code {code}"
     if again and not state.startswith("BAD"):  # the next run is right, and clears up
         code, _, _, acknowledged = run(command, True)
@@ -249,6 +254,20 @@ def _case(folder: Path, command: Command, fault: str, expected: Expected, again:
         if code or after != NEW or left_behind(place):
             return f"BAD: the next run ended with {code}, {after}, {left_behind(place)}"
     return state
+
+
+@contextlib.contextmanager
+def _read_only(folder: Path) -> Iterator[None]:
+    """Nobody may write into a folder or those in it, for a while."""
+    places = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    modes = [path.stat().st_mode for path in places]
+    for path in places:
+        path.chmod(0o555)
+    try:
+        yield
+    finally:
+        for path, mode in zip(places, modes, strict=True):
+            path.chmod(mode)
 
 
 def _expected(command: Command, folder: Path) -> Expected:

@@ -1,7 +1,9 @@
 """What all tests share: where data is, and how hypothesis searches."""
 
 import os
+import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in (mark for mark, elsewhere in ELSEWHERE.items() if elsewhere and item.get_closest_marker(mark)):
             item.add_marker(pytest.mark.skip(reason=f"needs what only {mark} systems have"))
+
+
+@pytest.fixture
+def bound_by_permissions() -> Iterator[None]:
+    """Read-only folders are read-only for root too, while the test runs."""
+    module = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks/privileges.py"))
+    with module["bound_by_permissions"]():
+        yield
 
 
 @pytest.fixture(scope="session")

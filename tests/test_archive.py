@@ -210,6 +210,7 @@ def test_foreign_content_is_refused(tmp_path):
         {"params": {"loss": {"exec": "1"}}},
         {"params": {"loss": {"Loss": {"name": "x"}}}},
         {"params": {"algorithm": {"Algorithm": {"tol": -1}}}},
+        {"params": {"a": 1}},
         {"result": None},
         {"model": good.meta["model"] | {"class": "Popen"}},
         {"model": good.meta["model"] | {"params": {"shell": True}}},

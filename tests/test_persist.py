@@ -319,7 +319,7 @@ def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.posix
-@pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="nothing is read-only for root")
+@pytest.mark.usefixtures("bound_by_permissions")
 def test_a_read_only_folder(file):
     before = file.read_bytes()
     file.parent.chmod(0o500)

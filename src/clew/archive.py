@@ -94,8 +94,9 @@ def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = 
         model = _own_model(path, stored, arrays)
     else:
         _check_given(path, stored, model)
-    estimator = estimator_class(model, **params)
-    estimator.model_ = model.restored(domain) if domain else model
+    with reading(path):
+        estimator = estimator_class(model, **params)
+        estimator.model_ = model.restored(domain) if domain else model
     estimator.coef_, estimator.result_ = coef, result
     if isinstance(result, (Result, LikelihoodResult, OnlineResult)):
         estimator.lam_, estimator.path_ = result.lam, []

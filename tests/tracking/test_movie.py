@@ -1,3 +1,4 @@
+import json
 import os
 import pickle
 import struct
@@ -445,6 +446,17 @@ def test_a_channel_of_an_ome_zarr_is_chosen(tmp_path, version):
     np.testing.assert_array_equal(found[1], frames[1, 2])
     with pytest.raises(InputError, match="has the channels 0 to 2; expected one of these, not 3"):
         open_frames(path, channel=3)
+
+
+def test_chunks_of_no_size_are_refused(tmp_path):
+    zarr.create_array(tmp_path / "a", data=np.ones((2, 3, 4), np.uint16), chunks=(1, 3, 4), zarr_format=3)
+    metadata = tmp_path / "a" / "zarr.json"
+    for change in (0, -1):
+        content = json.loads(metadata.read_text())
+        content["chunk_grid"]["configuration"]["chunk_shape"] = [change, 3, 4]
+        metadata.write_text(json.dumps(content))
+        with pytest.raises(InputError, match=str(tmp_path)):
+            open_frames(tmp_path / "a")
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])

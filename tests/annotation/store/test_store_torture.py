@@ -107,7 +107,8 @@ def test_a_read_only_drive(small_drive):
     assert files(small_drive) == before
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write to any folder")
+@pytest.mark.posix
+@pytest.mark.usefixtures("bound_by_permissions")
 def test_a_read_only_folder(tmp_path):
     path = tmp_path / "folder" / "store"
     with Store.open(path, movie=MOVIE) as store:

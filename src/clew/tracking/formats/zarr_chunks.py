@@ -21,6 +21,8 @@ def missing_chunk(array: Any, folder: Path) -> tuple[int, ...] | None:
     """The first chunk, by its place in the grid, that is not stored; looks at no more of the grid than is stored."""
     stored = {path.relative_to(folder).as_posix() for path in _files(folder)}
     lengths = array.shards or array.chunks
+    if min(lengths, default=1) < 1:
+        raise InputError(f"{folder}: its metadata declare chunks of shape {tuple(lengths)}; expected at least 1 each")
     grid = [-(-size // length) for size, length in zip(array.shape, lengths, strict=True)]
     for number in range(math.prod(grid)):
         place = _place(number, grid)
