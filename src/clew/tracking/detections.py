@@ -194,8 +194,8 @@ class DetectionTable:
         """A digest of all that is known of frame `t`."""
         cells = self.detections(t)
         whole = hashlib.blake2b(repr(sorted(cells.columns)).encode(), digest_size=20)
-        for array in (cells.label, cells.position, *(cells.columns[name] for name in sorted(cells.columns))):
-            whole.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        for part in (cells.label, cells.position, *(cells.columns[name] for name in sorted(cells.columns))):
+            whole.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
         return whole.digest()
 
     def __getitem__(self, frames: slice) -> Self:
