@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -85,13 +85,20 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     """Write a file so that, whatever happens, there is either the old one or the whole new one."""
     if len(data) > MAX_BYTES:
         raise StoreError(f"{path}: {len(data)} bytes are more than the {MAX_BYTES} that a clew file may have")
+    with written(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def written(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file to write to piece by piece, which takes its place when the block ends well; else the old one stays."""
     try:
         target = Path(os.path.realpath(path))  # through a link, not in its place
         _remove_leftovers(str(target.parent))
         file, temporary = _open_temporary(target)
         try:
             with file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(target)

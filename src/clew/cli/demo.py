@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from clew import extras
 from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.data import counts_in_words
 from clew.cli.movies import Jobs
@@ -68,7 +69,8 @@ def demo(
     tracked = time.perf_counter() - started
     result = folder / "result"
     with ProgressBar("writing masks") as progress:
-        write_results(result, lineage, movie, list(FORMATS), progress, jobs)
+        formats = [name for name in FORMATS if name != "parquet" or extras.is_installed("parquet")]
+        write_results(result, lineage, movie, formats, progress, jobs)
     with ProgressBar("evaluating") as progress:
         found = evaluate(result, truth, progress=progress)
     others = ~np.isin(known.events.keys(), some.events.keys())

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.cluster import ClusterAddress, MemoryPerWorker, Profile, Where, Workers, connected
 from clew.cli.movies import (
     Channel,
     Events,
@@ -45,8 +46,11 @@ PICTURES = (".png", ".svg", ".pdf")
 NO_SCORES = "not computed: pip install clew[evaluate]"
 
 if TYPE_CHECKING:
+    from clew.tracking.blocks.parts import TrackedMovie
+    from clew.tracking.blocks.track import TrackedBlocks
     from clew.tracking.detections import DetectionTable
     from clew.tracking.evaluation.evaluate import Evaluation
+    from clew.tracking.formats.label_layers import Tally
     from clew.tracking.lineage import Lineage
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
@@ -81,6 +85,9 @@ def train(
     loss: Annotated[str, typer.Option(metavar="NAME", help="The loss to minimise; see docs/guide.md.")] = "bridge",
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the folds by which λ is chosen.")] = 0,
     jobs: Jobs = -1,
+    workers: Workers = None,
+    cluster: ClusterAddress = None,
+    profile: Profile = None,
     no_cache: NoCache = False,
 ) -> None:  # fmt: skip
     """Learn tracking weights from movies of which some events are annotated.
@@ -90,6 +97,7 @@ def train(
     from clew.tracking.model.candidates import NEIGHBOURS
     from clew.tracking.tracker import Tracker
 
+    where = Where.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
     opened = open_several(
         movies, labels, images, spacing=spacing, channel=channel, sparse=sparse, frames=frames
@@ -105,7 +113,8 @@ def train(
         cache=None if no_cache else "auto", n_jobs=jobs, verbose=True, random_state=seed,
     )  # fmt: skip
     started = time.perf_counter()
-    tracker.fit(opened, marks)
+    with connected(where) as client:
+        tracker.fit(opened, marks, client=client)
     seconds = time.perf_counter() - started
     note(str(tracker.event_kinds_))
     make_folder(output.absolute().parent)
@@ -133,7 +142,10 @@ def track(
         "result"
     ),
     formats: Annotated[
-        str, typer.Option("--format", "-f", metavar="NAMES", help="Any of ctc,csv,geff,napari, separated by commas.")
+        str,
+        typer.Option(
+            "--format", "-f", metavar="NAMES", help="Any of ctc,csv,geff,napari,parquet,zarr, separated by commas."
+        ),
     ] = "ctc,csv",
     annotations: Annotated[
         Path | None, typer.Option("--annotations", "-a", metavar="PATH", help="Events that the lineage must keep to.")
@@ -149,13 +161,23 @@ def track(
     reach: Reach = None,
     report: Annotated[bool, typer.Option(help="Write report.html as well.")] = True,
     jobs: Jobs = -1,
+    workers: Workers = None,
+    cluster: ClusterAddress = None,
+    memory_per_worker: MemoryPerWorker = None,
+    profile: Profile = None,
     no_cache: NoCache = False,
 ) -> None:  # fmt: skip
-    """Track a movie with learned weights, and write its lineage."""
+    """Track a movie with learned weights, and write its lineage.
+
+    A run that was cut short goes on by the same command: finished blocks of frames are kept in a hidden folder within
+    the output until the result is whole.
+    """
+    from clew.executors import executor_for
     from clew.tracking.formats.ctc import check_result_folder
     from clew.tracking.formats.names import REPORT
-    from clew.tracking.formats.results import check_formats, write_results
+    from clew.tracking.formats.results import check_formats, write_counted
 
+    where = Where.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
     check_result_folder(output)
     tracker = open_tracker(weights)
@@ -166,15 +188,21 @@ def track(
     wanted = check_formats(formats.split(","), opened)
     given = None if annotations is None else read_annotations_of(annotations, opened)
     started = time.perf_counter()
-    lineage = tracker.track(opened, annotations=given)
-    seconds = time.perf_counter() - started
-    note(str(tracker.event_kinds_))
-    facts = training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
-    pages = {REPORT: report_page(lineage, opened, tracker, facts)} if report else {}
-    made_from = weights_fingerprint(tracker) | {"annotations": None if given is None else len(given)}
-    with ProgressBar("writing masks") as progress:
-        written = write_results(output, lineage, opened, wanted, progress, jobs, pages=pages, made_from=made_from)
-    print_lineage(lineage, seconds)
+    with connected(where) as client:
+        tracked = tracker.track_blocks(opened, output, annotations=given, client=client, memory=where.memory)
+        seconds = time.perf_counter() - started
+        note(str(tracker.event_kinds_))
+        if tracked.n_solved < len(tracked):
+            note(f"{len(tracked) - tracked.n_solved} of {len(tracked)} blocks were there from a run that was cut short")
+        facts = training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
+        pages = {REPORT: sampled_report(tracked, opened, tracker, facts)} if report else {}
+        made_from = weights_fingerprint(tracker) | {"annotations": None if given is None else len(given)}
+        with ProgressBar("writing masks") as progress:
+            written, tally = write_counted(
+                output, tracked, opened, wanted, executor_for(client, jobs), progress, pages, made_from
+            )
+    tracked.checkpoints.forget()
+    print_counts(tracked, tally, seconds)
     Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -192,13 +220,20 @@ def evaluate(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    jobs: Jobs = 1,
+    workers: Workers = None,
+    cluster: ClusterAddress = None,
+    profile: Profile = None,
 ) -> None:  # fmt: skip
     """Measure a result against a true lineage."""
+    from clew.executors import executor_for
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
 
-    which = parse_frames(frames)
-    with ProgressBar("matching masks") as progress:
-        found = measure_result(result, truth, progress=progress, frames=which)
+    which, where = parse_frames(frames), Where.of(workers, cluster, profile=profile)
+    with connected(where) as client, ProgressBar("matching masks") as progress:
+        found = measure_result(
+            result, truth, progress=progress, frames=which, executor=executor_for(client, jobs)
+        )  # fmt: skip
     if as_json:
         missing = {"scores_note": NO_SCORES} if found.scores is None else {}
         typer.echo(json.dumps(found.to_dict() | missing, indent=2))
@@ -299,26 +334,52 @@ def report_page(
     return page.encode()
 
 
+REPORTED = 2_000_000
+"""Cells up to which the report is about the whole movie; of a larger one it shows frames from its middle."""
+
+
+def sampled_report(
+    tracked: TrackedBlocks, movie: Movie | DetectionTable, tracker: Tracker, facts: dict[str, str]
+) -> bytes:
+    """The content of report.html, about a part of the movie if it is very large."""
+    if tracked.n_cells <= REPORTED:
+        return report_page(tracked.lineage(), movie, tracker, facts)
+    frames, lineage = tracked.sample(REPORTED)
+    facts |= {
+        "sample": f"frames {frames[0]} to {frames[-1]} of {tracked.n_frames}, {len(lineage.frame):,} of "
+        f"{tracked.n_cells:,} cells; frames are counted from the first of these"
+    }
+    return report_page(lineage, movie[frames.start : frames.stop], tracker, facts)
+
+
 def print_lineage(lineage: Lineage, seconds: float) -> None:
     """What was found, in figures."""
-    from clew.tracking.events import Event
-    from clew.tracking.model.probability import expected_wrong
+    from clew.executors import Threads
+    from clew.tracking.blocks.parts import InMemory
+    from clew.tracking.formats.label_layers import write_layers
 
-    counts = lineage.counts().sum(axis=0)
+    tracked = InMemory(lineage)
+    print_counts(tracked, write_layers(Path(), None, tracked, Threads()), seconds)
+
+
+def print_counts(tracked: TrackedMovie, tally: Tally, seconds: float) -> None:
+    """What was found and counted, in figures."""
+    from clew.tracking.events import Event
+
     table = Table(show_header=False, title="Lineage", title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for name, value in (("frames", lineage.n_frames), ("cells", len(lineage.frame)), ("tracks", len(lineage.tracks))):
+    for name, value in (("frames", tracked.n_frames), ("cells", tracked.n_cells), ("tracks", len(tracked.tracks))):
         table.add_row(name, f"{value:,}")
     table.add_section()
     for event in Event:
-        table.add_row(str(event), f"{counts[event]:,}")
+        table.add_row(str(event), f"{tally.kinds[event]:,}")
     table.add_section()
     table.add_row("seconds", f"{seconds:.1f}")
     out = Console(highlight=False)
     out.print(table)
-    if lineage.probability is not None:
-        out.print(f"By the probability that each is right, {expected_wrong(lineage.probability)}.", soft_wrap=True)
+    if (wrong := tally.expected_wrong()) is not None:
+        out.print(f"By the probability that each is right, {wrong}.", soft_wrap=True)
 
 
 def print_evaluation(found: Evaluation, title: str) -> None:

@@ -163,17 +163,7 @@ class Lineage:
     @cached_property
     def generations(self) -> NDArray[np.int64]:
         """(number of tracks,) how many divisions lead from each track's first ancestor to it."""
-        parent = np.searchsorted(self.tracks.id, self.tracks.parent)
-        orphan = self.tracks.parent == NONE
-        # a single child is no daughter but the same cell, seen again after a merge
-        divides = np.bincount(parent[~orphan], minlength=len(orphan)) > 1
-        parent[orphan] = 0
-        generations = np.zeros(len(orphan), dtype=np.int64)
-        while True:  # one step for each generation
-            later = np.where(orphan, 0, generations[parent] + divides[parent])
-            if np.array_equal(later, generations):
-                return generations
-            generations = later
+        return self.tracks.generations()
 
     def descendants(self, track: int) -> NDArray[np.int64]:
         """(k,) ids of all tracks that come from one, itself not among them, ascending."""

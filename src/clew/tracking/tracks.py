@@ -70,6 +70,20 @@ class Tracks:
         """(n,) how many children each track has, given the rows of parents as `parent_row` returns them."""
         return np.bincount(parent_row[parent_row >= 0], minlength=len(self))
 
+    def generations(self) -> NDArray[np.int64]:
+        """(n,) how many divisions lead from each track's first ancestor to it; ids must be ascending."""
+        parent = np.searchsorted(self.id, self.parent)
+        orphan = self.parent == NO_PARENT
+        # a single child is no daughter but the same cell, seen again after a merge
+        divides = np.bincount(parent[~orphan], minlength=len(orphan)) > 1
+        parent[orphan] = 0
+        generations = np.zeros(len(orphan), dtype=np.int64)
+        while True:  # one step for each generation
+            later = np.where(orphan, 0, generations[parent] + divides[parent])
+            if np.array_equal(later, generations):
+                return generations
+            generations = later
+
 
 def check_tracks(tracks: Tracks, where: str, rows: ArrayLike | None = None) -> None:
     """Refuse a table that no lineage can have, with the row of its first fault.
@@ -107,6 +121,21 @@ def check_tracks(tracks: Tracks, where: str, rows: ArrayLike | None = None) -> N
         ),
     )
     _warn_of_many_children(tracks, of, where, row)
+
+
+def check_frame(tracks: Tracks, t: int, labels: NDArray[Any], where: str = "the masks") -> None:
+    """Refuse labels of frame t that are not exactly the tracks alive in it; a 0 among them is the background."""
+    alive = tracks.id[(tracks.begin <= t) & (t <= tracks.end)]
+    strange = np.setdiff1d(labels, np.append(alive, 0))
+    if len(strange):
+        rows = np.flatnonzero(tracks.id == strange[0])
+        told = f"lasts from frame {tracks.begin[rows[0]]} to {tracks.end[rows[0]]}" if len(rows) else "does not exist"
+        raise InputError(
+            f"{where}, frame {t}: label {strange[0]} is in the mask, but by the table track {strange[0]} {told}"
+        )
+    lacking = np.setdiff1d(alive, labels)
+    if len(lacking):
+        raise InputError(f"{where}, frame {t}: track {lacking[0]} is alive by the table, but not in the mask")
 
 
 def _warn_of_many_children(tracks: Tracks, parent_row: NDArray[np.intp], where: str, row: NDArray[Any]) -> None:

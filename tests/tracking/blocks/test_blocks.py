@@ -9,6 +9,7 @@ from clew.errors import InputError, StoreError
 from clew.executors import Threads
 from clew.tracking.blocks.block import Block, BlockProblem
 from clew.tracking.blocks.join import Part, Summary, join_blocks
+from clew.tracking.blocks.parts import parts_of as parts_of_movie
 from clew.tracking.blocks.plan import BASE, block_length, cut, parse_memory
 from clew.tracking.blocks.skeleton import Skeleton
 from clew.tracking.blocks.track import Problems, TrackedBlocks, lineage_of, track_pairs
@@ -181,11 +182,11 @@ def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch
     assert solved == [problem.which for problem in problems.blocks]  # each once
     assert (tracked.n_solved, len(tracked), tracked.n_cells) == (len(problems.blocks) - 2, 4, len(whole.frame))
     assert_same(tracked.lineage(), whole)
-    assert_parts_are(list(tracked.parts()), tracked.tracks, whole)
+    assert_parts_are(list(parts_of_movie(tracked)), tracked.tracks, whole)
     kept.forget()
     assert not kept.folder.exists()
     with pytest.raises(StoreError, match="gone or damaged"):
-        tracked.part(0).read()
+        tracked.readers()[0].read()
 
 
 def test_a_damaged_checkpoint_is_solved_anew(work, whole, tmp_path):

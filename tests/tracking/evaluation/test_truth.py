@@ -17,9 +17,9 @@ from clew.tracking.evaluation.truth import (
     truth_annotations,
 )
 from clew.tracking.events import Event
-from clew.tracking.formats.ctc import CtcLineage, check_frame, open_truth
+from clew.tracking.formats.ctc import CtcLineage, open_truth
 from clew.tracking.movie import Movie, open_movie
-from clew.tracking.tracks import Tracks
+from clew.tracking.tracks import Tracks, check_frame
 
 MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE = Event
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from clew.errors import ClewError, InputError, StoreError
+from clew.tracking.blocks.parts import InMemory
+from clew.tracking.events import EventTable
 from clew.tracking.formats import ctc, tiff
-from clew.tracking.formats.ctc import check_all, check_frame, open_truth, read_tracks, write_result, write_tracks
+from clew.tracking.formats.ctc import check_all, open_truth, read_tracks, write_result, write_tracks
 from clew.tracking.movie import Movie
-from clew.tracking.tracks import Tracks
+from clew.tracking.tracks import Tracks, check_frame
 
 TABLE = [[4, 0, 1, 0], [7, 2, 4, 4], [2, 2, 3, 4], [9, 1, 4, 0]]  # 4 divides into 7 and 2; 9 comes in frame 1
 
@@ -34,6 +36,19 @@ def write_truth(folder, table=TABLE, masks=None, first=0, name="man_track"):
     return folder
 
 
+class StandIn(SimpleNamespace):
+    """What writers of masks ask of a lineage: cells and tracks, but no events."""
+
+    events, confidence, probability, columns = EventTable.empty(), np.zeros(0), None, {}
+
+    @property
+    def position(self):
+        return np.zeros((len(self.frame), 2))
+
+    def readers(self):
+        return InMemory(self).readers()
+
+
 def lineage_of(table=TABLE, shift=10, n_frames=5):
     """A movie whose labels change from frame to frame, and a stand-in for its lineage."""
     masks = masks_of(table).astype(np.int64)
@@ -44,7 +59,7 @@ def lineage_of(table=TABLE, shift=10, n_frames=5):
         for t in range(begin, end + 1)
     )
     frame, label, track = np.array(nodes, dtype=np.int64).reshape(-1, 3).T
-    lineage = SimpleNamespace(n_frames=n_frames, frame=frame, label=label, track=track, tracks=Tracks.of(table))
+    lineage = StandIn(n_frames=n_frames, frame=frame, label=label, track=track, tracks=Tracks.of(table))
     return Movie.from_arrays(labels), lineage
 
 
@@ -237,9 +252,7 @@ def test_names_have_digits_enough(tmp_path):
     n = 1001
     movie = Movie.from_arrays(np.ones((n, 2, 2), np.uint8))
     ones = np.ones(n, np.int64)
-    lineage = SimpleNamespace(
-        n_frames=n, frame=np.arange(n), label=ones, track=ones, tracks=Tracks.of([[1, 0, n - 1, 0]])
-    )
+    lineage = StandIn(n_frames=n, frame=np.arange(n), label=ones, track=ones, tracks=Tracks.of([[1, 0, n - 1, 0]]))
     write_result(tmp_path / "result", movie, lineage, n_jobs=2)
     assert (tmp_path / "result/mask1000.tif").exists()
     assert (tmp_path / "result/mask0000.tif").exists()
@@ -286,7 +299,7 @@ def test_a_failure_leaves_the_older_result(tmp_path, monkeypatch, fault):
     folder = tmp_path / "result"
     write_result(folder, movie, lineage)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    changed, message = SimpleNamespace(**vars(lineage)), {
+    changed, message = StandIn(**vars(lineage)), {
         "unknown label": "which the lineage lacks", "absent cell": "not in the mask", "frames": "is of 4 frames",
         "disk full": "No space", "moved": "cannot be written",
     }[fault]  # fmt: skip

@@ -8,13 +8,12 @@ import pytest
 from scipy import ndimage
 
 from clew.errors import InputError
-from clew.tracking.formats import ctc
 from clew.tracking.formats.simulated import read_settings, write_simulation
 from clew.tracking.simulation.kinds import KINDS, scene_of
 from clew.tracking.simulation.rods import Colony, RodSettings, _closest
 from clew.tracking.simulation.simulate import NucleiSettings, random_settings, settings_of, simulate
 from clew.tracking.simulation.tissue import Tissue, TissueSettings
-from clew.tracking.tracks import check_tracks
+from clew.tracking.tracks import check_frame, check_tracks
 
 BODIES = sorted(set(KINDS) - {"nuclei"})
 SMALL = {"frames": 8, "cells": 15}
@@ -62,7 +61,7 @@ def test_the_truth_of_every_kind_is_valid_and_the_same_for_the_same_seed(kind, s
     tracks = movies[0].tracks
     check_tracks(tracks, "the simulation")
     for t, (frame, again) in enumerate(zip(first, second, strict=True)):
-        ctc.check_frame(tracks, t, np.unique(frame.truth))
+        check_frame(tracks, t, np.unique(frame.truth))
         for name in ("image", "detections", "truth"):
             np.testing.assert_array_equal(getattr(frame, name), getattr(again, name))
     mothers, children = np.unique(tracks.parent[tracks.parent > 0], return_counts=True)

@@ -17,7 +17,7 @@ from clew.tracking.simulation.cells import daughters, newcomers
 from clew.tracking.simulation.render import Camera
 from clew.tracking.simulation.simulate import NucleiSettings, simulate
 from clew.tracking.simulation.world import World
-from clew.tracking.tracks import check_tracks
+from clew.tracking.tracks import check_frame, check_tracks
 
 SMALL = {"frames": 12, "cells": 12, "cycle": 20.0}
 
@@ -76,7 +76,7 @@ def test_the_table_and_the_masks_agree_in_every_frame(settings):
     tracks = simulation.tracks
     check_tracks(tracks, "the simulation")
     for t, labels in enumerate(present):
-        ctc.check_frame(tracks, t, labels)
+        check_frame(tracks, t, labels)
     assert tracks.end.max() == settings.frames - 1
 
 

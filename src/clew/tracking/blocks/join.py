@@ -89,16 +89,18 @@ class BlockIds:
 class Part:
     """A block as a part of the whole movie: frames, tracks, kinds and probabilities are final."""
 
+    frames: tuple[int, int]
+    """The first and the last frame whose cells it has."""
     nodes: Nodes
-    """The cells of its frames, but for the last one, which the next block has."""
+    """The cells of its frames, but for the last one of a block, which the next block has."""
     track: Labels
     """(n,)"""
     events: EventTable
     """(m,)"""
     confidence: Array
     """(m,)"""
-    probability: Array
-    """(m,)"""
+    probability: Array | None
+    """(m,) None where nobody calibrated the confidences."""
 
     @classmethod
     def of(cls, block: Block, ids: BlockIds, is_last: bool) -> Self:
@@ -108,7 +110,8 @@ class Part:
         kind, sure = block.lineage.events.event.copy(), block.lineage.confidence.copy()
         kind[ids.row], sure[ids.row] = ids.kind, ids.confidence
         probability = Calibration.generic().probability(kind, sure, block.unit)
-        return cls(nodes, track, replace(block.events(), event=kind), sure, probability)
+        frames = (block.first, block.first + block.n_pairs - (not is_last))
+        return cls(frames, nodes, track, replace(block.events(), event=kind), sure, probability)
 
 
 def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Tracks, list[BlockIds]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -131,19 +131,30 @@ class TrackedBlocks:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def part(self, k: int) -> PartFile:
-        """The part of the movie that block `k` is, to be read here or by a worker."""
-        return PartFile(self.checkpoints, self.keys[k], self.ids[k], k == len(self) - 1)
-
-    def parts(self) -> Iterator[Part]:
-        """One after the other, in order."""
-        for k in range(len(self)):
-            yield self.part(k).read()
+    def readers(self) -> Sequence[PartFile]:
+        """The parts of the movie that the blocks are, to be read here or by workers."""
+        last = len(self) - 1
+        return [
+            PartFile(self.checkpoints, key, ids, (summary.first, summary.first + len(summary.cells) - 1 - (k != last)))
+            for k, (key, ids, summary) in enumerate(zip(self.keys, self.ids, self.summaries, strict=True))
+        ]
 
     def lineage(self) -> Lineage:
         """All of it in memory."""
         blocks = [_recalled(self.checkpoints, key) for key in self.keys]
         return lineage_of(blocks, self.n_frames)
+
+    def sample(self, cells: int) -> tuple[range, Lineage]:
+        """Consecutive frames from the middle of the movie, of about so many cells, and what happened in them."""
+        size = [int(summary.cells.sum()) for summary in self.summaries]
+        first = last = len(size) // 2
+        while last - first + 1 < len(size) and sum(size[first : last + 1]) + max(size) <= cells:
+            first, last = (first - 1, last) if last == len(size) - 1 or (first and first > len(size) - last) else (
+                first, last + 1)  # fmt: skip
+        blocks = [_recalled(self.checkpoints, key) for key in self.keys[first : last + 1]]
+        begin, end = blocks[0].first, blocks[-1].first + blocks[-1].n_pairs
+        moved = [replace(block, first=block.first - begin) for block in blocks]
+        return range(begin, end + 1), lineage_of(moved, end + 1 - begin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +164,13 @@ class PartFile:
     checkpoints: Checkpoints
     key: str
     ids: BlockIds
-    is_last: bool
+    frames: tuple[int, int]
+    """The first and the last frame whose cells it has."""
 
     def read(self) -> Part:
         """The part."""
-        return Part.of(_recalled(self.checkpoints, self.key), self.ids, self.is_last)
+        block = _recalled(self.checkpoints, self.key)
+        return Part.of(block, self.ids, self.frames[1] == block.first + block.n_pairs)
 
 
 def _recalled(checkpoints: Checkpoints, key: str) -> Block:

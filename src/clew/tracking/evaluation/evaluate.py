@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from clew import extras
 from clew.checks import flag
 from clew.errors import DataWarning, InputError
+from clew.executors import Executor
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions, graph_of
 from clew.tracking.evaluation.truth import (
@@ -195,12 +196,14 @@ class Evaluation:
 def evaluate(
     result: str | Path | Lineage, truth: str | Path | CtcLineage, movie: Labelled | None = None, *,
     scores: bool | None = None, progress: Progress | None = None, frames: range | None = None,
+    executor: Executor | None = None,
 ) -> Evaluation:  # fmt: skip
     """Measure a result against a true lineage: a folder with masks and tracks, or a `Lineage` with its movie.
 
     A folder's events are those of its tables where it has them, else what its tracks mean; merges cannot be told by
     tracks. `scores` says whether py-ctcmetrics is asked: by default where it is installed and the result has masks.
-    With `frames` these alone count, of the truth, and of the result too unless it is of just so many.
+    With `frames` these alone count, of the truth, and of the result too unless it is of just so many. Masks are matched
+    by `executor`, in threads or on a cluster.
     """
     true = truth if isinstance(truth, CtcLineage) else open_truth(truth)
     if frames is not None:
@@ -212,7 +215,7 @@ def evaluate(
             raise InputError("a lineage is evaluated with the movie that it is of: pass `movie`")
         if scores:
             raise InputError("the challenge's scores need a result with masks: write it, and evaluate the folder")
-        matched = match_frames(true, movie, progress)
+        matched = match_frames(true, movie, progress, executor)
         events, events_from, tracks = result.events, "the lineage", result.tracks
         by_track = _in_tracks(matched, result)
     else:
@@ -220,7 +223,7 @@ def evaluate(
         events, events_from = _events_of(own)
         if frames is not None and len(own.masks) != len(frames):
             own, events = _cut(own, frames), Annotations.of(events).within(frames).events
-        matched = by_track = match_frames(true, OwnMasks(own), progress)
+        matched = by_track = match_frames(true, OwnMasks(own), progress, executor)
         tracks = own.tracks
     annotations = Annotations.of(events_of_truth(true.tracks, matched))
     asked = not isinstance(result, Lineage) and (extras.is_installed("evaluate") if scores is None else scores)

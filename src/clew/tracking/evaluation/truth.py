@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -28,10 +29,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clew.errors import InputError
+from clew.executors import Executor, Threads
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.events import NONE, Annotations, Event, EventTable, Labels
-from clew.tracking.formats.ctc import CtcLineage, check_frame
-from clew.tracking.tracks import MAX_CHILDREN, Tracks
+from clew.tracking.formats.ctc import CtcLineage
+from clew.tracking.tracks import MAX_CHILDREN, Tracks, check_frame
 
 Progress = Callable[[int, int], None]
 """Told (frames done, frames in all)."""
@@ -140,13 +142,30 @@ def _overlap(truth: NDArray[Any], detections: NDArray[Any]) -> _Shared:
     return _Shared(cell, size, row, label[column], pixels, 2 * pixels > size[row])
 
 
-def match_frames(truth: CtcLineage, movie: Labelled, progress: Progress | None = None) -> list[Held]:
-    """The true cells of every frame with the detections that hold them; one frame is in memory at a time."""
+BLOCK = 8
+"""Frames that one job matches."""
+
+
+def match_frames(
+    truth: CtcLineage, movie: Labelled, progress: Progress | None = None, executor: Executor | None = None
+) -> list[Held]:
+    """The true cells of every frame with the detections that hold them; one frame a worker is in memory at a time."""
     n = len(truth.masks)
     if n != movie.n_frames:
         raise InputError(f"the truth has {n} frames, the movie {movie.n_frames}; it must be the truth of this movie")
+    matched: list[Held] = []
+    blocks = [range(t, min(t + BLOCK, n)) for t in range(0, n, BLOCK)]
+    for found in (executor or Threads()).map(partial(_match_block, truth, movie), blocks):
+        matched += found
+        if progress is not None:
+            progress(len(matched), n)
+    return matched
+
+
+def _match_block(truth: CtcLineage, movie: Labelled, frames: range) -> list[Held]:
+    """The same for some frames."""
     matched = []
-    for t in range(n):
+    for t in frames:
         mask = truth.masks[t]
         try:
             held = match_frame(mask, movie.label(t))
@@ -154,8 +173,6 @@ def match_frames(truth: CtcLineage, movie: Labelled, progress: Progress | None =
             raise InputError(f"frame {t}: {error}") from error
         check_frame(truth.tracks, t, held.cell, truth.source)
         matched.append(held)
-        if progress is not None:
-            progress(t + 1, n)
     return matched
 
 

@@ -10,24 +10,22 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
-import joblib
 import numpy as np
-from numpy.typing import NDArray
-from skimage.util import map_array
 
 from clew import checks
 from clew.errors import InputError
-from clew.parallel import resolve_jobs
+from clew.executors import Threads
 from clew.persist import write_bytes
-from clew.tracking.events import Labels
+from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.formats import tiff
+from clew.tracking.formats.label_layers import write_layers
 from clew.tracking.formats.manifest import read_manifest, require_whole, written_whole
 from clew.tracking.formats.names import BESIDE_MASKS, MANIFEST, RESULT, TRACK, TRUTH
 from clew.tracking.formats.staging import settle
+from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Excerpt, Frames, Movie
-from clew.tracking.tracks import Tracks, check_tracks
+from clew.tracking.tracks import Tracks, check_frame, check_tracks
 
 MASK_NAMES = r"(man_track|mask)[0-9]"
 """How the names of masks with tracks begin."""
@@ -48,30 +46,6 @@ class CtcLineage:
         """Some of the frames, one after the other, counted from 0 again; tracks end where those do."""
         which = range(len(self.masks))[frames]
         return CtcLineage(self.tracks.within(which), Excerpt(self.masks, which), self.source)
-
-
-class Tracked(Protocol):
-    """What is needed of a lineage to write it: a track for every detection. Nodes are sorted by frame, then label."""
-
-    @property
-    def n_frames(self) -> int:
-        """Of the movie."""
-
-    @property
-    def frame(self) -> NDArray[np.int64]:
-        """(n,) of each node."""
-
-    @property
-    def label(self) -> Labels:
-        """(n,) of each node in its frame."""
-
-    @property
-    def track(self) -> Labels:
-        """(n,) the id of each node's track."""
-
-    @property
-    def tracks(self) -> Tracks:
-        """The table of tracks."""
 
 
 def read_tracks(path: str | Path) -> Tracks:
@@ -118,21 +92,6 @@ def open_truth(folder: str | Path) -> CtcLineage:
     return CtcLineage(tracks, masks, str(file.parent))
 
 
-def check_frame(tracks: Tracks, t: int, labels: NDArray[Any], where: str = "the masks") -> None:
-    """Refuse labels of frame t that are not exactly the tracks alive in it; a 0 among them is the background."""
-    alive = tracks.id[(tracks.begin <= t) & (t <= tracks.end)]
-    strange = np.setdiff1d(labels, np.append(alive, 0))
-    if len(strange):
-        rows = np.flatnonzero(tracks.id == strange[0])
-        told = f"lasts from frame {tracks.begin[rows[0]]} to {tracks.end[rows[0]]}" if len(rows) else "does not exist"
-        raise InputError(
-            f"{where}, frame {t}: label {strange[0]} is in the mask, but by the table track {strange[0]} {told}"
-        )
-    lacking = np.setdiff1d(alive, labels)
-    if len(lacking):
-        raise InputError(f"{where}, frame {t}: track {lacking[0]} is alive by the table, but not in the mask")
-
-
 def check_all(lineage: CtcLineage, progress: Progress | None = None) -> None:
     """Check table and masks against each other in every frame, one frame in memory at a time."""
     n = len(lineage.masks)
@@ -177,7 +136,11 @@ def check_result_folder(folder: str | Path, what: str = TRACK) -> None:
 
 
 def write_result(
-    folder: str | Path, movie: Movie, lineage: Tracked, progress: Progress | None = None, n_jobs: int | None = None
+    folder: str | Path,
+    movie: Movie,
+    lineage: Lineage | TrackedMovie,
+    progress: Progress | None = None,
+    n_jobs: int | None = None,
 ) -> None:
     """Masks that carry the tracks' ids, and `res_track.txt`, in a folder of their own; an older result is replaced.
 
@@ -189,31 +152,16 @@ def write_result(
 
 
 def write_masks(
-    folder: Path, movie: Movie, lineage: Tracked, progress: Progress | None = None, n_jobs: int | None = None
+    folder: Path,
+    movie: Movie,
+    lineage: Lineage | TrackedMovie,
+    progress: Progress | None = None,
+    n_jobs: int | None = None,
 ) -> None:
     """Masks that carry the tracks' ids, and `res_track.txt`, into a folder that is empty yet."""
-    n, tracks = movie.n_frames, lineage.tracks
-    if lineage.n_frames != n:
-        raise InputError(f"the lineage is of {lineage.n_frames} frames, and {movie.name} has {n}")
-    dtype = np.uint16 if tracks.id.max(initial=0) <= np.iinfo(np.uint16).max else np.uint32
-    limits = np.searchsorted(lineage.frame, np.arange(n + 1))
-    digits = max(3, len(str(n - 1)))
-
-    def write_mask(t: int) -> None:
-        nodes = slice(limits[t], limits[t + 1])
-        mask = movie.label(t)
-        relabelled = map_array(mask, lineage.label[nodes].astype(mask.dtype), lineage.track[nodes].astype(dtype))
-        if np.any((relabelled == 0) & (mask != 0)):
-            strange = mask[(relabelled == 0) & (mask != 0)][0]
-            raise InputError(f"frame {t} of {movie.name} has the label {strange}, which the lineage lacks")
-        check_frame(tracks, t, np.flatnonzero(np.bincount(relabelled.ravel())), "the lineage")
-        tiff.write_frame(folder / f"mask{t:0{digits}}.tif", relabelled)
-
-    jobs = joblib.Parallel(resolve_jobs(n_jobs), prefer="threads", return_as="generator")
-    for done, _ in enumerate(jobs(joblib.delayed(write_mask)(t) for t in range(n)), 1):
-        if progress is not None:
-            progress(done, n)
-    write_tracks(folder / RESULT, tracks)
+    tracked = as_parts(lineage)
+    write_layers(folder, movie, tracked, Threads(n_jobs), progress, tiffs=True)
+    write_tracks(folder / RESULT, tracked.tracks)
 
 
 def _table_of(path: Path) -> Path:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from clew.errors import InputError
-from clew.persist import write_bytes
+from clew.persist import written
 from clew.tracking.faults import Faults, quoted
 
 DELIMITERS = ",;\t"
@@ -139,15 +139,24 @@ def plain_name(name: str) -> str:
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
+Part = tuple[int, Callable[[slice], Sequence[Iterable[Any]]]]
+
+
 def write_delimited(
     path: str | Path, header: Sequence[str], n: int, columns: Callable[[slice], Sequence[Iterable[Any]]]
 ) -> None:
     """Write `n` rows of numbers and plain words as CSV, all or nothing; `columns` gives those of some of the rows."""
-    parts = [",".join(header) + "\n"]
-    for start in range(0, n, CHUNK):  # a row as Python objects takes ten times the memory of its text
-        cells = [map(str, column) for column in columns(slice(start, start + CHUNK))]
-        parts.append("\n".join(map(",".join, zip(*cells, strict=True))) + "\n")
-    write_bytes(path, "".join(parts).encode())
+    write_parts(path, header, [(n, columns)])
+
+
+def write_parts(path: str | Path, header: Sequence[str], parts: Iterable[Part]) -> None:
+    """The same for rows that come in parts, one of which is in memory at a time: (number of rows, their columns)."""
+    with written(path) as file:
+        file.write((",".join(header) + "\n").encode())
+        for n, columns in parts:
+            for start in range(0, n, CHUNK):  # a row as Python objects takes ten times the memory of its text
+                cells = [map(str, column) for column in columns(slice(start, start + CHUNK))]
+                file.write(("\n".join(map(",".join, zip(*cells, strict=True))) + "\n").encode())
 
 
 def array_columns(columns: Iterable[NDArray[Any]], rows: slice) -> list[list[Any]]:

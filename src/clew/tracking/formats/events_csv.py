@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Array
+from clew.tracking.blocks.join import Part
+from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.events import ARITY, BY_NAME, NONE, Event, EventTable, Labels
 from clew.tracking.faults import Faults
-from clew.tracking.formats.delimited import Aliases, Table, as_integer, read_delimited, write_delimited
+from clew.tracking.formats.delimited import Aliases, Table, as_integer, read_delimited, write_parts
 from clew.tracking.formats.manifest import warn_if_not_of_result
 from clew.tracking.lineage import Lineage
 
@@ -33,22 +36,25 @@ SIDES = ("sources", "targets")
 NO_CELL = ("", "-", "none", "nan")
 
 
-def write_events(path: str | Path, lineage: Lineage) -> None:
+def write_events(path: str | Path, lineage: Lineage | TrackedMovie) -> None:
     """Write what happened in a lineage, in the order of frames; a confidence without bound is `inf`.
 
     The probability of being right has a column of its own where the lineage has it.
     """
-    order = np.argsort(lineage.events.frame, kind="stable")
-    events = lineage.events[order]
-    sure = {CONFIDENCE: lineage.confidence[order]}
-    if lineage.probability is not None:
-        sure[PROBABILITY] = lineage.probability[order].round(6)
-    write_delimited(
-        path,
-        [*COLUMNS, *sure],
-        len(events),
-        lambda rows: [*event_columns(events[rows]), *(column[rows].tolist() for column in sure.values())],
-    )
+    parts = parts_of(as_parts(lineage))
+    first = next(parts)
+    known = first.probability is not None
+    header = [*COLUMNS, CONFIDENCE, *([PROBABILITY] if known else [])]
+    write_parts(path, header, (_rows(part) for part in chain([first], parts)))
+
+
+def _rows(part: Part) -> tuple[int, Callable[[slice], list[Sequence[Any]]]]:
+    """The rows of a part of a movie."""
+    sure = [part.confidence, *([] if part.probability is None else [part.probability.round(6)])]
+    return len(part.events), lambda rows: [
+        *event_columns(part.events[rows]),
+        *(column[rows].tolist() for column in sure),
+    ]
 
 
 def read_events(path: str | Path) -> tuple[EventTable, Array]:

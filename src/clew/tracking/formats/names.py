@@ -3,6 +3,8 @@
 TRUTH, RESULT = "man_track.txt", "res_track.txt"
 """Tables of tracks of the Cell Tracking Challenge: of a truth, and of a result."""
 EVENTS, TRACKS = "events.csv", "tracks.csv"
+EVENTS_PARQUET, TRACKS_PARQUET = "events.parquet", "tracks.parquet"
+LABELS = "tracks.zarr"
 GEFF = "lineage.geff"
 NAPARI, NAPARI_GRAPH = "napari.csv", "napari.json"
 REPORT = "report.html"
@@ -14,8 +16,22 @@ FORMATS = {
     "csv": f"{EVENTS} and {TRACKS}",
     "geff": f"{GEFF}, a graph with events and confidences",
     "napari": f"{NAPARI} and {NAPARI_GRAPH}, for a tracks layer",
+    "parquet": f"{EVENTS_PARQUET} and {TRACKS_PARQUET}, for movies of many millions of cells",
+    "zarr": f"{LABELS}, an OME-Zarr of label images that carry the tracks' ids",
 }
-BESIDE_MASKS = (RESULT, EVENTS, TRACKS, GEFF, NAPARI, NAPARI_GRAPH, REPORT, MANIFEST)
+BESIDE_MASKS = (
+    RESULT,
+    EVENTS,
+    TRACKS,
+    EVENTS_PARQUET,
+    TRACKS_PARQUET,
+    LABELS,
+    GEFF,
+    NAPARI,
+    NAPARI_GRAPH,
+    REPORT,
+    MANIFEST,
+)
 """What may lie beside masks in a folder of results: all that clew writes there, so that a movie can be tracked anew."""
 
 TRACK, DETECT, SIMULATE, REPRODUCE = "track", "detect", "simulate", "reproduce"

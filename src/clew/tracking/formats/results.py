@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from clew import extras
 from clew.errors import InputError
+from clew.executors import Executor, Progress, Threads
 from clew.persist import write_bytes
+from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.detections import DetectionTable
 from clew.tracking.formats import ctc
 from clew.tracking.formats.events_csv import write_events
 from clew.tracking.formats.geff import write_geff
+from clew.tracking.formats.label_layers import Tally, write_layers
 from clew.tracking.formats.manifest import written_whole
 from clew.tracking.formats.names import (
     BESIDE_MASKS,
     EVENTS,
+    EVENTS_PARQUET,
     FORMATS,
     GEFF,
+    LABELS,
     MANIFEST,
     NAPARI,
     NAPARI_GRAPH,
     RESULT,
     TRACK,
     TRACKS,
+    TRACKS_PARQUET,
 )
 from clew.tracking.formats.napari import write_napari
+from clew.tracking.formats.parquet import write_parquet
 from clew.tracking.formats.tracks_csv import write_track_table
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
+
+PIXELS = ("ctc", "zarr")
+"""Formats that are label images."""
 
 
 def check_formats(names: Sequence[str], movie: Movie | DetectionTable | None = None) -> list[str]:
@@ -40,71 +52,97 @@ def check_formats(names: Sequence[str], movie: Movie | DetectionTable | None = N
     unknown = [name for name in wanted if name not in FORMATS]
     if unknown or not wanted:
         raise InputError(f"unknown format {', '.join(unknown) or 'none'}; give any of {', '.join(FORMATS)}")
-    if "ctc" in wanted and isinstance(movie, DetectionTable):
-        raise InputError("the format ctc needs label images; a table of detections can be written as csv, geff, napari")
+    pixels = [name for name in wanted if name in PIXELS]
+    if pixels and isinstance(movie, DetectionTable):
+        others = ", ".join(name for name in FORMATS if name not in PIXELS)
+        raise InputError(f"the format {pixels[0]} needs label images; a table of detections can be written as {others}")
+    if "parquet" in wanted:
+        extras.require("parquet", "the format parquet")
     return wanted
 
 
 def write_results(
     folder: Path,
-    lineage: Lineage,
+    lineage: Lineage | TrackedMovie,
     movie: Movie | DetectionTable,
     formats: Sequence[str],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     n_jobs: int | None = None,
     *,
     pages: Mapping[str, bytes] | None = None,
     made_from: Mapping[str, Any] | None = None,
+    executor: Executor | None = None,
 ) -> list[str]:
     """Write a lineage into a folder, in place of an older result as a whole; what was written, by name.
 
-    `pages` are further files by name, the report for example; `made_from` says more of what the result comes from.
+    A movie in parts is written part by part, label images by the workers of `executor` (they must see the folder), all
+    but geff and napari without having the whole of it in memory. `pages` are further files by name, the report for
+    example; `made_from` says more of what the result comes from.
     """
+    return write_counted(folder, lineage, movie, formats, executor or Threads(n_jobs), progress, pages, made_from)[0]
+
+
+def write_counted(
+    folder: Path, lineage: Lineage | TrackedMovie, movie: Movie | DetectionTable, formats: Sequence[str],
+    executor: Executor, progress: Progress | None = None, pages: Mapping[str, bytes] | None = None,
+    made_from: Mapping[str, Any] | None = None,
+) -> tuple[list[str], Tally]:  # fmt: skip
+    """As `write_results`, and what the movie counts, which comes with reading its parts."""
+    tracked = as_parts(lineage)
     ctc.check_result_folder(folder)
     strange = [name for name in pages or {} if not ctc.is_of_result(name)]
     if strange:
         raise InputError(f"{strange[0]} is no file of a result; expected any of {', '.join(BESIDE_MASKS)}")
-    with written_whole(folder, TRACK, ctc.is_of_result, _provenance(lineage, movie) | dict(made_from or {})) as stage:
-        written = _write_formats(stage, lineage, movie, formats, progress, n_jobs)
+    provenance = _provenance(tracked, movie) | dict(made_from or {})
+    with written_whole(folder, TRACK, ctc.is_of_result, provenance) as stage:
+        written, tally = _write_formats(stage, tracked, movie, formats, executor, progress)
         for name, content in (pages or {}).items():
             write_bytes(stage / name, content)
             written.append(name)
-    return [*written, MANIFEST]
+    return [*written, MANIFEST], tally
 
 
 def _write_formats(
-    folder: Path,
-    lineage: Lineage,
-    movie: Movie | DetectionTable,
-    formats: Sequence[str],
-    progress: Callable[[int, int], None] | None,
-    n_jobs: int | None,
-) -> list[str]:
+    folder: Path, tracked: TrackedMovie, movie: Movie | DetectionTable, formats: Sequence[str], executor: Executor,
+    progress: Progress | None,
+) -> tuple[list[str], Tally]:  # fmt: skip
     """Every format into an empty folder."""
     pixels = movie if isinstance(movie, Movie) else None
     written = []
-    if "ctc" in formats and pixels is not None:
-        ctc.write_masks(folder, pixels, lineage, progress, n_jobs)
+    tally = write_layers(
+        folder, pixels, tracked, executor, progress, tiffs="ctc" in formats, layer="zarr" in formats
+    )  # fmt: skip
+    if "ctc" in formats:
+        ctc.write_tracks(folder / RESULT, tracked.tracks)
         written += [RESULT, "mask*.tif"]
     if "csv" in formats:
-        write_events(folder / EVENTS, lineage)
-        write_track_table(folder / TRACKS, lineage)
+        write_events(folder / EVENTS, tracked)
+        write_track_table(folder / TRACKS, tracked)
         written += [EVENTS, TRACKS]
     if "geff" in formats:
-        write_geff(folder / GEFF, lineage, pixels)
+        write_geff(folder / GEFF, tracked.lineage(), pixels)
         written.append(GEFF)
     if "napari" in formats:
-        write_napari(folder / NAPARI, lineage)
+        write_napari(folder / NAPARI, tracked.lineage())
         written += [NAPARI, NAPARI_GRAPH]
-    return written
+    if "parquet" in formats:
+        write_parquet(folder / EVENTS_PARQUET, folder / TRACKS_PARQUET, tracked)
+        written += [EVENTS_PARQUET, TRACKS_PARQUET]
+    if "zarr" in formats:
+        written.append(LABELS)
+    return written, tally
 
 
-def _provenance(lineage: Lineage, movie: Movie | DetectionTable) -> dict[str, Any]:
+def _provenance(tracked: TrackedMovie, movie: Movie | DetectionTable) -> dict[str, Any]:
     """What a lineage was made from: the cells as they were found, by a digest of their frames, labels and places."""
-    cells = hashlib.sha256()
-    for column in (lineage.frame, lineage.label, lineage.position.astype(np.float32)):
-        cells.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).tobytes())
+    columns = [hashlib.sha256() for _ in range(3)]
+    for part in parts_of(tracked):
+        nodes = part.nodes
+        values: tuple[NDArray[Any], ...] = (nodes.frame, nodes.label, nodes.position.astype(np.float32))
+        for digest, column in zip(columns, values, strict=True):
+            digest.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).tobytes())
+    cells = hashlib.sha256(b"".join(digest.digest() for digest in columns))
     return {
-        "movie": movie.name, "source": movie.source, "frames": lineage.n_frames,
-        "cells": len(lineage.frame), "cells_sha256": cells.hexdigest(),
+        "movie": movie.name, "source": movie.source, "frames": tracked.n_frames,
+        "cells": tracked.n_cells, "cells_sha256": cells.hexdigest(),
     }  # fmt: skip

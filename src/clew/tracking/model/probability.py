@@ -67,8 +67,13 @@ def expected_wrong(probability: Array, spread: float = SPREAD) -> Expectation:
     Given them, the number is a sum of independent 0/1 variables; that they may all be off by a common factor, as they
     were on kinds of cells left out, widens the interval.
     """
-    number = float((1 - probability).sum())
-    chance = float(np.sqrt((probability * (1 - probability)).sum()))
+    variance = float((probability * (1 - probability)).sum())
+    return expectation(float((1 - probability).sum()), variance, len(probability), spread)
+
+
+def expectation(number: float, variance: float, n_events: int, spread: float = SPREAD) -> Expectation:
+    """From the sum and the variance of the chances to be wrong, as parts of a movie can be added up."""
+    chance = float(np.sqrt(variance))
     factor = float(np.exp(Z90 * spread))
     low, high = number / factor - Z90 * chance, number * factor + Z90 * chance
-    return Expectation(number, max(low, 0.0), min(high, float(len(probability))), len(probability))
+    return Expectation(number, max(low, 0.0), min(high, float(n_events)), n_events)

@@ -1,0 +1,122 @@
+"""Options that say where a command computes: threads of this process, workers here, or a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clew.cli.base import note, shown
+from clew.errors import ClusterError, InputError
+
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", metavar="N", min=1, max=1024, show_default=False,
+        help="Compute in N processes on this machine instead of threads.",
+    ),
+]  # fmt: skip
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="ADDRESS", show_default=False,
+        help="Compute on a Dask cluster: tcp://HOST:PORT of its scheduler, or a scheduler file (.json).",
+    ),
+]  # fmt: skip
+MemoryPerWorker = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-per-worker", metavar="SIZE", show_default=False,
+        help="What a worker has, as 4GB: blocks of frames are made small enough, and workers of --workers get no more.",
+    ),
+]  # fmt: skip
+Profile = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile", metavar="FILE", show_default=False,
+        help="Write what the workers did and when (.html); with --workers or --cluster.",
+    ),
+]  # fmt: skip
+TIMEOUT = 20
+"""Seconds in which a scheduler must answer."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What the options say."""
+
+    workers: int | None
+    cluster: str | None
+    memory: int | None
+    profile: Path | None
+
+    @classmethod
+    def of(
+        cls, workers: int | None, cluster: str | None, memory: str | None = None, profile: Path | None = None
+    ) -> Where:
+        """Options that fit together."""
+        from clew.tracking.blocks.plan import parse_memory
+
+        if workers is not None and cluster is not None:
+            raise InputError("--workers starts workers here and --cluster uses others; expected one of the two")
+        if profile is not None and workers is None and cluster is None:
+            raise InputError("--profile is of workers; expected it with --workers or --cluster")
+        return cls(workers, cluster, None if memory is None else parse_memory(memory), profile)
+
+
+@contextmanager
+def connected(where: Where) -> Iterator[Any]:
+    """A Dask client while the block lasts; None for threads of this process."""
+    if where.workers is None and where.cluster is None:
+        yield None
+        return
+    from clew import extras
+
+    extras.require("dask", "--workers and --cluster")
+    import distributed
+
+    with ExitStack() as stack:
+        client = stack.enter_context(_local(where, stack) if where.cluster is None else _remote(where.cluster))
+        n = len(client.scheduler_info(n_workers=-1)["workers"])
+        note(f"computing on {n} workers of {client.scheduler.address}" if where.cluster else f"{n} workers")
+        if where.profile is not None:
+            stack.enter_context(distributed.performance_report(filename=str(where.profile)))
+        yield client
+    if where.profile is not None:
+        note(f"Written {shown(where.profile)}")
+
+
+def _local(where: Where, stack: ExitStack) -> Any:
+    """Workers on this machine, each with one thread: array operations of several threads would share one lock."""
+    import logging
+
+    import distributed
+
+    cluster = distributed.LocalCluster(
+        n_workers=where.workers, threads_per_worker=1, memory_limit=where.memory or "auto", dashboard_address=None,
+        silence_logs=logging.CRITICAL,
+    )  # fmt: skip
+    return distributed.Client(stack.enter_context(cluster))
+
+
+def _remote(address: str) -> Any:
+    import distributed
+
+    try:
+        if address.endswith(".json"):
+            client = distributed.Client(scheduler_file=address, timeout=TIMEOUT)
+        else:
+            client = distributed.Client(address, timeout=TIMEOUT)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise ClusterError(
+            f"--cluster {address}: no Dask scheduler answers there ({error}); expected tcp://HOST:PORT or a "
+            "scheduler file"
+        ) from error
+    if not client.scheduler_info(n_workers=-1)["workers"]:
+        client.close()
+        raise ClusterError(f"--cluster {address}: the scheduler has no workers yet; expected at least one")
+    return client
