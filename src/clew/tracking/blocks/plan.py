@@ -19,9 +19,9 @@ PAIRS = 16
 and a movie of a few hundred frames still keeps a dozen workers busy."""
 CELL = 200
 """Bytes of a detection in a block's result: label, place, measurements and its events, twice while it is written."""
-PAIR = 12_000
-"""Bytes of a detection while its frame pair is solved: about fifteen candidates with up to fifty features, their
-scores, and the programme. Measured by benchmarks/cluster.py, which prints the peak for each detection."""
+PAIR = 22_000
+"""Bytes of a detection while its frame pair is solved: candidates with their features, scores, and the programme. As a
+pair of frames of 50,000 cells took 1.1 GB; benchmarks/cluster.py prints the peak of its workers."""
 BASE = 300 * 2**20
 """Bytes of a process that has imported everything."""
 PIXELS = 6
