@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from clew.errors import InfeasibleAnnotation, InputError, MissingExtra
-from clew.executors import Cluster, Threads, executor_for
+from clew.errors import ClusterError, InfeasibleAnnotation, InputError, MissingExtra
+from clew.executors import RESUBMITTED, Cluster, Threads, executor_for
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +71,27 @@ def test_what_is_no_client_is_refused(client, monkeypatch):
     monkeypatch.setattr("clew.extras._can_be_found", lambda package: False)
     with pytest.raises(MissingExtra, match="dask"):
         Cluster(client)
+
+
+@pytest.mark.parametrize("losses", [3, 100])
+def test_an_item_that_was_lost_is_given_out_anew_but_not_for_ever(client, losses, tmp_path, monkeypatch):
+    from distributed import CancelledError
+    from distributed.comm import CommClosedError
+
+    monkeypatch.setattr("clew.executors.PAUSE", 0.001)
+    kinds = [CancelledError, lambda: CommClosedError("gone")]
+
+    def lost(i):
+        tries = len(list(tmp_path.glob("*")))
+        if i == 1 and tries < losses:
+            (tmp_path / str(tries)).touch()
+            raise kinds[tries % 2]()
+        return i
+
+    monkeypatch.setattr("clew.executors.RETRIES", 0)
+    if losses > RESUBMITTED:
+        with pytest.raises(ClusterError, match="item 2 of 3 was lost with its worker again and again"):
+            list(Cluster(client).map(lost, [0, 1, 2]))
+        assert len(list(tmp_path.glob("*"))) == RESUBMITTED + 1
+    else:
+        assert list(Cluster(client).map(lost, [0, 1, 2])) == [0, 1, 2]
