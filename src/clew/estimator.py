@@ -155,7 +155,9 @@ class StructuredSVM(RegularisedEstimator):
                 lams, known = best.lam, [best.w, *best.weights]
             elif start is None and warm_start is not None:
                 known = [warm_start.w]
-            starts = starting_points(task, loss, lams, known, regulariser=self.regulariser, algorithm=algorithm)
+            starts = starting_points(
+                task, loss, lams, known, regulariser=self.regulariser, algorithm=algorithm, given=start
+            )
             result = learn_from(
                 starts, task, loss, lams, regulariser=self.regulariser, algorithm=algorithm, warm_start=warm_start,
                 callback=progress,

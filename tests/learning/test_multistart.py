@@ -68,3 +68,15 @@ def test_nearby_starts_are_the_same_every_time_and_of_the_size_asked_for():
 def test_a_number_of_starts_that_is_none_is_refused(starts):
     with pytest.raises(InputError, match="starts"):
         Algorithm(starts=starts)
+
+
+def test_a_given_start_stands_in_for_clews_own():
+    task, convex = assignment_task(n=8, known=0.3), assignment_task(n=8, known=1.0)
+    known = [np.full(task.n_features, k) for k in (1.0, 2.0)]
+    given = np.full(task.n_features, 3.0)
+    found = starting_points(task, BRIDGE, 0.1, known, algorithm=Algorithm(starts=3), given=given)
+    assert [start[0] for start in found] == [1.0, 3.0, 2.0]
+    found = starting_points(task, BRIDGE, 0.1, [given], algorithm=Algorithm(starts=2), given=given)
+    assert found[0] is given
+    assert len(found) == 2
+    assert starting_points(convex, BRIDGE, 0.1, known, algorithm=Algorithm(starts=3), given=given) == known[:1]

@@ -117,6 +117,11 @@ def train(
         tracker.fit(opened, marks, client=client)
     seconds = time.perf_counter() - started
     note(str(tracker.event_kinds_))
+    if not tracker.improved_:
+        note(
+            "learning made more mistakes on held-out annotations than the weights it began with, which are kept: "
+            "annotate more, above all events that were tracked wrongly"
+        )
     make_folder(output.absolute().parent)
     tracker.save(output)
     out = Console(highlight=False, soft_wrap=True)

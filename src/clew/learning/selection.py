@@ -14,12 +14,12 @@ import numpy as np
 
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import Callback
-from clew.learning.losses import Loss, loss_values, simplify
+from clew.learning.losses import Loss, loss_values, penalty_part, reward_part, simplify
 from clew.learning.master import Regulariser
 from clew.learning.path import Path, check_path
 from clew.learning.result import Status
 from clew.learning.start import coarsened
-from clew.learning.task import Array, Space, Task
+from clew.learning.task import Argmax, Array, Space, Task
 
 CLEARLY = 1.5
 """Standard errors of a difference between two λ from which on it counts: three mistakes more and none less."""
@@ -91,7 +91,7 @@ def cross_validate(
     Of many λ every second one is tried first; the path ends where it has clearly become worse, and then the neighbours
     of the best one are tried.
     """
-    coarse = coarsened(algorithm or Algorithm(), folds[0].train, loss, HELD_OUT_PRECISION)
+    coarse = coarsened(algorithm or Algorithm(), folds[0].train, loss, HELD_OUT_PRECISION, start)
     paths = [
         Path(fold.train, loss, regulariser=regulariser, algorithm=coarse, start=start, callback=callback)
         for fold in folds
@@ -116,8 +116,11 @@ def _measured(folds: Sequence[Fold], paths: Sequence[Path], loss: Loss, lam: flo
     if any(result.status is Status.INTERRUPTED for result in results):
         raise KeyboardInterrupt
     pairs = list(zip(folds, results, strict=True))
-    losses = [fold.test.argmax(result.w, Space.ALL, 0.0).loss for fold, result in pairs]
-    surrogates = [_surrogates(fold.test, loss, result.w) for fold, result in pairs]
+    predicted = [fold.test.argmax(result.w, Space.ALL, 0.0) for fold, result in pairs]
+    losses = [found.loss for found in predicted]
+    surrogates = [
+        _surrogates(fold.test, loss, result.w, found) for (fold, result), found in zip(pairs, predicted, strict=True)
+    ]
     return PathPoint(
         lam,
         tuple(float(values.mean()) for values in losses),
@@ -128,15 +131,22 @@ def _measured(folds: Sequence[Fold], paths: Sequence[Path], loss: Loss, lam: flo
     )
 
 
-def _surrogates(test: Task, loss: Loss, w: Array) -> Array:
+def _surrogates(test: Task, loss: Loss, w: Array, predicted: Argmax) -> Array:
     """(n,) the loss that is learned, on held-out examples; their task loss where it is not defined on them.
 
-    That is so for CLPL, which is defined on listed outputs.
+    That is so for CLPL, which is defined on listed outputs. Where the prediction agrees with the annotation it is the
+    best output that does, and nothing is searched for the reward of these examples.
     """
     loss = simplify(loss, test)
-    if loss.reward is not None and loss.spaces <= test.spaces:
+    if loss.reward is None or not loss.spaces <= test.spaces:
+        return predicted.loss
+    if loss.reward is not Space.COMPATIBLE or loss.reward_weight or not test.loss_zero_iff_compatible:
         return loss_values(test, loss, w)
-    return test.argmax(w, Space.ALL, 0.0).loss
+    rewards = predicted.values(w, 0.0)
+    wrong = np.flatnonzero(predicted.loss > 0)
+    if len(wrong):
+        rewards[wrong] = reward_part(test, loss, w, wrong).values
+    return penalty_part(test, loss, w).values - rewards
 
 
 def best_point(points: Sequence[PathPoint]) -> PathPoint:

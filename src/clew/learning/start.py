@@ -92,8 +92,17 @@ def contrast(task: Task) -> Array | None:
     return total / (SAMPLES * task.n_examples) if total.any() else None
 
 
-def coarsened(algorithm: Algorithm, task: Task, loss: Loss, share: float = COARSE) -> Algorithm:
-    """The algorithm with a precision that is enough for a start or a comparison: a share of the loss at w = 0."""
-    at_zero = float(loss_values(task, simplify(loss, task), np.zeros(task.n_features)).mean())
-    at_zero *= task.n_examples / separated(task).n_examples  # of a sum of hinges, most are zero almost anywhere else
-    return replace(algorithm, tol=max(algorithm.tol, share * at_zero), eta=max(algorithm.eta, share * at_zero))
+def coarsened(
+    algorithm: Algorithm, task: Task, loss: Loss, share: float = COARSE, start: Array | None = None
+) -> Algorithm:
+    """The algorithm with a precision that is enough for a start or a comparison: a share of the loss at w = 0.
+
+    Where a good start is known the loss there may be less than that share: then it is a share of that loss, ten times
+    as large, for what is left to gain is the better part of it.
+    """
+    loss = simplify(loss, task)
+    known = float(loss_values(task, loss, np.zeros(task.n_features)).mean())
+    known *= task.n_examples / separated(task).n_examples  # of a sum of hinges, most are zero almost anywhere else
+    if start is not None:
+        known = min(known, 10 * float(loss_values(task, loss, start).mean()))
+    return replace(algorithm, tol=max(algorithm.tol, share * known), eta=max(algorithm.eta, share * known))

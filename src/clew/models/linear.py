@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,13 @@ class Annotated:
         return np.asarray(self.features @ w + (loss_weight / self.divisor) * self.wrong)
 
     def joint_features(self, z: Binary | Array) -> Array:
-        """(d,) φ = featuresᵀ z, from the rows that are chosen; z may be fractional."""
-        chosen = np.flatnonzero(z)
-        return np.asarray(self.features[chosen].T @ z[chosen]).ravel()
+        """(d,) φ = featuresᵀ z; z may be fractional."""
+        return np.asarray(self.columns @ z.astype(float)).ravel()
+
+    @cached_property
+    def columns(self) -> Matrix:
+        """(d, n) the features' transpose, kept: to take rows of a sparse matrix costs ten times the product."""
+        return sp.csr_array(self.features.T) if sp.issparse(self.features) else self.features.T
 
     def delta(self, z: Binary | Array) -> float:
         """Δ(y*, z); the mistakes of a 0/1 output are counted exactly."""

@@ -32,8 +32,8 @@ from clew.tracking.model.candidates import NEIGHBOURS
 from clew.tracking.model.event_kinds import EventKinds, decide_events, parse_events
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.prior import generic_weights, joined, prior_direction, weights_by_name
-from clew.tracking.model.training import MODEL, TrainingExample, by_event, training_examples
+from clew.tracking.model.prior import first_weights, generic_weights, joined, prior_direction, weights_by_name
+from clew.tracking.model.training import MODEL, TrainingExample, by_event, improves, lambdas, training_examples
 from clew.tracking.movie import Movie, open_movie
 
 AnyMovie = Movie | Source | str | Path
@@ -76,7 +76,9 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
 
     After `fit`: `coef_` (the weights), `feature_names_`, `svm_` (the learner), `result_` (its certificate), `lam_`,
     `n_annotated_`, how many events it learned from, `events_`, of which kinds those were, and `origin_`, where the
-    weights come from. `event_kinds_` is what was decided about the kinds of events of the last movie.
+    weights come from. `improved_` says whether learning made fewer mistakes on held-out annotations than the prior, or
+    as many; else `coef_` are the prior's weights. `event_kinds_` is what was decided about the kinds of events of the
+    last movie.
     """
 
     events_: frozenset[Event]
@@ -130,14 +132,17 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
             examples += training_examples(pairs, checked, prior)
         sizes = [len(example.annotated) for example in examples]
         self.svm_ = StructuredSVM(
-            MODEL, loss=self.loss, lam=self.lam, regulariser=self.regulariser,
-            algorithm=by_event(self.algorithm, sizes),
+            MODEL, loss=self.loss, lam=lambdas(self.lam, len(sizes), prior), regulariser=self.regulariser,
+            algorithm=by_event(self.algorithm, sizes, several=warm_start is None),
+            start=first_weights(prior) if warm_start is None else "auto",
             n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
         )  # fmt: skip
         programs, annotated = [one.program for one in examples], [one.annotated for one in examples]
         self.svm_.fit(programs, annotated, warm_start=warm_start, client=getattr(executor, "client", None))
         self.groups_, self.feature_names_ = groups, feature_names(groups)
-        self.coef_, self.result_, self.lam_ = joined(self.svm_.coef_, prior), self.svm_.result_, self.svm_.lam_
+        self.improved_ = prior is None or improves(self.svm_, examples, prior)
+        self.coef_ = joined(self.svm_.coef_ if self.improved_ else first_weights(prior), prior)
+        self.result_, self.lam_ = self.svm_.result_, self.svm_.lam_
         self.n_annotated_, self.n_pairs_, self.origin_ = sum(sizes), len(sizes), Origin.LEARNED
         self.events_ = frozenset().union(*(table.kinds() for table in given))
         return self

@@ -52,6 +52,11 @@ def with_prior(features: Any, prior: Array | None) -> Any:
     return features if prior is None else sp.hstack([features, sp.csr_array((features @ prior)[:, None])], format="csr")
 
 
+def first_weights(prior: Array | None) -> Any:
+    """(d + 1,) where learning starts: the prior alone, which says what the annotations leave open; "auto" for none."""
+    return "auto" if prior is None else np.append(np.zeros(len(prior)), 1.0)
+
+
 def joined(w: Array, prior: Array | None) -> Array:
     """(d,) the weights that score events as `w` does the features with the prior's score."""
     return w if prior is None else w[:-1] + w[-1] * prior

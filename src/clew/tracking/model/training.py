@@ -8,21 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from clew.estimator import get_algorithm
+from clew.estimator import StructuredSVM, get_algorithm
 from clew.learning.cccp import Algorithm
 from clew.learning.task import Array
 from clew.models.program import BinaryProgram, Program
 from clew.tracking.events import Annotations
-from clew.tracking.model.assignment import make_program
+from clew.tracking.model.assignment import assign, make_program
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.prior import with_prior
 
 MODEL = BinaryProgram(normalize=False)
 """Δ counts missed events: each annotated event weighs the same, in a frame pair with many of them or with few."""
+
+DEFAULT, STARTS = "clew", 3
+"""The preset of `Tracker`, and its starts of CCCP: the mean of the folds' weights, the prior, and one fold's weights.
+Rough ones are cheap, since all share their bounds; only the best is refined."""
+STIFFNESS = (25.0, 6.0, 1.5)
+"""λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed event. Features are of order 1
+whatever the movie, so that this is an absolute measure: at 25 a handful of mistakes hardly moves a weight, at 1.5 each
+may. Held-out annotations seldom tell three from one another, and then the first is taken; with 100 before it, HeLa at
+25 % was at 0.36 % instead of 0.23 % (benchmarks/tracking.py, three draws)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +50,11 @@ class TrainingExample:
         program = make_program(pair.candidates, with_prior(pair.features(), prior))
         return cls(pair, program, pair.annotated(annotations))
 
+    def mistakes(self, w: Array) -> int:
+        """Δ: how many annotations the best events by weights `w`, (d,), contradict."""
+        chosen = set(assign(self.pair.candidates, self.pair.scores(w)).chosen.tolist())
+        return sum((row in chosen) != happened for row, happened in self.annotated.items())
+
     def with_annotations(self, annotations: Annotations) -> Self:
         """The same input with other annotations, of which those of its frame pair count."""
         return replace(self, annotated=self.pair.annotated(annotations.at(self.pair.a.frame)))
@@ -52,8 +66,38 @@ def training_examples(pairs: Pairs, annotations: Annotations, prior: Array | Non
     return [TrainingExample.of(pairs.pair(frame, here.events), here, prior) for frame, here in by_frame]
 
 
-def by_event(algorithm: str | Algorithm, annotated: Sequence[int]) -> Algorithm:
-    """The algorithm with precisions that are meant for the loss of one event, while pairs have several annotated."""
+def by_event(algorithm: str | Algorithm, annotated: Sequence[int], several: bool = True) -> Algorithm:
+    """The algorithm with precisions that are meant for the loss of one event, while pairs have several annotated.
+
+    The default algorithm has `several` starts: from few annotations, whether an unannotated pair of cells is a division
+    or a move and an appearance depends on where CCCP starts, and the lowest objective is the better explanation.
+    """
     chosen = get_algorithm(algorithm)
+    if algorithm == DEFAULT and several:
+        chosen = replace(chosen, starts=STARTS)
     n = max(float(np.mean(annotated)), 1.0)
     return replace(chosen, epsilon=n * chosen.epsilon, tol=n * chosen.tol, eta=n * chosen.eta)
+
+
+def lambdas(lam: Any, n_pairs: int, prior: Array | None) -> Any:
+    """The λ to choose from: what was asked for; by default, with a prior, those of `STIFFNESS`.
+
+    Without a prior the learner takes them from its data (`learning.path.lambda_grid`), which a prior's column would
+    mislead, being ten times as large as the others.
+    """
+    if prior is None or not isinstance(lam, str) or lam != "auto":
+        return lam
+    return [stiffness / n_pairs for stiffness in STIFFNESS]
+
+
+def improves(learner: StructuredSVM, examples: Sequence[TrainingExample], prior: Array) -> bool:
+    """Whether a learner that starts from a prior makes no more mistakes on held-out annotations than the prior does.
+
+    Few annotations can lead away from weights that were learned from many. Every annotation is held out once by the
+    folds that choose λ, so that both are judged by the same events, and neither has seen them. With a λ that was given
+    nothing was held out, and the answer is yes.
+    """
+    if not learner.path_:
+        return True
+    chosen = next(point for point in learner.path_ if point.lam == learner.lam_)
+    return bool(chosen.losses.sum() <= sum(one.mistakes(prior) for one in examples))

@@ -1,0 +1,77 @@
+"""The training recipe: which λ are tried, several starts, and the prior where learning does not improve on it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from clew.learning.algorithm import Algorithm
+from clew.tracking.model.features import feature_names
+from clew.tracking.model.prior import prior_direction
+from clew.tracking.model.training import STARTS, STIFFNESS, by_event, improves, lambdas, training_examples
+from clew.tracking.tracker import Tracker
+
+
+@pytest.fixture(scope="module")
+def examples(simulated):
+    tracker = Tracker(cache=None, n_jobs=1)
+    source = tracker.measure(simulated.movie)
+    prior = prior_direction("generic", feature_names(source.has))
+    pairs = tracker._training_pairs(source, source.has, simulated.some, prior)
+    return training_examples(pairs, simulated.some, prior), prior
+
+
+def judged(lam, *losses):
+    """A learner that was judged by held-out annotations at two λ."""
+    points = [SimpleNamespace(lam=value, losses=np.array(mistakes)) for value, mistakes in losses]
+    return SimpleNamespace(path_=points, lam_=lam)
+
+
+def test_the_prior_is_kept_where_learning_makes_more_mistakes_on_what_was_held_out(examples):
+    given, prior = examples
+    mistakes = sum(one.mistakes(prior) for one in given)
+    better, worse = [mistakes, 0.0], [mistakes, 1.0]
+    assert improves(judged(2.0, (2.0, better), (1.0, worse)), given, prior)
+    assert not improves(judged(1.0, (2.0, better), (1.0, worse)), given, prior)
+    assert improves(judged(1.0), given, prior)  # with a λ that was given, nothing was held out
+
+
+def test_mistakes_are_counted_as_the_task_loss_counts_them(examples):
+    given, prior = examples
+    for sign in (1.0, -1.0):  # the second gets nearly everything wrong
+        for one in given[:4]:
+            events = one.pair.candidates.table(one.pair.a, one.pair.b, list(one.annotated))
+            assert len(events) == len(one.annotated)
+            assert 0 <= one.mistakes(sign * prior) <= len(one.annotated)
+    assert sum(one.mistakes(-prior) for one in given) > sum(one.mistakes(prior) for one in given)
+
+
+def test_a_tracker_that_learned_nothing_better_has_the_weights_of_its_prior(simulated, monkeypatch):
+    monkeypatch.setattr("clew.tracking.tracker.improves", lambda *_: False)
+    tracker = Tracker(lam=10.0, cache=None, n_jobs=1).fit(simulated.movie, simulated.some)
+    generic = Tracker.generic(cache=None, n_jobs=1)
+    assert not tracker.improved_
+    both = tracker.track(simulated.movie), generic.track(simulated.movie)
+    assert np.array_equal(np.sort(both[0].events.keys()), np.sort(both[1].events.keys()))
+
+
+def test_the_default_has_several_starts_and_others_have_what_they_ask_for():
+    assert by_event("clew", [4]).starts == STARTS > 1
+    assert by_event("paper", [4]).starts == 1
+    assert by_event(Algorithm(), [4]).starts == 1
+    assert by_event("clew", [4, 6]).tol == pytest.approx(5 * Algorithm().tol)
+
+
+def test_several_starts_are_tried_where_annotations_are_partial(simulated):
+    tracker = Tracker(lam=1.0, cache=None, n_jobs=1).fit(simulated.movie, simulated.some)
+    assert len(tracker.result_.objectives) == STARTS + 1
+    assert tracker.result_.objective <= min(tracker.result_.objectives) + 1e-9
+    assert tracker.result_.converged
+
+
+def test_lambdas_are_in_units_of_one_missed_event():
+    prior = np.ones(3)
+    assert lambdas("auto", 20, prior) == [stiffness / 20 for stiffness in STIFFNESS]
+    assert lambdas("auto", 20, None) == "auto"
+    assert lambdas(2.0, 20, prior) == 2.0
+    assert lambdas([1.0, 2.0], 20, prior) == [1.0, 2.0]
