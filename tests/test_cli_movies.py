@@ -103,11 +103,11 @@ def test_other_masks_for_a_sequence_folder(simulated, tmp_path):
 def test_candidates_and_events_are_chosen_when_tracking(simulated, tmp_path, monkeypatch):
     asked = {}
 
-    def track(self, movie, **_):
+    def track(self, *_, **__):
         asked.update(self.get_params())
         raise clew.errors.InputError("far enough")
 
-    monkeypatch.setattr(Tracker, "track", track)
+    monkeypatch.setattr(Tracker, "track_blocks", track)
     refused("track", simulated.path, "-o", tmp_path / "r", "--neighbours", 7, "--reach", 30, "--events", "move,divide")
     assert (asked["neighbours"], asked["reach"], asked["events"]) == (7, 30.0, "move,divide")
 

@@ -70,12 +70,12 @@ def test_a_number_of_starts_that_is_none_is_refused(starts):
         Algorithm(starts=starts)
 
 
-def test_a_given_start_stands_in_for_clews_own():
+def test_a_given_start_is_one_of_several():
     task, convex = assignment_task(n=8, known=0.3), assignment_task(n=8, known=1.0)
     known = [np.full(task.n_features, k) for k in (1.0, 2.0)]
     given = np.full(task.n_features, 3.0)
-    found = starting_points(task, BRIDGE, 0.1, known, algorithm=Algorithm(starts=3), given=given)
-    assert [start[0] for start in found] == [1.0, 3.0, 2.0]
+    found = starting_points(task, BRIDGE, 0.1, known, algorithm=Algorithm(starts=4), given=given)
+    assert [found[0], found[1], found[3]] == [known[0], given, known[1]]
     found = starting_points(task, BRIDGE, 0.1, [given], algorithm=Algorithm(starts=2), given=given)
     assert found[0] is given
     assert len(found) == 2

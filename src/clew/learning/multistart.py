@@ -13,7 +13,7 @@ from clew.learning.losses import Loss
 from clew.learning.master import Regulariser
 from clew.learning.result import Result, Status
 from clew.learning.start import Start, coarsened
-from clew.learning.task import Array, Space, Task
+from clew.learning.task import Array, Task
 
 
 def starting_points(
@@ -26,28 +26,20 @@ def starting_points(
     algorithm: Algorithm | None = None,
     given: Array | None = None,
 ) -> list[Array]:
-    """As many starts as the algorithm asks for: the first one known, clew's own, the others known, then some near them.
+    """As many starts as the algorithm asks for: one known, one `given`, clew's own, others known, then some near them.
 
-    None at all where nothing is known and any start will do; the first one alone where the problem is convex. A start
-    that was `given` stands in for clew's own, which takes a fit to find.
+    None at all where nothing is known and any start will do; the first one alone where the problem is convex.
     """
     algorithm = algorithm or Algorithm()
     if known and algorithm.starts == 1:
         return [known[0]]
-    if given is not None:
-        own = None if _convex(task, loss) else given
-    else:
-        own = Start(task, loss, regulariser, algorithm).at(lam)
+    own = Start(task, loss, regulariser, algorithm).at(lam)
     if own is None:
         return list(known[:1])
-    found = [*known[:1], *([] if known and own is known[0] else [own]), *known[1:]]
+    asked_for = [given] if given is not None and not any(given is other for other in known) else []
+    found = [*known[:1], *asked_for, own, *known[1:]]
     missing = max(0, algorithm.starts - len(found))
     return [*found, *nearby(found[0], missing)][: algorithm.starts]
-
-
-def _convex(task: Task, loss: Loss) -> bool:
-    """Whether all of Y* is one output as far as annotations tell, so that there is one minimum to find."""
-    return loss.reward is None or (loss.reward is Space.COMPATIBLE and task.annotated_part() is None)
 
 
 def nearby(start: Array, count: int, spread: float = 1.0, seed: int = 0) -> list[Array]:

@@ -25,13 +25,13 @@ MODEL = BinaryProgram(normalize=False)
 """Δ counts missed events: each annotated event weighs the same, in a frame pair with many of them or with few."""
 
 DEFAULT, STARTS = "clew", 3
-"""The preset of `Tracker`, and its starts of CCCP: the mean of the folds' weights, the prior, and one fold's weights.
+"""The preset of `Tracker`, and its starts of CCCP: the mean of the folds' weights, the prior, and `learning.start`.
 Rough ones are cheap, since all share their bounds; only the best is refined."""
 STIFFNESS = (25.0, 6.0, 1.5)
 """λ times the number of annotated frame pairs: the weight of ‖w‖²/2 against one missed event. Features are of order 1
 whatever the movie, so that this is an absolute measure: at 25 a handful of mistakes hardly moves a weight, at 1.5 each
 may. Held-out annotations seldom tell three from one another, and then the first is taken; with 100 before it, HeLa at
-25 % was at 0.36 % instead of 0.23 % (benchmarks/tracking.py, three draws)."""
+25 % was at 0.36 % instead of 0.30 % (benchmarks/tracking.py, three draws)."""
 
 
 @dataclass(frozen=True, eq=False)
