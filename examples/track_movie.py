@@ -22,22 +22,22 @@ from clew.tracking.formats.simulated import write_simulation
 from clew.tracking.simulation.simulate import NucleiSettings
 
 
-def simulated() -> tuple[clew.Movie, Annotations]:
+def simulated(frames: int) -> tuple[clew.Movie, Annotations]:
     """A small movie, and all that truly happened in it."""
     folder = Path(tempfile.mkdtemp())
-    write_simulation(folder, NucleiSettings(frames=20, cells=30, seed=1))
+    write_simulation(folder, NucleiSettings(frames=frames, cells=30, seed=1))
     movie = clew.open_movie(folder / "01")
     return movie, read_annotations(folder / "01_GT/TRA", movie)
 
 
-def main() -> None:
-    """Learn, track, report."""
+def main(frames: int = 20) -> None:
+    """Learn, track, report; a movie that is simulated has so many `frames`."""
     if len(sys.argv) > 2:
         movie = clew.open_movie(sys.argv[1])
         known = read_annotations(sys.argv[2], movie)
         some = known
     else:
-        movie, known = simulated()
+        movie, known = simulated(frames)
         some = sample(known, 0.1, rng=0)  # a tenth of the events, rare ones too
 
     before = clew.Tracker.generic(cache=None).track(movie)  # without any annotation

@@ -23,6 +23,8 @@ LANGUAGES = {"python", "console", "sh", "text", ""}
 FENCE = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # a page that is served until Ctrl-C, and experiments that take an hour: parsed here, and run by their own tests
 ONLY_PARSED = {"annotate", "reproduce"}
+# movies are simulated as the page says, but for their size: the last value of an option counts
+SMALLER = {"simulate": ["--frames", "8", "--cells", "20"], "demo": ["--frames", "8", "--cells", "20"]}
 UsageError = typer.BadParameter.__base__  # click's, of which some versions of typer have a copy
 
 
@@ -100,7 +102,7 @@ def run(command: list[str], where: str) -> None:
         case ["clew", name, *_] if name in ONLY_PARSED:
             parse(command[1:])
         case ["clew", *args]:
-            result = CliRunner().invoke(app, args)
+            result = CliRunner().invoke(app, [*args, *SMALLER.get(args[0], [])])
             assert result.exit_code == 0, f"{where}: {shlex.join(command)}: {result.output}"
         case ["make", *targets]:
             known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -35,7 +35,7 @@ def test_letters(main, tmp_path, capsys):
 
 @pytest.mark.parametrize("main", ["scribbles.py"], indirect=True)
 def test_scribbles(main, tmp_path, capsys):
-    main("scribbles.png")
+    main("scribbles.png", shown=3, new=3)
     alone, together = percents(capsys.readouterr().out.splitlines()[1])
     assert together > alone + 5
     assert (tmp_path / "scribbles.png").stat().st_size > 5_000
@@ -50,7 +50,7 @@ def test_tracking(main, tmp_path, capsys):
 
 @pytest.mark.parametrize("main", ["track_movie.py"], indirect=True)
 def test_track_movie(main, tmp_path, capsys):
-    main()
+    main(frames=8)
     assert percents(capsys.readouterr().out)[0] < 5
     assert (tmp_path / "tracked/res_track.txt").is_file()
     assert (tmp_path / "tracked.clew").is_file()

@@ -104,7 +104,7 @@ def test_invariants(model, loss, regulariser, groups, solver, stabilise, identit
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])
 @pytest.mark.parametrize("settings", [{"groups": 1}, {"solver": "interior-point"}, {"solver": "ascent"}], ids=str)
 def test_full_annotation_gives_the_minimum_over_all_listed_outputs(model, regulariser, settings):
-    for case in fully_annotated(model)[:3]:
+    for case in fully_annotated(model)[:2]:
         for lam in (0.1, 0.5):
             result = learn(
                 case.task, HINGE, lam, regulariser=regulariser, algorithm=Algorithm(tol=1e-4, eta=1e-4, **settings)

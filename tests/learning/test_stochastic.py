@@ -134,13 +134,15 @@ def test_text_is_certified_in_batches_and_found_by_the_exact_method_too(text):
     assert entity_f1(Y_test, model.predict(X_test, batches.w)) > 0.4
 
 
-def test_text_of_which_a_quarter_is_annotated_is_learned(text):
+@pytest.mark.parametrize(("sentences", "f1"), [(80, 0.08), pytest.param(300, 0.2, marks=pytest.mark.slow)])
+def test_text_of_which_a_quarter_is_annotated_is_learned(text, sentences, f1):
     X, Y, X_test, Y_test = text
+    X, Y = X[:sentences], Y[:sentences]
     known = hide(Y, 0.25, np.random.default_rng(1))
     kept = [i for i, labels in enumerate(known) if any(label is not None for label in labels)]
     X, known = [X[i] for i in kept], [known[i] for i in kept]
     model = Chain().prepare(X, known)
     task = model.task(X, known)
-    result = learn(task, BRIDGE, 10 / 300, algorithm=Algorithm(tol=1e-2, eta=1e-2))
+    result = learn(task, BRIDGE, 10 / sentences, algorithm=Algorithm(tol=1e-2, eta=1e-2))
     assert result.converged
-    assert entity_f1(Y_test, model.predict(X_test, result.w)) > 0.2
+    assert entity_f1(Y_test, model.predict(X_test, result.w)) > f1  # 0 for weights that know nothing
