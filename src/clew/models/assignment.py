@@ -267,7 +267,7 @@ def forced_pairs(scores: Array) -> Array:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def shortest_ways(length: Any) -> Any:
+def shortest_ways(length: Array) -> Array:
     """(n, n) the length of the shortest way from each node to each, in place; there must be no negative cycle."""
     n = len(length)
     for i in range(n):

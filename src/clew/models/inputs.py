@@ -92,7 +92,7 @@ class Inputs:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def multiply_rows(
-    data: Any, begins: Any, columns: Any, column_begins: Any, rows: Any, weights: Any, scores: Any
+    data: Array, begins: Indices, columns: Indices, column_begins: Indices, rows: Indices, weights: Array, scores: Array
 ) -> None:
     """Add row · weights (F, S) to scores; every row is summed in the order of its columns, whichever are asked for."""
     for k in range(len(rows)):
@@ -106,7 +106,9 @@ def multiply_rows(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def add_rows(data: Any, begins: Any, columns: Any, column_begins: Any, rows: Any, weights: Any, total: Any) -> None:
+def add_rows(
+    data: Array, begins: Indices, columns: Indices, column_begins: Indices, rows: Indices, weights: Array, total: Array
+) -> None:
     """Add row ⊗ weights[row] to total (F, S)."""
     for k in range(len(rows)):
         r = rows[k]

@@ -6,16 +6,16 @@ asked for; `scores` and `states` have rows for their nodes only, in the order of
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
+
+from clew.learning.task import Array, Indices, Mask
 
 kernel = njit(cache=True, nogil=True)
 
 
 @kernel  # type: ignore[untyped-decorator]
-def topological_order(parent: Any, order: Any) -> int:
+def topological_order(parent: Indices, order: Indices) -> int:
     """Fill `order` with all nodes, parents first; returns a node on a cycle, or -1.
 
     Examples stay together and in place: nodes are visited in turn, and no edge leaves an example.
@@ -43,16 +43,16 @@ def topological_order(parent: Any, order: Any) -> int:
 
 @kernel  # type: ignore[untyped-decorator]
 def complete_scores(
-    scores: Any,
-    chosen: Any,
-    offsets: Any,
-    allowed: Any,
-    counted: Any,
-    penalty: Any,
-    costs: Any,
-    bias: Any,
-    begin: Any,
-    end: Any,
+    scores: Array,
+    chosen: Indices,
+    offsets: Indices,
+    allowed: Mask,
+    counted: Mask,
+    penalty: Array,
+    costs: Array,
+    bias: Array,
+    begin: Array,
+    end: Array,
 ) -> None:
     """From unary scores to all that depends on one node: bias, boundary, and `penalty` for a state not allowed.
 
@@ -78,7 +78,7 @@ def complete_scores(
 
 
 @kernel  # type: ignore[untyped-decorator]
-def best_child(values: Any, transition: Any, edge_counts: bool, message: Any) -> None:
+def best_child(values: Array, transition: Array, edge_counts: bool, message: Array) -> None:
     """message[i] = max_j transition[j, i] + values[j]; `transition` is [child state, parent state] here."""
     message[:] = -np.inf
     for j in range(len(values)):
@@ -94,17 +94,17 @@ def best_child(values: Any, transition: Any, edge_counts: bool, message: Any) ->
 
 @kernel  # type: ignore[untyped-decorator]
 def maximise(
-    scores: Any,
-    chosen: Any,
-    offsets: Any,
-    order: Any,
-    parent: Any,
-    allowed: Any,
-    counted: Any,
-    transition: Any,
+    scores: Array,
+    chosen: Indices,
+    offsets: Indices,
+    order: Indices,
+    parent: Indices,
+    allowed: Mask,
+    counted: Mask,
+    transition: Array,
     deviate: bool,
-    states: Any,
-) -> Any:
+    states: Indices,
+) -> Mask:
     """Fill `states` with the best labelings (the lowest states among equals); returns which examples have one.
 
     `scores` become the best scores of the subtrees, B_v(i) = score_v(i) + Σ_children max_j [A(i, j) + B_c(j)].
@@ -178,25 +178,25 @@ def maximise(
 
 @kernel  # type: ignore[untyped-decorator]
 def collect_features(
-    data: Any,
-    begins: Any,
-    columns: Any,
-    column_begins: Any,
+    data: Array,
+    begins: Indices,
+    columns: Indices,
+    column_begins: Indices,
     n_inputs: int,
-    states: Any,
-    chosen: Any,
-    offsets: Any,
-    parent: Any,
-    allowed: Any,
-    costs: Any,
-    counted: Any,
-    blocks: Any,
+    states: Indices,
+    chosen: Indices,
+    offsets: Indices,
+    parent: Indices,
+    allowed: Mask,
+    costs: Array,
+    counted: Mask,
+    blocks: Indices,
     n_features: int,
-    found: Any,
-    values: Any,
-    indices: Any,
-    indptr: Any,
-    mistakes: Any,
+    found: Mask,
+    values: Array,
+    indices: Indices,
+    indptr: Indices,
+    mistakes: Array,
 ) -> None:
     """φ of each labeling as a CSR row without duplicates, and the costs of its states that are not allowed.
 

@@ -7,16 +7,16 @@ max-marginals). Nothing is subtracted anywhere, so that states which are not all
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
+
+from clew.learning.task import Array, Indices
 
 kernel = njit(cache=True, nogil=True)
 
 
 @kernel  # type: ignore[untyped-decorator]
-def log_sum(values: Any) -> float:
+def log_sum(values: Array) -> float:
     """The logarithm of Σ exp(values); minus infinity where all of them are."""
     top = values.max()
     if top == -np.inf:
@@ -28,7 +28,7 @@ def log_sum(values: Any) -> float:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def combine(values: Any, transition: Any, weights: Any, shift: float, soft: bool, message: Any) -> None:
+def combine(values: Array, transition: Array, weights: Array, shift: float, soft: bool, message: Array) -> None:
     """message[i] = max_j or log Σ_j exp of [transition[j, i] + values[j]]; weights = exp(transition − shift).
 
     A sum takes one exponential for each state, and not for each pair; where it nearly underflows, all of them.
@@ -55,8 +55,16 @@ def combine(values: Any, transition: Any, weights: Any, shift: float, soft: bool
 
 @kernel  # type: ignore[untyped-decorator]
 def send_messages(
-    scores: Any, chosen: Any, offsets: Any, order: Any, parent: Any, transition: Any, soft: bool, rest: Any, nodes: Any
-) -> Any:
+    scores: Array,
+    chosen: Indices,
+    offsets: Indices,
+    order: Indices,
+    parent: Indices,
+    transition: Array,
+    soft: bool,
+    rest: Array,
+    nodes: Indices,
+) -> Array:
     """Fill `nodes` and `rest`; returns the total of each example: its best score, or log Z.
 
     `scores` become those of the subtrees, B_v(j). nodes[v, j] is the best score (log sum) of v's tree with state j at
@@ -104,7 +112,14 @@ def send_messages(
 
 @kernel  # type: ignore[untyped-decorator]
 def expected_transitions(
-    below: Any, rest: Any, chosen: Any, offsets: Any, parent: Any, transition: Any, share: Any, expected: Any
+    below: Array,
+    rest: Array,
+    chosen: Indices,
+    offsets: Indices,
+    parent: Indices,
+    transition: Array,
+    share: Array,
+    expected: Array,
 ) -> None:
     """Add to expected[i, j] (parent, child) the sum over all edges of share[n] · P(i, j), from `send_messages`."""
     n_states = below.shape[1]

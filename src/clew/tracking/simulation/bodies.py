@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -70,7 +69,9 @@ def draw(bodies: Bodies, shape: tuple[int, ...], spacing: Array, reach: float) -
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _draw(spine: Any, radius: Any, spacing: Any, reach: float, owner: Any, distance: Any) -> None:
+def _draw(
+    spine: Array, radius: Array, spacing: Array, reach: float, owner: NDArray[np.int32], distance: NDArray[np.float32]
+) -> None:
     """Give each pixel near a body to the one in which it lies deepest."""
     first, last = np.empty(3, np.int64), np.empty(3, np.int64)
     for c in range(len(spine)):
@@ -89,7 +90,7 @@ def _draw(spine: Any, radius: Any, spacing: Any, reach: float, owner: Any, dista
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _depth(spine: Any, radius: Any, z: float, y: float, x: float) -> float:
+def _depth(spine: Array, radius: Array, z: float, y: float, x: float) -> float:
     """How deep a point lies in a body: the radius where the spine is nearest, less the distance; below 0 outside."""
     deepest = -1e30
     for k in range(2):

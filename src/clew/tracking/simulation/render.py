@@ -15,6 +15,8 @@ from clew.tracking.simulation.cells import Cells
 from clew.tracking.simulation.settings import NucleiSettings
 
 kernel = njit(cache=True, nogil=True)
+Floats = NDArray[np.floating[Any]]
+Owners = NDArray[np.int32]
 
 ROUGHNESS = 0.045
 """Amplitude of each wave of the outline, as a share of the radius."""
@@ -105,30 +107,30 @@ def padded(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
 class Shape(NamedTuple):
     """Outlines of n nuclei: ellipsoids about an axis, with waves."""
 
-    position: Any
+    position: Floats
     """(n, 3)"""
-    axis: Any
+    axis: Floats
     """(n, 3) unit vectors"""
-    along: Any
+    along: Floats
     """(n,) semi-axis along it"""
-    across: Any
+    across: Floats
     """(n,) and across it"""
-    wave: Any
+    wave: Floats
     """(n, WAVES, 4) direction and phase of the waves of the outline"""
-    claim: Any
+    claim: Floats
     """(n,) factor on depths: below 1 for nuclei that lie over others"""
 
 
 class Chromatin(NamedTuple):
     """What n nuclei look like inside."""
 
-    amplitude: Any
+    amplitude: Floats
     """(n,) mean signal"""
-    grain: Any
+    grain: Floats
     """(n,) contrast of the texture"""
-    offset: Any
+    offset: Floats
     """(n, 3) where in the common texture a nucleus lies"""
-    texture: Any
+    texture: Floats
     """(z, y, x) periodic"""
     scale: float
     """Pixels of the texture to the unit of length"""
@@ -137,25 +139,25 @@ class Chromatin(NamedTuple):
 class Canvas(NamedTuple):
     """What is drawn onto: see `View`."""
 
-    light: Any
-    owner: Any
-    depth: Any
-    whole: Any
+    light: Floats
+    owner: Owners
+    depth: Floats
+    whole: NDArray[np.int64]
 
 
 class Grid(NamedTuple):
     """The pixels and how sharp they are."""
 
-    spacing: Any
+    spacing: Floats
     """(3,) between pixels"""
-    blur: Any
+    blur: Floats
     """(3,) standard deviations of the point spread function"""
     solid: bool
     """Whether there is more than one slice"""
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _draw(shape: Any, look: Any, grid: Any, lit: bool, canvas: Any) -> None:
+def _draw(shape: Shape, look: Chromatin, grid: Grid, lit: bool, canvas: Canvas) -> None:
     """Give each pixel to the nucleus in which it lies deepest, and add the nuclei's light if `lit`."""
     first, last = np.empty(3, np.int64), np.empty(3, np.int64)
     soft = SOFT * grid.blur
@@ -201,7 +203,7 @@ def _draw(shape: Any, look: Any, grid: Any, lit: bool, canvas: Any) -> None:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _outline(wave: Any, z: float, y: float, x: float) -> float:
+def _outline(wave: Floats, z: float, y: float, x: float) -> float:
     """The factor on an ellipsoid's radius in a direction: 1, and a wave for each row of (WAVES, 4)."""
     outline = 1.0
     for k in range(len(wave)):
@@ -210,7 +212,7 @@ def _outline(wave: Any, z: float, y: float, x: float) -> float:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _shade(look: Any, c: int, dz: float, dy: float, dx: float) -> float:
+def _shade(look: Chromatin, c: int, dz: float, dy: float, dx: float) -> float:
     """The signal of a nucleus at a point relative to its centre; a flat texture has one slice."""
     depth, table = look.texture.shape[0], look.texture.shape[2]
     i = int((dz * look.scale + look.offset[c, 0]) * (1.0 if depth > 1 else 0.0)) % depth
@@ -221,7 +223,7 @@ def _shade(look: Any, c: int, dz: float, dy: float, dx: float) -> float:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _count(owner: Any, depth: Any, claim: Any) -> Any:
+def _count(owner: Owners, depth: Floats, claim: Floats) -> NDArray[np.int64]:
     """(n,) pixels of each cell within its outline; takes the claims out of the depths again."""
     kept = np.zeros(len(claim), np.int64)
     owners, depths = owner.ravel(), depth.ravel()
@@ -233,7 +235,7 @@ def _count(owner: Any, depth: Any, claim: Any) -> Any:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _expose(light: Any, background: Any, noise: Any, factor: Any, image: Any) -> None:
+def _expose(light: Floats, background: Floats, noise: Floats, factor: float, image: NDArray[np.uint16]) -> None:
     """Fill `image` with grey values; shot noise is taken as normal, which it nearly is at these levels."""
     lights, backgrounds, noises, images = light.ravel(), background.ravel(), noise.ravel(), image.ravel()
     for p in range(lights.size):

@@ -10,9 +10,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clew.tracking.simulation.cells import Cells
-from clew.tracking.simulation.render import LOOSEST, View, kernel, padded
+from clew.tracking.simulation.render import LOOSEST, Floats, Owners, View, kernel, padded
 from clew.tracking.simulation.settings import NucleiSettings
 
+Labels = NDArray[np.integer[Any]]
 TIGHTEST = 0.95
 """Segmentations differ from the true outline by at least this factor."""
 
@@ -77,7 +78,7 @@ def _merged(mine: NDArray[np.int32], pixels: NDArray[np.int64], settings: Nuclei
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _paint(owner: Any, depth: Any, tightness: Any, label: Any, masks: Any) -> None:
+def _paint(owner: Owners, depth: Floats, tightness: Floats, label: Labels, masks: Labels) -> None:
     """Fill `masks` with the owner's label wherever a pixel lies within its outline, taken tight or loose."""
     owners, depths, labels = owner.ravel(), depth.ravel(), masks.ravel()
     for p in range(owners.size):
@@ -87,7 +88,9 @@ def _paint(owner: Any, depth: Any, tightness: Any, label: Any, masks: Any) -> No
 
 
 @kernel  # type: ignore[untyped-decorator]
-def number_labels(mine: Any, name: Any, torn: Any, position: Any, axis: Any, spacing: Any, labels: Any) -> None:
+def number_labels(
+    mine: Owners, name: Labels, torn: Labels, position: Floats, axis: Floats, spacing: Floats, labels: Labels
+) -> None:
     """Number the names in the order in which they are met; a torn cell has two, one on each side of its middle."""
     number = np.zeros(2 * len(name) + 2, np.int64)
     found = 0
