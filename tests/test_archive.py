@@ -211,6 +211,7 @@ def test_foreign_content_is_refused(tmp_path):
         {"params": {"loss": {"Loss": {"name": "x"}}}},
         {"params": {"algorithm": {"Algorithm": {"tol": -1}}}},
         {"params": {"a": 1}},
+        {"model": good.meta["model"] | {"class": {"a": 1}}},
         {"result": None},
         {"model": good.meta["model"] | {"class": "Popen"}},
         {"model": good.meta["model"] | {"params": {"shell": True}}},

@@ -176,7 +176,7 @@ def _own_model(path: str | Path, stored: dict[str, Any], arrays: Arrays) -> Any:
             f"load(path, model={_short(stored['class'])}(...))"
         )
     known = _own_models()
-    if stored["class"] not in known:
+    if not isinstance(stored["class"], str) or stored["class"] not in known:
         raise StoreError(f"{path}: its model {stored['class']!r} is none of this clew's: {', '.join(sorted(known))}")
     with reading(path):
         return known[stored["class"]](**_decode_all(stored["params"], arrays))

@@ -448,6 +448,24 @@ def test_a_channel_of_an_ome_zarr_is_chosen(tmp_path, version):
         open_frames(path, channel=3)
 
 
+@pytest.mark.parametrize("big", [False, True])
+def test_directories_in_a_circle_are_refused(tmp_path, big):
+    """The last page says that the first follows on it: tifffile would go round for ever."""
+    path = tmp_path / "t000.tif"
+    with tifffile.TiffWriter(path, bigtiff=big) as writer:
+        for _ in range(3):
+            writer.write(np.ones((6, 8), np.uint16), contiguous=False)
+    with tifffile.TiffFile(path) as tiff:
+        first, last, sizes = tiff.pages[1].offset, tiff.pages[2].offset, tiff.tiff
+        end = last + sizes.tagnosize + sizes.tagsize * len(tiff.pages[2].tags)
+    content = bytearray(path.read_bytes())
+    struct.pack_into(sizes.offsetformat, content, end, first)
+    path.write_bytes(content)
+    for place in (path, tmp_path):
+        with pytest.raises(InputError, match=r"t000\.tif: its directory 2 leads back to an earlier one"):
+            open_frames(place)
+
+
 def test_chunks_of_no_size_are_refused(tmp_path):
     zarr.create_array(tmp_path / "a", data=np.ones((2, 3, 4), np.uint16), chunks=(1, 3, 4), zarr_format=3)
     metadata = tmp_path / "a" / "zarr.json"

@@ -6,6 +6,7 @@ import io
 import logging
 import math
 import re
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,6 +138,7 @@ def open_folder(folder: Path, what: str = "", channel: int | None = None) -> Tif
 def _frame_header(path: Path, channel: int | None) -> tuple[tuple[int, ...], np.dtype[Any], tuple[float, ...] | None]:
     """Shape, dtype and spacing of a file that holds one frame."""
     with _opened(path, is_ome=False) as tiff:
+        _check_directories(tiff, path)
         dtype = _header(tiff, path)
         shape = layout_of(tiff, path, channel, stack=False).frame_shape
         return shape, dtype, _spacing(tiff, len(shape))
@@ -145,6 +147,7 @@ def _frame_header(path: Path, channel: int | None) -> tuple[tuple[int, ...], np.
 def open_stack(path: Path, channel: int | None = None) -> TiffStack:
     """The frames of one file: its first axis is time, whatever the file calls it."""
     with _opened(path, _multifile=False) as tiff:
+        _check_directories(tiff, path)
         _check_pages(tiff, path)
         dtype = _header(tiff, path, movie=True)
         layout = layout_of(tiff, path, channel, stack=True)
@@ -184,6 +187,23 @@ def _opened(path: Path, **options: Any) -> Iterator[Any]:
             raise InputError(f"{path} is {'a folder' if path.is_dir() else 'no regular file'}; expected a TIFF file")
         with tifffile.TiffFile(path, **options) as tiff:
             yield tiff
+
+
+def _check_directories(tiff: Any, path: Path) -> None:
+    """Refuse directories that lead in a circle, each to the next: tifffile would go round for ever."""
+    file, sizes, seen = tiff.filehandle, tiff.tiff, set[int]()
+    offset = int(tiff.pages.first.offset)
+    while 0 < offset < file.size:
+        if offset in seen:
+            raise InputError(f"{path}: its directory {len(seen) - 1} leads back to an earlier one; the file is damaged")
+        seen.add(offset)
+        file.seek(offset)
+        (n_tags,) = struct.unpack(sizes.tagnoformat, file.read(sizes.tagnosize))
+        file.seek(offset + sizes.tagnosize + n_tags * sizes.tagsize)
+        following = file.read(sizes.offsetsize)
+        if len(following) < sizes.offsetsize:
+            return  # cut short, as is told where the page is read
+        (offset,) = struct.unpack(sizes.offsetformat, following)
 
 
 def _header(tiff: Any, path: Path, movie: bool = False) -> np.dtype[Any]:
