@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 V = TypeVar("V")
 
@@ -51,3 +51,12 @@ class Cache(Generic[V]):
         """The value; made if it is not there. Making one holds nobody up, so two threads may make the same."""
         found = self.peek(slot, key)
         return self.put(slot, key, make()) if found is None else found
+
+    def without(self, dropped: Callable[[Any], bool]) -> Cache[V]:
+        """Another cache with the same values, but for those of some slots."""
+        with self._lock:
+            left = [(slot, *entry) for slot, entry in self._entries.items() if not dropped(slot)]
+        other: Cache[V] = Cache(self.limit, self.size)
+        for slot, key, value in left:
+            other.put(slot, key, value)
+        return other

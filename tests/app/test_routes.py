@@ -124,10 +124,10 @@ def test_an_answer_is_kept_and_pinned_at_once(page):
     _, second, wrong = swapped(get(page, "/pair/0"))
     answer = send(page, wrong).json()
     assert (answer["revision"], answer["annotated"]) == (1, 1)
-    pinned = [event for event in answer["pair"]["events"] if event["pinned"]]
+    pinned = [event for event in answer["pairs"][0]["events"] if event["pinned"]]
     assert [(event["sources"], event["targets"]) for event in pinned] == [(wrong["sources"], wrong["targets"])]
-    assert all(event["targets"] != second["targets"] for event in answer["pair"]["events"] if not event["pinned"])
-    assert get(page, "/pair/0")["events"] == answer["pair"]["events"]
+    assert all(event["targets"] != second["targets"] for event in answer["pairs"][0]["events"] if not event["pinned"])
+    assert get(page, "/pair/0")["events"] == answer["pairs"][0]["events"]
     told = page.server.supervisor.sent[-1]
     assert (told.revision, told.frames[0], len(told.annotations)) == (1, 0, 1)
 
@@ -150,7 +150,7 @@ def test_a_quick_solution_is_the_same_as_a_slow_one(page):
 
 def test_a_denied_event_is_not_predicted(page):
     first = moves(get(page, "/pair/0"))[0]
-    pair = send(page, first, happened=False).json()["pair"]
+    pair = send(page, first, happened=False).json()["pairs"][0]
     assert pair["denied"] == [{name: first[name] for name in ("event", "sources", "targets")}]
     assert (first["sources"], first["targets"]) not in [(e["sources"], e["targets"]) for e in moves(pair)]
 
@@ -185,7 +185,7 @@ def test_a_contradiction_is_told_in_words_and_can_replace(page):
     assert "contradicts" in refused.json()["error"]
     replaced = send(page, wrong, key="3", replace=True).json()
     assert replaced["annotated"] == 1
-    pinned = [event["targets"] for event in replaced["pair"]["events"] if event["pinned"]]
+    pinned = [event["targets"] for event in replaced["pairs"][0]["events"] if event["pinned"]]
     assert pinned == [wrong["targets"]]
 
 
@@ -221,7 +221,7 @@ def test_undo_and_redo_across_a_restart(serve):
         undone = travel(page, "undo", "u1").json()
         assert (undone["frame"], undone["annotated"], undone["can_redo"]) == (0, 1, True)
         assert undone["changed"]["targets"] == second["targets"]
-        assert [event["targets"] for event in undone["pair"]["events"] if event["pinned"]] == [first["targets"]]
+        assert [event["targets"] for event in undone["pairs"][0]["events"] if event["pinned"]] == [first["targets"]]
         travel(page, "undo", "u2")
         nothing = travel(page, "undo", "u3").json()
         assert (nothing["frame"], nothing["can_undo"]) == (None, False)
@@ -383,10 +383,10 @@ def test_new_weights_and_predictions_are_shown(page):
     solved = replace(page.session.predictor.solve(0, page.session.state.annotations.at(0)), version=2)
     for event in moves(other)[:1]:
         send(page, event)
-    page.client.portal.call(page.session.take, Predicted(0, (solved,)))  # made before the answer
+    page.client.portal.call(page.session.take, Predicted(0, (solved,), 0))  # made before the answer
     assert page.session.predictor.solved[0].version == 1
     here = page.session.state.annotations.at(0)
-    page.client.portal.call(page.session.take, Predicted(0, (replace(solved, key=here.key()),)))
+    page.client.portal.call(page.session.take, Predicted(0, (replace(solved, key=here.key()),), 0))
     assert page.session.predictor.solved[0].version == 2
 
 
@@ -431,7 +431,7 @@ def test_the_annotations_are_exported_as_they_were_clicked(page, tmp_path):
 def test_an_export_of_nothing_and_unknown_ones(page):
     assert page.client.get(MOVIE + "/export/annotations.geff").status_code == 200
     assert page.client.get(MOVIE + "/export/everything").status_code == 404
-    assert {str(kind) for kind in Kind if not kind.is_learned} == {"annotations.csv", "annotations.geff"}
+    assert {str(kind) for kind in Kind if not kind.is_learned} == {"annotations.csv", "annotations.geff", "masks"}
 
 
 def test_tracks_and_weights_are_exported_when_all_answers_were_learned_from(page, tmp_path):

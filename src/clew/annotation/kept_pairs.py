@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 import numpy as np
 
 from clew.cache import Cache
+from clew.tracking.detections import Source
 from clew.tracking.events import Annotations
 from clew.tracking.model.pairs import FramePair, Pairs
 
@@ -16,6 +20,12 @@ class KeptPairs:
         """`limit` is the number of candidates whose features are kept, at about 100 bytes each."""
         self.pairs, self.limit = pairs, limit
         self._pairs: Cache[FramePair] = Cache(limit, lambda pair: len(pair.candidates))
+
+    def edited(self, source: Source, frames: Collection[int]) -> KeptPairs:
+        """The frame pairs when the cells of some, named by their first frames, are others; those are made anew."""
+        other = KeptPairs(replace(self.pairs, source=source), self.limit)
+        other._pairs = self._pairs.without(lambda slot: slot[0] in frames)
+        return other
 
     def pair(self, frame: int, here: Annotations) -> FramePair:
         """A frame pair with its annotations; nearly always these are usual candidates, and the pair stays the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 import numpy as np
@@ -76,6 +76,17 @@ class Learner:
         if events != self.pairs.events:
             self.result = None
             self._use(replace(self.pairs, events=events))
+
+    def use_source(self, source: Source, frames: Collection[int]) -> None:
+        """Go on with a movie in which the cells of some frame pairs, named by their first frames, are others.
+
+        Its units, and all that is known of other pairs, stay.
+        """
+        self.source, self._kept = source, self._kept.edited(source, frames)
+        self.pairs = self._kept.pairs
+        self.windows.forget(frames)
+        self._solvers = self._solvers.without(lambda slot: slot[0] in frames)
+        self._solved = {frame: solved for frame, solved in self._solved.items() if frame not in frames}
 
     def annotate(self, annotations: Annotations) -> None:
         """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""

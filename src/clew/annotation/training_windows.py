@@ -16,7 +16,7 @@ count as annotated too, unless an answer says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,6 +96,13 @@ class TrainingWindows:
     def frames(self, annotations: Annotations) -> list[int]:
         """Frames with an example when these are the annotations, ascending."""
         return sorted({*annotations.frames(), *self.pseudo_frames})
+
+    def forget(self, frames: Collection[int]) -> None:
+        """Make the examples of some frame pairs anew: their cells are others now."""
+        self._predictions = self._predictions.without(lambda frame: frame in frames)
+        self._windows = self._windows.without(lambda frame: frame in frames)
+        self._assignments = self._assignments.without(lambda frame: frame in frames)
+        self._programs = self._programs.without(lambda frame: frame in frames)
 
     def example(self, frame: int, around: Annotations, told: Annotations) -> WindowExample:
         """Of one frame pair: the window is around both annotations, but the learner is told the second alone."""

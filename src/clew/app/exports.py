@@ -13,6 +13,7 @@ from pathlib import Path
 from clew.tracking.events import Annotations
 from clew.tracking.formats.annotation_csv import write_annotations
 from clew.tracking.formats.results import write_results
+from clew.tracking.formats.tiff import write_frame
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
 
@@ -27,11 +28,12 @@ class Kind(StrEnum):
     GEFF = "geff"
     CSV = "csv"
     NAPARI = "napari"
+    MASKS = "masks"
 
     @property
     def is_learned(self) -> bool:
         """Whether it follows from what was learned, and not from the annotations alone."""
-        return self not in (Kind.ANNOTATIONS_CSV, Kind.ANNOTATIONS_GEFF)
+        return self not in (Kind.ANNOTATIONS_CSV, Kind.ANNOTATIONS_GEFF, Kind.MASKS)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,16 @@ def write_tracks(kind: Kind, path: str | Path, lineage: Lineage, movie: Movie) -
     with tempfile.TemporaryDirectory(prefix="clew-") as folder:
         write_results(Path(folder) / "tracks", lineage, movie, [str(kind)])
         zip_folder(Path(folder) / "tracks", path)
+
+
+def write_masks(path: str | Path, movie: Movie) -> None:
+    """Write a zip of the label images, mended as they are: `mask000.tif`, `mask001.tif` …"""
+    first = int(getattr(movie.labels, "first", 0))
+    digits = max(3, len(str(first + movie.n_frames - 1)))
+    with tempfile.TemporaryDirectory(prefix="clew-") as folder:
+        for t in range(movie.n_frames):
+            write_frame(Path(folder) / f"mask{t + first:0{digits}}.tif", movie.label(t))
+        zip_folder(Path(folder), path)
 
 
 def write_answers(kind: Kind, path: str | Path, annotations: Annotations, movie: Movie) -> None:

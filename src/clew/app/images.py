@@ -9,6 +9,7 @@ import imagecodecs
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.annotation.edits.layer import EditedFrames, Edits
 from clew.app.settings import SESSION
 from clew.cache import Cache
 from clew.errors import InputError
@@ -38,11 +39,17 @@ class Pictures:
 
     def image(self, t: int, z: int | None = None) -> bytes:
         """PNG of the raw frame in gray; in 3D of slice `z`, or of the brightest along z. The masks, without images."""
-        return self._encoded.get(("image", t, z), lambda: encode_png(self._gray(t, z)))
+        key = None if self.movie.images is not None else self._edits(t)
+        return self._encoded.get(("image", t, z), lambda: encode_png(self._gray(t, z)), key)
 
     def labels(self, t: int, z: int | None = None) -> bytes:
         """PNG of the label image: red + 256 green + 65536 blue is the label; along z, the largest label counts."""
-        return self._encoded.get(("labels", t, z), lambda: encode_png(self._colours(t, z)))
+        return self._encoded.get(("labels", t, z), lambda: encode_png(self._colours(t, z)), self._edits(t))
+
+    def _edits(self, t: int) -> Edits:
+        """What a frame's masks follow from, besides the movie."""
+        labels = self.movie.labels
+        return labels.edits.get(t, ()) if isinstance(labels, EditedFrames) else ()
 
     def _gray(self, t: int, z: int | None) -> NDArray[np.uint8]:
         raw = self.movie.image(t)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clew.annotation.edits.layer import Edits
 from clew.annotation.queries import Question
 from clew.learning.task import Array
 from clew.tracking.detections import Source
@@ -32,6 +33,8 @@ class Learn:
     """Where the person is and will be next: their predictions come first."""
     events: frozenset[Event] | None = None
     """The kinds of events that can happen in this movie; None for those that the worker began with."""
+    edits: Edits = ()
+    """All edits of its masks that hold: the worker has the movie as it was before them."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Predicted:
 
     movie: int
     pairs: tuple[SolvedPair, ...]
+    revision: int
+    """Of the annotations and masks that they follow from."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ from clew.annotation.queries import Question
 from clew.annotation.strategies.pool import is_open
 from clew.app.positions import Positions
 from clew.app.predictor import Predictor
+from clew.app.state import State
 from clew.tracking.events import Annotations, Event, EventTable
+
+AGAIN = "you answered about this cell before its outline was changed"
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,25 @@ def least_certain(
         if len(found) == n:
             break
     return found
+
+
+def asked_again(predictor: Predictor, state: State, n: int) -> list[Question]:
+    """What is predicted of cells that were answered about and changed since, the last answer first."""
+    found: dict[bytes, Question] = {}
+    for answer in reversed(state.outdated):
+        solved = predictor.solved.get(answer.frame)
+        if solved is None:
+            continue
+        events = solved.events
+        about = np.isin(events.sources, answer.sources) | np.isin(events.targets, answer.targets)
+        rows = np.flatnonzero(about.any(axis=1) & np.isfinite(solved.confidence) & is_open(events, state.annotations))
+        for row in rows.tolist():
+            ((frame, event, sources, targets),) = events[row : row + 1]
+            key = events.keys()[row].tobytes()
+            found.setdefault(key, Question(frame, event, sources, targets, 0.0, AGAIN))
+        if len(found) >= n:
+            break
+    return list(found.values())[:n]
 
 
 def _inside(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,13 @@ class Positions:
         self._cells: dict[int, CellPositions] = {}
         self._holds: dict[int, bool] = {}
 
+    def edited(self, source: Source, frames: Collection[int]) -> Positions:
+        """The cells of a movie whose masks differ in some frames; the others are remembered."""
+        other = Positions(source, self.spacing.tolist())
+        other._frames = {t: cells for t, cells in list(self._frames.items()) if t not in frames}
+        other._cells = {t: cells for t, cells in list(self._cells.items()) if t not in frames}
+        return other
+
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`, with the columns that a lineage keeps."""
         if t not in self._frames:
@@ -87,7 +94,8 @@ class Positions:
     def holds(self, entry: Entry) -> bool:
         """Whether the cells of an answer look as they did when it was given, as far as that is known."""
         if entry.revision not in self._holds:
-            self._holds[entry.revision] = not entry.looks or list(entry.looks) == self.looks(entry.answer)
+            now = self.looks(entry.answer)
+            self._holds[entry.revision] = list(entry.looks) == now if entry.looks else all(now)
         return self._holds[entry.revision]
 
     def cells(self, t: int) -> CellPositions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from clew.annotation.kept_pairs import KeptPairs
 from clew.annotation.store.answers import Answer
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
+from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.solve import SolvedPair, solve
@@ -51,14 +52,25 @@ class Predictor:
         self.events, self.solved = events, {}
         self._kept = KeptPairs(replace(self._kept.pairs, events=events), self._kept.limit)
 
-    def solve(self, frame: int, here: Annotations) -> SolvedPair:
+    def edited(self, source: Source, frames: Collection[int]) -> KeptPairs:
+        """The frame pairs as they are when the cells of some are others; see `use_pairs`."""
+        return self._kept.edited(source, frames)
+
+    def use_pairs(self, kept: KeptPairs, frames: Collection[int]) -> None:
+        """Go on with pairs of which some are others; what was predicted of these is dropped."""
+        self._kept = kept
+        self.solved = {frame: solved for frame, solved in self.solved.items() if frame not in frames}
+
+    def solve(self, frame: int, here: Annotations, kept: KeptPairs | None = None) -> SolvedPair:
         """The best events of a frame pair that agree with its annotations `here`; see `model.solve`.
 
-        Confidences of events that were predicted before are renewed by the worker soon.
+        Confidences of events that were predicted before are renewed by the worker soon. `kept` are other pairs than
+        the present ones.
         """
         weights = self.weights
         try:
-            pair, before = self._kept.pair(frame, here), self.solved.get(frame)
+            pair = (kept or self._kept).pair(frame, here)
+            before = self.solved.get(frame) if kept is None else None
             solved = solve(pair, weights.values, here, before, weights.version)
         except InfeasibleAnnotation as error:
             raise InfeasibleAnnotation(

@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from clew.annotation.edits.edit import EditKind
 from clew.annotation.store.answers import Answer
 from clew.annotation.store.history import Author
 from clew.annotation.store.store import MAX_KEY
@@ -18,6 +19,10 @@ from clew.errors import InputError
 from clew.tracking.events import BY_NAME
 
 MAX_NAME = 80
+MAX_POINTS = 10_000
+"""Of a stroke."""
+MAX_PIXEL = 1e6
+"""Beyond which no picture reaches."""
 MAX_NUMBER = 2**53
 """Up to which JavaScript counts exactly."""
 
@@ -43,6 +48,49 @@ class Sent:
         sources, targets = _cells(body, "sources"), _cells(body, "targets")
         answer = Answer.of(number(body, "frame"), BY_NAME[name], sources, targets, _flag(body, "happened", True))
         return cls(key_of(body), number(body, "revision"), answer, _flag(body, "replace", False), author_of(body))
+
+
+@dataclass(frozen=True)
+class AskedEdit:
+    """An edit of masks as a page asks for it: what was clicked or drawn, and in which picture."""
+
+    key: str
+    revision: int
+    frame: int
+    kind: EditKind
+    cells: tuple[int, ...]
+    """Labels, for what is clicked."""
+    points: tuple[tuple[float, float], ...]
+    """x and y in pixels, for what is drawn; a single one is a click."""
+    z: int | None
+    """The slice that was shown; None for the projection, or in 2D."""
+    masks: int
+    """The revision of the frame's masks that the person saw."""
+    author: Author
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> AskedEdit:
+        """Read one from JSON; whether there is anything to be edited so is not known here."""
+        kind = body.get("kind")
+        if not isinstance(kind, str) or kind not in set(EditKind):
+            raise InputError(f"kind is {_short(kind)}; expected one of {', '.join(EditKind)}")
+        z = None if body.get("z") is None else number(body, "z")
+        return cls(
+            key_of(body), number(body, "revision"), number(body, "frame"), EditKind(kind),
+            tuple(_cells(body, "cells")), _points(body), z, number(body, "masks"), author_of(body),
+        )  # fmt: skip
+
+
+def _points(body: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    """What was drawn."""
+    value = body.get("points", [])
+    if not isinstance(value, list) or len(value) > MAX_POINTS:
+        raise InputError(f"points is {_short(value)}; expected a list of up to {MAX_POINTS} pairs of numbers")
+    for point in value:
+        numbers = isinstance(point, list) and len(point) == 2 and all(type(part) in (int, float) for part in point)
+        if not numbers or not all(abs(part) < MAX_PIXEL for part in point):
+            raise InputError(f"a point is {_short(point)}; expected x and y in pixels")
+    return tuple((float(x), float(y)) for x, y in value)
 
 
 async def body_of(request: Request) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from clew.annotation.store.history import Contradiction, StaleRevision
+from clew.annotation.store.history import Act, Contradiction, StaleRevision
 from clew.app.events_stream import EventsStream
 from clew.app.exports import FileName, Kind
 from clew.app.messages import Reply, WorkerMovie
-from clew.app.requests import Sent, author_of, body_of, filter_of, key_of, number, query_number
+from clew.app.requests import AskedEdit, Sent, author_of, body_of, filter_of, key_of, number, query_number
 from clew.app.security import Guard, JSONText, TooLarge, refusal, too_large
 from clew.app.session import Session
 from clew.app.supervisor import Supervisor
@@ -31,7 +31,7 @@ from clew.errors import ClewError, InfeasibleAnnotation, InputError
 
 STATIC = Path(__file__).parent / "static"
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
-"""Pictures of a movie never change; the token in their address is another each time."""
+"""Pictures of a movie never change, or their address does: it has the revision of the masks, and the token."""
 REVALIDATE = {"cache-control": "no-cache"}
 """The page's own files: a changed one is seen on reloading."""
 mimetypes.add_type("text/javascript", ".js")  # some machines have it wrong, and browsers then refuse modules
@@ -85,6 +85,7 @@ class Server:
             Route(movie + "/frames/{t:int}/cells", self.cells),
             Route(movie + "/export/{kind}", self.export),
             Route(movie + "/answers", self.answers, methods=["POST"]),
+            Route(movie + "/edits", self.edits, methods=["POST"]),
             Route(movie + "/undo", self.undo, methods=["POST"]),
             Route(movie + "/redo", self.redo, methods=["POST"]),
             Route(movie + "/place", self.place, methods=["POST"]),
@@ -194,12 +195,17 @@ class Server:
     async def undo(self, request: Request) -> Response:
         """Take the last answer back."""
         session, body = self._session(request), await body_of(request)
-        return JSONText(await session.undo(key_of(body), number(body, "revision"), author_of(body)))
+        return JSONText(await session.move(Act.UNDO, key_of(body), number(body, "revision"), author_of(body)))
 
     async def redo(self, request: Request) -> Response:
         """Bring an answer back."""
         session, body = self._session(request), await body_of(request)
-        return JSONText(await session.redo(key_of(body), number(body, "revision"), author_of(body)))
+        return JSONText(await session.move(Act.REDO, key_of(body), number(body, "revision"), author_of(body)))
+
+    async def edits(self, request: Request) -> Response:
+        """An edit of the masks."""
+        session = self._session(request)
+        return JSONText(await session.edit(AskedEdit.of(await body_of(request))))
 
     async def place(self, request: Request) -> Response:
         """Where the person is."""

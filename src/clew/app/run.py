@@ -21,6 +21,7 @@ import uvicorn
 from clew.annotation.learner import Learner
 from clew.annotation.store.identity import MovieIdentity
 from clew.annotation.store.store import Store
+from clew.app.masks import Masks
 from clew.app.messages import WorkerMovie
 from clew.app.positions import Positions
 from clew.app.predictor import Predictor, Weights
@@ -120,11 +121,15 @@ def _bracketed(host: str) -> str:
 
 def open_session(number: int, movie: Movie, source: Source, store: Path, tracker: Tracker | None = None) -> Session:
     """A movie ready to be annotated; its store is opened for writing."""
-    learner = Learner(source, tracker=tracker)
-    positions = Positions(source, movie.spacing)
-    opened = Store.open(store, movie=MovieIdentity.of(movie), holds=positions.holds)
-    predictor = Predictor(learner.pairs, Weights(learner.version, learner.w), SESSION.kept_candidates)
-    return Session(number, movie, positions, opened, predictor, learner.tracker)
+    opened = Store.open(store, movie=MovieIdentity.of(movie), holds=Positions(source, movie.spacing).holds)
+    try:
+        masks = Masks.of(movie, source, opened.edits())
+        learner = Learner(masks.positions.source, tracker=tracker)
+        predictor = Predictor(learner.pairs, Weights(learner.version, learner.w), SESSION.kept_candidates)
+        return Session(number, masks, opened, predictor, learner.tracker)
+    except BaseException:
+        opened.close()
+        raise
 
 
 def make_server(
@@ -132,7 +137,7 @@ def make_server(
 ) -> tuple[Server, str]:
     """The server of some sessions, and its token."""
     token = token or new_token()
-    movies = [WorkerMovie(session.positions.source, _decided(session)) for session in sessions]
+    movies = [WorkerMovie(session.changes.masks.source, _decided(session)) for session in sessions]
     return Server(sessions, movies, token=token, addresses=addresses, **others), token
 
 

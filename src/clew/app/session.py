@@ -6,31 +6,34 @@ import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clew.annotation.edits.edit import Edit
 from clew.annotation.learner import adapted_tracker
 from clew.annotation.queries import TIE, Question
 from clew.annotation.store.answers import Answer, Fact
-from clew.annotation.store.history import Act, Author, Entry, StaleRevision
+from clew.annotation.store.history import Act, Author, Entry
 from clew.annotation.store.store import Store
 from clew.annotation.strategies.pool import is_open, usual_confidence
-from clew.app.exports import Kind, write_answers, write_tracks
+from clew.app.changes import Changes, Outcome
+from clew.app.exports import Kind, write_answers, write_masks, write_tracks
 from clew.app.images import Pictures
 from clew.app.imports import answers_of, read_upload
+from clew.app.masks import Masks
 from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply
-from clew.app.open_events import Filter, least_certain
+from clew.app.open_events import Filter, asked_again, least_certain
 from clew.app.positions import CellPositions, Positions
-from clew.app.predictor import Predictor, Weights, with_answer
-from clew.app.requests import Sent
+from clew.app.predictor import Predictor, Weights
+from clew.app.requests import AskedEdit, Sent
 from clew.app.settings import SESSION, SessionSettings
 from clew.app.state import State
 from clew.app.views import Json, event_view, family_view, pair_view, question_view
-from clew.errors import ClewError, InfeasibleAnnotation, InputError, StoreError
+from clew.errors import ClewError, InputError, StoreError
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage import Lineage
 from clew.tracking.model.candidates import ALL_EVENTS
@@ -48,13 +51,15 @@ class Session:
     """One movie. Its methods run in the event loop's thread; what takes longer than a moment runs in another."""
 
     def __init__(
-        self, number: int, movie: Movie, positions: Positions, store: Store, predictor: Predictor, tracker: Tracker,
+        self, number: int, masks: Masks, store: Store, predictor: Predictor, tracker: Tracker,
         settings: SessionSettings = SESSION,
     ) -> None:  # fmt: skip
-        self.number, self.movie, self.positions, self.store = number, movie, positions, store
-        self.predictor, self.tracker, self.settings = predictor, tracker, settings
-        self.pictures = Pictures(movie, settings.picture_bytes)
-        self.state = State.of(store, positions)
+        self.number, self.store, self.predictor, self.tracker, self.settings = (
+            number, store, predictor, tracker, settings
+        )  # fmt: skip
+        self.changes = Changes(store, masks, predictor)
+        self.pictures = Pictures(masks.movie, settings.picture_bytes)
+        self.state = self.changes.state()
         if (events := store.noted(EVENTS)) is not None:
             predictor.use_events(parse_events(events) or ALL_EVENTS)
         self.open_pages: Counter[str] = Counter()
@@ -70,6 +75,16 @@ class Session:
         self.worker: Json = {"alive": False, "problem": ""}
         self._heard = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, f"movie-{number}")
+
+    @property
+    def movie(self) -> Movie:
+        """With the edits of its masks."""
+        return self.changes.masks.movie
+
+    @property
+    def positions(self) -> Positions:
+        """Its cells."""
+        return self.changes.masks.positions
 
     async def warm_up(self) -> None:
         """Solve the frame pair where the person will begin, so that Numba compiles before the first answer."""
@@ -95,6 +110,8 @@ class Session:
         return {
             "revision": state.revision, "version": self.predictor.weights.version, "annotated": len(happened),
             **self._ways(page), "outdated": len(state.outdated), "events": self._events(),
+            "masks": self.store.mask_revisions(), "edits": len(self.changes.masks.edits),
+            "set_aside": len(self.store.edits()) - len(self.changes.masks.edits),
             "learning": self.asked < state.revision, "learned": self.learned, "in_doubt": self._in_doubt(),
             "counts": {str(event): annotated[event] for event in Event}, "denied": int((~happened).sum()),
             "predicted": self.predictor.counts(), "place": self.place, "worker": self.worker,
@@ -123,10 +140,12 @@ class Session:
 
     async def pair(self, frame: int) -> Json:
         """A frame pair with predictions of the present weights."""
-        state = self.state
-        solved = await asyncio.to_thread(self.predictor.current, frame, state.annotations.at(frame))
-        self.predictor.take([solved], self.state.annotations)
-        return await asyncio.to_thread(self._view, state, solved)
+        while True:
+            state, masks = self.state, self.changes.masks
+            solved = await asyncio.to_thread(self.predictor.current, frame, state.annotations.at(frame))
+            if masks is self.changes.masks:  # else they were edited meanwhile, and its cells may be gone
+                self.predictor.take([solved], self.state.annotations)
+                return await asyncio.to_thread(self._view, state, solved)
 
     def _view(self, state: State, solved: SolvedPair) -> Json:
         frame = solved.frame
@@ -141,6 +160,9 @@ class Session:
             questions = least_certain(self.predictor, self.positions, self.state.annotations, chosen, n)
         else:
             questions = self._open_questions(n)
+        if not chosen:
+            again = asked_again(self.predictor, self.state, n)
+            questions = [*again, *(one for one in questions if _event(one) not in map(_event, again))][:n]
         found: list[Json] = []
         for question in questions:
             cells = self.cells(question.frame), self.cells(question.frame + 1)
@@ -164,23 +186,28 @@ class Session:
     async def export(self, kind: Kind, path: Path) -> None:
         """Write a file: what was annotated so far, or after learning from all of it the weights or the tracks."""
         state = self.state
+        if kind is Kind.MASKS:
+            return await asyncio.to_thread(write_masks, path, self.movie)
         if not kind.is_learned:
-            await asyncio.to_thread(write_answers, kind, path, state.annotations, self.movie)
-            return
+            return await asyncio.to_thread(write_answers, kind, path, state.annotations, self.movie)
         while len(state.annotations) and self.completed < state.revision:
             if not self.worker["alive"]:
                 raise StoreError(f"the worker that learns is not there: {self.worker['problem'] or 'it starts'}")
             self._heard.clear()
             await self._heard.wait()
-        await asyncio.to_thread(self._export, kind, path, state.annotations)
+        return await asyncio.to_thread(self._export, kind, path, state.annotations)
 
     def _export(self, kind: Kind, path: Path, annotations: Annotations) -> None:
         if kind is Kind.WEIGHTS:
             values = self.predictor.weights.values
             adapted_tracker(self.tracker, self.predictor.groups, values, annotations).save(path)
-        else:
-            lineage = join_pairs(self.positions, self.predictor.all_current(annotations))
-            write_tracks(kind, path, lineage, self.movie)
+            return
+        while True:
+            masks = self.changes.masks
+            solved = self.predictor.all_current(annotations)
+            if masks is self.changes.masks:  # else some were edited meanwhile
+                write_tracks(kind, path, join_pairs(masks.positions, solved), masks.movie)
+                return
 
     def doubts(self) -> Json:
         """How many events of each frame pair have another explanation that is almost as good; None where unknown."""
@@ -226,86 +253,53 @@ class Session:
 
     async def _keep_many(self, answers: list[Answer], key: str, author: Author) -> Json:
         """Keep several answers at once, each as far as it can be so with the others."""
-        state, new = await self._in_turn(self._kept_many, answers, key, author)
-        if state.revision > self.state.revision:
-            self.state = state
-            self.publish("changed", {"revision": state.revision, "annotated": len(state.annotations), "frame": None})
-            self.send(self.to_learn())
-        return {"revision": state.revision, "annotated": len(state.annotations), "new": new, "given": len(answers)}
-
-    def _kept_many(self, answers: list[Answer], key: str, author: Author) -> tuple[State, int]:
-        before = State.of(self.store, self.positions)
-        for frame in sorted({answer.frame for answer in answers}):
-            here = before.annotations.at(frame)
-            for answer in answers:
-                if answer.frame == frame:
-                    here = with_answer(here, answer)
-            self.predictor.solve(frame, here)  # refuses what leaves no assignment, before anything is kept
-        new = self.store.answer_many([(one, self.positions.looks(one)) for one in answers], key=key, author=author)
-        return State.of(self.store, self.positions), new
+        outcome: Outcome = await self._in_turn(self.changes.answer_many, answers, key, author)
+        self._change(outcome)
+        state = outcome.state
+        return {
+            "revision": state.revision, "annotated": len(state.annotations), "new": outcome.new, "given": len(answers),
+        }  # fmt: skip
 
     async def answer(self, sent: Sent) -> Json:
         """Keep an answer; what follows from it at once."""
-        state, solved = await self._in_turn(self._answer, sent)
-        self._change(state, solved)
-        return {"annotated": len(state.annotations), **self._outcome(state, solved)}
+        outcome: Outcome = await self._in_turn(self.changes.answer, sent)
+        self._change(outcome)
+        return self._outcome(outcome)
 
-    def _answer(self, sent: Sent) -> tuple[State, SolvedPair]:
-        """Solve the frame pair as it will be, so that an impossible answer is refused; then keep the answer."""
-        answer, frame = sent.answer, sent.answer.frame
-        answer.check(self.movie.n_frames, lambda t: self.cells(t).label)
-        try:
-            held = State.of(self.store, self.positions)
-            solved = self.predictor.solve(frame, with_answer(held.annotations.at(frame), answer))
-        except InfeasibleAnnotation:
-            if sent.revision != self.store.revision:
-                raise StaleRevision(sent.revision, self.store.revision) from None
-            raise
-        # what was said about cells that look otherwise now, nobody is asked about
-        replace = sent.replace or set(self.store.contradicting(answer)) <= set(held.outdated)
-        self.store.answer(
-            *answer.fact, answer.happened, key=sent.key, revision=sent.revision, replace=replace, author=sent.author,
-            looks=self.positions.looks(answer),
-        )  # fmt: skip
-        state = State.of(self.store, self.positions)
-        here = state.annotations.at(frame)
-        if here.key() != solved.key:  # the answer had come before, and others since
-            solved = self.predictor.solve(frame, here)
-        return state, solved
+    async def edit(self, asked: AskedEdit) -> Json:
+        """Edit the masks of a frame; what follows from it at once."""
+        outcome: Outcome = await self._in_turn(self.changes.edit, asked)
+        self._change(outcome)
+        return {**self._mask_view(outcome.entry), **self._ways(asked.author.page), **self._outcome(outcome)}
 
-    async def undo(self, key: str, revision: int, author: Author) -> Json:
-        """Take the last answer of a page back."""
-        return await self._move(self.store.undo, key, revision, author)
+    async def move(self, act: Act, key: str, revision: int, author: Author) -> Json:
+        """Take the last answer or edit of a page back, or bring back what was undone last."""
+        outcome: Outcome = await self._in_turn(self.changes.move, act, key, revision, author, self._others(author.page))
+        state, entry = outcome.state, outcome.entry
+        if entry is None:
+            nothing: Json = {"revision": state.revision, "frame": None, "pairs": [], "changed": None}
+            return {"annotated": len(state.annotations), **nothing, **self._ways(author.page)}
+        self._change(outcome)
+        return {**self._mask_view(entry), **self._ways(author.page), **self._outcome(outcome)}
 
-    async def redo(self, key: str, revision: int, author: Author) -> Json:
-        """Bring back what was undone last."""
-        return await self._move(self.store.redo, key, revision, author)
+    def _mask_view(self, entry: Entry | None) -> Json:
+        """What an edit, or undoing and redoing, changed."""
+        masks = {"masks": self.store.mask_revisions()}
+        if entry is None:
+            return masks
+        change, act = entry.change, {"frame": entry.change.frame, "act": str(entry.act)}
+        if isinstance(change, Edit):
+            cells = self.cells(change.frame).label
+            left = [label for label in change.touched if np.isin(label, cells)]
+            return {**masks, "frame": change.frame, "changed": {"edit": str(change.kind), "cells": left, **act}}
+        view = event_view(str(change.event), change.sources, change.targets) | {"happened": change.happened, **act}
+        return {**masks, "frame": change.frame, "changed": view}
 
-    async def _move(self, move: Callable[..., int | None], key: str, revision: int, author: Author) -> Json:
-        state, entry, solved = await self._in_turn(self._moved, move, key, revision, author)
-        common = {"annotated": len(state.annotations), **self._ways(author.page)}
-        if entry is None or solved is None:
-            return {"revision": state.revision, "frame": None, "pair": None, "changed": None, **common}
-        answer = entry.answer
-        self._change(state, solved)
-        changed = event_view(str(answer.event), answer.sources, answer.targets)
-        changed |= {"frame": answer.frame, "happened": answer.happened, "act": str(entry.act)}
-        return {"frame": answer.frame, "changed": changed, **common, **self._outcome(state, solved)}
-
-    def _moved(
-        self, move: Callable[..., int | None], key: str, revision: int, author: Author
-    ) -> tuple[State, Entry | None, SolvedPair | None]:
-        done = move(key=key, revision=revision, author=author, others=self._others(author.page))
-        state = State.of(self.store, self.positions)
-        if done is None:
-            return state, None, None
-        entry = self.store.entry(done)
-        frame = entry.answer.frame
-        return state, entry, self.predictor.solve(frame, state.annotations.at(frame))
-
-    def _outcome(self, state: State, solved: SolvedPair) -> Json:
-        questions = self.ask(self.settings.questions_after_answer)
-        return {"revision": state.revision, "pair": self._view(state, solved), "questions": questions}
+    def _outcome(self, outcome: Outcome) -> Json:
+        state, questions = outcome.state, self.ask(self.settings.questions_after_answer)
+        views = [self._view(state, solved) for solved in outcome.solved]
+        common = {"revision": state.revision, "annotated": len(state.annotations), "outdated": len(state.outdated)}
+        return {**common, "pairs": views, "questions": questions}
 
     async def look(self, frame: int, label: int | None) -> None:
         """Keep where the person is."""
@@ -318,20 +312,19 @@ class Session:
         """Changes of the store are made one after the other, and not in the event loop: they wait for the disk."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, call, *arguments)
 
-    def _change(self, state: State, solved: SolvedPair) -> None:
+    def _change(self, outcome: Outcome) -> None:
         """Go on from a new state: show it, tell all pages, and let the worker learn from it."""
-        self.predictor.solved[solved.frame] = solved
+        state, solved = outcome.state, {one.frame: one for one in outcome.solved}
+        self.predictor.solved |= solved
         if state.revision <= self.state.revision:  # another change was quicker, or this one had come before
             return
-        self.state = state
-        if (
-            not state.annotations.kinds() <= self.predictor.events
-        ):  # a kind that was off happens in this movie after all
+        self.state, self.pictures.movie = state, self.movie
+        if not state.annotations.kinds() <= self.predictor.events:  # a kind that was off happens here after all
             self.predictor.use_events(ALL_EVENTS)
-            self.predictor.solved[solved.frame] = solved
-        annotated = len(state.annotations)
-        self.publish("changed", {"revision": state.revision, "annotated": annotated, "frame": solved.frame})
-        self.send(self.to_learn(solved.frame))
+            self.predictor.solved |= solved
+        frame = max(solved, default=None)
+        self.publish("changed", {"revision": state.revision, "annotated": len(state.annotations), "frame": frame})
+        self.send(self.to_learn(frame))
 
     # what the worker says
 
@@ -339,7 +332,10 @@ class Session:
         """What the worker is to learn from now."""
         place = (self.place or {}).get("frame", 0) if frame is None else frame
         coming = [question.frame for question in self._open_questions(self.settings.questions_ahead)]
-        return Learn(self.number, self.state.revision, self.state.annotations, (place, *coming), self.predictor.events)
+        return Learn(
+            self.number, self.state.revision, self.state.annotations, (place, *coming), self.predictor.events,
+            self.changes.masks.edits,
+        )  # fmt: skip
 
     def take_life(self, alive: bool, problem: str) -> None:
         """A worker began, and is told everything; or ended, and nothing is learned until there is another."""
@@ -353,7 +349,9 @@ class Session:
         if isinstance(reply, Learned):
             self._take_learned(reply)
         elif isinstance(reply, Predicted):
-            fresh = self.predictor.take(reply.pairs, self.state.annotations)
+            edited = self.store.mask_revisions()
+            of_now = [one for one in reply.pairs if self._masks_changed(one.frame, edited) <= reply.revision]
+            fresh = self.predictor.take(of_now, self.state.annotations)
             if fresh:  # the person has answered about the others meanwhile
                 version, frames = max(one.version for one in fresh), [one.frame for one in fresh]
                 self.publish("predictions", {"version": version, "frames": frames})
@@ -363,6 +361,11 @@ class Session:
             self.asked = self.completed = max(self.asked, reply.revision)
             self.publish("problem", {"revision": reply.revision, "problem": reply.problem})
         self._heard.set()
+
+    @staticmethod
+    def _masks_changed(frame: int, edited: Mapping[int, int]) -> int:
+        """The last revision that edited the masks of a frame or of the next."""
+        return max(edited.get(frame, 0), edited.get(frame + 1, 0))
 
     def _take_learned(self, reply: Learned) -> None:
         """New weights: from now on, pairs that are asked for are solved with them."""
@@ -385,6 +388,10 @@ class Session:
         """Finish what is being written, and give the store free."""
         self._writer.shutdown(wait=True)
         self.store.close()
+
+
+def _event(question: Question) -> Fact:
+    return question.frame, question.event, question.sources, question.targets
 
 
 def _to_nobody(*_: object) -> None:

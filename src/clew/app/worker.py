@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
+from clew.annotation.edits.layer import Edits, changed_frames, edited_source, touched_pairs
 from clew.annotation.learner import Learner
 from clew.annotation.queries import DEFAULT, STRATEGIES
 from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply, WorkerMovie
@@ -105,13 +106,16 @@ class MovieWorker:
         self.unfinished = False
         """Whether the last fit was cut short."""
         self._learner: Learner | None = None
+        self._edits: Edits = ()
 
     @property
     def learner(self) -> Learner:
         """Made when it is first needed, for that takes a moment."""
         if self._learner is None:
             movie, seconds = self.movie, self.settings.learn_seconds
-            self._learner = Learner(movie.source, tracker=movie.tracker, seconds=seconds, may_lag=True)
+            self._edits = self.newest.edits
+            source = edited_source(movie.source, (), self._edits)
+            self._learner = Learner(source, tracker=movie.tracker, seconds=seconds, may_lag=True)
         return self._learner
 
     def take(self, command: Learn) -> None:
@@ -162,12 +166,21 @@ class MovieWorker:
         """Learn from the newest annotations; all predictions are stale then."""
         command = self.newest
         self.unasked += command.revision > self.learned.revision
+        self._take_edits(command.edits)
         if command.events is not None:
             self.learner.use_events(command.events)
         self.learner.learn(command.annotations)
         self.learned, self.unfinished = command, self.learner.is_cut_short
         self._order_frames(command.frames)
         return Learned(self.number, command.revision, self.learner.version, self.learner.w, not self.unfinished)
+
+    def _take_edits(self, edits: Edits) -> None:
+        """Learn from the masks as they are now; what is known of frames that did not change stays."""
+        learner = self.learner
+        if frames := changed_frames(self._edits, edits):
+            source = edited_source(learner.source, self._edits, edits)
+            learner.use_source(source, touched_pairs(frames, source.n_frames))
+            self._edits = edits
 
     def _order_frames(self, frames: Sequence[int]) -> None:
         """What the person sees, then what is near it, then what already waited, then all others by their distance."""
@@ -193,7 +206,7 @@ class MovieWorker:
             if time.monotonic() > until:
                 break
         self.renewed = True
-        return Predicted(self.number, tuple(pairs))
+        return Predicted(self.number, tuple(pairs), self.learned.revision)
 
     def _ask(self) -> Asked:
         revision = self.learned.revision

@@ -188,10 +188,10 @@ def test_a_newer_schema_is_refused_untouched(tmp_path):
     fill(path)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("ALTER TABLE history ADD COLUMN author TEXT")
-    connection.execute("PRAGMA user_version = 3")
+    connection.execute("PRAGMA user_version = 4")
     connection.close()
     before = files(path.parent)
-    with pytest.raises(StoreError, match=r"schema 3, this clew .* knows up to 2.*newer clew"):
+    with pytest.raises(StoreError, match=r"schema 4, this clew .* knows up to 3.*newer clew"):
         Store.open(path, movie=MOVIE)
     assert files(path.parent) == before | {"store-wal": b""}
 
@@ -201,12 +201,12 @@ def test_a_newer_schema_that_is_in_the_log_only_is_refused_untouched(path):
     run("""
 import sqlite3
 connection = sqlite3.connect(path, isolation_level=None)
-connection.execute("PRAGMA user_version = 3")
+connection.execute("PRAGMA user_version = 4")
 die()
 """, path)  # fmt: skip
     before = files(path.parent)
     assert len(before[path.name + "-wal"]) > 0
-    with pytest.raises(StoreError, match="schema 3"):
+    with pytest.raises(StoreError, match="schema 4"):
         Store.open(path, movie=MOVIE)
     assert files(path.parent) == before
 

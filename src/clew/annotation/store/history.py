@@ -1,4 +1,7 @@
-"""All that was ever answered about a movie, and what of it holds now. Undoing is an entry, too: nothing leaves."""
+"""All that was ever answered about a movie or mended in its masks, and what of it holds now.
+
+Undoing is an entry, too: nothing leaves.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from clew.annotation.edits.edit import Edit
 from clew.annotation.store.answers import Answer, Cell, Fact
 from clew.errors import InputError, StoreError
 from clew.tracking.events import Annotations, Event, EventTable
@@ -41,6 +45,7 @@ class Act(StrEnum):
     """What an entry of the history does."""
 
     ANSWER = "answer"
+    EDIT = "edit"
     UNDO = "undo"
     REDO = "redo"
 
@@ -65,10 +70,10 @@ class Entry:
     revision: int
     """Its number, from 1; the annotations' revision after it."""
     act: Act
-    answer: Answer
-    """What was answered, or the answer that was undone or redone."""
+    change: Answer | Edit
+    """What was answered or edited, or the answer or edit that was undone or redone."""
     of: int
-    """The revision of that answer: its own, if it is one."""
+    """The revision of that: its own, if it is no undoing or redoing."""
     key: str | None
     """The asker's own name for the change, so that asking twice does it once."""
     time: datetime
@@ -78,10 +83,19 @@ class Entry:
     looks: tuple[str, ...] = ()
     """What the cells of an answer looked like, sources first: an answer is about cells and not about their numbers."""
 
+    @property
+    def answer(self) -> Answer:
+        """The answer; to be asked for only if it is about one."""
+        if not isinstance(self.change, Answer):
+            raise TypeError(f"revision {self.revision} is about an edit of masks: {self.change}")
+        return self.change
+
     def to_line(self) -> str:
         """Canonical JSON, all but the revision; see `History.parse`."""
         content: dict[str, Any] = {"act": self.act, "key": self.key, "time": self.time.isoformat()}
-        if self.act is Act.ANSWER:
+        if self.act is Act.EDIT and isinstance(self.change, Edit):
+            content |= {"edit": self.change.to_json()}
+        elif self.act is Act.ANSWER:
             frame, event, sources, targets = self.answer.fact
             content |= {"frame": frame, "event": str(event), "sources": sources, "targets": targets}
             content |= {"happened": self.answer.happened, "replaced": self.replaced}
@@ -101,6 +115,9 @@ class History:
         self._valid: dict[int, Entry] = {}
         self._facts: dict[Fact, Entry] = {}
         self._cells: dict[Cell, Entry] = {}
+        self._edits: dict[int, Entry] = {}
+        self.mask_revisions: dict[int, int] = {}
+        """The last revision that changed the masks of a frame, for frames in which there was one."""
         self._done: list[Entry] = []
         self._undone: list[Entry] = []
 
@@ -123,6 +140,16 @@ class History:
         events = EventTable.of([entry.answer.fact for entry in valid])
         return Annotations.of(events, [e.answer.happened for e in valid], np.array([e.revision for e in valid], int))
 
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits of masks that hold now, in their order."""
+        held = (self._edits[revision].change for revision in sorted(self._edits))
+        return tuple(change for change in held if isinstance(change, Edit))
+
+    def labels_used(self, frame: int) -> list[int]:
+        """Labels that any edit of a frame ever gave, undone or not: none of them is given to another cell."""
+        every = (entry.change for entry in self.entries if entry.act is Act.EDIT)
+        return [change.label for change in every if isinstance(change, Edit) and change.frame == frame]
+
     def same(self, answer: Answer) -> Entry | None:
         """The entry that says so already."""
         entry = self._facts.get(answer.fact)
@@ -137,9 +164,9 @@ class History:
         return [clashes[revision] for revision in sorted(clashes)]
 
     def to_undo(self, others: Collection[str] = ()) -> Entry | None:
-        """The answer that undoing takes back next: the last that holds and was not given in one of the `others`."""
+        """What undoing takes back next: the last that holds and was not done in one of the `others`."""
         mine = (entry for entry in reversed(self._done) if entry.author.page not in others)
-        return next((entry for entry in mine if entry.revision in self._valid), None)
+        return next((entry for entry in mine if entry.revision in self._valid or entry.revision in self._edits), None)
 
     def to_redo(self, others: Collection[str] = ()) -> Entry | None:
         """The answer that redoing brings back next; answering anew leaves what was undone in the history only."""
@@ -148,6 +175,8 @@ class History:
 
     def _can_return(self, entry: Entry) -> bool:
         """Whether nothing that was answered since contradicts an answer."""
+        if isinstance(entry.change, Edit):
+            return True
         return all(other.revision in entry.replaced for other in self.contradicting(entry.answer))
 
     def append(self, entry: Entry) -> None:
@@ -161,9 +190,9 @@ class History:
         if entry.act is Act.UNDO:
             self._done.remove(answer)
             self._undone.append(answer)
-            self._drop([answer.revision])
+            self._drop([answer.revision], entry.revision)
             earlier = [self.entries[revision - 1] for revision in answer.replaced]
-            self._hold(other for other in earlier if not self.contradicting(other.answer))
+            self._hold([other for other in earlier if not self.contradicting(other.answer)], entry.revision)
             return
         if entry.act is Act.REDO:
             self._undone.remove(answer)
@@ -171,8 +200,8 @@ class History:
             page = entry.author.page
             self._undone = [other for other in self._undone if page and other.author.page != page]
         self._done.append(answer)
-        self._drop(answer.replaced)
-        self._hold([answer])
+        self._drop(answer.replaced, entry.revision)
+        self._hold([answer], entry.revision)
 
     def parse(self, line: str) -> Entry:
         """The next entry, from what `Entry.to_line` gave."""
@@ -180,6 +209,8 @@ class History:
         act, revision = Act(content["act"]), self.revision + 1
         key, time = content["key"], datetime.fromisoformat(content["time"])
         author = Author(content.get("name", ""), content.get("page", ""))
+        if act is Act.EDIT:
+            return Entry(revision, act, Edit.from_json(content["edit"]), revision, key, time, author=author)
         if act is Act.ANSWER:
             event = Event[content["event"].upper()]
             answer = Answer.of(content["frame"], event, content["sources"], content["targets"], content["happened"])
@@ -189,22 +220,28 @@ class History:
         earlier = next((entry for entry in among if entry.revision == content["of"]), None)
         if earlier is None:
             raise ValueError(f"entry {revision} is to {act} revision {content['of']}, which cannot be")
-        return Entry(revision, act, earlier.answer, earlier.revision, key, time, author=author)
+        return Entry(revision, act, earlier.change, earlier.revision, key, time, author=author)
 
-    def _drop(self, revisions: Iterable[int]) -> None:
-        """Let some answers no longer hold."""
+    def _drop(self, revisions: Iterable[int], now: int) -> None:
+        """Let some answers or edits no longer hold, by the entry `now`."""
         for revision in revisions:
+            if (edit := self._edits.pop(revision, None)) is not None:
+                self.mask_revisions[edit.change.frame] = now
             entry = self._valid.pop(revision, None)
-            if entry is None:  # taken back in another tab meanwhile
+            if entry is None:  # an edit, or taken back in another tab meanwhile
                 continue
             del self._facts[entry.answer.fact]
             if entry.answer.happened:
                 for cell in entry.answer.cells():
                     del self._cells[cell]
 
-    def _hold(self, entries: Iterable[Entry]) -> None:
-        """Let some answers hold that nothing contradicts."""
+    def _hold(self, entries: Iterable[Entry], now: int) -> None:
+        """Let some answers hold that nothing contradicts, or some edits, by the entry `now`."""
         for entry in entries:
+            if isinstance(entry.change, Edit):
+                self._edits[entry.revision] = entry
+                self.mask_revisions[entry.change.frame] = now
+                continue
             self._valid[entry.revision] = self._facts[entry.answer.fact] = entry
             if entry.answer.happened:
                 self._cells |= dict.fromkeys(entry.answer.cells(), entry)

@@ -12,8 +12,9 @@ from clew.annotation.store.history import History, chained
 from clew.annotation.store.identity import MovieIdentity
 from clew.errors import StoreError
 
-SCHEMA = 2
-"""2: answers have authors and the looks of their cells, and any answer can be undone, not only the last."""
+SCHEMA = 3
+"""2: answers have authors and the looks of their cells, and any answer can be undone, not only the last. 3: edits of
+masks are entries of the history. What an older one holds is read as it is."""
 APPLICATION = int.from_bytes(b"clew")
 TABLES = (
     "CREATE TABLE history (revision INTEGER PRIMARY KEY, entry TEXT NOT NULL, digest TEXT NOT NULL)",

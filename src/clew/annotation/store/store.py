@@ -10,31 +10,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
+from clew.annotation.edits.edit import Edit
 from clew.annotation.store.answers import Answer, LabelsOf
 from clew.annotation.store.beacon import Beacon, beside
+from clew.annotation.store.connection import Holds, begin, connect, is_unwritten, prepare, read_checked, reported
 from clew.annotation.store.history import NOBODY, Act, Author, Contradiction, Entry, StaleRevision, chained
 from clew.annotation.store.identity import MovieIdentity
-from clew.annotation.store.schema import SCHEMA, Content, beginning, check_kind
+from clew.annotation.store.schema import Content
 from clew.errors import InputError, StoreError
 from clew.tracking.events import Annotations, Event
 
-Holds = Callable[[Entry], bool]
-PATIENCE = 0.5
-"""Seconds to wait for a process that only looks at the file, or is about to close it."""
 MAX_KEY = 200
-BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-CIRCUMSTANCES = BUSY | {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
-"""Codes of errors that say nothing about what the file holds."""
 
 
 class Store:
@@ -65,18 +59,18 @@ class Store:
         the cells of an answer still look as they did: a movie whose masks were changed is still the same if they do
         for some answer.
         """
-        with _reported(path):
+        with reported(path):
             where = Path(os.path.realpath(path))  # SQLite follows links, so the files beside it are there
             if where.exists() and not where.is_file():
                 raise StoreError("is not a file")
             beacon = Beacon(where)
             where.parent.mkdir(parents=True, exist_ok=True)
-            if _is_unwritten(where, beacon):
-                _begin(where, movie)
-            content = _read_checked(where, movie, beacon, holds)
-            connection = _connect(where, "rw")
+            if is_unwritten(where, beacon):
+                begin(where, movie)
+            content = read_checked(where, movie, beacon, holds)
+            connection = connect(where, "rw")
             try:
-                _prepare(connection, content)
+                prepare(connection, content)
                 beacon.hold(content)
             except BaseException:
                 connection.close()
@@ -165,8 +159,8 @@ class Store:
         answer.check(self.movie.n_frames, self._labels_of)
         with self._turn:
             if (earlier := self._earlier(key, Act.ANSWER, revision)) is not None:
-                if earlier.answer != answer:
-                    raise InputError(f"the key {key!r} was given to {earlier.answer}, it cannot be that of {answer}")
+                if earlier.change != answer:
+                    raise InputError(f"the key {key!r} was given to {earlier.change}, it cannot be that of {answer}")
                 return earlier.revision
             known = self._history.same(answer)
             if known is not None and known.looks in (tuple(looks), ()):
@@ -198,6 +192,36 @@ class Store:
             if new:
                 self._accept(*new)
             return len(new)
+
+    def edit(
+        self, make: Callable[[], Edit], *, key: str | None = None, revision: int | None = None, author: Author = NOBODY
+    ) -> int:
+        """Keep an edit of masks; returns its revision. The same key again does nothing, and makes no edit.
+
+        `make` makes it from the masks as they are: nothing else changes them meanwhile.
+        """
+        with self._turn:
+            if (earlier := self._earlier(key, Act.EDIT, revision)) is not None:
+                return earlier.revision
+            edit, new = make(), self.revision + 1
+            if not 0 <= edit.frame < self.movie.n_frames:
+                raise InputError(f"{edit}, but the movie has {self.movie.n_frames} frames, which count from 0")
+            return self._accept(Entry(new, Act.EDIT, edit, new, key, datetime.now(UTC), author=author))
+
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits of masks that hold, in their order."""
+        with self._turn:
+            return self._history.edits()
+
+    def mask_revisions(self) -> dict[int, int]:
+        """The last revision that changed the masks of a frame, for each frame in which there was one."""
+        with self._turn:
+            return dict(self._history.mask_revisions)
+
+    def labels_used(self, frame: int) -> list[int]:
+        """Labels that edits of a frame ever gave to cells."""
+        with self._turn:
+            return self._history.labels_used(frame)
 
     def undo(
         self, *, key: str | None = None, revision: int | None = None, author: Author = NOBODY,
@@ -242,7 +266,7 @@ class Store:
             if (answer := which()) is None:
                 return None
             now = datetime.now(UTC)
-            return self._accept(Entry(self.revision + 1, act, answer.answer, answer.of, key, now, author=author))
+            return self._accept(Entry(self.revision + 1, act, answer.change, answer.of, key, now, author=author))
 
     def _earlier(self, key: str | None, act: Act, revision: int | None) -> Entry | None:
         """The change that has this key; if there is none, a new one must be asked for at the present revision."""
@@ -275,7 +299,7 @@ class Store:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Callable[..., object]]:
         """All or nothing; on disk at its end."""
-        with _reported(self.path, "; what was there before is untouched"):
+        with reported(self.path, "; what was there before is untouched"):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection.execute
@@ -284,103 +308,3 @@ class Store:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
-
-
-def _is_unwritten(path: Path, beacon: Beacon) -> bool:
-    """If a store is to be begun: there is none, or one that its maker did not live to finish."""
-    if beside(path, "-journal").exists():  # written only while a store is begun
-        return True
-    if path.exists() and path.stat().st_size:
-        return False
-    log = beside(path, "-wal")
-    if (log.exists() and log.stat().st_size) or beacon.read().get("revision"):
-        raise StoreError(
-            f"the file is {'empty' if path.exists() else 'gone'}, but what lies beside it tells that it had "
-            f"annotations; restore it, or, to begin anew, delete {log.name} and {beacon.path.name}"
-        )
-    return True
-
-
-def _begin(path: Path, movie: MovieIdentity) -> None:
-    """Write an empty store, in one transaction of the kind that leaves no log beside the file."""
-    with contextlib.closing(_connect(path, "rwc")) as connection:
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
-            for statement, values in beginning(movie):
-                connection.execute(statement, values)
-        connection.execute("COMMIT")
-
-
-def _read_checked(path: Path, movie: MovieIdentity, beacon: Beacon, holds: Holds | None) -> Content:
-    """What the file holds, if it is a whole store of this movie; nothing is written."""
-    try:
-        with contextlib.closing(_connect(path, "ro")) as connection:
-            check_kind(connection.execute)
-            content = Content(connection.execute)
-    except Exception as error:
-        if isinstance(error, StoreError) or _code(error) in CIRCUMSTANCES:
-            raise
-        words = f"the file is damaged or not a store ({error}); it was left as it is, restore it from a copy"
-        raise StoreError(words) from error
-    beacon.require(content)
-    known = content.history.holding()
-    content.movie.require(movie, holds is not None and (not known or any(map(holds, known))))
-    return content
-
-
-def _prepare(connection: sqlite3.Connection, content: Content) -> None:
-    """See that all is as it was checked, and let SQLite write a log."""
-    present = connection.execute("SELECT revision, digest FROM store").fetchone()
-    connection.execute("COMMIT")
-    if present != (content.history.revision, content.digests[-1]):
-        raise StoreError("another process changed it at this moment; open it again")
-    connection.execute(f"PRAGMA user_version = {SCHEMA}")  # what is written from now on, an older clew may not know
-    ((mode,),) = connection.execute("PRAGMA journal_mode = WAL")
-    if mode != "wal":
-        raise StoreError(f"SQLite cannot keep a log on this drive (its mode is {mode}); choose a local folder")
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection that cannot write, or one in a transaction, which keeps the lock and waits for the disk."""
-    statements = ["PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON"]
-    if mode != "ro":
-        # exclusive first of all, for the first look into the file decides how SQLite shares it
-        settings = ["PRAGMA locking_mode = EXCLUSIVE", "PRAGMA synchronous = FULL", "PRAGMA fullfsync = ON"]
-        statements = [*settings, *statements, "BEGIN EXCLUSIVE"]
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        address = f"{path.as_uri()}?mode={mode}"
-        connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=0, check_same_thread=False)
-        try:
-            for statement in statements:
-                connection.execute(statement)
-            return connection
-        except BaseException as error:
-            connection.close()
-            if _code(error) not in BUSY or time.monotonic() > deadline:
-                raise
-        # two that ask at once stand in each other's way: both step back, and one comes back earlier
-        time.sleep(random.uniform(0.01, 0.05))
-
-
-@contextlib.contextmanager
-def _reported(path: str | Path, comfort: str = "") -> Iterator[None]:
-    """SQLite's and the system's errors as StoreErrors that name the file."""
-    try:
-        yield
-    except StoreError as error:
-        raise StoreError(f"{path}: {error}") from error
-    except sqlite3.Error as error:
-        if _code(error) in BUSY:
-            holder = Beacon(Path(os.path.realpath(path))).holder()
-            raise StoreError(f"{path}: {holder} has it open; one at a time may, so close it there first") from error
-        hint = "; is the drive full or read-only?" if _code(error) in CIRCUMSTANCES else ""
-        raise StoreError(f"{path}: cannot be used ({error}){hint}{comfort}") from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        raise StoreError(f"{path}: cannot be opened ({reason}){comfort}") from error
-
-
-def _code(error: BaseException) -> int | None:
-    """The primary code of an error of SQLite's."""
-    code: int | None = getattr(error, "sqlite_errorcode", None)
-    return None if code is None else code & 0xFF

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -63,6 +63,16 @@ class Measured:
             self.movie.label(t), self.movie.label(t + 1), a.label, shift, self.movie.spacing
         )
         return Overlap(rows, b.rows(target), volume)
+
+    def measured_again(self, movie: Movie, frames: Iterable[int]) -> Measured:
+        """The detections of a movie that differs from this one in the label images of some frames.
+
+        Only these are measured, and what the frames before them share with them; what was measured before is recalled.
+        """
+        keys = self.keys.copy()
+        for t in sorted({max(at, 0) for frame in frames for at in (frame - 1, frame)}):
+            keys[t : t + 1] = _measure_chunk(movie, self.store, range(t, t + 1))
+        return Measured(movie, self.store, keys)
 
 
 def measure(

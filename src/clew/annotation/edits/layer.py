@@ -1,0 +1,87 @@
+"""The edits of a movie as a layer beside it: the frames with them applied, and the cells measured again.
+
+The movie's own masks are never written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.annotation.edits.edit import Edit, apply
+from clew.tracking.detections import Source
+from clew.tracking.measurement.measure import Measured
+from clew.tracking.movie import Frames, Movie
+
+Edits = tuple[Edit, ...]
+"""Those that hold, in the order in which they were made."""
+
+
+@dataclass(frozen=True)
+class EditedFrames:
+    """Label images with edits."""
+
+    frames: Frames
+    edits: Mapping[int, Edits]
+    """By frame."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one frame."""
+        return self.frames.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of one frame."""
+        return self.frames.dtype
+
+    @property
+    def first(self) -> int:
+        """The number in the first file's name."""
+        return int(getattr(self.frames, "first", 0))
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        return apply(self.frames[t], self.edits.get(t, ()))
+
+
+def by_frame(edits: Iterable[Edit]) -> dict[int, Edits]:
+    """Edits of each frame, in their order."""
+    found: dict[int, Edits] = {}
+    for edit in edits:
+        found[edit.frame] = (*found.get(edit.frame, ()), edit)
+    return found
+
+
+def changed_frames(before: Edits, after: Edits) -> list[int]:
+    """Frames whose masks differ between two states, ascending."""
+    then, now = by_frame(before), by_frame(after)
+    return sorted(t for t in then.keys() | now.keys() if then.get(t) != now.get(t))
+
+
+def edited_movie(movie: Movie, edits: Edits) -> Movie:
+    """A movie with edits, in place of those that it had."""
+    frames = movie.labels.frames if isinstance(movie.labels, EditedFrames) else movie.labels
+    return replace(movie, labels=EditedFrames(frames, by_frame(edits)) if edits else frames)
+
+
+def edited_source(source: Source, before: Edits, after: Edits) -> Source:
+    """The measured cells of a movie with other edits than before; only frames that changed are measured again.
+
+    Cells that came as a table have no masks to edit.
+    """
+    frames = changed_frames(before, after)
+    if not frames or not isinstance(source, Measured):
+        return source
+    return source.measured_again(edited_movie(source.movie, after), frames)
+
+
+def touched_pairs(frames: Iterable[int], n_frames: int) -> list[int]:
+    """First frames of the pairs that some frames are part of, ascending."""
+    return sorted({t for frame in frames for t in (frame - 1, frame) if 0 <= t < n_frames - 1})

@@ -1,0 +1,127 @@
+"""All that changes a movie's store: answers, edits of masks, undo and redo, each with what follows from it at once.
+
+These calls wait for the disk and for solvers; a session makes them one after the other in a thread of their own. What
+is impossible is refused before anything is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from clew.annotation.edits.edit import Edit
+from clew.annotation.edits.layer import changed_frames, touched_pairs
+from clew.annotation.kept_pairs import KeptPairs
+from clew.annotation.store.answers import Answer
+from clew.annotation.store.history import Act, Author, Entry, StaleRevision
+from clew.annotation.store.store import Store
+from clew.app.masks import Masks
+from clew.app.predictor import Predictor, with_answer
+from clew.app.requests import AskedEdit, Sent
+from clew.app.state import State
+from clew.errors import InfeasibleAnnotation, InputError
+from clew.tracking.model.solve import SolvedPair
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What holds after a change."""
+
+    state: State
+    solved: tuple[SolvedPair, ...] = ()
+    """The frame pairs that the change is about, solved anew."""
+    entry: Entry | None = None
+    """Of the history; None if there was nothing to change."""
+    new: int = 0
+    """How many answers of several were new."""
+
+
+class Changes:
+    """A movie's store, masks and predictions, and the ways to change them."""
+
+    def __init__(self, store: Store, masks: Masks, predictor: Predictor) -> None:
+        self.store, self.masks, self.predictor = store, masks, predictor
+
+    def state(self) -> State:
+        """What holds now."""
+        return State.of(self.store, self.masks.positions)
+
+    def answer(self, sent: Sent) -> Outcome:
+        """Solve the frame pair as it will be, so that an impossible answer is refused; then keep the answer."""
+        answer, frame, positions = sent.answer, sent.answer.frame, self.masks.positions
+        answer.check(self.masks.movie.n_frames, lambda t: positions.cells(t).label)
+        try:
+            held = self.state()
+            solved = self.predictor.solve(frame, with_answer(held.annotations.at(frame), answer))
+        except InfeasibleAnnotation:
+            if sent.revision != self.store.revision:
+                raise StaleRevision(sent.revision, self.store.revision) from None
+            raise
+        # what was said about cells that look otherwise now, nobody is asked about
+        replace = sent.replace or set(self.store.contradicting(answer)) <= set(held.outdated)
+        self.store.answer(
+            *answer.fact, answer.happened, key=sent.key, revision=sent.revision, replace=replace, author=sent.author,
+            looks=positions.looks(answer),
+        )  # fmt: skip
+        state = self.state()
+        here = state.annotations.at(frame)
+        if here.key() != solved.key:  # the answer had come before, and others since
+            solved = self.predictor.solve(frame, here)
+        return Outcome(state, (solved,))
+
+    def answer_many(self, answers: Sequence[Answer], key: str, author: Author) -> Outcome:
+        """Keep several answers at once, each as far as it can be so with the others."""
+        before, positions = self.state(), self.masks.positions
+        for frame in sorted({answer.frame for answer in answers}):
+            here = before.annotations.at(frame)
+            for answer in answers:
+                if answer.frame == frame:
+                    here = with_answer(here, answer)
+            self.predictor.solve(frame, here)  # refuses what leaves no assignment, before anything is kept
+        new = self.store.answer_many([(one, positions.looks(one)) for one in answers], key=key, author=author)
+        return Outcome(self.state(), new=new)
+
+    def edit(self, asked: AskedEdit) -> Outcome:
+        """Edit the masks of a frame: what changed is measured, made and solved anew, and then the edit is kept."""
+        done: list[tuple[Masks, KeptPairs, list[SolvedPair]]] = []
+
+        def make() -> Edit:
+            seen = self.store.mask_revisions().get(asked.frame, 0)
+            if asked.masks != seen:
+                raise InputError(f"the masks of frame {asked.frame} were changed meanwhile; look at them again")
+            edit = self.masks.make(asked, self.store.labels_used(asked.frame))
+            done.append(self._with_masks(self.masks.with_edits((*self.masks.edits, edit))))
+            return edit
+
+        revision = self.store.edit(make, key=asked.key, revision=asked.revision, author=asked.author)
+        for masks, kept, solved in done:
+            self._use(masks, kept, solved)
+        solved = done[0][2] if done else []
+        return Outcome(self.state(), tuple(solved), self.store.entry(revision))
+
+    def move(self, act: Act, key: str, revision: int, author: Author, others: Collection[str]) -> Outcome:
+        """Take the last answer or edit of a page back, or bring it back."""
+        step = self.store.undo if act is Act.UNDO else self.store.redo
+        done = step(key=key, revision=revision, author=author, others=others)
+        if done is None:
+            return Outcome(self.state())
+        entry = self.store.entry(done)
+        if isinstance(entry.change, Edit):
+            masks, kept, solved = self._with_masks(self.masks.with_edits(self.store.edits()))
+            self._use(masks, kept, solved)
+            return Outcome(self.state(), tuple(solved), entry)
+        state, frame = self.state(), entry.change.frame
+        return Outcome(state, (self.predictor.solve(frame, state.annotations.at(frame)),), entry)
+
+    def _with_masks(self, masks: Masks) -> tuple[Masks, KeptPairs, list[SolvedPair]]:
+        """What follows from other masks: the frame pairs that they touch, made and solved anew."""
+        frames = changed_frames(self.masks.edits, masks.edits)
+        pairs = touched_pairs(frames, masks.movie.n_frames)
+        kept = self.predictor.edited(masks.positions.source, pairs)
+        annotations = State.of(self.store, masks.positions).annotations
+        return masks, kept, [self.predictor.solve(frame, annotations.at(frame), kept) for frame in pairs]
+
+    def _use(self, masks: Masks, kept: KeptPairs, solved: Sequence[SolvedPair]) -> None:
+        """Go on with other masks."""
+        self.masks = masks
+        self.predictor.use_pairs(kept, [one.frame for one in solved])
