@@ -6,6 +6,7 @@ import { camera, panBy, showAll, zoomBy } from "./camera.js";
 import { toggleExports } from "./exports.js";
 import { toggleHelp } from "./help.js";
 import { toggleLoop } from "./loop.js";
+import { isMending, stepBack, toggleMending, use } from "./mending.js";
 import { send } from "./outbox.js";
 import { pairAt } from "./pairs.js";
 import { candidates } from "./picking.js";
@@ -21,6 +22,11 @@ const pan = (dx, dy) => () => panBy(dx * 60, dy * 60);
 
 /** name → {text, keys: [as KeyboardEvent.key, with Ctrl+ or Shift+ before], run, can?, group, title?} */
 export const ACTIONS = {
+  "mask-merge": tool("merge", "Merge", "m", "Two cells that are one"),
+  "mask-cut": tool("cut", "Cut", "c", "A stroke cuts a cell in two"),
+  "mask-delete": tool("delete", "Delete", "d", "No cell"),
+  "mask-add": tool("add", "Add", "a", "A click grows a cell, a drawn line is its outline"),
+  mended: { group: "Mend masks", text: "Done", keys: ["Escape"], run: stepBack, can: isMending, title: "Back to browsing" },
   yes: { group: "Answer", text: "Yes", keys: ["Enter", "y"], run: confirm, can: () => asked() && (!state.question.pinned || Boolean(state.draft)) && (!state.draft || state.draft.loose), title: "It is as drawn" },
   no: { group: "Answer", text: "No", keys: ["n"], run: deny, can: () => asked() && !state.draft, title: "It did not happen" },
   skip: { group: "Answer", text: "Skip", keys: [" "], run: skipQuestion, can: () => state.question !== null && state.mode === "questions", title: "Another question" },
@@ -34,7 +40,8 @@ export const ACTIONS = {
   undo: { group: "Answer", text: "Undo", keys: ["Ctrl+z"], run: () => travel("undo"), can: () => state.canUndo },
   redo: { group: "Answer", text: "Redo", keys: ["Ctrl+Shift+z", "Ctrl+y"], run: () => travel("redo"), can: () => state.canRedo },
   questions: { group: "Look around", text: "Questions", keys: ["q"], run: nextQuestion, pressed: () => state.mode === "questions" },
-  browse: { group: "Look around", text: "Browse", keys: ["b"], run: () => browseTo(state.frame, cellInQuestion()), pressed: () => state.mode === "browse" },
+  browse: { group: "Look around", text: "Browse", keys: ["b"], run: () => browseTo(state.frame, cellInQuestion(), "browse"), pressed: () => state.mode === "browse" },
+  mend: { group: "Look around", text: "Masks", keys: ["x"], run: toggleMending, can: () => state.movie !== null, title: "Mend the outlines of cells", pressed: isMending },
   back: { group: "Look around", text: "‹", keys: ["ArrowLeft"], run: turn(-1), can: () => state.frame > 0, title: "One frame back" },
   forward: { group: "Look around", text: "›", keys: ["ArrowRight"], run: turn(1), can: () => state.frame < (state.movie?.n_frames ?? 0) - 2, title: "One frame on" },
   first: { group: "Look around", text: "First frame", keys: ["Home"], run: () => browseTo(0) },
@@ -58,6 +65,11 @@ export const ACTIONS = {
   theme: { group: "Page", text: "◐", keys: ["t"], run: toggleTheme, title: "Light or dark" },
   help: { group: "Page", text: "?", keys: ["?"], run: toggleHelp, title: "All keys" },
 };
+
+/** A tool by which masks are mended. */
+function tool(name, text, key, title) {
+  return { group: "Mend masks", text, keys: [key], run: () => use(name), can: isMending, title, pressed: () => state.tool === name };
+}
 
 /** Undo or redo; the way back is open at once. */
 function travel(kind) {

@@ -123,11 +123,11 @@ export function backTo({ frame, sources, targets, act }) {
 }
 
 /** Leave the queue and look at a frame; `cell` {side, label} is selected: its event becomes the question. */
-export function browseTo(frame, cell = null) {
+export function browseTo(frame, cell = null, mode = state.mode === "masks" ? "masks" : "browse") {
   if (state.mode === "questions" && state.question) queue.unshift(state.question);
   const t = Math.max(0, Math.min(frame, state.movie.n_frames - 2));
   if (t !== state.frame) stopLoop();
-  Object.assign(state, { mode: "browse", frame: t, draft: null, question: null, cell });
+  Object.assign(state, { mode, frame: t, draft: null, question: null, cell });
   reselect();
   frameAt(t + 2);
   pairAt(t + 1);

@@ -8,6 +8,7 @@ const SLOW = 2000; // ms after which the page says what an export waits for
 
 const KINDS = [
   ["Tracks", [["ctc", "Cell Tracking Challenge"], ["geff", "GEFF"], ["csv", "CSV tables"], ["napari", "napari"]]],
+  ["Masks", [["masks", "TIFF, with your edits"]]],
   ["Annotations", [["annotations.csv", "CSV"], ["annotations.geff", "GEFF"]]],
   ["Learned weights", [["weights", "For clew track"]]],
 ];

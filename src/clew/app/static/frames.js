@@ -6,7 +6,7 @@ import { changed, isNear, state } from "./state.js";
 const MOST = 48; // frames that are kept, if they are small
 const MOST_PIXELS = 120e6; // of all that are kept, at 8 bytes each
 const FEWEST = 14; // frames that are kept however large: those of the next questions
-const kept = new Map(); // address → {ready, image, width, height, labels, cells}; the last one used is last
+const kept = new Map(); // address → {ready, version, image, width, height, labels, cells}; the last one used is last
 const worker = new Worker(new URL("outline-worker.js", import.meta.url), { type: "module" });
 const waiting = new Map();
 let sent = 0;
@@ -27,17 +27,18 @@ function traced(blob) {
 export function frameAt(t) {
   if (!state.movie || t < 0 || t >= state.movie.n_frames) return null;
   const key = `${state.movie.id}/${state.slice ?? ""}/${t}`;
+  const version = state.maskRevisions[t] ?? 0;
   let frame = kept.get(key);
-  if (frame) {
-    kept.delete(key);
-  } else {
-    frame = { ready: false };
+  const before = frame?.ready ? frame : frame?.before; // shown until the new one is here
+  kept.delete(key);
+  if (frame?.version !== version) {
+    frame = { ready: false, version, before };
     load(frame, state.movie.id, t, state.slice).catch(() => kept.delete(key)); // asked for again when it is drawn again
   }
   kept.set(key, frame);
   const most = Math.max(FEWEST, Math.min(MOST, Math.floor(MOST_PIXELS / pixels())));
   while (kept.size > most) kept.delete(kept.keys().next().value);
-  return frame.ready ? frame : null;
+  return frame.ready ? frame : (frame.before ?? null);
 }
 
 /** Of one frame. */
@@ -47,12 +48,13 @@ function pixels() {
 }
 
 async function load(frame, movie, t, slice) {
-  const end = slice === null ? "" : `?z=${slice}`;
+  const z = slice === null ? "" : `&z=${slice}`;
+  const same = state.movie.has_images && frame.before; // only the masks changed
   const [image, labels] = await Promise.all([
-    getBlob(`/api/movies/${movie}/image/${t}.png${end}`).then((blob) => createImageBitmap(blob)),
-    getBlob(`/api/movies/${movie}/labels/${t}.png${end}`).then(traced),
+    same ? same.image : getBlob(`/api/movies/${movie}/image/${t}.png?v=${state.movie.has_images ? 0 : frame.version}${z}`).then((blob) => createImageBitmap(blob)),
+    getBlob(`/api/movies/${movie}/labels/${t}.png?v=${frame.version}${z}`).then(traced),
   ]);
-  Object.assign(frame, labels, { image, ready: true });
+  Object.assign(frame, labels, { image, ready: true, before: null });
   if (isNear(t)) changed();
 }
 

@@ -7,7 +7,8 @@ const NAMES = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑
 /** A key as people read it: "Ctrl+Shift+Z". */
 export const keyName = (key) => key.split(/\+(?=.)/).map((part) => NAMES[part] ?? (part.length === 1 ? part.toUpperCase() : part)).join("+");
 
-const byKey = new Map(Object.values(ACTIONS).flatMap((action) => action.keys.map((key) => [key.toLowerCase(), action])));
+const byKey = new Map(); // a key may do one thing where questions are answered and another where masks are mended
+for (const action of Object.values(ACTIONS)) for (const key of action.keys) byKey.set(key.toLowerCase(), [...(byKey.get(key.toLowerCase()) ?? []), action]);
 
 function pressed(event) {
   const shift = event.shiftKey && (event.ctrlKey || event.metaKey || event.key.startsWith("Arrow")) ? "shift+" : "";
@@ -24,7 +25,8 @@ function takes(element, event) {
 
 export function listenToKeys() {
   document.addEventListener("keydown", (event) => {
-    const action = byKey.get(pressed(event));
+    const found = byKey.get(pressed(event));
+    const action = found?.find((one) => one.can?.() ?? true) ?? found?.[0];
     if (!action || event.altKey || takes(event.target, event)) return;
     event.preventDefault();
     if (event.repeat && action.group === "Answer") return; // a key held down answers one question, not all of them

@@ -7,6 +7,7 @@ import { makeExports } from "./exports.js";
 import { makeHelp } from "./help.js";
 import { keyName, listenToKeys, makeButtons, showButtons } from "./keys.js";
 import { listenToServer, openMovie, rememberPlace, takeReply } from "./movie.js";
+import { showTools } from "./mending.js";
 import { openOutbox, whyGone } from "./outbox.js";
 import { makeLegend, makeSliders, showNotices, showProgress, showSliders } from "./panels.js";
 import { listenToPointer } from "./pointer.js";
@@ -23,6 +24,7 @@ function render() {
   reselect();
   showQuestion();
   showButtons();
+  showTools();
   showTime();
   showProgress();
   showNotices();

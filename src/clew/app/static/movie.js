@@ -3,6 +3,7 @@
 import { getJson, page, postJson, withToken } from "./api.js";
 import { backTo, browseTo, fetchQuestions, resetQueue, takeQuestions } from "./asking.js";
 import { forgetScale, showAll } from "./camera.js";
+import { settleEdit } from "./mending.js";
 import { isNews, setRevision, whyGone } from "./outbox.js";
 import { forget, release, setPair } from "./pairs.js";
 import { changed, state } from "./state.js";
@@ -14,6 +15,7 @@ export async function openMovie(id) {
   const movie = state.movies[id];
   Object.assign(state, {
     movie, mode: "questions", question: null, draft: null, cell: null, frame: 0, slice: null, playing: false, gone: "",
+    tool: null, chosen: null, stroke: null, maskRevisions: {},
   });
   document.title = `${movie.name} – clew`;
   localStorage.setItem("clew-movie", movie.name);
@@ -43,8 +45,8 @@ export async function fetchStatus() {
   }
 }
 
-function takeStatus({ annotated, can_undo, can_redo, learning, version, in_doubt, outdated, worker, events }) {
-  Object.assign(state, { learning, version, outdated, events, inDoubt: in_doubt });
+function takeStatus({ annotated, can_undo, can_redo, learning, version, in_doubt, outdated, worker, events, masks, edits, set_aside }) {
+  Object.assign(state, { learning, version, outdated, events, edits, inDoubt: in_doubt, maskRevisions: masks, setAside: set_aside });
   takeWorker(worker);
   if (!state.waiting) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });
 }
@@ -53,21 +55,30 @@ function takeStatus({ annotated, can_undo, can_redo, learning, version, in_doubt
 export function takeReply(item, reply) {
   if (!reply) {
     if (item.kind === "answers") release(item.movie, item.body.frame);
+    if (item.kind === "edits") settleEdit();
     fetchStatus();
     return;
   }
-  if (reply.pair) setPair(item.movie, reply.pair);
+  for (const pair of reply.pairs) setPair(item.movie, pair);
+  if (item.kind === "edits") settleEdit();
   if (item.movie !== state.movie.id) return;
+  if (reply.masks) state.maskRevisions = reply.masks;
   state.learning = true; // until the server says that it has new questions
   if (item.kind === "answers") {
     if (!isFiltered()) takeQuestions(reply.questions);
     state.annotated = reply.annotated; // counts what is saved
   } else {
-    if (reply.changed) backTo(reply.changed);
-    Object.assign(state, { annotated: reply.annotated, canUndo: reply.can_undo, canRedo: reply.can_redo });
+    if (reply.changed?.edit) backToMasks(reply.changed);
+    else if (reply.changed) backTo(reply.changed);
+    Object.assign(state, { annotated: reply.annotated, canUndo: reply.can_undo, canRedo: reply.can_redo, outdated: reply.outdated ?? state.outdated });
     if (reply.questions && !isFiltered()) takeQuestions(reply.questions);
   }
   changed();
+}
+
+/** An edit was made, taken back or made again: its frame is to be seen. */
+function backToMasks({ frame }) {
+  if (frame !== state.frame && frame !== state.frame + 1) browseTo(frame, null);
 }
 
 /** News: answers from another page, new weights, new predictions. */

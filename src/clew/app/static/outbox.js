@@ -6,7 +6,7 @@ import { changed, state } from "./state.js";
 const KEPT = "clew-outbox/"; // with the answer's own key behind: pages that are open side by side keep out of each other's way
 const AGAIN = 1000; // ms until the next try when the server is gone
 
-const items = []; // {kind: "answers" | "undo" | "redo", movie, store, name, time, body: {key, …}}
+const items = []; // {kind: "answers" | "edits" | "undo" | "redo", movie, store, name, time, body: {key, …}}
 const revisions = new Map(); // movie → the revision that the next request builds on
 let hear = () => {};
 let busy = false;
@@ -21,7 +21,7 @@ export function openOutbox(listener) {
   for (const item of left.sort((a, b) => a.time - b.time)) {
     const movie = state.movies.find((one) => one.store === item.store);
     if (movie) items.push({ ...item, movie: movie.id });
-    else if (item.kind === "answers") state.stranded.push(item);
+    else if (item.kind === "answers" || item.kind === "edits") state.stranded.push(item);
     else localStorage.removeItem(KEPT + item.body.key); // to undo what is not here
   }
   flush();
@@ -29,7 +29,7 @@ export function openOutbox(listener) {
 
 /** Answers that could not be sent, or belong to a movie that is not open here, as a table that can be imported there. */
 export function saveUnsent() {
-  const unsent = [...items.filter(({ kind }) => kind === "answers"), ...state.stranded];
+  const unsent = [...items, ...state.stranded].filter(({ kind }) => kind === "answers");
   const row = ({ frame, event, sources, targets, happened }) => [frame, event, sources.join(" "), targets.join(" "), happened ? "yes" : "no"].join(",");
   const text = ["frame,event,sources,targets,happened", ...unsent.map(({ body }) => row(body))].join("\n");
   saveFile({ name: `${unsent[0].name.replace(/[^\w.-]+/g, "_")}.unsent.csv`, blob: new Blob([`${text}\n`], { type: "text/csv" }) });
@@ -64,6 +64,9 @@ export const delivered = () => (items.length ? new Promise((resolve) => idle.pus
 /** The answers of a movie that the server does not have yet. */
 export const undelivered = (movie) => items.filter((item) => item.kind === "answers" && item.movie === movie);
 
+/** Whether an edit of masks is on its way: the next one is made of what comes of it. */
+export const isEditing = (movie) => items.some((item) => item.kind === "edits" && item.movie === movie);
+
 async function flush() {
   state.waiting = items.length;
   changed();
@@ -95,7 +98,7 @@ async function deliver(item) {
   } catch (error) {
     if (!(error instanceof Refused) || error.status === 403 || error.status >= 500) throw error;
     const now = error.status === 409 ? (await getJson(`${path}/status`)).revision : null;
-    if (item.kind === "answers" && now !== null && now !== revisions.get(item.movie)) {
+    if ((item.kind === "answers" || item.kind === "edits") && now !== null && now !== revisions.get(item.movie)) {
       revisions.set(item.movie, now); // someone else was faster: the same answer again, on top of theirs
     } else {
       settle(item, revisions.get(item.movie));

@@ -17,8 +17,10 @@ export function showProgress() {
   const { events, doubtful } = state.inDoubt ?? {};
   find("doubtful").textContent = events ? doubtful : "–";
   find("doubtful").title = events ? `Of ${events} predicted events, ${doubtful} have another explanation that is almost as good` : "Known soon";
-  find("outdated").hidden = !state.outdated;
-  find("outdated").textContent = state.outdated ? `${count(state.outdated, "answer is", "answers are")} about cells that were changed since; they are asked about again.` : "";
+  const asked = state.outdated ? `${count(state.outdated, "answer is", "answers are")} about cells that were changed since; they are asked about again.` : "";
+  const aside = state.setAside ? `${count(state.setAside, "edit was", "edits were")} made of other masks than these, and left out.` : "";
+  find("outdated").hidden = !asked && !aside;
+  find("outdated").textContent = [asked, aside].filter(Boolean).join(" ");
 }
 
 const count = (n, one, many) => `${n} ${n === 1 ? one : many}`;
@@ -29,7 +31,7 @@ export function showNotices() {
   const [words, buttons] = gone
     ? [gone + (waiting ? ` ${waiting} waiting.` : ""), waiting ? [["Save them to a file", saveUnsent]] : []]
     : stranded.length
-      ? [`${count(stranded.length, "answer was", "answers were")} given about ${stranded[0].name}, which is not open here, and never sent.`, [["Save to a file", saveUnsent], ["Drop", dropStranded]]]
+      ? [`${count(stranded.length, "answer or edit was", "answers or edits were")} given about ${stranded[0].name}, which is not open here, and never sent.`, [["Save to a file", saveUnsent], ["Drop", dropStranded]]]
       : [trouble, []];
   fill(find("banner"), words, words, buttons);
   const [entry] = state.refused;
@@ -45,7 +47,7 @@ function fill(box, what, words, buttons) {
 }
 
 const inWords = ({ item, why }) =>
-  item.kind === "answers" ? `“${asAnswer(item.body)}” was not taken: ${why}.` : `${item.kind} was not done: ${why}.`;
+  item.kind === "edits" ? `The masks were not changed: ${why}.` : item.kind === "answers" ? `“${asAnswer(item.body)}” was not taken: ${why}.` : `${item.kind} was not done: ${why}.`;
 
 function choices(entry) {
   const { body, kind } = entry.item;

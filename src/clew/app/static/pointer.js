@@ -2,8 +2,9 @@
 
 import { cancel, pick } from "./answering.js";
 import { browseTo } from "./asking.js";
-import { panBy, paneAt, toImage, zoomBy } from "./camera.js";
+import { panBy, paneAt, panes, toImage, zoomBy } from "./camera.js";
 import { labelAt } from "./frames.js";
+import { beginStroke, clickMask, draws, dropStroke, endStroke, goOn, isMending } from "./mending.js";
 import { changed, state } from "./state.js";
 
 const STILL = 4; // a pointer that moved by fewer pixels has clicked
@@ -16,17 +17,27 @@ function cellUnder(event) {
   return { side: pane.side, label: labelAt(state.frame + (pane.side === "b" ? 1 : 0), x, y) };
 }
 
+/** Where a pointer is in the picture of a pane. */
+const pointUnder = (event, pane) => toImage(pane, event.offsetX, event.offsetY);
+
 export function listenToPointer(overlay) {
   overlay.addEventListener("pointerdown", (event) => {
     if (!down.size) moved = 0;
+    if (down.size) dropStroke(); // a second finger: it is a pinch
+    else if (draws() && event.button === 0) beginStroke(paneAt(event.offsetX).side, pointUnder(event, paneAt(event.offsetX)));
     down.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
     overlay.setPointerCapture(event.pointerId);
   });
   overlay.addEventListener("pointermove", (event) => (down.has(event.pointerId) ? drag(event) : hover(event, overlay)));
   overlay.addEventListener("pointerup", (event) => {
-    if (down.delete(event.pointerId) && !down.size && moved < STILL) click(cellUnder(event));
+    if (!down.delete(event.pointerId) || down.size) return;
+    if (state.stroke && !state.stroke.sent) endStroke(moved < STILL);
+    else if (moved < STILL) click(cellUnder(event));
   });
-  overlay.addEventListener("pointercancel", (event) => down.delete(event.pointerId));
+  overlay.addEventListener("pointercancel", (event) => {
+    down.delete(event.pointerId);
+    dropStroke();
+  });
   overlay.addEventListener("pointerleave", () => setHover(null));
   overlay.addEventListener("wheel", (event) => {
     event.preventDefault();
@@ -40,6 +51,7 @@ function drag(event) {
   moved += Math.hypot(now.x - last.x, now.y - last.y);
   const other = [...down].find(([id]) => id !== event.pointerId)?.[1];
   if (other) zoomBy(distance(now, other) / distance(last, other), paneAt(other.x), other.x, other.y);
+  else if (state.stroke && !state.stroke.sent) goOn(pointUnder(event, panes[state.stroke.side === "a" ? 0 : 1]));
   else if (moved >= STILL) panBy(now.x - last.x, now.y - last.y);
   down.set(event.pointerId, now);
 }
@@ -48,7 +60,7 @@ const distance = (p, q) => Math.max(1, Math.hypot(p.x - q.x, p.y - q.y));
 
 function hover(event, overlay) {
   const cell = cellUnder(event);
-  overlay.style.cursor = cell.label ? "pointer" : "grab";
+  overlay.style.cursor = draws() ? "crosshair" : cell.label ? "pointer" : "grab";
   setHover(cell.label ? cell : null);
 }
 
@@ -60,6 +72,7 @@ function setHover(cell) {
 
 /** A cell that answers the question does; any other one is selected. The background takes a draft back. */
 function click(cell) {
+  if (isMending()) return clickMask(cell);
   if (!cell.label) return state.draft ? cancel() : undefined;
   if (pick(cell.side, cell.label)) return undefined;
   return browseTo(state.frame, cell);

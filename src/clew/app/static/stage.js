@@ -5,7 +5,7 @@ import { camera, centreOn, layOut, panes, toScreen } from "./camera.js";
 import { surenessOf } from "./events.js";
 import { frameAt, outlineOf } from "./frames.js";
 import { shownFrame } from "./loop.js";
-import { drawArrow, drawSign, drawTag, INK } from "./ink.js";
+import { drawArrow, drawSign, drawTag, INK, strokeInk } from "./ink.js";
 import { candidates } from "./picking.js";
 import { pairAt } from "./pairs.js";
 import { changed, state } from "./state.js";
@@ -62,6 +62,7 @@ function draw() {
   context.clearRect(0, 0, overlay.width, overlay.height);
   const looping = state.loop !== null;
   frames.forEach((frame, i) => frame && inPane(context, panes[i], () => drawCells(context, panes[i], frame, looping && !i && state.loop !== state.frame ? null : shown)));
+  drawStroke(context);
   if (!pair) return;
   inPane(context, panes[1], () => drawWays(context, pair, shown));
   if (looping) return;
@@ -72,6 +73,17 @@ function draw() {
     drawNumbers(context);
     drawEvent(context, pair, shown);
   }
+}
+
+/** The line that is being drawn to cut a cell, or around one. */
+function drawStroke(context) {
+  const { stroke } = state;
+  if (!stroke || stroke.points.length < 2) return;
+  const pane = panes[stroke.side === "a" ? 0 : 1];
+  const line = new Path2D();
+  for (const [x, y] of stroke.points) line.lineTo(...toScreen(pane, x, y));
+  if (state.tool === "add") line.closePath();
+  inPane(context, pane, () => strokeInk(context, line, stroke.sent ? INK.pending : INK.draft));
 }
 
 /** The frame of a pane, the cells in question, and what a click there would say. */
@@ -131,18 +143,18 @@ const near = (pane, [x, y]) => x > pane.x - MARGIN && y > pane.y - MARGIN && x <
 
 function drawCells(context, pane, frame, shown) {
   const mine = shown ? (pane.side === "a" ? shown.sources : shown.targets) : [];
-  const colour = shown ? INK[inkOf(shown)].colour : "";
+  const colour = shown ? INK[inkOf(shown)].colour : INK.draft.colour;
   inImage(context, pane, (pixel) => {
     for (const [label, cell] of frame.cells) {
       if (!visible(pane, cell.box)) continue;
-      const chosen = mine.includes(label);
+      const chosen = mine.includes(label) || (state.chosen?.side === pane.side && state.chosen.label === label);
       const hovered = state.hover?.side === pane.side && state.hover.label === label;
       context.globalAlpha = chosen ? 0.24 : (hovered ? 0.5 : 0.28) * state.masks;
       context.fillStyle = chosen ? colour : "#9fb6cc";
       context.fill(outlineOf(cell));
       context.globalAlpha = chosen || hovered ? 1 : 1.2 * Math.min(state.masks, 0.75);
       context.strokeStyle = chosen ? colour : hovered ? "#ffffff" : "#a9bccd";
-      context.lineWidth = pixel * (chosen ? 2.5 : hovered ? 2 : 1);
+      context.lineWidth = pixel * (chosen ? 2.5 : hovered ? 2 : state.mode === "masks" ? 1.5 : 1);
       context.stroke(outlineOf(cell));
     }
   });

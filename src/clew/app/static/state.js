@@ -3,7 +3,7 @@
 export const state = {
   movies: [],
   movie: null, // the one that is open: {id, name, n_frames, …}
-  mode: "questions", // or "browse"
+  mode: "questions", // or "browse", or "masks"
   frame: 0, // the left pane; the right one shows frame + 1
   slice: null, // of a 3D movie; null is the projection
   question: null, // {frame, event, sources, targets, reason, pinned?}
@@ -11,6 +11,12 @@ export const state = {
   cell: null, // the cell that is selected in browsing: {side: "a" | "b", label}
   draft: null, // the answer that is being put together: {event, sources, targets, loose}
   hover: null, // {side: "a" | "b", label}
+  tool: null, // by which masks are mended: "merge", "cut", "delete" or "add"
+  chosen: null, // the first of two cells that are to be merged: {side, label}
+  stroke: null, // what is being drawn: {side, points: [[x, y], …], sent}
+  maskRevisions: {}, // frame → the last revision that changed its masks
+  edits: 0, // of masks that hold
+  setAside: 0, // edits of other masks than these
   revision: 0,
   annotated: 0,
   canUndo: false,

@@ -4,6 +4,7 @@ import { hint, isSeen, PAUSE } from "./answering.js";
 import { anySkipped, unskip } from "./asking.js";
 import { asQuestion, asStatement, exclude, keyOf, whichCells } from "./events.js";
 import { drawArrow, INK } from "./ink.js";
+import { isMending } from "./mending.js";
 import { pairAt } from "./pairs.js";
 import { inkOf } from "./stage.js";
 import { state } from "./state.js";
@@ -44,6 +45,7 @@ function asked(question) {
 
 function idle() {
   if (!state.movie) return ["Opening the movie …", ""];
+  if (isMending()) return ["Mend the outlines.", "Your edits are kept beside the movie; its own masks stay as they are."];
   if (state.mode === "browse") return ["Click a cell to say what happens to it.", `Frame ${state.frame} → ${state.frame + 1}`];
   if (isFiltered()) return ["Nothing more to ask of what you chose.", "Change the filter to go on."];
   if (anySkipped()) return ["Nothing else to ask.", "Ask what was skipped once more."];
