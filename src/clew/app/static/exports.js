@@ -8,8 +8,8 @@ const SLOW = 2000; // ms after which the page says what an export waits for
 
 const KINDS = [
   ["Tracks", [["ctc", "Cell Tracking Challenge"], ["geff", "GEFF"], ["csv", "CSV tables"], ["napari", "napari"]]],
-  ["Masks", [["masks", "TIFF, with your edits"]]],
   ["Annotations", [["annotations.csv", "CSV"], ["annotations.geff", "GEFF"]]],
+  ["Masks", [["masks", "TIFF, with your edits"]]],
   ["Learned weights", [["weights", "For clew track"]]],
 ];
 const menu = document.getElementById("exports");
