@@ -63,7 +63,7 @@ def write_tracks(kind: Kind, path: str | Path, lineage: Lineage, movie: Movie) -
 
 def write_masks(path: str | Path, movie: Movie) -> None:
     """Write a zip of the label images, mended as they are: `mask000.tif`, `mask001.tif` …"""
-    first = int(getattr(movie.labels, "first", 0))
+    first = movie.labels.first
     digits = max(3, len(str(first + movie.n_frames - 1)))
     with tempfile.TemporaryDirectory(prefix="clew-") as folder:
         for t in range(movie.n_frames):

@@ -158,8 +158,11 @@ class Server:
         return await self._picture(request, self._session(request).pictures.labels)
 
     async def _picture(self, request: Request, draw: Callable[[int, int | None], bytes]) -> Response:
-        frame, z = self._frame(request), query_number(request, "z")
-        return Response(await asyncio.to_thread(draw, frame, z), media_type="image/png", headers=FOREVER)
+        session, frame, z = self._session(request), self._frame(request), query_number(request, "z")
+        asked, before = query_number(request, "v", 0), session.state
+        content = await asyncio.to_thread(draw, frame, z)
+        lasting = before is session.state and asked == before.masks.get(frame, 0)  # else of other masks than asked for
+        return Response(content, media_type="image/png", headers=FOREVER if lasting else REVALIDATE)
 
     async def pair(self, request: Request) -> Response:
         """A frame pair with its predicted events."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ class Session:
         return {
             "revision": state.revision, "version": self.predictor.weights.version, "annotated": len(happened),
             **self._ways(page), "outdated": len(state.outdated), "events": self._events(),
-            "masks": self.store.mask_revisions(), "edits": len(self.changes.masks.edits),
+            "masks": dict(state.masks), "edits": len(self.changes.masks.edits),
             "set_aside": len(self.store.edits()) - len(self.changes.masks.edits),
             "learning": self.asked < state.revision, "learned": self.learned, "in_doubt": self._in_doubt(),
             "counts": {str(event): annotated[event] for event in Event}, "denied": int((~happened).sum()),
@@ -284,7 +284,7 @@ class Session:
 
     def _mask_view(self, entry: Entry | None) -> Json:
         """What an edit, or undoing and redoing, changed."""
-        masks = {"masks": self.store.mask_revisions()}
+        masks = {"masks": dict(self.state.masks)}
         if entry is None:
             return masks
         change, act = entry.change, {"frame": entry.change.frame, "act": str(entry.act)}
@@ -349,8 +349,7 @@ class Session:
         if isinstance(reply, Learned):
             self._take_learned(reply)
         elif isinstance(reply, Predicted):
-            edited = self.store.mask_revisions()
-            of_now = [one for one in reply.pairs if self._masks_changed(one.frame, edited) <= reply.revision]
+            of_now = [one for one in reply.pairs if self._masks_changed(one.frame) <= reply.revision]
             fresh = self.predictor.take(of_now, self.state.annotations)
             if fresh:  # the person has answered about the others meanwhile
                 version, frames = max(one.version for one in fresh), [one.frame for one in fresh]
@@ -362,9 +361,9 @@ class Session:
             self.publish("problem", {"revision": reply.revision, "problem": reply.problem})
         self._heard.set()
 
-    @staticmethod
-    def _masks_changed(frame: int, edited: Mapping[int, int]) -> int:
+    def _masks_changed(self, frame: int) -> int:
         """The last revision that edited the masks of a frame or of the next."""
+        edited = self.state.masks
         return max(edited.get(frame, 0), edited.get(frame + 1, 0))
 
     def _take_learned(self, reply: Learned) -> None:

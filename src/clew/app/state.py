@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ class State:
     """Those whose cells still look as they did when they were answered about."""
     outdated: tuple[Answer, ...]
     """The others: they are kept in the history, and asked about again."""
+    masks: Mapping[int, int]
+    """The last revision that changed the masks of a frame, for frames in which there was one."""
 
     @classmethod
     def of(cls, store: Store, positions: Positions) -> State:
@@ -28,4 +31,5 @@ class State:
         annotations, entries = store.annotations(), store.holding()
         holds = np.array([positions.holds(entry) for entry in entries], dtype=bool)
         outdated = tuple(entry.answer for entry, good in zip(entries, holds, strict=True) if not good)
-        return cls(store.revision, annotations[holds] if outdated else annotations, outdated)
+        held = annotations[holds] if outdated else annotations
+        return cls(store.revision, held, outdated, store.mask_revisions())

@@ -108,8 +108,8 @@ def test_names_are_text_and_the_tree_leads_to_its_frames(annotator):
     assert "<script>alert(1)" in page.inner_text("#movie")
     assert page.evaluate("document.scripts.length") == 1
     page.wait_for_selector("#tree .hit", state="attached")
-    annotator.skip_to("move")
-    page.wait_for_selector("#tree .mine", state="attached")
+    frame, _, (label,), *_ = annotator.skip_to("move")
+    page.wait_for_selector(f'#tree[data-of="{frame}/{label}"] .mine', state="attached")
     page.focus("#tree .hit")
     label = page.get_attribute("#tree .hit", "aria-label")
     annotator.press("Enter")

@@ -42,7 +42,12 @@ class EditedFrames:
     @property
     def first(self) -> int:
         """The number in the first file's name."""
-        return int(getattr(self.frames, "first", 0))
+        return self.frames.first
+
+    @property
+    def spacing(self) -> tuple[float, ...] | None:
+        """The size of a pixel, if the files say it."""
+        return self.frames.spacing
 
     def __len__(self) -> int:
         return len(self.frames)

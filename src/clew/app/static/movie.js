@@ -45,10 +45,20 @@ export async function fetchStatus() {
   }
 }
 
-function takeStatus({ annotated, can_undo, can_redo, learning, version, in_doubt, outdated, worker, events, masks, edits, set_aside }) {
-  Object.assign(state, { learning, version, outdated, events, edits, inDoubt: in_doubt, maskRevisions: masks, setAside: set_aside });
+function takeStatus({ revision, annotated, can_undo, can_redo, learning, version, in_doubt, outdated, worker, events, masks, edits, set_aside }) {
+  Object.assign(state, { learning, version, outdated, events, edits, inDoubt: in_doubt, setAside: set_aside });
+  takeMasks(revision, masks);
   takeWorker(worker);
   if (!state.waiting) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });
+}
+
+let masksAt = { movie: null, revision: 0 }; // what is known of the masks; an answer that took longer may be older
+
+function takeMasks(revision, masks) {
+  const { id } = state.movie;
+  if (masksAt.movie === id && revision < masksAt.revision) return;
+  masksAt = { movie: id, revision };
+  state.maskRevisions = masks;
 }
 
 /** A request was confirmed (or refused: then there is no reply). */
@@ -62,7 +72,7 @@ export function takeReply(item, reply) {
   for (const pair of reply.pairs) setPair(item.movie, pair);
   if (item.kind === "edits") settleEdit();
   if (item.movie !== state.movie.id) return;
-  if (reply.masks) state.maskRevisions = reply.masks;
+  if (reply.masks) takeMasks(reply.revision, reply.masks);
   state.learning = true; // until the server says that it has new questions
   if (item.kind === "answers") {
     if (!isFiltered()) takeQuestions(reply.questions);

@@ -34,6 +34,7 @@ export async function showTree(version) {
     if (shown !== key) return;
     if (tree.tracks.length) draw(tree, cell);
     else empty("Not tracked yet.");
+    container.dataset.of = `${cell.frame}/${cell.label}`;
   } catch {
     if (shown === key) empty("Not tracked yet.");
   }
@@ -78,7 +79,9 @@ function draw({ tracks, selected }, cell) {
   svg.append(shape("circle", { cx: x(cell.frame), cy: y(selected.track), r: 4.5, class: "cell" }));
   svg.append(shape("text", { x: LEFT, y: height - 4 }, `frame ${begin}`));
   svg.append(shape("text", { x: WIDTH - RIGHT, y: height - 4, "text-anchor": "end" }, String(end)));
+  const focused = container.contains(document.activeElement) ? document.activeElement.dataset.track : null;
   container.replaceChildren(svg);
+  if (focused) svg.querySelector(`[data-track="${focused}"]`)?.focus(); // new predictions are not to take the focus away
   const middle = y(selected.track) - container.clientHeight / 2;
   container.scrollTop = Math.max(0, middle);
 }
@@ -86,7 +89,7 @@ function draw({ tracks, selected }, cell) {
 /** A wide invisible line over a track that takes clicks and keys: to the frame that was pointed at. */
 function hitArea(track, x, y) {
   const words = `Track ${track.id}, frames ${track.begin} to ${track.end}`;
-  const area = shape("line", { x1: x(track.begin) - 3, x2: x(track.end) + 3, y1: y(track.id), y2: y(track.id), class: "hit", tabindex: 0, role: "button", "aria-label": words });
+  const area = shape("line", { x1: x(track.begin) - 3, x2: x(track.end) + 3, y1: y(track.id), y2: y(track.id), class: "hit", tabindex: 0, role: "button", "aria-label": words, "data-track": track.id });
   area.append(shape("title", {}, words));
   const go = (t) => {
     const [frame, label] = track.cells.reduce((best, one) => (Math.abs(one[0] - t) < Math.abs(best[0] - t) ? one : best));

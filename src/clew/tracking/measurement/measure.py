@@ -71,7 +71,7 @@ class Measured:
         """
         keys = self.keys.copy()
         for t in sorted({max(at, 0) for frame in frames for at in (frame - 1, frame)}):
-            keys[t : t + 1] = _measure_chunk(movie, self.store, range(t, t + 1))
+            keys[t : t + 1] = _measure_chunk(self.store, (movie, range(t, t + 1)))
         return Measured(movie, self.store, keys)
 
 
