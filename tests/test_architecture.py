@@ -44,6 +44,7 @@ TOUCH_FILES = (
     "tracking/movie.py",
     "tracking/measurement/cache.py",
     "annotation/store/store.py",
+    "annotation/store/connection.py",
     "annotation/store/beacon.py",
     "app/",
 )
