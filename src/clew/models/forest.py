@@ -18,6 +18,7 @@ from clew.models.base import check_lengths, check_weights, identity
 from clew.models.blocks import Block, make_blocks
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import stack
+from clew.models.max_product import Forest, InputRows, SparseRows
 from clew.models.node_task import NodeTask
 from clew.models.nodes import NodeModel, stack_allowed
 from clew.parallel import map_examples, resolve_jobs
@@ -238,31 +239,14 @@ class ForestTask(NodeTask):
         """φ and Δ of given labelings of the chosen examples."""
         nodes, inputs = self._nodes(chosen), self.inputs
         capacity = int(np.diff(inputs.begins)[nodes].sum()) + 2 * len(nodes) + 2 * len(chosen)
-        index_type = np.int32 if max(capacity, self.n_features) < 2**31 else np.int64
-        values: Any = np.empty(capacity)
-        indices: Any = np.empty(capacity, dtype=index_type)
+        index_type: type[np.integer[Any]] = np.int32 if max(capacity, self.n_features) < 2**31 else np.int64
+        values, indices = np.empty(capacity), np.empty(capacity, dtype=index_type)
         indptr, mistakes = np.zeros(len(chosen) + 1, dtype=index_type), np.zeros(len(chosen))
         max_product.collect_features(
-            inputs.data,
-            inputs.begins,
-            inputs.columns,
-            inputs.column_begins,
-            inputs.n_inputs,
-            states,
-            chosen,
-            self.offsets,
-            self.parent,
-            self.allowed,
-            self.costs,
-            self.counted,
-            self.blocks,
-            self.n_features,
-            found,
-            values,
-            indices,
-            indptr,
-            mistakes,
-        )
+            InputRows(inputs.data, inputs.begins, inputs.columns, inputs.column_begins, inputs.n_inputs),
+            Forest(self.offsets, self.parent, self.allowed, self.costs, self.counted, self.blocks),
+            self.n_features, states, chosen, found, SparseRows(values, indices, indptr, mistakes),
+        )  # fmt: skip
         n = indptr[-1]
         values[:n] *= self.column_scale[indices[:n]]
         features = sp.csr_array((values[:n], indices[:n], indptr), shape=(len(chosen), self.n_features))

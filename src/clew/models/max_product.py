@@ -6,8 +6,11 @@ asked for; `scores` and `states` have rows for their nodes only, in the order of
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices, Mask
 
@@ -132,6 +135,8 @@ def maximise(
         deviating_root = -1
         if deviate:
             slack[: last - first] = np.inf
+        # upward, children before parents: messages are added to the parents' scores, and slacks passed on. Both passes
+        # stand in one kernel because they share the arrays of one example, which stay in the cache
         for position in range(last - 1, first - 1, -1):
             v = order[position]
             p = parent[v]
@@ -153,6 +158,7 @@ def maximise(
                     root_slack = scores[v + shift].max() - forced.max()
                     deviating_root = v
         found[n] = not deviate or root_slack < np.inf
+        # downward: each node takes its best state given its parent's; `must` follows the way of the least slack
         for position in range(first, last):
             v = order[position]
             p = parent[v]
@@ -176,32 +182,45 @@ def maximise(
     return found
 
 
+class InputRows(NamedTuple):
+    """The features of all nodes, as `clew.models.inputs.Inputs` stacks them."""
+
+    data: Array
+    begins: Indices
+    columns: NDArray[np.int32]
+    column_begins: Indices
+    n_inputs: int
+
+
+class Forest(NamedTuple):
+    """All examples: their nodes, what is annotated of them, and where the blocks of w begin."""
+
+    offsets: Indices
+    parent: Indices
+    allowed: Mask
+    costs: Array
+    counted: Mask
+    blocks: Indices
+    """The first columns of bias, transition, begin and end; -1 where a model lacks them."""
+
+
+class SparseRows(NamedTuple):
+    """CSR rows to be filled, and the task loss of each."""
+
+    values: Array
+    indices: NDArray[np.integer[Any]]
+    indptr: NDArray[np.integer[Any]]
+    mistakes: Array
+
+
 @kernel  # type: ignore[untyped-decorator]
 def collect_features(
-    data: Array,
-    begins: Indices,
-    columns: Indices,
-    column_begins: Indices,
-    n_inputs: int,
-    states: Indices,
-    chosen: Indices,
-    offsets: Indices,
-    parent: Indices,
-    allowed: Mask,
-    costs: Array,
-    counted: Mask,
-    blocks: Indices,
-    n_features: int,
-    found: Mask,
-    values: Array,
-    indices: Indices,
-    indptr: Indices,
-    mistakes: Array,
+    inputs: InputRows, forest: Forest, n_features: int, states: Indices, chosen: Indices, found: Mask, rows: SparseRows
 ) -> None:
-    """φ of each labeling as a CSR row without duplicates, and the costs of its states that are not allowed.
-
-    `blocks` are the first columns of bias, transition, begin and end; -1 where a model lacks them.
-    """
+    """φ of each labeling as a CSR row without duplicates, and the costs of its states that are not allowed."""
+    data, begins, columns, column_begins, n_inputs = inputs
+    offsets, parent, allowed, costs, counted, blocks = forest
+    values, indices, indptr, mistakes = rows
     n_states = allowed.shape[1]
     slot = np.full(n_features, -1, np.int64)  # where a column was last written; before this row's start means never
     written = 0
