@@ -26,7 +26,7 @@ from clew.annotation.learner import Learner
 from clew.annotation.queries import DEFAULT as STRATEGY
 from clew.annotation.sampling import sample
 from clew.annotation.settings import DEFAULT, Adaptation
-from clew.experiments.dataset import Examiner, Scene, open_scene
+from clew.experiments.dataset import Dataset, Examiner, open_dataset
 from clew.experiments.oracle import annotate
 from clew.tracking.events import EventTable
 from clew.tracking.movie import open_movie
@@ -46,14 +46,14 @@ SETTINGS: dict[str, Adaptation] = {
 REAL = {"HeLa 01": "Fluo-N2DL-HeLa/01", "SIM+ 01": "Fluo-N2DH-SIM+/01", "bacteria 01": "bacteria/01"}
 
 
-def scenes(folder: Path, frames: int, only: str) -> Iterator[tuple[str, Scene]]:
+def datasets(folder: Path, frames: int, only: str) -> Iterator[tuple[str, Dataset]]:
     """The movies, one after the other; real ones where CLEW_DATA has them."""
     data = os.environ.get("CLEW_DATA")
     for name, path in REAL.items() if data else ():
         if only.lower() in name.lower() and (Path(data or "") / path).is_dir():
             address = Path(data or "") / path
             begin = max(0, open_movie(address).n_frames - frames)
-            yield name, open_scene(f"{address}[{begin}:]", folder / name)
+            yield name, open_dataset(f"{address}[{begin}:]", folder / name)
     if only.lower() in "simulated":
         from clew.tracking.formats.simulated import write_simulation
         from clew.tracking.simulation.simulate import NucleiSettings
@@ -61,19 +61,19 @@ def scenes(folder: Path, frames: int, only: str) -> Iterator[tuple[str, Scene]]:
         home = folder / "movie"
         home.mkdir()
         write_simulation(home, NucleiSettings(frames=frames, cells=60, density=0.17, speed=4.5, cycle=20, merging=0.7))
-        yield "simulated", open_scene(str(home / "01"), folder / "simulated")
+        yield "simulated", open_dataset(str(home / "01"), folder / "simulated")
 
 
-def session(scene: Scene, settings: Adaptation, answers: list[int], seed: int) -> tuple[float, float, float]:
+def session(dataset: Dataset, settings: Adaptation, answers: list[int], seed: int) -> tuple[float, float, float]:
     """Loss of the weights alone, loss of the lineage with the answers, both in the mean, and seconds."""
-    learner = Learner(scene.source, settings=settings)
-    examiner = Examiner(scene, learner.groups)
-    learner.learn(sample(scene.truth, number=2, rng=seed))  # two to begin with, so that sessions differ
+    learner = Learner(dataset.source, settings=settings)
+    examiner = Examiner(dataset, learner.groups)
+    learner.learn(sample(dataset.truth, number=2, rng=seed))  # two to begin with, so that sessions differ
     losses, spent = [], -time.process_time()
-    for _ in annotate(learner, scene.truth, STRATEGY, answers, seed, rounds=1):
+    for _ in annotate(learner, dataset.truth, STRATEGY, answers, seed, rounds=1):
         spent += time.process_time()
         predicted = EventTable.join([learner.solved(frame).events for frame in range(len(learner.pairs))])
-        left = 1.0 - np.isin(scene.truth.events.keys(), predicted.keys()).mean()
+        left = 1.0 - np.isin(dataset.truth.events.keys(), predicted.keys()).mean()
         losses.append((examiner.loss(learner.w), float(left)))
         spent -= time.process_time()
     alone, kept = np.mean(losses, axis=0).tolist()
@@ -89,13 +89,15 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=110)
     with tempfile.TemporaryDirectory() as folder:
-        for name, scene in scenes(Path(folder), options.frames, options.only):
-            begin = Learner(scene.source)
-            start = Examiner(scene, begin.groups).loss(begin.w)
-            title = f"{name}: {len(scene.truth)} events, {start:.2%} missed before, {options.answers} answers"
+        for name, dataset in datasets(Path(folder), options.frames, options.only):
+            begin = Learner(dataset.source)
+            start = Examiner(dataset, begin.groups).loss(begin.w)
+            title = f"{name}: {len(dataset.truth)} events, {start:.2%} missed before, {options.answers} answers"
             table = Table("setting", "weights alone", "with answers", "seconds", title=title, title_justify="left")
             for setting, settings in SETTINGS.items():
-                found = np.array([session(scene, settings, options.answers, seed) for seed in range(options.sessions)])
+                found = np.array(
+                    [session(dataset, settings, options.answers, seed) for seed in range(options.sessions)]
+                )
                 (loss, left, spent), spread = found.mean(axis=0), found.std(axis=0)
                 table.add_row(setting, f"{loss:.2%} ± {spread[0]:.2%}", f"{left:.2%} ± {spread[1]:.2%}", f"{spent:.1f}")
             console.print(table)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.experiments.dataset import Examiner, open_scene
-from clew.experiments.setup import Lab, Setup
+from clew.experiments.dataset import Examiner, open_dataset
+from clew.experiments.setup import ExperimentData, Setup
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.solve import solve_pair
 from clew.tracking.tracker import Tracker
@@ -18,16 +18,16 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(simulated, cache):
-    return open_scene(str(simulated.path), cache)
+    return open_dataset(str(simulated.path), cache)
 
 
 @pytest.fixture(scope="module")
-def lab(simulated, cache):
-    return Lab(Setup(f"{simulated.path}[0:9]", f"{simulated.path}[8:]", str(cache), pairs=5))
+def data(simulated, cache):
+    return ExperimentData(Setup(f"{simulated.path}[0:9]", f"{simulated.path}[8:]", str(cache), pairs=5))
 
 
 def test_frames_of_a_movie_are_a_movie(simulated, whole, cache):
-    part = open_scene(f"{simulated.path}[3:9]", cache)
+    part = open_dataset(f"{simulated.path}[3:9]", cache)
     assert part.source.n_frames == 6
     assert part.n_pairs == 5
     assert (part.source.detections(0).label == whole.source.detections(3).label).all()
@@ -40,12 +40,12 @@ def test_frames_of_a_movie_are_a_movie(simulated, whole, cache):
 @pytest.mark.parametrize("frames", ["[5:6]", "[12:]x", "[90:]"])
 def test_frames_that_are_none(frames, simulated, cache):
     with pytest.raises(InputError):
-        open_scene(f"{simulated.path}{frames}", cache)
+        open_dataset(f"{simulated.path}{frames}", cache)
 
 
 def test_a_movie_without_truth_is_refused(tmp_path):
     with pytest.raises(InputError, match="true lineage"):
-        open_scene(str(tmp_path / "01"))
+        open_dataset(str(tmp_path / "01"))
 
 
 def test_the_loss_is_the_share_of_missed_events(whole):
@@ -61,21 +61,21 @@ def test_the_loss_is_the_share_of_missed_events(whole):
     assert loss == pytest.approx(len(missed) / len(whole.truth))
 
 
-def test_draws_are_stratified_repeatable_and_different(lab):
-    first, again, other = lab.draw(0.3, 0), lab.draw(0.3, 0), lab.draw(0.3, 1)
+def test_draws_are_stratified_repeatable_and_different(data):
+    first, again, other = data.draw(0.3, 0), data.draw(0.3, 0), data.draw(0.3, 1)
     assert list(first.events) == list(again.events)
     assert list(first.events) != list(other.events)
-    assert set(np.unique(first.events.event)) == set(np.unique(lab.full.events.event))
-    assert set(first.events.frame.tolist()) <= set(lab.frames)
+    assert set(np.unique(first.events.event)) == set(np.unique(data.full.events.event))
+    assert set(first.events.frame.tolist()) <= set(data.frames)
 
 
-def test_every_true_event_can_be_learned(lab):
-    assert sum(map(len, lab.examples(lab.full)[1])) == len(lab.full)
-    X, Y = lab.examples(lab.full[:1])
+def test_every_true_event_can_be_learned(data):
+    assert sum(map(len, data.examples(data.full)[1])) == len(data.full)
+    X, Y = data.examples(data.full[:1])
     assert len(X) == len(Y) == 1
 
 
 def test_too_few_frames_are_refused(simulated, cache):
-    lab = Lab(Setup(f"{simulated.path}[0:5]", str(simulated.path), str(cache), pairs=20))
+    data = ExperimentData(Setup(f"{simulated.path}[0:5]", str(simulated.path), str(cache), pairs=20))
     with pytest.raises(InputError, match="20 are needed"):
-        _ = lab.frames
+        _ = data.frames

@@ -14,7 +14,7 @@ from clew.experiments.oracle import annotate
 from clew.experiments.outputs import write_results
 from clew.experiments.plan import PARTS, QUICK, WHOLE, experiments_for, jobs_for
 from clew.experiments.run import Job, run_jobs
-from clew.experiments.setup import Lab, Setup
+from clew.experiments.setup import ExperimentData, Setup
 from clew.experiments.tables import Summary, curve
 
 
@@ -25,12 +25,12 @@ def setup(simulated, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def lab(setup):
-    return Lab(setup)
+def data(setup):
+    return ExperimentData(setup)
 
 
 @pytest.fixture(scope="module")
-def results(lab):
+def results(data):
     """A very small edition of everything."""
     settings = {
         "fig34": (fig34.run, fig34.jobs(1, (0.5, 0.25))),
@@ -39,7 +39,7 @@ def results(lab):
         "beyond": (beyond.run, [job for job in beyond.jobs(1, (0.03, 0.08)) if _is_small(job)]),
     }
     return {
-        name: [{"experiment": name, **job, **run(lab, job)} for job in jobs] for name, (run, jobs) in settings.items()
+        name: [{"experiment": name, **job, **run(data, job)} for job in jobs] for name, (run, jobs) in settings.items()
     }
 
 
@@ -53,11 +53,11 @@ def test_losses_are_shares_and_times_are_spent(results):
         assert entry["seconds"] > 0
 
 
-def test_full_annotation_has_all_events(results, lab):
+def test_full_annotation_has_all_events(results, data):
     full = [entry for entry in results["fig34"] if entry["method"] == fig34.FULL]
-    assert [entry["annotated"] for entry in full] == [len(lab.full)]
+    assert [entry["annotated"] for entry in full] == [len(data.full)]
     half = [entry for entry in results["fig34"] if entry["fraction"] == 0.5]
-    assert {entry["annotated"] for entry in half} == {len(lab.draw(0.5, 0))}
+    assert {entry["annotated"] for entry in half} == {len(data.draw(0.5, 0))}
 
 
 def test_identities_hold_where_the_incompatible_space_is_searched(results):
@@ -85,8 +85,8 @@ def test_sessions_reach_their_budgets(results):
         assert all(0 <= point["loss"] <= 1 for point in entry["points"])
 
 
-def test_every_claim_is_judged_and_written(results, lab, tmp_path):
-    judged = write_results(tmp_path, results, lab, 0)
+def test_every_claim_is_judged_and_written(results, data, tmp_path):
+    judged = write_results(tmp_path, results, data, 0)
     assert len(judged) == 11
     written = {path.name for path in tmp_path.iterdir()}
     figures = {f"{name}.{kind}" for name in PARTS if name != "table3" for kind in ("png", "svg")}
@@ -150,11 +150,11 @@ def test_parts_name_experiments():
     assert len(jobs_for(["fig34"], WHOLE)) == 1 + 10 * 10 * 3
 
 
-def test_an_annotator_needs_no_more_answers_than_there_are_events(lab):
+def test_an_annotator_needs_no_more_answers_than_there_are_events(data):
     from clew.annotation.learner import Learner
 
-    some = lab.test.truth[lab.test.truth.events.frame < 2]
-    learner = Learner(lab.test.source)
+    some = data.test.truth[data.test.truth.events.frame < 2]
+    learner = Learner(data.test.source)
     first, last = annotate(learner, some, "least-margin", [5, 10_000], 0, 1)
     assert first == 5
     assert 0.9 * len(some) < last <= len(some)

@@ -44,7 +44,7 @@ def reproduce(
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of all draws.")] = 0,
 ) -> None:
     """Run the paper's experiments and what lies beyond it; an interrupted run continues where it stopped."""
-    from clew.experiments import setup as labs
+    from clew.experiments import setup as setups
     from clew.experiments.outputs import write_results
     from clew.experiments.plan import QUICK, WHOLE, experiments_for, jobs_for
     from clew.experiments.run import run_jobs
@@ -58,17 +58,17 @@ def reproduce(
     make_folder(output)
     began, made = time.monotonic(), {}
     if train is None or test is None:
-        settings = labs.QUICK if quick else labs.SIMULATED
+        settings = setups.QUICK if quick else setups.SIMULATED
         with ProgressBar("simulating") as progress:
-            train, test = labs.simulate_movies(output / "movies", settings, progress)
+            train, test = setups.simulate_movies(output / "movies", settings, progress)
         made = {name: one.as_dict() for name, one in settings.items()}
-    setup = labs.Setup(train, test, str(output / "measurements"), edition.pairs, seed, simulated=made)
-    lab = labs.Lab(setup)
-    note(f"training on {edition.pairs} frame pairs of {lab.train.name}, testing on {lab.test.name}")
+    setup = setups.Setup(train, test, str(output / "measurements"), edition.pairs, seed, simulated=made)
+    data = setups.ExperimentData(setup)
+    note(f"training on {edition.pairs} frame pairs of {data.train.name}, testing on {data.test.name}")
     with ProgressBar("experiments", unit="fits") as progress:
         entries = run_jobs(wanted, setup, output / "jobs", jobs, progress)
     results = {name: [entry for entry in entries if entry["experiment"] == name] for name in experiments}
-    judged = write_results(output, results, lab, seed)
+    judged = write_results(output, results, data, seed)
     console = Console(highlight=False, soft_wrap=True)
     for claim in judged:
         console.print(str(claim), markup=False)

@@ -10,9 +10,9 @@ import numpy as np
 from clew.annotation.learner import Learner
 from clew.annotation.queries import STRATEGIES
 from clew.annotation.sampling import sample
-from clew.experiments.dataset import Examiner, Scene
+from clew.experiments.dataset import Dataset, Examiner
 from clew.experiments.oracle import annotate
-from clew.experiments.setup import Lab, cpu_seconds
+from clew.experiments.setup import ExperimentData, cpu_seconds
 from clew.tracking.events import EventTable
 from clew.tracking.tracker import Tracker
 
@@ -42,19 +42,19 @@ def jobs(draws: int, budgets: Sequence[float]) -> list[dict[str, Any]]:
     ]
 
 
-def run(lab: Lab, job: dict[str, Any]) -> dict[str, Any]:
+def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """One session: answers, loss of the weights alone, and what is left wrong in the annotated movie."""
-    scene = lab.test if job["movie"] == OWN else lab.train
-    learner = Learner(scene.source, tracker=tracker(job["prior"]))
-    examiner = lab.examiner if learner.groups == lab.groups else Examiner(lab.test, learner.groups)
-    seed = lab.setup.seed + 1000 * job["draw"]
+    dataset = data.test if job["movie"] == OWN else data.train
+    learner = Learner(dataset.source, tracker=tracker(job["prior"]))
+    examiner = data.examiner if learner.groups == data.groups else Examiner(data.test, learner.groups)
+    seed = data.setup.seed + 1000 * job["draw"]
     points: list[dict[str, float]] = []
     with cpu_seconds() as spent:
         if job["prior"] == GENERIC:
-            points.append(_point(0, scene, learner, examiner))
-        for answers in _session(scene, learner, job, seed):
-            points.append(_point(answers, scene, learner, examiner))
-    return {"events": len(scene.truth), "points": points, "seconds": spent[0]}
+            points.append(_point(0, dataset, learner, examiner))
+        for answers in _session(dataset, learner, job, seed):
+            points.append(_point(answers, dataset, learner, examiner))
+    return {"events": len(dataset.truth), "points": points, "seconds": spent[0]}
 
 
 def tracker(prior: str) -> Tracker:
@@ -65,19 +65,19 @@ def tracker(prior: str) -> Tracker:
     return start
 
 
-def _session(scene: Scene, learner: Learner, job: dict[str, Any], seed: int) -> Iterator[int]:
+def _session(dataset: Dataset, learner: Learner, job: dict[str, Any], seed: int) -> Iterator[int]:
     """The number of answers each time that a budget is reached, and the learner has learned from them."""
-    numbers = [max(round(share * len(scene.truth)), 1) for share in job["budgets"]]
+    numbers = [max(round(share * len(dataset.truth)), 1) for share in job["budgets"]]
     if job["strategy"] != RANDOM:
-        yield from annotate(learner, scene.truth, job["strategy"], numbers, seed, ROUNDS)
+        yield from annotate(learner, dataset.truth, job["strategy"], numbers, seed, ROUNDS)
         return
     for number in numbers:
-        learner.learn(sample(scene.truth, number=number, rng=np.random.default_rng([seed, number])))
+        learner.learn(sample(dataset.truth, number=number, rng=np.random.default_rng([seed, number])))
         yield len(learner.annotations)
 
 
-def _point(answers: int, scene: Scene, learner: Learner, examiner: Examiner) -> dict[str, float]:
+def _point(answers: int, dataset: Dataset, learner: Learner, examiner: Examiner) -> dict[str, float]:
     """The test task loss of the weights, and of the annotated movie's lineage, which keeps to the annotations."""
     predicted = EventTable.join([learner.solved(frame).events for frame in range(len(learner.pairs))])
-    left = 1.0 - np.isin(scene.truth.events.keys(), predicted.keys()).mean()
+    left = 1.0 - np.isin(dataset.truth.events.keys(), predicted.keys()).mean()
     return {"answers": answers, "loss": examiner.loss(learner.w), "left": float(left)}

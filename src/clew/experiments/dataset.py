@@ -60,7 +60,7 @@ class FramesOf:
 
 
 @dataclass(frozen=True)
-class Scene:
+class Dataset:
     """Detections of a movie and all of its true events."""
 
     source: Source
@@ -81,7 +81,7 @@ class Scene:
         return self.truth.at(frame)
 
 
-def open_scene(address: str, cache: Path | None = None, n_jobs: int = 1) -> Scene:
+def open_dataset(address: str, cache: Path | None = None, n_jobs: int = 1) -> Dataset:
     """A sequence folder of the Cell Tracking Challenge (…/01 with …/01_GT/TRA), or some frames of it: …/01[0:60]."""
     found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", address)
     if found is None or not found[1]:
@@ -94,32 +94,32 @@ def open_scene(address: str, cache: Path | None = None, n_jobs: int = 1) -> Scen
     source: Source = measure(movie, cache=cache, n_jobs=n_jobs)
     truth = truth_annotations(open_truth(truth_folder), movie)
     if found[2] is None:
-        return Scene(source, truth)
+        return Dataset(source, truth)
     begin, end = int(found[2] or 0), min(int(found[3] or source.n_frames), source.n_frames)
     if end - begin < 2:
         raise InputError(f"{address!r}: at least two frames are needed; the movie has {source.n_frames}")
     inside = (truth.events.frame >= begin) & (truth.events.frame < end - 1)
     events = truth.events[inside]
     shifted = EventTable(events.frame - begin, events.event, events.sources, events.targets)
-    return Scene(FramesOf(source, begin, end - begin), Annotations.of(shifted))
+    return Dataset(FramesOf(source, begin, end - begin), Annotations.of(shifted))
 
 
 class Examiner:
     """The test task loss: the share of a movie's true events that weights miss, without any help of annotations."""
 
-    def __init__(self, scene: Scene, groups: frozenset[str]) -> None:
-        self.scene = scene
-        self.pairs = Pairs.of(scene.source, groups)
+    def __init__(self, dataset: Dataset, groups: frozenset[str]) -> None:
+        self.dataset = dataset
+        self.pairs = Pairs.of(dataset.source, groups)
         self._made: dict[int, tuple[FramePair, EventTable]] = {}
 
     def missed(self, w: Array) -> Array:
         """(n,) 1 for each true event that the prediction does not have; true events may lie beyond the candidates."""
-        found = np.zeros(len(self.scene.truth), dtype=bool)
-        for frame in range(self.scene.n_pairs):
+        found = np.zeros(len(self.dataset.truth), dtype=bool)
+        for frame in range(self.dataset.n_pairs):
             pair, true = self._pair(frame)
             chosen = assign(pair.candidates, pair.scores(w)).chosen
             predicted = pair.candidates.table(pair.a, pair.b, chosen)
-            found[self.scene.truth.events.frame == frame] = np.isin(true.keys(), predicted.keys())
+            found[self.dataset.truth.events.frame == frame] = np.isin(true.keys(), predicted.keys())
         return 1.0 - found
 
     def loss(self, w: Array) -> float:
@@ -128,5 +128,5 @@ class Examiner:
 
     def _pair(self, frame: int) -> tuple[FramePair, EventTable]:
         if frame not in self._made:
-            self._made[frame] = self.pairs.pair(frame), self.scene.here(frame).events
+            self._made[frame] = self.pairs.pair(frame), self.dataset.here(frame).events
         return self._made[frame]

@@ -8,7 +8,7 @@ from typing import Any
 
 from clew.errors import NotConvergedWarning
 from clew.estimator import StructuredPerceptron, StructuredSVM
-from clew.experiments.setup import MODEL, Lab, cpu_seconds
+from clew.experiments.setup import MODEL, ExperimentData, cpu_seconds
 
 FRACTIONS = tuple(percent / 100 for percent in range(50, 0, -5))
 QUICK_FRACTIONS = (0.5, 0.25, 0.1, 0.05)
@@ -27,24 +27,24 @@ def jobs(draws: int, fractions: Sequence[float]) -> list[dict[str, Any]]:
     return [{"method": FULL, "fraction": 1.0, "draw": 0}, *partial]
 
 
-def run(lab: Lab, job: dict[str, Any]) -> dict[str, Any]:
+def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """Fit one model and test it."""
     full = job["method"] == FULL
-    X, Y = lab.examples(lab.full if full else lab.draw(job["fraction"], job["draw"]))
-    model = estimator(lab, job["method"], job["draw"])
+    X, Y = data.examples(data.full if full else data.draw(job["fraction"], job["draw"]))
+    model = estimator(data, job["method"], job["draw"])
     with cpu_seconds() as spent, warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # told by `converged`
         model.fit(X, Y)
     return {
-        "loss": lab.examiner.loss(model.coef_), "seconds": spent[0], "annotated": sum(map(len, Y)), "pairs": len(X),
+        "loss": data.examiner.loss(model.coef_), "seconds": spent[0], "annotated": sum(map(len, Y)), "pairs": len(X),
         "converged": bool(model.result_.converged), "told": str(model.result_),
     }  # fmt: skip
 
 
-def estimator(lab: Lab, method: str, seed: int) -> Any:
+def estimator(data: ExperimentData, method: str, seed: int) -> Any:
     """The learner by its name; all at the paper's λ and precision, on one thread."""
     if method in (PERCEPTRON, AVERAGED):
         return StructuredPerceptron(MODEL, averaged=method == AVERAGED, random_state=seed, n_jobs=1)
     if method == FULL:
-        return StructuredSVM(MODEL, loss="hinge", lam=lab.setup.lam, algorithm="bmrm", start="zero", n_jobs=1)
-    return StructuredSVM(MODEL, loss="bridge", lam=lab.setup.lam, algorithm="clew", n_jobs=1)
+        return StructuredSVM(MODEL, loss="hinge", lam=data.setup.lam, algorithm="bmrm", start="zero", n_jobs=1)
+    return StructuredSVM(MODEL, loss="bridge", lam=data.setup.lam, algorithm="clew", n_jobs=1)

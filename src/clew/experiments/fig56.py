@@ -11,7 +11,7 @@ import numpy as np
 
 from clew.errors import NotConvergedWarning
 from clew.estimator import make_task
-from clew.experiments.setup import MODEL, Lab
+from clew.experiments.setup import MODEL, ExperimentData
 from clew.learning.cccp import PRESETS, learn
 from clew.learning.losses import get_loss
 from clew.learning.result import Record
@@ -34,12 +34,12 @@ def jobs(draws: int) -> list[dict[str, Any]]:
     ]
 
 
-def run(lab: Lab, job: dict[str, Any]) -> dict[str, Any]:
+def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """Fit in one of the ways, and keep its history with the processor time of each record."""
-    X, Y = lab.examples(lab.draw(job["fraction"], job["draw"]))
+    X, Y = data.examples(data.draw(job["fraction"], job["draw"]))
     task = make_task(MODEL.prepare(X, Y), X, Y)
     loss = get_loss("bridge")
-    start = np.zeros(task.n_features) if job["start"] == "zero" else Start(task, loss).at(lab.setup.lam)
+    start = np.zeros(task.n_features) if job["start"] == "zero" else Start(task, loss).at(data.setup.lam)
     began, seconds = time.process_time(), list[float]()
 
     def note(record: Record) -> None:  # noqa: ARG001  # the result has them all
@@ -48,9 +48,9 @@ def run(lab: Lab, job: dict[str, Any]) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         algorithm = replace(PRESETS[job["way"]], max_passes=MAX_PASSES)
-        result = learn(task, loss, lab.setup.lam, algorithm=algorithm, start=start, callback=note)
+        result = learn(task, loss, data.setup.lam, algorithm=algorithm, start=start, callback=note)
     return {
-        "loss": lab.examiner.loss(result.w), "seconds": time.process_time() - began, "objective": result.objective,
+        "loss": data.examiner.loss(result.w), "seconds": time.process_time() - began, "objective": result.objective,
         "gap": result.gap, "passes": result.passes, "bounds": result.bounds, "iterations": result.iterations,
         "converged": result.converged,
         "history": {

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from clew.experiments.claims import Claim, claims
-from clew.experiments.dataset import Scene
+from clew.experiments.dataset import Dataset
 from clew.experiments.plots import FIGURES, image
 from clew.experiments.report import environment, report
-from clew.experiments.setup import Lab
+from clew.experiments.setup import ExperimentData
 from clew.experiments.tables import Json
 from clew.persist import write_bytes, write_json
 from clew.tracking.events import Event
@@ -22,24 +22,24 @@ from clew.tracking.formats.names import REPORT, REPRODUCE
 RESULTS, KINDS = "results.json", ("png", "svg")
 
 
-def write_results(folder: Path, results: Mapping[str, Sequence[Json]], lab: Lab, seed: int) -> list[Claim]:
+def write_results(folder: Path, results: Mapping[str, Sequence[Json]], data: ExperimentData, seed: int) -> list[Claim]:
     """Write everything; what the claims came to."""
     judged = claims(results)
     facts: dict[str, Any] = {
-        "training movie": _in_words(lab.train), "test movie": _in_words(lab.test),
-        "training pairs": f"{len(lab.frames)}, with {len(lab.full)} true events and "
-        f"{min(p.A.shape[1] for p in lab.programs)}–{max(p.A.shape[1] for p in lab.programs)} candidates each",
-        "weights": lab.programs[0].features.shape[1], "λ": lab.setup.lam, "thresholds": "10⁻³, both",
+        "training movie": _in_words(data.train), "test movie": _in_words(data.test),
+        "training pairs": f"{len(data.frames)}, with {len(data.full)} true events and "
+        f"{min(p.A.shape[1] for p in data.programs)}–{max(p.A.shape[1] for p in data.programs)} candidates each",
+        "weights": data.programs[0].features.shape[1], "λ": data.setup.lam, "thresholds": "10⁻³, both",
         "seed": seed, **environment(),
     }  # fmt: skip
     drawn = {f"{name}.{kind}" for name in FIGURES for kind in KINDS}
     own = {RESULTS, REPORT, *drawn}
-    with written_whole(folder, REPRODUCE, own.__contains__, {"setup": lab.setup.as_dict()}) as stage:
+    with written_whole(folder, REPRODUCE, own.__contains__, {"setup": data.setup.as_dict()}) as stage:
         write_json(
             stage / RESULTS,
             {
                 "facts": facts,
-                "setup": lab.setup.as_dict(),
+                "setup": data.setup.as_dict(),
                 "claims": [{"claim": c.text, "holds": c.holds, "figures": c.figures} for c in judged],
                 "results": {name: list(entries) for name, entries in results.items()},
             },
@@ -53,8 +53,8 @@ def write_results(folder: Path, results: Mapping[str, Sequence[Json]], lab: Lab,
     return judged
 
 
-def _in_words(scene: Scene) -> str:
+def _in_words(dataset: Dataset) -> str:
     """A movie's name, size and events."""
-    counts = np.bincount(scene.truth.events.event, minlength=len(Event))
+    counts = np.bincount(dataset.truth.events.event, minlength=len(Event))
     events = ", ".join(f"{counts[event]} {event}" for event in Event if counts[event])
-    return f"{scene.name}: {scene.source.n_frames} frames, {events}"
+    return f"{dataset.name}: {dataset.source.n_frames} frames, {events}"

@@ -16,11 +16,11 @@ from joblib import Parallel, delayed, parallel_config
 from clew.errors import StoreError
 from clew.experiments import active as beyond
 from clew.experiments import fig34, fig56, table3
-from clew.experiments.setup import Lab, Setup
+from clew.experiments.setup import ExperimentData, Setup
 from clew.parallel import resolve_jobs
 from clew.persist import read_json, write_json
 
-RUNNERS: Mapping[str, Callable[[Lab, dict[str, Any]], dict[str, Any]]] = {
+RUNNERS: Mapping[str, Callable[[ExperimentData, dict[str, Any]], dict[str, Any]]] = {
     "fig34": fig34.run, "table3": table3.run, "fig56": fig56.run, "beyond": beyond.run,
 }  # fmt: skip
 EDITIONS = {"fig34": 1, "table3": 1, "fig56": 1, "beyond": 2}
@@ -82,7 +82,7 @@ def _run(setup: Setup, job: Job, path: str) -> tuple[str, Json]:
     entry = {
         "experiment": job.experiment,
         **job.settings,
-        **RUNNERS[job.experiment](_lab(_frozen(setup)), job.settings),
+        **RUNNERS[job.experiment](_data_of(_frozen(setup)), job.settings),
     }
     write_json(path, entry)
     return path, entry
@@ -102,9 +102,9 @@ def _frozen(setup: Setup) -> str:
 
 
 @lru_cache(maxsize=1)
-def _lab(setup: str) -> Lab:
+def _data_of(setup: str) -> ExperimentData:
     """The movies, opened once in each worker; a first fit compiles what later ones are timed with."""
-    lab = Lab(Setup(**json.loads(setup)))
+    data = ExperimentData(Setup(**json.loads(setup)))
     for method in (fig34.FULL, fig34.PARTIAL):
-        fig34.run(lab, {"method": method, "fraction": WARM_UP, "draw": 0})
-    return lab
+        fig34.run(data, {"method": method, "fraction": WARM_UP, "draw": 0})
+    return data

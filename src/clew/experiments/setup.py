@@ -14,7 +14,7 @@ import numpy as np
 
 from clew.annotation.sampling import sample
 from clew.errors import InputError
-from clew.experiments.dataset import Examiner, Scene, open_scene
+from clew.experiments.dataset import Dataset, Examiner, open_dataset
 from clew.models.program import BinaryProgram, Program
 from clew.tracking.events import Annotations
 from clew.tracking.formats.simulated import MARKER, write_simulation
@@ -74,21 +74,21 @@ def simulate_movies(folder: Path, settings: dict[str, NucleiSettings], progress:
     return addresses[0], addresses[1]
 
 
-class Lab:
+class ExperimentData:
     """The two movies of a setup, opened when they are first needed."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
 
     @cached_property
-    def train(self) -> Scene:
+    def train(self) -> Dataset:
         """The movie to learn from."""
-        return open_scene(self.setup.train, Path(self.setup.cache))
+        return open_dataset(self.setup.train, Path(self.setup.cache))
 
     @cached_property
-    def test(self) -> Scene:
+    def test(self) -> Dataset:
         """The movie to be tested on."""
-        return open_scene(self.setup.test, Path(self.setup.cache))
+        return open_dataset(self.setup.test, Path(self.setup.cache))
 
     @cached_property
     def groups(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from clew.errors import NotConvergedWarning
 from clew.estimator import StructuredSVM, make_task
-from clew.experiments.setup import MODEL, Lab, cpu_seconds
+from clew.experiments.setup import MODEL, ExperimentData, cpu_seconds
 from clew.learning.cccp import PRESETS
 from clew.learning.losses import get_loss, loss_values
 
@@ -31,11 +31,11 @@ def jobs(draws: int) -> list[dict[str, Any]]:
     ]
 
 
-def run(lab: Lab, job: dict[str, Any]) -> dict[str, Any]:
+def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """Fit with one loss and test; `twins` are the values of both losses of a pair at the weights that were found."""
-    X, Y = lab.examples(lab.draw(job["fraction"], job["draw"]))
+    X, Y = data.examples(data.draw(job["fraction"], job["draw"]))
     model = StructuredSVM(
-        MODEL, loss=job["surrogate"], lam=lab.setup.lam, start="auto" if job["way"] == STARTED else "zero",
+        MODEL, loss=job["surrogate"], lam=data.setup.lam, start="auto" if job["way"] == STARTED else "zero",
         algorithm=replace(PRESETS["clew"], identities=job["way"] != LITERAL), n_jobs=1,
     )  # fmt: skip
     with cpu_seconds() as spent, warnings.catch_warnings():
@@ -44,7 +44,7 @@ def run(lab: Lab, job: dict[str, Any]) -> dict[str, Any]:
     result = model.result_
     task, twin = make_task(model.model_, X, Y), next(pair for pair in TWINS if job["surrogate"] in pair)
     return {
-        "loss": lab.examiner.loss(model.coef_), "seconds": spent[0], "objective": result.objective,
+        "loss": data.examiner.loss(model.coef_), "seconds": spent[0], "objective": result.objective,
         "norm": float((model.coef_**2).sum() ** 0.5), "converged": bool(result.converged), "told": str(result),
         "twins": [float(loss_values(task, get_loss(name), result.w).mean()) for name in twin],
     }  # fmt: skip
