@@ -66,7 +66,7 @@ docs: $(STAMP) ## build the documentation site: open site/index.html
 	@echo "built: site/index.html"
 
 lock: $(STAMP) ## write requirements-dev.lock anew: the newest versions that pyproject.toml allows
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --upgrade --no-emit-index-url --no-header pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra bench --upgrade --no-emit-index-url --no-header pyproject.toml -o requirements-dev.lock
 
 SECONDS ?= 60
 fuzz: $(STAMP) ## feed every reader files that are nearly right, for SECONDS=60; findings are kept in .fuzz

@@ -8,7 +8,6 @@ a model update costs a few sweeps; every α on the simplices gives a valid lower
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -141,8 +140,9 @@ def _conjugate_gradients(dual: _Dual, alpha: Array, active: Indices, steps: int)
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _sweeps(
-    data: Any, indices: Any, indptr: Any, offsets: Any, members: Any, first: Any, gram: Any, start: Any,
-    alpha: Any, w: Any, lam: float, tol: float, max_sweeps: int,
+    data: Array, indices: Indices, indptr: Indices, offsets: Array, members: Indices, first: Indices,
+    gram: Array, start: Indices,
+    alpha: Array, w: Array, lam: float, tol: float, max_sweeps: int,
 ) -> float:  # fmt: skip
     """Sweep over the groups until the summed gap is below tol; changes alpha and w in place, returns the gap."""
     n_groups = len(first) - 1
@@ -197,7 +197,7 @@ def _sweeps(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _block(
-    score: Any, moved: Any, alpha: Any, members: Any, gram: Any, origin: int, lam: float, tol: float,
+    score: Array, moved: Array, alpha: Array, members: Indices, gram: Array, origin: int, lam: float, tol: float,
 ) -> None:  # fmt: skip
     """Pairwise ascent on one group's simplex: mass goes from its worst active bound to its best one."""
     size = len(members)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -52,8 +51,9 @@ def updated(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> G
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _fill(
-    data: Any, indices: Any, indptr: Any, n_features: int, members: Any, first: Any, blocks: Any, start: Any,
-    old_blocks: Any, old_start: Any, old_size: Any, old_slot: Any,
+    data: Array, indices: Indices, indptr: Indices, n_features: int, members: Indices, first: Indices,
+    blocks: Array, start: Indices,
+    old_blocks: Array, old_start: Indices, old_size: Indices, old_slot: Indices,
 ) -> None:  # fmt: skip
     """Copy the inner products that are known and compute the others."""
     dense = np.zeros(n_features)

@@ -126,7 +126,7 @@ class Rows:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _times(data: Any, indices: Any, begins: Any, which: Any, w: Any, out: Any) -> None:
+def _times(data: Array, indices: Indices, begins: Indices, which: Indices, w: Array, out: Array) -> None:
     for i in range(len(which)):
         total = 0.0
         for p in range(begins[which[i]], begins[which[i] + 1]):
@@ -135,7 +135,7 @@ def _times(data: Any, indices: Any, begins: Any, which: Any, w: Any, out: Any) -
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _combine(data: Any, indices: Any, begins: Any, weights: Any, out: Any) -> None:
+def _combine(data: Array, indices: Indices, begins: Indices, weights: Array, out: Array) -> None:
     for k in range(len(weights)):
         if weights[k] != 0.0:
             for p in range(begins[k], begins[k + 1]):
@@ -155,8 +155,8 @@ def differences(matrix: Any, reference: Any) -> Any:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _subtract(
-    data: Any, indices: Any, indptr: Any, ref_data: Any, ref_indices: Any, ref_indptr: Any,
-    n_columns: int, out: Any, out_indices: Any, out_begins: Any,
+    data: Array, indices: Indices, indptr: Indices, ref_data: Array, ref_indices: Indices, ref_indptr: Indices,
+    n_columns: int, out: Array, out_indices: Indices, out_begins: Indices,
 ) -> int:  # fmt: skip
     """Row by row through a dense row; `met` says in which row a column was last seen, counted from 1."""
     dense = np.zeros(n_columns)

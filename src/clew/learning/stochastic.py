@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -119,8 +118,9 @@ def _add_batch(bundle: Bundle, linear: Linear, w: Array, groups: Indices, group_
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _visit(
-    data: Any, indices: Any, begins: Any, offsets: Any, members: Any, first: Any, alpha: Any, w: Any, lam: float,
-    max_steps: int, gaps: Any,
+    data: Array, indices: Indices, begins: Indices, offsets: Array, members: Indices, first: Indices,
+    alpha: Array, w: Array, lam: float,
+    max_steps: int, gaps: Array,
 ) -> None:  # fmt: skip
     """Pairwise steps group by group: mass goes from the worst active bound to the best one, and w moves along."""
     largest = 0
