@@ -33,6 +33,7 @@ from clew.executors import Executor, Threads
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.events import NONE, Annotations, Event, EventTable, Labels
 from clew.tracking.formats.ctc import CtcLineage
+from clew.tracking.measurement.regions import Runs, shared_volume
 from clew.tracking.tracks import MAX_CHILDREN, Tracks, check_frame
 
 Progress = Callable[[int, int], None]
@@ -125,21 +126,12 @@ def _overlap(truth: NDArray[Any], detections: NDArray[Any]) -> _Shared:
             raise InputError(f"a mask has dtype {mask.dtype}; expected integers, a number for each cell")
     if truth.shape != detections.shape:
         raise InputError(f"the truth's mask has shape {truth.shape}, the detections' mask {detections.shape}")
-    inside = truth != NONE
-    cells, labels = truth[inside], detections[inside]
-    # pixels in a row mostly belong together, so that runs of them are counted and few are sorted
-    change = np.flatnonzero((cells[1:] != cells[:-1]) | (labels[1:] != labels[:-1])) + 1
-    starts = np.concatenate([[0], change]) if len(cells) else change
-    length = np.diff(starts, append=len(cells)).astype(np.float64)
-    cell, row = np.unique(cells[starts].astype(np.int64), return_inverse=True)
-    label, column = np.unique(labels[starts].astype(np.int64), return_inverse=True)
-    size = np.bincount(row, weights=length, minlength=len(cell)).astype(np.float64)
-    pair, at = np.unique(row * len(label) + column, return_inverse=True)
-    pixels = np.bincount(at, weights=length, minlength=len(pair)).astype(np.float64)
-    row, column = np.divmod(pair, max(len(label), 1))
-    covered = label[column] != NONE
-    row, column, pixels = row[covered], column[covered], pixels[covered]
-    return _Shared(cell, size, row, label[column], pixels, 2 * pixels > size[row])
+    runs = Runs.of(truth)
+    cell, of_run = np.unique(runs.label, return_inverse=True)
+    size = np.bincount(of_run, weights=runs.length, minlength=len(cell)).astype(np.float64)
+    shared, label, pixels = shared_volume(truth, detections, (1.0,) * truth.ndim)
+    row = np.searchsorted(cell, shared)
+    return _Shared(cell, size, row, label, pixels, 2 * pixels > size[row])
 
 
 BLOCK = 8
