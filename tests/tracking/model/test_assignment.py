@@ -77,3 +77,46 @@ def test_pins_that_leave_no_choice_are_refused():
     found = candidates(a, b, reach=1.0)
     with pytest.raises(InfeasibleAnnotation, match="no assignment agrees"):
         assign(found, np.zeros(1), {0: False})
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 10_000])
+def test_parts_share_no_detection_and_give_the_same_choice(simulated, monkeypatch, size):
+    from clew.tracking.measurement.measure import measure
+    from clew.tracking.model import assignment
+    from clew.tracking.model.features import feature_names
+    from clew.tracking.model.pairs import Pairs
+    from clew.tracking.model.prior import generic_weights
+
+    source = measure(simulated.movie, cache=None)
+    w = generic_weights(feature_names(source.has))
+    pair = Pairs.of(source, source.has).scored(3, w)
+    whole = assignment.assign(pair.candidates, pair.score)
+    kept = np.flatnonzero(assignment.undominated(pair.candidates, pair.score))
+    n = assignment.n_detections(pair.candidates)
+    parts = list(assignment.independent_parts(pair.candidates, kept, size))
+    rows = assignment.takes_part(pair.candidates)
+    assert np.array_equal(np.sort(np.concatenate([detections for detections, _ in parts])), np.arange(n))
+    assert np.array_equal(np.sort(np.concatenate([columns for _, columns in parts])), kept)
+    for detections, columns in parts:
+        assert np.isin(rows[columns], [-1, *detections]).all()
+    assert (len(parts) == 1) == (size >= n)
+    monkeypatch.setattr(assignment, "LARGEST_PROGRAM", size)
+    cut = assignment.assign(pair.candidates, pair.score)
+    assert np.array_equal(cut.chosen, whole.chosen)
+    assert cut.value == pytest.approx(whole.value)
+    np.testing.assert_allclose(cut.confidence(), whole.confidence(), rtol=1e-6, atol=1e-9)
+
+
+def test_scores_of_some_candidates_at_a_time_are_those_of_all(simulated, monkeypatch):
+    from clew.tracking.measurement.measure import measure
+    from clew.tracking.model import features
+    from clew.tracking.model.pairs import Pairs
+    from clew.tracking.model.prior import generic_weights
+
+    source = measure(simulated.movie, cache=None)
+    w = generic_weights(features.feature_names(source.has))
+    pairs = Pairs.of(source, source.has)
+    expected = pairs.pair(2).scores(w)
+    np.testing.assert_array_equal(pairs.scored(2, w).score, expected)
+    monkeypatch.setattr(features, "CHUNK", 10)
+    np.testing.assert_allclose(pairs.scored(2, w).score, expected, rtol=1e-12, atol=1e-12)

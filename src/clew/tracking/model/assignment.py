@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array, Indices, Mask, Matrix
@@ -16,6 +17,9 @@ from clew.models.program import Program
 from clew.tracking.events import Event
 from clew.tracking.model.candidates import Candidates
 from clew.tracking.model.margins import alternatives, margins
+
+LARGEST_PROGRAM = 50_000
+"""Detections of both frames that are solved as one programme; more are solved part by part, which takes less memory."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +88,48 @@ def make_program(candidates: Candidates, features: Matrix) -> Program:
 def assign(candidates: Candidates, scores: Array, pinned: Mapping[int, int] | None = None) -> Assignment:
     """The best consistent choice; `pinned` maps rows of the candidates to whether they happen.
 
-    Most candidates cannot be part of a best choice and are left out of the programme (`undominated`).
+    Most candidates cannot be part of a best choice and are left out of the programme (`undominated`). What is left
+    falls into many parts that share no detection, so that a large frame is solved exactly as several small programmes.
     """
     scores = np.where(_possible(candidates, pinned or {}), scores, -np.inf)
     kept = np.flatnonzero(undominated(candidates, scores))
     A = incidence(candidates)
-    one, n = np.ones(A.shape[0]), len(kept)
-    answer = KeptProgram(A[:, kept], one, one, np.zeros(n), np.ones(n)).maximise_with_prices(scores[kept])
-    if answer is None:
-        raise InfeasibleAnnotation("no assignment agrees with what is annotated in this frame pair")
-    y, prices = answer
-    return Assignment(candidates, scores, kept[y == 1], scores - A.T @ prices)
+    prices = np.zeros(A.shape[0])
+    chosen = []
+    for detections, columns in independent_parts(candidates, kept, LARGEST_PROGRAM):
+        one, n = np.ones(len(detections)), len(columns)
+        part = A[:, columns] if len(detections) == A.shape[0] else A[:, columns][detections]
+        answer = KeptProgram(part, one, one, np.zeros(n), np.ones(n)).maximise_with_prices(scores[columns])
+        if answer is None:
+            raise InfeasibleAnnotation("no assignment agrees with what is annotated in this frame pair")
+        y, prices[detections] = answer
+        chosen.append(columns[y == 1])
+    return Assignment(candidates, scores, np.sort(np.concatenate(chosen)), scores - A.T @ prices)
+
+
+def independent_parts(candidates: Candidates, kept: Indices, size: int) -> Iterator[tuple[Indices, Indices]]:
+    """Detections (rows of the programme) and the `kept` candidates between them, of which no two parts share any.
+
+    The connected components of the candidates, as many at a time as have `size` detections together; all as one part
+    where there are no more detections than that.
+    """
+    n = n_detections(candidates)
+    if n <= size:
+        yield np.arange(n), kept
+        return
+    rows = takes_part(candidates)[kept]
+    first = rows.max(axis=1)  # any detection of a candidate: it links all its others to it
+    k, place = np.nonzero(rows >= 0)
+    links = sp.coo_array((np.ones(len(k), dtype=bool), (first[k], rows[k, place])), shape=(n, n))
+    _, component = connected_components(links, directed=False)
+    # components in order of their first detections; a part ends where the next would make it too large
+    batch = np.cumsum(np.bincount(component))[component] // size
+    order, columns = np.argsort(batch, kind="stable"), np.argsort(batch[first], kind="stable")
+    begins = np.unique(batch[order], return_index=True)[1]
+    column_batch = batch[first][columns]
+    for begin, end in zip(begins, np.append(begins[1:], n), strict=True):
+        here = slice(*np.searchsorted(column_batch, [batch[order[begin]], batch[order[begin]] + 1]))
+        yield np.sort(order[begin:end]), np.sort(kept[columns[here]])
 
 
 def undominated(candidates: Candidates, scores: Array) -> Mask:

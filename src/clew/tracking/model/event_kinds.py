@@ -81,6 +81,6 @@ def decide_events(pairs: Pairs, w: Array | None, known: Iterable[Event] = (), ov
 def _merges(w: Array, item: tuple[Pairs, int]) -> tuple[int, int]:
     """How many events of one frame pair look like merges, and how many there are."""
     pairs, frame = item
-    pair = pairs.pair(frame)
-    chosen = pair.candidates.event[assign(pair.candidates, pair.scores(w)).chosen]
+    pair = pairs.scored(frame, w)
+    chosen = pair.candidates.event[assign(pair.candidates, pair.score).chosen]
     return int((chosen == Event.MERGE).sum()), len(chosen)

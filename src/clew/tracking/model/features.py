@@ -190,12 +190,42 @@ def feature_blocks(
     for event in Event:
         rows = candidates.of_event(event)
         view = _view(event, before, after, shared, candidates.sources[rows], candidates.targets[rows])
-        features = features_of(event, there)
-        block = np.empty((rows.stop - rows.start, len(features)))
-        for place, feature in enumerate(features):
-            block[:, place] = feature.of(view)
-        blocks[event] = np.clip(block, -LARGEST, LARGEST, out=block)
+        blocks[event] = _block(view, features_of(event, there))
     return blocks
+
+
+CHUNK = 2**18
+"""Candidates of one kind whose features are in memory at a time when only scores are asked for: some 60 MB."""
+
+
+def event_scores(
+    candidates: Candidates, a: Detections, b: Detections, overlap: Overlap, scales: Scales, groups: Iterable[str],
+    w: Array,
+) -> Array:  # fmt: skip
+    """(n,) ⟨w, features⟩ of each candidate, without having the features of all of them in memory.
+
+    A candidate's features are of its own cells and their surroundings, so that some candidates at a time are exact.
+    """
+    before, after = Cells(a, scales), Cells(b, scales)
+    shared = Shared(overlap, len(a), len(b), scales)
+    there, begin = set(groups), 0
+    scores = []
+    for event in Event:
+        features, rows = features_of(event, there), candidates.of_event(event)
+        weights, begin = w[begin : begin + len(features)], begin + len(features)
+        for first in range(rows.start, rows.stop, CHUNK):
+            some = slice(first, min(first + CHUNK, rows.stop))
+            view = _view(event, before, after, shared, candidates.sources[some], candidates.targets[some])
+            scores.append(_block(view, features) @ weights)
+    return np.concatenate([np.zeros(0), *scores])
+
+
+def _block(view: Pair | Family | Lone, features: list[Feature]) -> Array:
+    """(n, d) the features of some candidates of one kind."""
+    block = np.empty((len(view), len(features)))
+    for place, feature in enumerate(features):
+        block[:, place] = feature.of(view)
+    return np.clip(block, -LARGEST, LARGEST, out=block)
 
 
 def _view(event: Event, a: Cells, b: Cells, shared: Shared, sources: Any, targets: Any) -> Pair | Family | Lone:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -15,17 +16,42 @@ from clew.tracking.detections import Detections, Source, window
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.scales import Over, Scales, estimate_scales
 from clew.tracking.model.candidates import ALL_EVENTS, NEIGHBOURS, Candidates, candidates, estimate_reach, find
-from clew.tracking.model.features import assemble, feature_blocks
+from clew.tracking.model.features import assemble, event_scores, feature_blocks
 from clew.tracking.model.flow import Motion, estimate_motion, moved
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class FramePair:
+class CandidatePair:
     """Two consecutive frames with the candidate events between them."""
 
     a: Detections
     b: Detections
     candidates: Candidates
+
+    def rows(self, events: EventTable) -> dict[int, int]:
+        """Rows of the candidates that these events are, and which of the events each is; others are left out."""
+        found = find(self.candidates, events, self.a, self.b)
+        return {int(row): k for k, row in enumerate(found) if row >= 0}
+
+    def annotated(self, annotations: Annotations) -> dict[int, int]:
+        """What is annotated of the candidates: {row: 1 if it happened, 0 if not}."""
+        return {row: int(annotations.happened[k]) for row, k in self.rows(annotations.events).items()}
+
+
+@dataclass(frozen=True)
+class ScoredPair(CandidatePair):
+    """With the scores of the candidates by some weights."""
+
+    score: Array
+    """(n,)"""
+
+
+@dataclass(frozen=True)
+class FramePair(CandidatePair):
+    """With the features of the candidates, for weights that are not known yet, or change."""
+
     blocks: Mapping[Event, Array]
     """(n_e, d_e) features of the candidates of each event."""
     extra: bytes = b""
@@ -40,14 +66,9 @@ class FramePair:
         begins = np.cumsum([0, *(self.blocks[event].shape[1] for event in Event)])
         return np.concatenate([self.blocks[event] @ w[begins[event] : begins[event + 1]] for event in Event])
 
-    def rows(self, events: EventTable) -> dict[int, int]:
-        """Rows of the candidates that these events are, and which of the events each is; others are left out."""
-        found = find(self.candidates, events, self.a, self.b)
-        return {int(row): k for k, row in enumerate(found) if row >= 0}
-
-    def annotated(self, annotations: Annotations) -> dict[int, int]:
-        """What is annotated of the candidates: {row: 1 if it happened, 0 if not}."""
-        return {row: int(annotations.happened[k]) for row, k in self.rows(annotations.events).items()}
+    def scored(self, w: Array) -> ScoredPair:
+        """The pair with scores by these weights."""
+        return ScoredPair(self.a, self.b, self.candidates, self.scores(w))
 
 
 @dataclass(frozen=True)
@@ -91,11 +112,21 @@ class Pairs:
 
     def pair(self, frame: int, extra: EventTable | None = None) -> FramePair:
         """From one frame to the next; events of `extra` are always among the candidates."""
+        a, b, found, blocks = self._pair(frame, extra, feature_blocks)
+        return FramePair(a, b, found, blocks, b"" if extra is None else extra.keys().tobytes())
+
+    def scored(self, frame: int, w: Array, extra: EventTable | None = None) -> ScoredPair:
+        """The same with scores instead of features, which takes a fraction of the memory."""
+        return ScoredPair(*self._pair(frame, extra, partial(event_scores, w=w)))
+
+    def _pair(
+        self, frame: int, extra: EventTable | None, of: Callable[..., T]
+    ) -> tuple[Detections, Detections, Candidates, T]:
+        """Two frames, the candidates between them, and what `of` makes of these."""
         a, b = self.source.detections(frame), self.source.detections(frame + 1)
         shift = self.motion.shift(a, b)
         there, overlap = moved(a, shift), self.source.overlap(frame, shift)
         found = candidates(
             there, b, reach=self.reach, neighbours=self.neighbours, overlap=overlap, events=self.events, extra=extra
         )
-        blocks = feature_blocks(found, there, b, overlap, self.scales, self.groups)
-        return FramePair(a, b, found, blocks, b"" if extra is None else extra.keys().tobytes())
+        return a, b, found, of(found, there, b, overlap, self.scales, self.groups)

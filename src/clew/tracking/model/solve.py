@@ -16,7 +16,7 @@ from clew.tracking.events import Annotations, EventTable, Labels
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.counts import by_counts
 from clew.tracking.model.assignment import Assignment, assign, split_lead
-from clew.tracking.model.pairs import FramePair, Pairs
+from clew.tracking.model.pairs import FramePair, Pairs, ScoredPair
 from clew.tracking.model.probability import Calibration
 
 KEPT_COLUMNS = ("volume", "intensity")
@@ -54,10 +54,16 @@ def solve(
 
     Confidences take longer than the solution. For those in a hurry, events that were there `before` keep theirs.
     """
+    return _solved(pair.scored(w), float(np.linalg.norm(w)), here, before, version)
+
+
+def _solved(
+    pair: ScoredPair, unit: float, here: Annotations | None, before: SolvedPair | None = None, version: int = 0
+) -> SolvedPair:
     frame = pair.a.frame
     pinned = {} if here is None else pair.annotated(here)
     try:
-        answer = assign(pair.candidates, pair.scores(w), pinned)
+        answer = assign(pair.candidates, pair.score, pinned)
     except InfeasibleAnnotation as error:
         raise InfeasibleAnnotation(f"from frame {frame} to {frame + 1}: {error}", frame) from error
     events = pair.candidates.table(pair.a, pair.b, answer.chosen)
@@ -67,7 +73,7 @@ def solve(
     lead = split_lead(answer)
     lead[np.isin(answer.chosen, list(pinned))] = np.nan
     key = b"" if here is None else here.key()
-    return SolvedPair(frame, events, confidence, version, key, lead, float(np.linalg.norm(w)), answer)
+    return SolvedPair(frame, events, confidence, version, key, lead, unit, answer)
 
 
 def _recalled(events: EventTable, before: SolvedPair | None) -> Array:
@@ -83,7 +89,8 @@ def _recalled(events: EventTable, before: SolvedPair | None) -> Array:
 def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None) -> SolvedPair:
     """The best events from one frame to the next, among those that agree with the annotations."""
     here = None if annotations is None else annotations.at(frame)
-    return solve(pairs.pair(frame, None if here is None else here.events), w, here).without_candidates()
+    pair = pairs.scored(frame, w, None if here is None else here.events)
+    return _solved(pair, float(np.linalg.norm(w)), here).without_candidates()
 
 
 def join_pairs(source: Source, solved: Sequence[SolvedPair]) -> Lineage:
