@@ -13,7 +13,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "parquet": ("pyarrow",),
     "page": ("starlette", "uvicorn"),
     "evaluate": ("ctc_metrics",),
-    "dask": ("distributed",),
+    "dask": ("bokeh", "distributed"),
 }
 
 

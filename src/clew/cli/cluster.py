@@ -108,6 +108,8 @@ def _remote(address: str) -> Any:
 
     try:
         if address.endswith(".json"):
+            if not Path(address).is_file():  # Dask would wait for it
+                raise FileNotFoundError("there is no such file")
             client = distributed.Client(scheduler_file=address, timeout=TIMEOUT)
         else:
             client = distributed.Client(address, timeout=TIMEOUT)

@@ -144,5 +144,9 @@ def test_an_empty_part_has_columns(lineage, tmp_path):
     first = next(parts_of(InMemory(lineage)))
     nodes = type(first.nodes)(first.nodes.frame[none], first.nodes.label[none], first.nodes.position[none], {})
     empty = Part((0, 0), nodes, none, first.events[none], np.zeros(0), np.zeros(0))
-    parquet._write(tmp_path / "e", [parquet._event_columns(empty)])
+    with (tmp_path / "e").open("wb") as file:
+        rows = parquet.RowGroups(file)
+        rows.add(parquet._event_columns(empty))
+        rows.add(parquet._event_columns(empty))
+        rows.close()
     assert pyarrow.parquet.read_table(tmp_path / "e").num_rows == 0

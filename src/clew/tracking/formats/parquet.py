@@ -8,9 +8,8 @@ written as they come: one is in memory at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +28,17 @@ Columns = dict[str, NDArray[Any]]
 
 
 def write_parquet(events: Path, tracks: Path, movie: TrackedMovie) -> None:
-    """Write both tables."""
+    """Write both tables, reading each part once."""
     extras.require("parquet", f"{events.name}: writing Parquet")
-    _write(events, (_event_columns(part) for part in parts_of(movie)))
     table = movie.tracks
     generation = table.generations()
-    _write(tracks, (_cells(part, table, generation) for part in parts_of(movie)))
+    with written(events) as first, written(tracks) as second:
+        writers = RowGroups(first), RowGroups(second)
+        for part in parts_of(movie):
+            writers[0].add(_event_columns(part))
+            writers[1].add(_cells(part, table, generation))
+        for writer in writers:
+            writer.close()
 
 
 def _event_columns(part: Part) -> Columns:
@@ -49,36 +53,43 @@ def _cells(part: Part, tracks: Tracks, generation: NDArray[np.int64]) -> Columns
     return cell_columns(part.nodes.frame, part.nodes.label, part.track, part.nodes.position, tracks, generation)
 
 
-def _write(path: Path, chunks: Iterable[Columns]) -> None:
-    """Row groups of whole frames, of `ROWS` rows or more."""
-    import pyarrow
-    import pyarrow.parquet
+class RowGroups:
+    """Rows that come in parts, written in groups that end with the frame after `ROWS` of them, wherever parts end."""
 
-    with written(path) as file:
-        writer = None
-        for columns in _row_groups(chunks):
-            table = pyarrow.table({name: _arrow(pyarrow, name, column) for name, column in columns.items()})
-            writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema, compression="zstd")
-            writer.write_table(table, row_group_size=max(len(table), 1))
-        if writer is not None:
-            writer.close()
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.waiting: list[Columns] = []
+        self.writer: Any = None
 
+    def add(self, columns: Columns) -> None:
+        """More rows, in the order of frames."""
+        frame = columns["frame"]
+        for rows in np.split(np.arange(len(frame)), np.flatnonzero(np.diff(frame)) + 1):
+            begins = len(rows) and self._n() >= ROWS and self.waiting[-1]["frame"][-1] != frame[rows[0]]
+            if begins:
+                self._write()
+            # of parts without rows one is kept, for the columns of a table that has none
+            if len(rows) or not self.waiting:
+                self.waiting.append({name: column[rows] for name, column in columns.items()})
 
-def _row_groups(chunks: Iterable[Columns]) -> Iterator[Columns]:
-    """The same rows, cut where a frame ends after `ROWS` of them; one without rows if there are none at all."""
-    waiting: list[Columns] = []
-    last: Columns | None = None
-    for chunk in chunks:
-        last = chunk
-        frame = chunk["frame"]
-        for rows in np.split(np.arange(len(frame)), np.flatnonzero(np.diff(frame)) + 1) if len(frame) else ():
-            begins = bool(waiting) and waiting[-1]["frame"][-1] != frame[rows[0]]
-            if begins and sum(len(part["frame"]) for part in waiting) >= ROWS:
-                yield _joined(waiting)
-                waiting = []
-            waiting.append({name: column[rows] for name, column in chunk.items()})
-    if waiting or last is not None:
-        yield _joined(waiting or [last or {}])
+    def close(self) -> None:
+        """Write what is left."""
+        if self._n() or self.writer is None:
+            self._write()
+        self.writer.close()
+
+    def _n(self) -> int:
+        return sum(len(part["frame"]) for part in self.waiting)
+
+    def _write(self) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        columns = _joined([part for part in self.waiting if len(part["frame"])] or self.waiting)
+        table = pyarrow.table({name: _arrow(pyarrow, name, column) for name, column in columns.items()})
+        self.writer = self.writer or pyarrow.parquet.ParquetWriter(self.file, table.schema, compression="zstd")
+        self.writer.write_table(table, row_group_size=max(len(table), 1))
+        self.waiting = []
 
 
 def _joined(parts: list[Columns]) -> Columns:
