@@ -114,15 +114,19 @@ class Killer(threading.Thread):
         self.cluster, self.folder = cluster, folder / ".blocks"
         self.due = sorted(random.Random(0).sample(range(1, blocks), min(kills, blocks - 1)))
         self.killed, self.seen, self.redone, self.stop = 0, {}, 0, False
+        self.gone: set[int] = set()
 
     def run(self) -> None:
         """Look ten times a second."""
         while not self.stop:
             self.look()
             if self.due and len(self.seen) >= self.due[0]:
-                nannies = [nanny for nanny in self.cluster.workers.values() if nanny.pid]
-                if nannies:
-                    os.kill(random.choice(nannies).pid, signal.SIGKILL)
+                # a nanny whose worker dies while it starts gives up
+                processes = [nanny.process for nanny in self.cluster.workers.values() if nanny.process is not None]
+                pids = {each.pid for each in processes if each.status.name == "running"} - self.gone
+                if pids:
+                    self.gone.add(pid := random.choice(sorted(pids)))
+                    os.kill(pid, signal.SIGKILL)
                     self.killed += 1
                     self.due.pop(0)
             time.sleep(0.1)
