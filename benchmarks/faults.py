@@ -152,7 +152,7 @@ def snapshot(place: Path) -> dict[str, bytes]:
     for path in place.rglob("*"):
         parts = path.relative_to(place).parts
         hidden = any(part.startswith(".") and part.endswith((".tmp", ".ready", ".lock")) for part in parts)
-        if path.is_file() and not hidden and parts[0] not in ("jobs", "measurements"):
+        if path.is_file() and not hidden and parts[0] not in ("jobs", "measurements", ".blocks"):
             found["/".join(parts)] = path.read_bytes()
     return found
 

@@ -83,7 +83,8 @@ class Killer(threading.Thread):
 
 
 @pytest.mark.posix
-def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path):
+@pytest.mark.parametrize("at", [(2,), pytest.param((1, 4, 8), marks=pytest.mark.slow)])
+def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path, at):
     tracker = Tracker.generic(cache=tmp_path / "cache", n_jobs=1)
     source = tracker.measure(simulated.movie)
     groups = tracker.groups_for(source)
@@ -95,12 +96,12 @@ def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path):
         distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
         distributed.Client(cluster) as client,
     ):
-        killer = Killer(cluster, kept.folder, at=(1, 4, 8))
+        killer = Killer(cluster, kept.folder, at=at)
         killer.start()
         found = TrackedBlocks.of(work, Cluster(client), kept)
         killer.over = True
         killer.join()
-    assert len(killer.killed) == 3
+    assert len(killer.killed) == len(at)
     assert killer.rewritten == []
     assert found.keys == expected.keys
     for a, b in ((expected, tmp_path / "a"), (found, tmp_path / "b")):
