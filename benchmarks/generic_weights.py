@@ -29,6 +29,9 @@ from clew.tracking.events import Event
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.formats.simulated import write_simulation
 from clew.tracking.measurement.measure import measure
+from clew.tracking.model.domain import Domain, look_at
+from clew.tracking.model.features import feature_names
+from clew.tracking.model.prior import weights_by_name
 from clew.tracking.model.probability import Calibration
 from clew.tracking.movie import open_movie
 from clew.tracking.simulation.kinds import KINDS, random_settings
@@ -105,6 +108,20 @@ def write(names: list[str], weights: Array, calibration: Calibration, odds: Spli
     return target
 
 
+def write_domain(tracker: Tracker, movies: list[Sequence]) -> Path:
+    """What the movies that were learned from look like, for warnings about others."""
+    looks = []
+    for movie in movies:
+        pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
+        looks.append(look_at(pairs, weights_by_name(tracker, feature_names(pairs.groups))))
+    target = Path(__file__).parents[1] / "src/clew/tracking/model/generic_domain.py"
+    known = Domain.of(looks).quantiles.items()
+    rows = [f'    "{name}": ({", ".join(f"{value:.3f}" for value in values)}),\n' for name, values in known]
+    head, _ = target.read_text().split("DOMAIN", 1)
+    target.write_text(f"{head}DOMAIN: Mapping[str, Sequence[float]] = {{\n{''.join(rows)}}}\n")
+    return target
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where simulated movies are kept")
@@ -147,7 +164,7 @@ def main() -> None:
         calibration = calibrate(judged, console)
         odds, false_merges = split_odds(tracker, list(movies.values()), console)
         path = write(tracker.feature_names_, tracker.coef_, calibration, odds, false_merges)
-        console.print(f"written {path.name}")
+        console.print(f"written {path.name}, {write_domain(tracker, training).name}")
 
 
 if __name__ == "__main__":

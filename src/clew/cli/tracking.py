@@ -200,6 +200,8 @@ def track(
         if tracked.n_solved < len(tracked):
             note(f"{len(tracked) - tracked.n_solved} of {len(tracked)} blocks were there from a run that was cut short")
         facts = training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
+        if tracker.unfamiliar_:
+            facts |= {"warning": tracker.unfamiliar_}
         pages = {REPORT: sampled_report(tracked, opened, tracker, facts)} if report else {}
         made_from = weights_fingerprint(tracker) | {"annotations": None if given is None else len(given)}
         with ProgressBar("writing masks") as progress:

@@ -16,6 +16,7 @@ from clew.learning.cccp import Algorithm
 from clew.learning.task import Array
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.model.candidates import MAX_NEIGHBOURS
+from clew.tracking.model.domain import LEVELS, Domain
 from clew.tracking.model.event_kinds import parse_events
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.prior import weights_by_name
@@ -40,6 +41,7 @@ def save(tracker: Tracker, path: str | Path) -> None:
         "algorithm": asdict(algorithm) if isinstance(algorithm, Algorithm) else algorithm,
         "features": tracker.feature_names_, "n_annotated": tracker.n_annotated_, "n_pairs": tracker.n_pairs_,
         "origin": str(tracker.origin_), "events": _named(tracker.events), "learned_events": _named(tracker.events_),
+        "domain": {name: list(values) for name, values in tracker.domain_.quantiles.items()},
     }  # fmt: skip
     persist.write(path, KIND, {"learner": meta, "tracker": own}, arrays)
 
@@ -63,6 +65,7 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         tracker.n_annotated_, tracker.n_pairs_ = int(own["n_annotated"]), int(own["n_pairs"])
         tracker.origin_ = _origin(own, learner)
         tracker.events_ = frozenset(BY_NAME[name] for name in own["learned_events"])
+        tracker.domain_ = Domain({name: [*map(float, own["domain"][name])] for name in own.get("domain", {})})
         parse_events(tracker.events)
         tracker.prior = prior if prior in ("generic", None) else _with_weights(Tracker(), groups, names, arrays[PRIOR])
     _check_features(path, names, feature_names(groups))
@@ -83,6 +86,9 @@ def _check_values(path: str | Path, tracker: Tracker, weights: Array, n: int) ->
     """Refuse settings and weights with which nothing could be tracked: a checksum says nothing about sense."""
     if weights.shape != (n,) or not np.isfinite(weights).all():
         raise InputError(f"{path}: has weights of shape {weights.shape}; expected {n} finite ones, one a feature")
+    for name, known in tracker.domain_.quantiles.items():
+        if len(known) != len(LEVELS) or not np.isfinite(known).all() or np.any(np.diff(known) < 0):
+            raise InputError(f"{path}: has quantiles {known} of {name!r}; expected {len(LEVELS)} ascending numbers")
     neighbours, reach = tracker.neighbours, tracker.reach
     if not isinstance(neighbours, int) or not 1 <= neighbours <= MAX_NEIGHBOURS:
         raise InputError(f"{path}: has neighbours {neighbours!r}; expected a whole number from 1 to {MAX_NEIGHBOURS}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from clew.errors import InputError
+from clew.errors import DataWarning, InputError
 from clew.estimator import StructuredSVM
 from clew.executors import Executor, Threads, executor_for
 from clew.learning.cccp import Algorithm
@@ -29,6 +31,7 @@ from clew.tracking.formats.checkpoints import Checkpoints
 from clew.tracking.lineage import Lineage
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.candidates import NEIGHBOURS
+from clew.tracking.model.domain import Domain, look_at, look_over
 from clew.tracking.model.event_kinds import EventKinds, decide_events, parse_events
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
@@ -77,12 +80,15 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
     After `fit`: `coef_` (the weights), `feature_names_`, `svm_` (the learner), `result_` (its certificate), `lam_`,
     `n_annotated_`, how many events it learned from, `events_`, of which kinds those were, and `origin_`, where the
     weights come from. `improved_` says whether learning made fewer mistakes on held-out annotations than the prior, or
-    as many; else `coef_` are the prior's weights. `event_kinds_` is what was decided about the kinds of events of the
-    last movie.
+    as many; else `coef_` are the prior's weights. `domain_` is what cells and moves looked like, and `unfamiliar_` says
+    in what the last movie was outside of it (empty if in nothing). `event_kinds_` is what was decided about the kinds
+    of events of the last movie.
     """
 
     events_: frozenset[Event]
     event_kinds_: EventKinds
+    domain_: Domain
+    unfamiliar_: str
 
     def __init__(
         self,
@@ -125,26 +131,28 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         sources = [self.measure(one, executor) for one in movies]
         groups = frozenset.intersection(*(source.has for source in sources))
         prior = prior_direction(self.prior, feature_names(groups))
-        examples: list[TrainingExample] = []
+        examples: list[list[TrainingExample]] = []
         for source, table in zip(sources, given, strict=True):
             checked = _checked(table, source)
             pairs = self._training_pairs(source, groups, checked, prior, executor)
-            examples += training_examples(pairs, checked, prior)
-        sizes = [len(example.annotated) for example in examples]
+            examples.append(training_examples(pairs, checked, prior))
+        every = list(chain(*examples))
+        sizes = [len(example.annotated) for example in every]
         self.svm_ = StructuredSVM(
             MODEL, loss=self.loss, lam=lambdas(self.lam, len(sizes), prior), regulariser=self.regulariser,
             algorithm=by_event(self.algorithm, sizes, several=warm_start is None),
             start=first_weights(prior) if warm_start is None else "auto",
             n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
         )  # fmt: skip
-        programs, annotated = [one.program for one in examples], [one.annotated for one in examples]
+        programs, annotated = [one.program for one in every], [one.annotated for one in every]
         self.svm_.fit(programs, annotated, warm_start=warm_start, client=getattr(executor, "client", None))
         self.groups_, self.feature_names_ = groups, feature_names(groups)
-        self.improved_ = prior is None or improves(self.svm_, examples, prior)
+        self.improved_ = prior is None or improves(self.svm_, every, prior)
         self.coef_ = joined(self.svm_.coef_ if self.improved_ else first_weights(prior), prior)
         self.result_, self.lam_ = self.svm_.result_, self.svm_.lam_
         self.n_annotated_, self.n_pairs_, self.origin_ = sum(sizes), len(sizes), Origin.LEARNED
         self.events_ = frozenset().union(*(table.kinds() for table in given))
+        self.domain_ = Domain.of(look_over([one.pair for one in some], self.coef_, groups) for some in examples)
         return self
 
     def track(self, movie: AnyMovie, *, annotations: Annotations | None = None, client: Any = None) -> Lineage:
@@ -186,6 +194,9 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         if annotations is not None:
             annotations = _checked(annotations, source)
         pairs = self.pairs(source, groups, annotations, executor)
+        self.unfamiliar_ = self.domain_.warning(look_at(pairs, w, executor.map), source.name)
+        if self.unfamiliar_:
+            warnings.warn(self.unfamiliar_, DataWarning, stacklevel=3)
         return Problems(pairs, w, annotations, PAIRS if memory is None else block_length(memory, *sizes(source)))
 
     @classmethod
@@ -199,7 +210,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         tracker.feature_names_ = feature_names(tracker.groups_)
         tracker.coef_ = generic_weights(tracker.feature_names_)
         tracker.n_annotated_, tracker.n_pairs_, tracker.origin_ = 0, 0, Origin.GENERIC
-        tracker.events_ = frozenset()
+        tracker.events_, tracker.domain_ = frozenset(), Domain.generic()
         return tracker
 
     def measure(self, movie: AnyMovie, executor: Executor | None = None) -> Source:

@@ -58,7 +58,7 @@ def estimate_scales(source: Source, way: float = 0.0, over: Over = map) -> Scale
     found = list(over(_usual, sampled_pairs(source)))
     gaps, volumes, intensities, deviations = ([values[k] for values in found] for k in range(4))
     volume = _median(volumes) if "size" in source.has else None
-    diameter = ball_diameter(volume, source.ndim) if volume is not None else _median(gaps)
+    diameter = float(ball_diameter(volume, source.ndim)) if volume is not None else _median(gaps)
     displacement = max(way, LEAST_DISPLACEMENT * diameter)
     intensity = None
     if "intensity" in source.has:
@@ -96,9 +96,9 @@ def _usual(pair: SampledPair) -> tuple[Floats, Floats, Floats, Floats]:
     return _gaps(cells), volume, intensity, deviation
 
 
-def ball_diameter(volume: float, ndim: int) -> float:
-    """Of the disc or ball that has this volume."""
-    return float((volume * 4 / np.pi) ** 0.5 if ndim == 2 else (volume * 6 / np.pi) ** (1 / 3))
+def ball_diameter(volume: Any, ndim: int) -> Any:
+    """Of the disc or ball that has this volume; of each of several."""
+    return (volume * 4 / np.pi) ** 0.5 if ndim == 2 else (volume * 6 / np.pi) ** (1 / 3)
 
 
 def _gaps(cells: Detections) -> Array:
