@@ -85,11 +85,10 @@ class ArrayFrames:
 
 
 @dataclass(frozen=True)
-class Excerpt:
-    """Some of the frames of a movie."""
+class FramesView:
+    """Base of frames that are made from others and are like them."""
 
     frames: Frames
-    which: range
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -102,14 +101,29 @@ class Excerpt:
         return self.frames.dtype
 
     @property
-    def first(self) -> int:
-        """The number of the first frame, in the names of files."""
-        return self.frames.first + self.which.start
-
-    @property
     def spacing(self) -> tuple[float, ...] | None:
         """The size of a pixel, if the files say it."""
         return self.frames.spacing
+
+    @property
+    def first(self) -> int:
+        """The number of the first frame, in the names of files."""
+        return self.frames.first
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
+@dataclass(frozen=True)
+class Excerpt(FramesView):
+    """Some of the frames of a movie."""
+
+    which: range
+
+    @property
+    def first(self) -> int:
+        """The number of the first of them."""
+        return self.frames.first + self.which.start
 
     def __len__(self) -> int:
         return len(self.which)
@@ -119,26 +133,12 @@ class Excerpt:
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(FramesView):
     """Some consecutive frames that keep their numbers in the movie; the others are not there."""
 
-    frames: Frames
-    """Those of the window."""
     begin: int
     length: int
     """Frames of the whole movie."""
-    first: int
-    spacing: tuple[float, ...] | None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one frame."""
-        return self.frames.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of one frame."""
-        return self.frames.dtype
 
     def __len__(self) -> int:
         return self.length
@@ -154,7 +154,7 @@ def _window(frames: Frames, first: int, last: int) -> Frames:
     if not isinstance(frames, ArrayFrames) or not isinstance(frames.data, np.ndarray | list | tuple):
         return frames
     part = replace(frames, data=frames.data[first : last + 1])
-    return Window(part, first, len(frames), frames.first, frames.spacing)
+    return Window(part, first, len(frames))
 
 
 @dataclass(frozen=True)

@@ -9,48 +9,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from clew.annotation.edits.edit import Edit, apply
 from clew.tracking.detections import Source
 from clew.tracking.measurement.measure import Measured
-from clew.tracking.movie import Frames, Movie
+from clew.tracking.movie import FramesView, Movie
 
 Edits = tuple[Edit, ...]
 """Those that hold, in the order in which they were made."""
 
 
 @dataclass(frozen=True)
-class EditedFrames:
+class EditedFrames(FramesView):
     """Label images with edits."""
 
-    frames: Frames
     edits: Mapping[int, Edits]
     """By frame."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one frame."""
-        return self.frames.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of one frame."""
-        return self.frames.dtype
-
-    @property
-    def first(self) -> int:
-        """The number in the first file's name."""
-        return self.frames.first
-
-    @property
-    def spacing(self) -> tuple[float, ...] | None:
-        """The size of a pixel, if the files say it."""
-        return self.frames.spacing
-
-    def __len__(self) -> int:
-        return len(self.frames)
 
     def __getitem__(self, t: int) -> NDArray[Any]:
         return apply(self.frames[t], self.edits.get(t, ()))
