@@ -11,10 +11,11 @@ from rich.console import Console
 from sklearn.linear_model import LogisticRegression
 
 from clew.learning.task import Array
-from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.events import Annotations, Event, EventIndex, EventTable
 from clew.tracking.linking.counts import merged_before
 from clew.tracking.measurement.measure import Measured
 from clew.tracking.model.candidates import ALL_EVENTS
+from clew.tracking.model.gaps import find_gaps
 from clew.tracking.model.probability import LARGEST, Calibration
 from clew.tracking.model.solve import solve_pair
 from clew.tracking.tracker import Tracker
@@ -40,23 +41,37 @@ class Judged:
     right: NDArray[np.bool_]
 
 
-def judge(tracker: Tracker, movie: Sequence, learned_every: int | None) -> Judged:
+EVERY = 3
+"""One frame pair in so many is learned from: neighbouring ones tell little that is new. They are taken in twos that
+share a frame, so that gaps over it are learned too."""
+
+
+def learned_from(frame: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return frame % (2 * EVERY) < 2
+
+
+def in_twos(truth: Annotations) -> Annotations:
+    """What is known of the frame pairs that are learned from; of gaps those over the frame that two of them share."""
+    gap = truth.events.event == Event.GAP
+    whole = truth[gap & (truth.events.frame % (2 * EVERY) == 0)]
+    rest = truth[~gap | (truth.events.frame % (2 * EVERY) != 0)].pairwise()
+    rest = rest[learned_from(rest.events.frame)]
+    return Annotations.of(EventTable.join([rest.events, whole.events]))
+
+
+def judge(tracker: Tracker, movie: Sequence, learned: bool) -> Judged:
     """An event that takes a cell whose true event is another one is wrong; where the truth is silent, so is this."""
     lineage = tracker.track(movie.source)
     told, true = lineage.events, movie.truth.events
-    right = np.isin(told.keys(), true.keys())
-    known = right | _shares(told, true, "sources") | _shares(told, true, "targets")
-    unseen = np.ones(len(told), bool) if learned_every is None else told.frame % learned_every != 0
-    used = known & np.isfinite(lineage.confidence) & unseen
+    index = EventIndex(true)
+    right = index.find(told) >= 0
+    known = right.copy()
+    for cells, frame, is_target in ((told.sources, told.frame, False), (told.targets, told.ends(), True)):
+        for labels in cells.T:
+            known |= (index(frame, np.full(len(told), is_target), labels) >= 0) & (labels > 0)
+    used = known & np.isfinite(lineage.confidence) & (~learned_from(told.frame) | (not learned))
     margin = lineage.confidence / np.linalg.norm(tracker.coef_)
     return Judged(movie.kind, told.event[used], np.minimum(margin[used], LARGEST), right[used])
-
-
-def _shares(told: EventTable, true: EventTable, side: str) -> NDArray[np.bool_]:
-    mine, theirs = getattr(told, side), getattr(true, side)
-    span = int(max(mine.max(initial=0), theirs.max(initial=0))) + 1
-    taken = (true.frame[:, None] * span + theirs)[theirs > 0]
-    return (np.isin(told.frame[:, None] * span + mine, taken) & (mine > 0)).any(axis=1)
 
 
 def platt(judged: list[Judged]) -> Calibration:
@@ -95,17 +110,27 @@ class SplitOdds(NamedTuple):
     slope: float
 
 
-def split_odds(tracker: Tracker, movies: list[Sequence], console: Console) -> tuple[SplitOdds, float]:
-    """By logistic regression on all movies with splits; and the share of events taken for merges in those without."""
+class FalseShares(NamedTuple):
+    """The shares of events that are taken for merges and gaps in movies without."""
+
+    merges: float
+    gaps: float
+
+
+def split_odds(tracker: Tracker, movies: list[Sequence], console: Console) -> tuple[SplitOdds, FalseShares]:
+    """By logistic regression on all movies with splits; and what is taken for merges and gaps in movies without."""
     seen: list[Array] = []
-    false = total = 0
+    false, total = {Event.MERGE: 0, Event.GAP: 0}, {Event.MERGE: 0, Event.GAP: 0}
     for movie in movies:
         true = movie.truth.events
         pairs = replace(tracker.pairs(movie.source, movie.source.has), events=ALL_EVENTS)
         solved = [solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))]
         told = EventTable.join([one.events for one in solved])
-        if not (true.event == Event.MERGE).any():
-            false, total = false + int((told.event == Event.MERGE).sum()), total + len(told)
+        ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
+        found = {Event.MERGE: int((told.event == Event.MERGE).sum()), Event.GAP: len(find_gaps(ends)[0])}
+        for kind, number in found.items():
+            if not (true.event == kind).any():
+                false[kind], total[kind] = false[kind] + number, total[kind] + len(told)
         if (true.event == Event.SPLIT).any():
             lead = np.concatenate([one.lead for one in solved]) / np.linalg.norm(tracker.coef_)
             merged = merged_before(told, lead)
@@ -119,6 +144,6 @@ def split_odds(tracker: Tracker, movies: list[Sequence], console: Console) -> tu
     slope, merged_adds = model.coef_[0].tolist()
     base = float(model.intercept_[0])
     odds = SplitOdds((merged_adds + base) / slope, base / slope, slope)
-    share = (false + 1) / total  # one more than was seen, so that it is never 0
-    console.print(f"splits against divisions, from {len(rows)}: {odds}; {false} of {total} events are false merges")
-    return odds, share
+    shares = FalseShares(*((false[kind] + 1) / total[kind] for kind in false))  # one more than seen: never 0
+    console.print(f"splits against divisions, from {len(rows)}: {odds}; false merges and gaps: {false} of {total}")
+    return odds, shares

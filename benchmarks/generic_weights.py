@@ -17,15 +17,15 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from generic_calibration import Sequence, SplitOdds, calibrate, judge, split_odds
+from generic_calibration import FalseShares, Sequence, SplitOdds, calibrate, in_twos, judge, split_odds
 from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
 
 from clew.learning.task import Array
-from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.evaluate import found_gaps, task_loss
 from clew.tracking.evaluation.truth import truth_annotations
-from clew.tracking.events import Event
+from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.formats.simulated import write_simulation
 from clew.tracking.measurement.measure import measure
@@ -37,8 +37,6 @@ from clew.tracking.movie import open_movie
 from clew.tracking.simulation.kinds import KINDS, random_settings
 from clew.tracking.tracker import Tracker
 
-EVERY = 3
-"""One frame pair in so many is learned from: neighbouring ones tell little that is new."""
 LAM = 0.05
 """Tried beside 0.2 on held-out movies of all kinds: better on nuclei and fast cells. Not chosen by leaving one out."""
 HELD_OUT = 2
@@ -64,7 +62,7 @@ def simulated(kind: str, seed: int, folder: Path) -> Sequence:
 
 
 def learn(movies: list[Sequence], lam: float) -> Tracker:
-    given = [movie.truth[movie.truth.events.frame % EVERY == 0] for movie in movies]
+    given = [in_twos(movie.truth) for movie in movies]
     tracker = Tracker(prior=None, lam=lam, events=[str(event) for event in Event], n_jobs=2, random_state=0)
     tracker.fit([movie.source for movie in movies], given)
     tracker.coef_ = tracker.coef_ / np.linalg.norm(tracker.coef_)
@@ -79,17 +77,19 @@ def rows(tracker: Tracker, movies: list[Sequence], table: Table, without: str) -
         lineage = tracker.track(movie.source)
         loss = task_loss(movie.truth, lineage)
         losses.append(loss.total)
+        gaps = found_gaps(movie.truth, lineage)
         true, told = movie.truth.events, lineage.events
         divided, said = (each[each.event == Event.DIVIDE].keys() for each in (true, told))
         f1 = 2 * np.isin(divided, said).sum() / max(len(divided) + len(said), 1)
         table.add_row(
             movie.name, without, f"{loss.total:.2%}", f"{f1:.2f}",
-            *(f"{loss.missed[event]} of {loss.annotated[event]}" for event in Event),
+            *(f"{loss.missed[event]} of {loss.annotated[event]}" for event in PAIRWISE),
+            f"{gaps.right} right, {gaps.false} false, {gaps.missed} missed",
         )  # fmt: skip
     return losses
 
 
-def write(names: list[str], weights: Array, calibration: Calibration, odds: SplitOdds, false_merges: float) -> Path:
+def write(names: list[str], weights: Array, calibration: Calibration, odds: SplitOdds, false: FalseShares) -> Path:
     target = Path(__file__).parents[1] / "src/clew/tracking/model/generic.py"
     lines = [f'    "{name}": {w:.5f},\n' for name, w in zip(names, weights, strict=True)]
     kinds = [f'    "{event}": {b:.4f},\n' for event, b in zip(Event, calibration.intercept, strict=True)]
@@ -102,8 +102,8 @@ def write(names: list[str], weights: Array, calibration: Calibration, odds: Spli
         f"MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = {odds.merged:.4f}, {odds.not_merged:.4f}, {odds.slope:.2f}\n"
         '"""What is added to a split\'s lead over the division after a merge and without one, and the slope of the\n'
         'log-odds on their sum, in norms of the weights; see `linking/counts.py`."""\n'
-        f"FALSE_MERGES = {false_merges:.2g}\n"
-        '"""The share of events that are taken for merges in movies that have none."""\n'
+        f"FALSE_MERGES, FALSE_GAPS = {false.merges:.2g}, {false.gaps:.2g}\n"
+        '"""The share of events that are taken for merges, and for gaps, in movies that have none."""\n'
     )
     return target
 
@@ -138,9 +138,8 @@ def main() -> None:
     movies = {at: simulated(*at, options.folder) for at in bar(wanted, "simulating and measuring", console=console)}
     real = [open_sequence(path, "real", options.folder / "measured" / path.parent.name) for path in options.test]
     training = [movie for (_, seed), movie in movies.items() if seed < options.movies]
-    table = Table(
-        "movie", "learned without", "missed", "division F1", *map(str, Event), title="Movies never learned from"
-    )
+    names = ("movie", "learned without", "missed", "division F1", *map(str, PAIRWISE), "gap")
+    table = Table(*names, title="Movies never learned from")
     if options.leave_one_out or options.without:
         for kind in options.without or options.kinds:
             tracker = learn([movie for movie in training if movie.kind != kind], options.lam)
@@ -158,12 +157,10 @@ def main() -> None:
         rows(tracker, [*(m for (_, seed), m in movies.items() if seed >= options.movies), *real], table, "")
     console.print(table)
     if options.write:
-        judged = [
-            judge(tracker, movie, EVERY if seed < options.movies else None) for (_, seed), movie in movies.items()
-        ]
+        judged = [judge(tracker, movie, seed < options.movies) for (_, seed), movie in movies.items()]
         calibration = calibrate(judged, console)
-        odds, false_merges = split_odds(tracker, list(movies.values()), console)
-        path = write(tracker.feature_names_, tracker.coef_, calibration, odds, false_merges)
+        odds, false = split_odds(tracker, list(movies.values()), console)
+        path = write(tracker.feature_names_, tracker.coef_, calibration, odds, false)
         console.print(f"written {path.name}, {write_domain(tracker, training).name}")
 
 

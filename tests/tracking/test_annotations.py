@@ -142,16 +142,17 @@ def test_contradictions_as_brute_force_finds_them(rows):
         (first, yes), (second, also) = one, other
         if first == second:
             return yes != also
-        shared = set(first[2]) & set(second[2]) or set(first[3]) & set(second[3])
-        return yes and also and first[0] == second[0] and bool(shared)
+        fates = first[0] == second[0] and set(first[2]) & set(second[2])
+        histories = first[0] + first[1].span == second[0] + second[1].span and set(first[3]) & set(second[3])
+        return yes and also and bool(fates or histories)
 
     contradiction = any(clash(one, other) for one in told for other in told)
     annotations = Annotations.of(EventTable.of([event for event, _ in rows]), [happened for _, happened in rows])
     if contradiction:
         with pytest.raises(InputError):
-            check_annotations(annotations, lambda t: [1, 2, 3], 3)
+            check_annotations(annotations, lambda t: [1, 2, 3], 4)
     else:
-        assert len(check_annotations(annotations, lambda t: [1, 2, 3], 3)) == len(set(told))
+        assert len(check_annotations(annotations, lambda t: [1, 2, 3], 4)) == len(set(told))
 
 
 def calls_of_a_check(n, frames=100):

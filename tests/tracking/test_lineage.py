@@ -13,7 +13,7 @@ from clew.tracking.events import Event, EventTable
 from clew.tracking.lineage import Lineage
 from clew.tracking.tracks import check_tracks
 
-MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE = Event
+MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
 
 
 def lineage(frames, events, position=None, **columns):
@@ -48,7 +48,7 @@ def test_tracks_of_a_family():
     assert family.generations.tolist() == [0, 1, 1, 0]
     assert family.descendants(1).tolist() == [2, 3]
     assert family.descendants(4).tolist() == []
-    assert family.counts().tolist() == [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [1, 0, 1, 1, 0, 0]]
+    assert family.counts().tolist() == [[1, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0], [1, 0, 1, 1, 0, 0, 0]]
     assert family.least_certain(2).tolist() == [0, 1]
     with pytest.raises(InputError, match="no track 9"):
         family.descendants(9)

@@ -143,7 +143,7 @@ class Learner:
 
     def lineage(self) -> Lineage:
         """The whole movie, by the present weights."""
-        return join_pairs(self.source, [self.renew(frame) for frame in range(len(self.pairs))])
+        return join_pairs(self.source, [self.renew(frame) for frame in range(len(self.pairs))], self.annotations)
 
     def as_tracker(self) -> Tracker:
         """A tracker with the present weights, to track other movies with or to save."""

@@ -88,7 +88,7 @@ class Positions:
 
     def looks(self, answer: Answer) -> list[str]:
         """What the cells of an answer look like now, sources first."""
-        before, after = self.cells(answer.frame), self.cells(answer.frame + 1)
+        before, after = self.cells(answer.frame), self.cells(answer.frame + answer.event.span)
         return before.looks(answer.sources) + after.looks(answer.targets)
 
     def holds(self, entry: Entry) -> bool:

@@ -206,7 +206,7 @@ class Session:
             masks = self.changes.masks
             solved = self.predictor.all_current(annotations)
             if masks is self.changes.masks:  # else some were edited meanwhile
-                write_tracks(kind, path, join_pairs(masks.positions, solved), masks.movie)
+                write_tracks(kind, path, join_pairs(masks.positions, solved, annotations), masks.movie)
                 return
 
     def doubts(self) -> Json:

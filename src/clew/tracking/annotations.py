@@ -21,7 +21,7 @@ def check_annotations(
     """
     faults = Faults(where or "the annotations")
     events, row = annotations.events, annotations.row
-    outside = (events.frame < 0) | (events.frame > n_frames - 2)
+    outside = (events.frame < 0) | (events.ends() > n_frames - 1)
     at = np.flatnonzero(outside)
     faults.add(row[at], lambda i: f"{events.describe(at[i])}, {_movie(n_frames)}")
     inside = annotations[~outside]
@@ -56,7 +56,7 @@ def _mentions(events: EventTable) -> tuple[Indices, NDArray[np.int64], NDArray[n
     cells = np.hstack([events.sources, events.targets])
     row, place = np.nonzero(cells != NONE)
     target = place >= 2
-    return row, events.frame[row] + target, target, cells[row, place]
+    return row, np.where(target, events.ends()[row], events.frame[row]), target, cells[row, place]
 
 
 def _check_labels(annotations: Annotations, labels_of: Callable[[int], ArrayLike], faults: Faults) -> None:

@@ -68,7 +68,11 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         tracker.domain_ = Domain({name: [*map(float, own["domain"][name])] for name in own.get("domain", {})})
         parse_events(tracker.events)
         tracker.prior = prior if prior in ("generic", None) else _with_weights(Tracker(), groups, names, arrays[PRIOR])
-    _check_features(path, names, feature_names(groups))
+    known = feature_names(groups)
+    if names == [name for name in known if not name.startswith(f"{Event.GAP}:")]:
+        # of a clew that knew of no gaps: weights of zero close none
+        names, weights = known, np.append(weights, np.zeros(len(known) - len(names)))
+    _check_features(path, names, known)
     _check_values(path, tracker, weights, len(names))
     if learner is not None:
         svm = archive.unpack(path, learner, arrays)

@@ -1,4 +1,4 @@
-"""The six events that can happen to cells between two frames, one by one and as tables."""
+"""The events that can happen to cells from one frame to the next, or over a gap; one by one and as tables."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ class Event(IntEnum):
     """One detection becomes two without a division: an over-segmentation, or the end of a merge."""
     MERGE = 5
     """Two detections become one: cells that touch or overlap."""
+    GAP = 6
+    """A cell is missing in one frame and back in the one after: gone as far as the pair's two frames tell, and seen
+    over three of them not gone at all."""
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -45,13 +48,20 @@ class Event(IntEnum):
         """How many sources and how many targets it has."""
         return ARITY[self]
 
+    @property
+    def span(self) -> int:
+        """How many frames later than its sources its targets are."""
+        return 2 if self is Event.GAP else 1
+
 
 BY_NAME = {str(event): event for event in Event}
 """Events by the names that files and requests have for them."""
 ARITY = {
     Event.MOVE: (1, 1), Event.DIVIDE: (1, 2), Event.APPEAR: (0, 1),
-    Event.DISAPPEAR: (1, 0), Event.SPLIT: (1, 2), Event.MERGE: (2, 1),
+    Event.DISAPPEAR: (1, 0), Event.SPLIT: (1, 2), Event.MERGE: (2, 1), Event.GAP: (1, 1),
 }  # fmt: skip
+PAIRWISE = tuple(event for event in Event if event.span == 1)
+"""The six that are about two consecutive frames: what the candidates of a frame pair are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +69,13 @@ class EventTable:
     """Events of a whole movie, in no particular order; cells are named by their labels."""
 
     frame: NDArray[np.int64]
-    """(n,) the event leads from this frame to the next."""
+    """(n,) the event leads from this frame to the next, a gap to the one after that."""
     event: NDArray[np.int8]
     """(n,) values of `Event`."""
     sources: Labels
     """(n, 2) labels in `frame`, ascending, `NONE` filled up on the right."""
     targets: Labels
-    """(n, 2) labels in `frame + 1`, likewise."""
+    """(n, 2) labels in the frame that it leads to, likewise."""
 
     @classmethod
     def empty(cls) -> Self:
@@ -112,6 +122,20 @@ class EventTable:
         """The same events, so many frames later: by another count of frames."""
         return type(self)(self.frame + frames, self.event, self.sources, self.targets)
 
+    def ends(self) -> NDArray[np.int64]:
+        """(n,) the frame that each leads to, in which its targets are."""
+        return np.asarray(self.frame + 1 + (self.event == Event.GAP), dtype=np.int64)
+
+    def pairwise(self) -> Self:
+        """As far as pairs of frames can tell: a gap as a disappearance before it and an appearance after it."""
+        gaps = self[self.event == Event.GAP]
+        if not len(gaps):
+            return self
+        none = np.full_like(gaps.sources, NONE)
+        gone = type(self)(gaps.frame, np.full(len(gaps), Event.DISAPPEAR, np.int8), gaps.sources, none)
+        back = type(self)(gaps.frame + 1, np.full(len(gaps), Event.APPEAR, np.int8), none, gaps.targets)
+        return type(self).join([self[self.event != Event.GAP], gone, back])
+
     def keys(self) -> NDArray[Any]:
         """(n,) one value for each event that is the same exactly for the same event; for `np.isin` and the like."""
         columns = np.column_stack([self.frame, self.event, self.sources, self.targets]).astype(np.int64)
@@ -121,7 +145,44 @@ class EventTable:
         """One event in words: "divide 5 → 17 + 18 from frame 12 to 13"."""
         ((frame, event, sources, targets),) = self[row : row + 1]
         names = " → ".join(" + ".join(map(str, side)) for side in (sources, targets) if side)
-        return f"{event} {names} from frame {frame} to {frame + 1}"
+        return f"{event} {names} from frame {frame} to {frame + event.span}"
+
+
+class EventIndex:
+    """Finds the event that a cell takes part in, in a table in which each cell has one fate and one history."""
+
+    def __init__(self, events: EventTable) -> None:
+        cells = np.hstack([events.sources, events.targets])
+        row, place = np.nonzero(cells != NONE)
+        target = place >= 2
+        self.events = events
+        self.stride = int(cells.max(initial=0)) + 1
+        keys = self._keys(np.where(target, events.ends()[row], events.frame[row]), target, cells[row, place])
+        order = np.argsort(keys, kind="stable")
+        self.keys, self.rows = keys[order], row[order]
+
+    def _keys(self, frame: NDArray[np.int64], is_target: Mask, label: Labels) -> NDArray[np.int64]:
+        return (2 * frame + is_target) * self.stride + label
+
+    def __call__(self, frame: NDArray[np.int64], is_target: Mask, label: Labels) -> Indices:
+        """(n,) rows of the events that cells of these frames are a source or target of, −1 where there is none."""
+        if not len(self.keys):
+            return np.full(len(label), -1, dtype=np.intp)
+        keys = self._keys(frame, is_target, label)
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where((self.keys[at] == keys) & (label < self.stride), self.rows[at], -1)
+
+    def find(self, asked: EventTable) -> Indices:
+        """(n,) rows of the very same events, −1 where there is none: an event's first cell leads to the only one."""
+        no_source = asked.sources[:, 0] == NONE
+        frame = np.where(no_source, asked.ends(), asked.frame)
+        row = self(frame, no_source, np.where(no_source, asked.targets[:, 0], asked.sources[:, 0]))
+        there = np.flatnonzero(row >= 0)
+        at, mine = self.events[row[there]], asked[there]
+        same = (at.event == mine.event) & (at.frame == mine.frame)
+        same &= (at.sources == mine.sources).all(axis=1) & (at.targets == mine.targets).all(axis=1)
+        row[there[~same]] = -1
+        return row
 
 
 def _padded(cells: Sequence[Sequence[int]]) -> Labels:
@@ -165,20 +226,36 @@ class Annotations:
 
     def within(self, excerpt: range) -> Self:
         """Those between the frames of an excerpt of the movie, counted as the excerpt does."""
-        inside = (self.events.frame >= excerpt.start) & (self.events.frame + 1 < excerpt.stop)
+        inside = (self.events.frame >= excerpt.start) & (self.events.ends() < excerpt.stop)
         return self[inside].later(-excerpt.start)
 
+    def pairwise(self) -> Self:
+        """As far as pairs of frames can tell, see `EventTable.pairwise`; that there was no gap tells them nothing."""
+        gap = self.events.event == Event.GAP
+        if not gap.any():
+            return self
+        known = self[~gap | self.happened]
+        events = known.events.pairwise()
+        rest, gaps = known[known.events.event != Event.GAP], known[known.events.event == Event.GAP]
+        happened = np.concatenate([rest.happened, gaps.happened, gaps.happened])
+        return type(self)(events, happened, np.concatenate([rest.row, gaps.row, gaps.row]))
+
+    def gaps(self) -> Self:
+        """Those about gaps alone."""
+        return self[self.events.event == Event.GAP]
+
     def frames(self) -> list[int]:
-        """The frames from which annotated events lead on, ascending."""
-        return np.unique(self.events.frame).tolist()  # type: ignore[no-any-return]
+        """The frames from which on frame pairs are annotated, ascending."""
+        return np.unique(self.pairwise().events.frame).tolist()  # type: ignore[no-any-return]
 
     def kinds(self) -> frozenset[Event]:
         """The kinds of events that happened."""
         return frozenset(map(Event, np.unique(self.events.event[self.happened]).tolist()))
 
     def at(self, frame: int) -> Self:
-        """Those from one frame to the next."""
-        return self[self.events.frame == frame]
+        """What they say of a frame and the next; of a gap, that a cell disappears before it and appears after it."""
+        known = self.pairwise()
+        return known[known.events.frame == frame]
 
     def key(self) -> bytes:
         """A value that is the same exactly for the same annotations, in whatever order."""

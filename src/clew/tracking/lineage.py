@@ -98,21 +98,21 @@ class Lineage:
     @cached_property
     def sources(self) -> NDArray[np.int32]:
         """(m, 2) the nodes of each event's sources, `NO_NODE` filled up."""
-        return self._nodes(self.events.sources, 0)
+        return self._nodes(self.events.sources, self.events.frame)
 
     @cached_property
     def targets(self) -> NDArray[np.int32]:
         """(m, 2) the nodes of each event's targets, likewise."""
-        return self._nodes(self.events.targets, 1)
+        return self._nodes(self.events.targets, self.events.ends())
 
-    def _nodes(self, labels: Labels, later: int) -> NDArray[np.int32]:
-        """(m, 2) nodes by labels of the events' frames, or of the frames after them."""
+    def _nodes(self, labels: Labels, frame: NDArray[np.int64]) -> NDArray[np.int32]:
+        """(m, 2) nodes by labels, of a frame for each event."""
         names = np.unique(self.label)  # ranks instead of labels, for frame × label could overflow
         keys = self.frame * len(names) + np.searchsorted(names, self.label)
         nodes = np.full(labels.shape, NO_NODE, dtype=np.int32)
         for side in range(labels.shape[1]):
             rows = np.flatnonzero(labels[:, side] != NONE)
-            wanted, frames = labels[rows, side], self.events.frame[rows] + later
+            wanted, frames = labels[rows, side], frame[rows]
             rank = np.minimum(np.searchsorted(names, wanted), len(names) - 1)
             at = np.minimum(np.searchsorted(keys, frames * len(names) + rank), len(keys) - 1)
             missing = (
@@ -151,7 +151,7 @@ class Lineage:
         return self._resolved[1]
 
     def counts(self) -> NDArray[np.int64]:
-        """(n_frames − 1, 6) how many events of each kind lead from each frame to the next."""
+        """(n_frames − 1, 7) how many events of each kind lead from each frame to the next."""
         shape = (max(self.n_frames - 1, 0), len(Event))
         flat = self.events.frame * len(Event) + self.events.event
         return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)

@@ -34,6 +34,7 @@ from clew.tracking.model.candidates import NEIGHBOURS
 from clew.tracking.model.domain import Domain, look_at, look_over
 from clew.tracking.model.event_kinds import EventKinds, decide_events, parse_events
 from clew.tracking.model.features import feature_names
+from clew.tracking.model.gap_training import gap_examples
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import first_weights, generic_weights, joined, prior_direction, weights_by_name
 from clew.tracking.model.training import MODEL, TrainingExample, by_event, improves, lambdas, training_examples
@@ -132,11 +133,13 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         groups = frozenset.intersection(*(source.has for source in sources))
         prior = prior_direction(self.prior, feature_names(groups))
         examples: list[list[TrainingExample]] = []
+        gaps: list[TrainingExample] = []
         for source, table in zip(sources, given, strict=True):
             checked = _checked(table, source)
             pairs = self._training_pairs(source, groups, checked, prior, executor)
             examples.append(training_examples(pairs, checked, prior))
-        every = list(chain(*examples))
+            gaps += gap_examples(examples[-1], checked, prior)
+        every = [*chain(*examples), *gaps]
         sizes = [len(example.annotated) for example in every]
         self.svm_ = StructuredSVM(
             MODEL, loss=self.loss, lam=lambdas(self.lam, len(sizes), prior), regulariser=self.regulariser,
@@ -150,7 +153,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         self.improved_ = prior is None or improves(self.svm_, every, prior)
         self.coef_ = joined(self.svm_.coef_ if self.improved_ else first_weights(prior), prior)
         self.result_, self.lam_ = self.svm_.result_, self.svm_.lam_
-        self.n_annotated_, self.n_pairs_, self.origin_ = sum(sizes), len(sizes), Origin.LEARNED
+        self.n_annotated_ = sum(len(example.annotated) for example in chain(*examples))
+        self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
         self.events_ = frozenset().union(*(table.kinds() for table in given))
         self.domain_ = Domain.of(look_over([one.pair for one in some], self.coef_, groups) for some in examples)
         return self
@@ -177,10 +181,11 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         """Track a movie of which nothing the size of it is ever in one process, with the same result as `track`.
 
         Solved blocks of frames are kept in a hidden folder within `output`, so that the same call goes on after it was
-        cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes.
+        cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes. Gaps
+        are not closed here: they stay disappearances and appearances.
         """
         executor = executor_for(client, self.n_jobs)
-        work = self._problems(movie, annotations, executor, memory)
+        work = self._problems(movie, annotations, executor, memory).without_gaps()
         return TrackedBlocks.of(work, executor, Checkpoints.beside(Path(output)), self.verbose)
 
     def _problems(

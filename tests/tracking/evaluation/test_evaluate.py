@@ -12,7 +12,7 @@ from clew.errors import InputError, MissingExtra
 from clew.tracking.evaluation.aogm import Found, aogm, divisions, graph_of
 from clew.tracking.evaluation.evaluate import NOTHING, ctc_scores, evaluate, task_loss
 from clew.tracking.evaluation.truth import Held
-from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.events import PAIRWISE, Annotations, Event, EventTable
 from clew.tracking.formats import tiff
 from clew.tracking.formats.ctc import open_truth, write_result, write_tracks
 from clew.tracking.formats.events_csv import write_events
@@ -22,7 +22,7 @@ from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.tracks import Tracks
 
-MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE = Event
+MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
 
 
 def held(tracks, n_frames, names=None):
@@ -98,10 +98,10 @@ def test_task_loss_by_brute_force(said, candidates, data):
     loss = task_loss(Annotations.of(EventTable.of(said), happened), EventTable.of(predicted))
     wrong = sum((event in predicted) != did for event, did in zip(said, happened, strict=True))
     assert loss.total == pytest.approx(wrong / len(said) if said else 0)
-    for kind in Event:
+    for kind in PAIRWISE:
         missed = [e for e, did in zip(said, happened, strict=True) if did and e[1] == kind and e not in predicted]
         assert loss.missed[kind] == len(missed)
-        for instead in Event:
+        for instead in PAIRWISE:
             times = sum(
                 p[0] == e[0] and p[1] == instead and (cell in p[3] if kind == APPEAR else cell in p[2])
                 for e in missed

@@ -21,7 +21,7 @@ from clew.tracking.formats.ctc import CtcLineage, open_truth
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.tracks import Tracks, check_frame
 
-MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE = Event
+MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
 
 
 def image(*rows):
@@ -193,7 +193,9 @@ def test_its_own_masks_say_the_same_as_the_tracks(truth):
     for id, begin, end, _ in rows:
         for t in range(begin, min(end, len(truth.masks) - 2) + 1):
             fates = [event for frame, event, sources, _ in said if frame == t and id in sources]
-            if t < end or end + 1 not in children[id]:
+            if t == end and children[id] == [end + 2]:
+                assert fates == [GAP]
+            elif t < end or end + 1 not in children[id]:
                 assert fates == [MOVE if t < end else DISAPPEAR]
             else:
                 at_once = children[id].count(end + 1)
@@ -204,7 +206,8 @@ def test_hela(clew_data):
     folder = clew_data / "Fluo-N2DL-HeLa"
     truth, movie = open_truth(folder / "01_GT"), open_movie(folder / "01")
     own = truth_annotations(truth, OwnMasks(truth)).events
-    assert np.bincount(own.event, minlength=6).tolist() == [8374, 94, 34, 34, 0, 0]
+    assert np.bincount(own.event, minlength=7).tolist() == [8374, 94, 34, 34, 0, 0, 0]
     seen = truth_annotations(truth, movie).events  # 119 cells have no mask of their own
-    assert np.bincount(seen.event, minlength=6).tolist() == [8233, 93, 58, 62, 0, 0]
+    assert np.bincount(seen.event, minlength=7).tolist() == [8233, 93, 46, 50, 0, 0, 12]
+    assert np.bincount(seen.pairwise().event, minlength=7).tolist() == [8233, 93, 58, 62, 0, 0, 0]
     check_frame(truth.tracks, 91, np.unique(truth.masks[91]))

@@ -188,9 +188,16 @@ def test_a_split_is_told_by_its_edges(tmp_path):
     assert (5, Event.SPLIT, (1,), (2, 3)) in set(read_geff(path).events)
 
 
-def test_an_edge_over_a_gap_says_nothing_of_its_ends(tmp_path):
-    path = foreign(tmp_path / "a.geff", {1: (0, 1), 2: (2, 5), 3: (1, 4), 4: (2, 6)}, [(1, 2), (3, 4)])
-    assert set(read_geff(path).events) == {(1, Event.MOVE, (4,), (6,)), (0, Event.APPEAR, (), (4,))}
+def test_an_edge_over_one_frame_is_a_gap_and_over_more_says_nothing_of_its_ends(tmp_path):
+    nodes = {1: (0, 1), 2: (2, 5), 3: (0, 4), 4: (3, 6), 5: (1, 7), 6: (2, 7)}
+    path = foreign(tmp_path / "a.geff", nodes, [(1, 2), (3, 4), (5, 6)])
+    assert set(read_geff(path).events) == {
+        (0, Event.GAP, (1,), (5,)),
+        (1, Event.MOVE, (7,), (7,)),
+        (0, Event.APPEAR, (), (7,)),
+        (2, Event.DISAPPEAR, (5,), ()),
+        (2, Event.DISAPPEAR, (7,), ()),
+    }
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_scores_are_the_product_of_features_and_weights(pairs):
 
 def test_annotated_events_are_always_candidates(pairs, simulated):
     for frame in range(len(pairs)):
-        here = simulated.known[simulated.known.events.frame == frame]
+        here = simulated.known.at(frame)
         assert len(pairs.pair(frame, here.events).annotated(here)) == len(here)
 
 

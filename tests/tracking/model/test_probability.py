@@ -17,13 +17,13 @@ KINDS = np.array([int(event) for event in Event], dtype=np.int8)
 def test_a_larger_margin_is_no_less_likely_right_whatever_the_unit(first, second, unit):
     calibration = Calibration.generic()
     low, high = sorted([first, second])
-    less, more = (calibration.probability(KINDS, np.full(6, unit * margin), unit) for margin in (low, high))
+    less, more = (calibration.probability(KINDS, np.full(len(Event), unit * margin), unit) for margin in (low, high))
     assert ((less >= 0) & (less <= more) & (more <= 1)).all()
-    np.testing.assert_allclose(less, calibration.probability(KINDS, np.full(6, low), 1.0), rtol=1e-9)
+    np.testing.assert_allclose(less, calibration.probability(KINDS, np.full(len(Event), low), 1.0), rtol=1e-9)
 
 
 def test_what_cannot_be_otherwise_is_certain():
-    assert (Calibration.generic().probability(KINDS, np.full(6, np.inf), 1.0) == 1).all()
+    assert (Calibration.generic().probability(KINDS, np.full(len(Event), np.inf), 1.0) == 1).all()
 
 
 def test_the_expected_number_is_the_sum_of_the_doubts():

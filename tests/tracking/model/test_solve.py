@@ -1,12 +1,14 @@
 """All frame pairs in a row: the same in any number of threads, and each pair is the best on its own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from clew.errors import InfeasibleAnnotation
 from clew.tracking.blocks.track import track_pairs
 from clew.tracking.detections import DetectionTable
-from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.events import PAIRWISE, Annotations, Event, EventTable
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.assignment import assign
 from clew.tracking.model.features import feature_names
@@ -69,10 +71,15 @@ def test_a_solved_pair_keeps_its_candidates_until_it_is_told_not_to(pairs, w):
 
 def test_an_empty_frame_in_the_middle():
     source = table([10, 20], [], [11, 21])
-    pairs = Pairs.of(source, source.has, reach=5)
-    lineage = track_pairs(pairs, generic_weights(feature_names(source.has)))
+    w = generic_weights(feature_names(source.has))
+    pairs = Pairs.of(source, source.has, reach=5, events=frozenset(PAIRWISE))
+    lineage = track_pairs(pairs, w)
     assert lineage.counts()[:, [Event.DISAPPEAR, Event.APPEAR]].tolist() == [[2, 0], [0, 2]]
     assert len(lineage.tracks) == 4
+    # with gaps, the same cells are known again
+    closed = track_pairs(replace(pairs, events=frozenset(Event)), w)
+    assert closed.counts().sum(axis=0)[Event.GAP] == 2
+    assert closed.tracks.parent.tolist() == [0, 0, 1, 2]
 
 
 def test_a_movie_of_one_frame_has_cells_and_no_events():

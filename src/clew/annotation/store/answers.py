@@ -53,11 +53,11 @@ class Answer:
     def cells(self) -> Iterator[Cell]:
         """The cells whose fate or history it tells."""
         yield from ((self.frame, False, label) for label in self.sources)
-        yield from ((self.frame + 1, True, label) for label in self.targets)
+        yield from ((self.frame + self.event.span, True, label) for label in self.targets)
 
     def check(self, n_frames: int, labels_of: LabelsOf | None) -> None:
         """Refuse an answer about frames or, where `labels_of` a frame are known, cells that the movie does not have."""
-        if not 0 <= self.frame <= n_frames - 2:
+        if not 0 <= self.frame < n_frames - self.event.span:
             raise InputError(f"{self}, but the movie has {n_frames} frames, which count from 0")
         if labels_of is not None:
             for frame, _, label in self.cells():

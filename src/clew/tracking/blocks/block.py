@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from clew.learning.task import Array
 from clew.tracking.detections import Divisible
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
+from clew.tracking.model.loose_ends import LooseEnds
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.solve import Nodes, nodes_of, solve_pair
 
@@ -35,6 +36,8 @@ class Block:
     """(m,) by how much an event scores more as a split than as a division, see `SolvedPair`."""
     unit: float
     """The norm of the weights."""
+    ends: Sequence[tuple[int, LooseEnds]] = ()
+    """Of the frame pairs, where gaps are looked for; files have none."""
 
     @property
     def n_pairs(self) -> int:
@@ -94,6 +97,7 @@ class BlockProblem:
     def of(cls, pairs: Pairs, w: Array, annotations: Annotations | None, which: range) -> Self:
         """Cut a block out of a movie."""
         if annotations is not None:
+            annotations = annotations.pairwise()
             at = annotations.events.frame
             annotations = annotations[(at >= which.start) & (at < which.stop)]
         return cls(pairs.window(which.start, which.stop), w, annotations, which)
@@ -110,7 +114,8 @@ class BlockProblem:
             np.concatenate([np.zeros(0), *(one.confidence for one in solved)]), nodes.columns,
         )  # fmt: skip
         lead = np.concatenate([np.zeros(0), *(one.lead for one in solved if one.lead is not None)])
-        return Block(first, lineage, lead, float(np.linalg.norm(self.w)))
+        ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
+        return Block(first, lineage, lead, float(np.linalg.norm(self.w)), ends)
 
     def key(self) -> str:
         """A digest of all that the solution follows from: pixels, settings, weights and annotations."""

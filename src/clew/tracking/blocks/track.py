@@ -16,9 +16,10 @@ from clew.progress import ProgressBar
 from clew.tracking.blocks.block import Block, BlockProblem
 from clew.tracking.blocks.join import BlockIds, Part, Summary, join_blocks
 from clew.tracking.blocks.plan import PAIRS, cut
-from clew.tracking.events import Annotations, EventTable
+from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.formats.checkpoints import Checkpoints
 from clew.tracking.lineage import Lineage
+from clew.tracking.linking.gaps import Joined
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.solve import Nodes, join_events
 from clew.tracking.tracks import Tracks
@@ -40,11 +41,13 @@ def track_pairs(
 
 def track_problems(work: Problems, executor: Executor, verbose: bool = False) -> Lineage:
     """The lineage of a movie that is cut into blocks."""
-    return lineage_of(_solved(work, executor, BlockProblem.solve, verbose), work.pairs.source.n_frames)
+    return lineage_of(
+        _solved(work, executor, BlockProblem.solve, verbose), work.pairs.source.n_frames, work.annotations
+    )
 
 
-def lineage_of(blocks: Sequence[Block], n_frames: int) -> Lineage:
-    """All blocks of a movie as one lineage."""
+def lineage_of(blocks: Sequence[Block], n_frames: int, annotations: Annotations | None = None) -> Lineage:
+    """All blocks of a movie as one lineage; gaps are closed within blocks and over their borders."""
     parts = [block.nodes(shared=block is blocks[-1]) for block in blocks]
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     frame, label, position = (np.concatenate([part[k] for part in parts]) for k in range(3))
@@ -52,7 +55,9 @@ def lineage_of(blocks: Sequence[Block], n_frames: int) -> Lineage:
     events = EventTable.join([block.events() for block in blocks])
     confidence = np.concatenate([block.lineage.confidence for block in blocks])
     lead = np.concatenate([block.lead for block in blocks])
-    return join_events(n_frames, nodes, events, confidence, lead, max(block.unit for block in blocks))
+    ends = [pair for block in blocks for pair in block.ends]
+    unit = max(block.unit for block in blocks)
+    return join_events(n_frames, nodes, Joined(events, confidence, lead), unit, ends, annotations)
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,12 @@ class Problems:
     w: Array
     annotations: Annotations | None = None
     per_block: int = PAIRS
+
+    def without_gaps(self) -> Self:
+        """The same without gaps, which would lead over the borders of blocks."""
+        told = None if self.annotations is None else self.annotations.pairwise()
+        pairs = replace(self.pairs, events=self.pairs.events - {Event.GAP})
+        return replace(self, pairs=pairs, annotations=told)
 
     @cached_property
     def blocks(self) -> list[BlockProblem]:

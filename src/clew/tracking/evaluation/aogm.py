@@ -151,6 +151,11 @@ class Found:
     missed: int
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to be found, and nothing was."""
+        return not self.right + self.false + self.missed
+
+    @property
     def precision(self) -> float:
         """The share of what was found that is right."""
         return self.right / (self.right + self.false) if self.right + self.false else 1.0

@@ -19,7 +19,7 @@ from clew import extras
 from clew.checks import flag
 from clew.errors import DataWarning, InputError
 from clew.executors import Executor
-from clew.learning.task import Array, Indices, Mask
+from clew.learning.task import Array, Mask
 from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions, graph_of
 from clew.tracking.evaluation.truth import (
     Held,
@@ -31,7 +31,7 @@ from clew.tracking.evaluation.truth import (
     jaccard,
     match_frames,
 )
-from clew.tracking.events import NONE, Annotations, Event, EventTable, Labels
+from clew.tracking.events import NONE, PAIRWISE, Annotations, Event, EventIndex, EventTable, Labels
 from clew.tracking.faults import Faults
 from clew.tracking.formats import tiff
 from clew.tracking.formats.ctc import CtcLineage, open_truth
@@ -42,10 +42,11 @@ from clew.tracking.formats.names import TRACKS as TRACKS_FILE
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Excerpt
 
-NOTHING = len(Event)
+NOTHING = len(PAIRWISE)
 """The column of a confusion matrix for cells about which nothing was predicted."""
 TOLERANCES = (0, 1)
 """How many frames too early or late a division may be found."""
+NONE_TO_FIND = Found(0, 0, 0)
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
 
 
@@ -73,7 +74,7 @@ class TaskLoss:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        instead = [*map(str, Event), "nothing"]
+        instead = [*map(str, PAIRWISE), "nothing"]
         return {
             "total": self.total,
             "annotated": int(self.annotated.sum() + self.denied.sum()),
@@ -84,62 +85,48 @@ class TaskLoss:
                     "denied": int(self.denied[event]), "invented": int(self.invented[event]),
                     "instead": {name: int(n) for name, n in zip(instead, self.confusion[event], strict=True) if n},
                 }
-                for event in Event
+                for event in PAIRWISE
             },
         }  # fmt: skip
 
 
 def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
-    """Compare annotations with a prediction in which every cell has one fate and one history at most."""
-    events = predicted.events if isinstance(predicted, Lineage) else predicted
+    """Compare annotations with a prediction in which every cell has one fate and one history at most.
+
+    This is about pairs of frames, so that a gap on either side counts as the disappearance and the appearance that it
+    is there; `found_gaps` tells of gaps.
+    """
+    events = (predicted.events if isinstance(predicted, Lineage) else predicted).pairwise()
+    truth = truth.pairwise()
     said, happened = truth.events, truth.happened
-    find = _Finder(events)
+    find = EventIndex(events)
     no_source = said.sources[:, 0] == NONE
-    # the first cell of an event leads to the only predicted event that could be the same
-    row = find(said.frame, no_source, np.where(no_source, said.targets[:, 0], said.sources[:, 0]))
-    same = row >= 0
-    at = row[same]
-    same[same] = (
-        (events.event[at] == said.event[same])
-        & (events.sources[at] == said.sources[same]).all(axis=1)
-        & (events.targets[at] == said.targets[same]).all(axis=1)
-    )
+    same = find.find(said) >= 0
     missed = happened & ~same
-    confusion = np.zeros((len(Event), NOTHING + 1), dtype=np.int64)
+    confusion = np.zeros((len(PAIRWISE), NOTHING + 1), dtype=np.int64)
     for cells, later in [(said.sources[:, 0], False), (said.sources[:, 1], False), (said.targets[:, 0], True)]:
         asked = np.flatnonzero(missed & (cells != NONE) & (no_source | (not later)))
-        instead = find(said.frame[asked], np.full(len(asked), later), cells[asked])
+        instead = find(said.frame[asked] + later, np.full(len(asked), later), cells[asked])
         kind = np.full(len(asked), NOTHING)
         kind[instead >= 0] = events.event[instead[instead >= 0]]
         np.add.at(confusion, (said.event[asked], kind), 1)
 
     def number(which: Mask) -> NDArray[np.int64]:
-        return np.bincount(said.event[which], minlength=len(Event))
+        return np.bincount(said.event[which], minlength=len(PAIRWISE))
 
     return TaskLoss(number(happened), number(missed), number(~happened), number(~happened & same), confusion)
 
 
-class _Finder:
-    """Finds the event that a cell takes part in."""
-
-    def __init__(self, events: EventTable) -> None:
-        cells = np.hstack([events.sources, events.targets])
-        row, place = np.nonzero(cells != NONE)
-        self.stride = int(cells.max(initial=0)) + 1
-        keys = self._keys(events.frame[row], place >= 2, cells[row, place])
-        order = np.argsort(keys, kind="stable")
-        self.keys, self.rows = keys[order], row[order]
-
-    def _keys(self, frame: NDArray[np.int64], is_target: Mask, label: Labels) -> NDArray[np.int64]:
-        return (2 * frame + is_target) * self.stride + label
-
-    def __call__(self, frame: NDArray[np.int64], is_target: Mask, label: Labels) -> Indices:
-        """(n,) rows of the events that labels are a source or target of, −1 where there is none."""
-        if not len(self.keys):
-            return np.full(len(label), -1, dtype=np.intp)
-        keys = self._keys(frame, is_target, label)
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where((self.keys[at] == keys) & (label < self.stride), self.rows[at], -1)
+def found_gaps(truth: Annotations, predicted: Lineage | EventTable) -> Found:
+    """Gaps that were found; one is false where the truth knows of an end of it, and not of this gap."""
+    told = predicted.events if isinstance(predicted, Lineage) else predicted
+    told, true = told[told.event == Event.GAP], truth.events[truth.happened]
+    known = EventIndex(true)
+    right = known.find(told) >= 0
+    sources = known(told.frame, np.zeros(len(told), dtype=bool), told.sources[:, 0])
+    targets = known(told.ends(), np.ones(len(told), dtype=bool), told.targets[:, 0])
+    false = ~right & ((sources >= 0) | (targets >= 0))
+    return Found(int(right.sum()), int(false.sum()), int((true.event == Event.GAP).sum() - right.sum()))
 
 
 @dataclass(frozen=True)
@@ -154,6 +141,7 @@ class Evaluation:
     """Of the challenge, as py-ctcmetrics computes them; None for a result without masks of its own."""
     events_from: str
     """Where the result's events were taken from, in words."""
+    gaps: Found = NONE_TO_FIND
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -164,9 +152,9 @@ class Evaluation:
                 "score": self.aogm.score, **asdict(self.aogm),
             },
             "divisions": {
-                str(tolerance): {**asdict(found), "precision": found.precision, "recall": found.recall, "f1": found.f1}
-                for tolerance, found in self.divisions.items()
+                str(tolerance): _figures(found) for tolerance, found in self.divisions.items()
             },
+            "gaps": _figures(self.gaps),
             "scores": None if self.scores is None else dict(self.scores),
             "events_from": self.events_from,
         }  # fmt: skip
@@ -178,7 +166,7 @@ class Evaluation:
         rows = [("task loss", f"{loss.total:.2%} ({missed} of {n})")]
         rows += [
             (f"{event} missed", f"{loss.missed[event]} of {loss.annotated[event]}")
-            for event in Event
+            for event in PAIRWISE
             if loss.annotated[event]
         ]
         rows += [
@@ -186,11 +174,20 @@ class Evaluation:
             ("AOGM above what the masks allow", f"{self.aogm.avoidable:g}"),
         ]
         rows += [
-            (f"division F1, ± {tolerance} frames", f"{found.f1:.3f} ({found.right} right, {found.false} false, "
-             f"{found.missed} missed)")
-            for tolerance, found in self.divisions.items()
-        ]  # fmt: skip
+            (f"division F1, ± {tolerance} frames", _in_words(found)) for tolerance, found in self.divisions.items()
+        ]
+        if not self.gaps.is_empty:
+            rows.append(("gap F1", _in_words(self.gaps)))
         return rows + [(name, f"{value:.4f}") for name, value in (self.scores or {}).items() if value is not None]
+
+
+def _figures(found: Found) -> dict[str, float]:
+    """For JSON."""
+    return {**asdict(found), "precision": found.precision, "recall": found.recall, "f1": found.f1}
+
+
+def _in_words(found: Found) -> str:
+    return f"{found.f1:.3f} ({found.right} right, {found.false} false, {found.missed} missed)"
 
 
 def evaluate(
@@ -233,6 +230,7 @@ def evaluate(
         {tolerance: divisions(true.tracks, tracks, by_track, tolerance) for tolerance in TOLERANCES},
         _scores(own, true, by_track) if asked else None,
         events_from,
+        found_gaps(annotations, events),
     )
 
 
@@ -281,8 +279,8 @@ def _events_of(result: CtcLineage) -> tuple[EventTable, str]:
     # one more than there are, for what lies beyond the last
     keys, named = np.append((frame * stride + label)[order], -1), np.append(track[order], NONE)
 
-    def tracks_of(labels: Labels, later: int) -> Labels:
-        wanted = (events.frame[:, None] + later) * stride + labels
+    def tracks_of(labels: Labels, frames: NDArray[np.int64]) -> Labels:
+        wanted = frames[:, None] * stride + labels
         at = np.searchsorted(keys[:-1], wanted)
         unknown = ((keys[at] != wanted) & (labels != NONE)).any(axis=1)
         if unknown.any():
@@ -294,7 +292,7 @@ def _events_of(result: CtcLineage) -> tuple[EventTable, str]:
         return names
 
     return EventTable(
-        events.frame, events.event, tracks_of(events.sources, 0), tracks_of(events.targets, 1)
+        events.frame, events.event, tracks_of(events.sources, events.frame), tracks_of(events.targets, events.ends())
     ), EVENTS_FILE
 
 

@@ -12,7 +12,9 @@ one event, or none where the truth leaves open which:
   not if some detection touches the cell there without holding it
 - anything else, a mother of whom one daughter only is seen, and one of more than two daughters: left open
 
-A detection that holds nothing is in no group. Links of the truth over a gap in time do not count.
+A detection that holds nothing is in no group. Where a detection disappears and another appears two frames later, and
+both hold the same cell and no other, it is a gap. The truth may have the cell in the frame between them, where no
+detection touches it, or a gap of its own: a track whose only child begins two frames after its end.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from scipy.sparse.csgraph import connected_components
 from clew.errors import InputError
 from clew.executors import Executor, Threads
 from clew.learning.task import Array, Indices, Mask
-from clew.tracking.events import NONE, Annotations, Event, EventTable, Labels
+from clew.tracking.events import NONE, Annotations, Event, EventIndex, EventTable, Labels
 from clew.tracking.formats.ctc import CtcLineage
 from clew.tracking.measurement.regions import Runs, shared_volume
 from clew.tracking.tracks import MAX_CHILDREN, Tracks, check_frame
@@ -177,9 +179,41 @@ def events_of_truth(tracks: Tracks, frames: list[Held]) -> EventTable:
     """The events that matched frames determine."""
     tracks = tracks[np.argsort(tracks.id)]
     parent = tracks.parent_row()
-    return EventTable.join(
-        [_pair(t, _links(tracks, parent, t, *pair), *pair) for t, pair in enumerate(pairwise(frames))]
-    )
+    pairs = [_pair(t, _links(tracks, parent, t, *pair), *pair) for t, pair in enumerate(pairwise(frames))]
+    return _with_gaps(EventTable.join(pairs), tracks, frames)
+
+
+def _with_gaps(events: EventTable, tracks: Tracks, frames: list[Held]) -> EventTable:
+    """The events with gaps in place of a disappearance and an appearance that are about the same cell."""
+    index, parent = EventIndex(events), tracks.parent_row()
+    # with whom each track is the same cell after a gap of one frame
+    only = (parent >= 0) & (tracks.child_count(parent)[parent] == 1) & (tracks.begin == tracks.end[parent] + 2)
+    found = [events[:0]]
+    for t, (before, after) in enumerate(zip(frames, frames[2:], strict=False)):
+        cells, labels = _held_alone(after)
+        earlier, earlier_labels = _held_alone(before)
+        row = np.searchsorted(tracks.id, cells)
+        again = only[row] & (tracks.begin[row] == t + 2)
+        name = np.where(again, tracks.parent[row], np.where(tracks.begin[row] <= t, cells, NONE))
+        at = np.minimum(np.searchsorted(earlier, name), max(len(earlier) - 1, 0))
+        same = np.flatnonzero(earlier[at] == name) if len(earlier) else np.zeros(0, dtype=np.intp)
+        cells_before, cells_after = np.zeros((2, len(same), 2), dtype=np.int64)
+        cells_before[:, 0], cells_after[:, 0] = earlier_labels[at[same]], labels[same]
+        time, kind = np.full(len(same), t, dtype=np.int64), np.full(len(same), Event.GAP, dtype=np.int8)
+        gaps = EventTable(time, kind, cells_before, cells_after)
+        ends = index.find(gaps.pairwise()).reshape(2, -1)
+        found.append(gaps[np.flatnonzero((ends >= 0).all(axis=0))])
+    gaps = EventTable.join(found)
+    kept = np.ones(len(events), dtype=bool)
+    kept[index.find(gaps.pairwise())] = False
+    return EventTable.join([events[kept], gaps]) if len(gaps) else events
+
+
+def _held_alone(held: Held) -> tuple[Labels, Labels]:
+    """The cells that are alone in their detections, ascending, and these detections' labels."""
+    labels, row, count = np.unique(held.holder, return_inverse=True, return_counts=True)
+    alone = (count[row] == 1) & (held.holder != NONE) if len(labels) else np.zeros(0, dtype=bool)
+    return held.cell[alone], held.holder[alone]
 
 
 def events_of_tracks(tracks: Tracks, n_frames: int) -> EventTable:

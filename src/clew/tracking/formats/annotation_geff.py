@@ -28,7 +28,7 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
     """
     events = annotations.events[annotations.happened]
     cells = np.hstack([events.sources, events.targets])  # (n, 4)
-    frames = np.stack([events.frame, events.frame, events.frame + 1, events.frame + 1], axis=1)
+    frames = np.stack([events.frame, events.frame, events.ends(), events.ends()], axis=1)
     there = cells != NONE
     nodes, at = np.unique(np.column_stack([frames[there], cells[there]]), axis=0, return_inverse=True)
     node = np.full(cells.shape, -1)

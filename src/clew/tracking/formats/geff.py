@@ -1,9 +1,9 @@
 """Lineages in GEFF, the exchange format of tracking graphs, by the `geff` library.
 
 Nodes are detections: t (frame), z, y, x (physical), seg_id (the label), track_id (as in all of clew's formats),
-tracklet_id and lineage_id (as GEFF defines them). Edges lead forward in time and carry event ("move", "divide",
-"split", "merge") and confidence, which can be infinite. What has no edge is told by the nodes: appear_confidence and
-disappear_confidence are missing where a detection did not appear or disappear.
+tracklet_id and lineage_id (as GEFF defines them). Edges lead forward in time, over a gap by two frames, and carry event
+("move", "divide", "split", "merge", "gap") and confidence, which can be infinite. What has no edge is told by nodes:
+appear_confidence and disappear_confidence are missing where a detection did not appear or disappear.
 """
 
 from __future__ import annotations

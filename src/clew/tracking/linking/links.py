@@ -26,10 +26,10 @@ def events_of_links(
     """The events of nodes (n,) with links (k,) between them, and for each the link or node that tells of it.
 
     One link is a move, two out of one node are a division (a split where either link is marked so in `split` (k,)),
-    two into one node a merge. A node without a link to it appears, one without a link from it disappears, unless it
-    lies in the first or last of the `frames`. A link over more than one frame is no event, nor are links to three or
-    more cells (told by a warning), and their ends neither appear nor disappear. Returned beside the events: (m,) their
-    links, −1 for none, and (m,) their nodes, likewise.
+    two into one node a merge; one link over two frames is a gap. A node without a link to it appears, one without a
+    link from it disappears, unless it lies in the first or last of the `frames`. A link over more frames is no event,
+    nor are links to three or more cells (told by a warning), and their ends neither appear nor disappear. Returned
+    beside the events: (m,) their links, −1 for none, and (m,) their nodes, likewise.
     """
     nodes = _Nodes(frame, label, where)
     gap = frame[target] - frame[source]
@@ -42,6 +42,7 @@ def events_of_links(
 
     near = (gap == 1) & (out <= MAX_CHILDREN)
     single = np.flatnonzero(near & (out == 1) & (into == 1))
+    over = np.flatnonzero((gap == Event.GAP.span) & (out == 1) & (into == 1))
     fork = _pairs(np.flatnonzero(out == 2), source, near)
     join = _pairs(np.flatnonzero(into == 2), target, near)
     fresh = np.flatnonzero((histories == 0) & (frame > frames[0]))
@@ -52,6 +53,7 @@ def events_of_links(
     kind = np.where(split[fork].any(axis=1), Event.SPLIT, Event.DIVIDE).astype(np.int8)
     parts = [
         (frame[source[single]], np.full(len(single), Event.MOVE), one[source[single]], one[target[single]], single),
+        (frame[source[over]], np.full(len(over), Event.GAP), one[source[over]], one[target[over]], over),
         (frame[source[fork[:, 0]]], kind, one[source[fork[:, 0]]], np.sort(label[target[fork]], axis=1), fork[:, 0]),
         (
             frame[source[join[:, 0]]], np.full(len(join), Event.MERGE),

@@ -1,4 +1,4 @@
-"""From events to tracks: who goes on as whom where cells merge and split.
+"""From events to tracks: who goes on as whom where cells merge, split, or are missing for a frame.
 
 A merged detection carries one track on, the one that fits it better; the identities within wait. When it splits, the
 identities are matched to what comes out, each as it was when it last stood alone: by volume, by intensity, and by the
@@ -6,6 +6,9 @@ side on which it went in. The one that had carried on keeps its track; another g
 its ended one, with a gap between them that the format of the Cell Tracking Challenge allows. Where more than two are
 within, the pair that fits best goes on, and the others wait in the larger part. What divides or disappears while
 others wait in it takes them along: they are not seen again.
+
+A cell that is back after a gap goes on as a new track too, whose parent is its ended one: a track of the Challenge is
+in every frame from its first to its last.
 """
 
 from __future__ import annotations
@@ -65,6 +68,8 @@ def resolve(
     # a daughter begins a track, for nothing else leads to it
     for side in range(2):
         parent[track[targets[divides, side]]] = track[sources[divides, 0]] + 1
+    gaps = event == Event.GAP
+    parent[track[targets[gaps, 0]]] = track[sources[gaps, 0]] + 1
     for node, ended in matching.regained:
         parent[track[node]] = track[ended] + 1
     ends = np.zeros(len(heads), dtype=np.int64)

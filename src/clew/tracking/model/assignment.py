@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from clew.errors import InfeasibleAnnotation
@@ -34,6 +35,12 @@ class Assignment:
     reduced: Array
     """(n,) score minus the LP's prices of the detections that the candidate takes part in: at most 0 (but for those
     that the LP holds at 1), and what choosing the candidate would cost at least."""
+
+    @property
+    def events(self) -> NDArray[np.int8]:
+        """(m,) the kinds of the chosen events."""
+        kinds: NDArray[np.int8] = self.candidates.event[self.chosen]
+        return kinds
 
     @property
     def value(self) -> float:

@@ -15,7 +15,7 @@ from clew.checks import positive, whole
 from clew.errors import InputError
 from clew.learning.task import Indices
 from clew.tracking.detections import Detections, Overlap
-from clew.tracking.events import NONE, Event, EventTable
+from clew.tracking.events import NONE, PAIRWISE, Event, EventTable
 from clew.tracking.measurement.scales import Scales
 from clew.tracking.model.flow import Motion
 
@@ -118,7 +118,7 @@ def candidates(
         Event.SPLIT: daughters,
         Event.MERGE: (*merging[1:], merging[0]),
     }
-    for event in ALL_EVENTS.difference(events):
+    for event in set(PAIRWISE).difference(events):
         columns[event] = tuple(column[:0] for column in columns[event])
     for event, given in ({} if extra is None else _columns(extra, a, b)).items():
         columns[event] = tuple(np.concatenate(both) for both in zip(columns[event], given, strict=True))
@@ -195,7 +195,7 @@ def _columns(events: EventTable, a: Detections, b: Detections) -> dict[Event, Co
     events = events[events.frame == a.frame]
     sources, targets = a.rows(events.sources), b.rows(events.targets)
     columns = {}
-    for event in Event:
+    for event in PAIRWISE:
         rows = _complete(events, sources, targets, event)
         if len(rows) < (events.event == event).sum():
             missing = np.setdiff1d(np.flatnonzero(events.event == event), rows)[0]

@@ -2,7 +2,8 @@
 
 Splits and merges are faults of a segmentation, and a movie whose masks have none is better tracked without them: a
 division looks much like a split. A merge looks like nothing else, and a split is a merge run backwards, so that a movie
-without merges has no splits either. Merges are what is looked for.
+without merges has no splits either. Merges are what is looked for. Gaps are another fault, cells that are missed in a
+frame, and looked for as such.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import pdtrc
@@ -21,14 +23,18 @@ from clew.tracking.events import BY_NAME, Event
 from clew.tracking.measurement.scales import Over
 from clew.tracking.model.assignment import assign
 from clew.tracking.model.candidates import ALL_EVENTS
-from clew.tracking.model.generic import FALSE_MERGES
+from clew.tracking.model.gaps import find_gaps
+from clew.tracking.model.generic import FALSE_GAPS, FALSE_MERGES
+from clew.tracking.model.loose_ends import LooseEnds, loose_ends
 from clew.tracking.model.pairs import Pairs
 
 MASK_FAULTS = frozenset({Event.SPLIT, Event.MERGE})
+GAPS = frozenset({Event.GAP})
 LOOKED_AT = 60
-"""Frame pairs, evenly spread over the movie, in which merges are looked for."""
+"""Frame pairs, in twos that are evenly spread over the movie, in which merges and gaps are looked for."""
+FALSE_RATE = {Event.MERGE: FALSE_MERGES, Event.GAP: FALSE_GAPS}
 UNLIKELY = 0.01
-"""Merges that so few movies without any would show are merges."""
+"""So few movies without any merge or gap would show as many: then they are merges or gaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,13 @@ class EventKinds:
 
     def __str__(self) -> str:
         on = ", ".join(str(event) for event in Event if event in self.events)
-        off = " and ".join(f"{event}" for event in Event if event not in self.events)
+        off = _listed([str(event) for event in Event if event not in self.events])
         return f"events: {on}" + (f" ({off} off: {self.reason})" if off else f" ({self.reason})")
+
+
+def _listed(words: list[str]) -> str:
+    """One, two or more words as a list."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def parse_events(events: str | Iterable[str | Event]) -> frozenset[Event] | None:
@@ -60,27 +71,63 @@ def parse_events(events: str | Iterable[str | Event]) -> frozenset[Event] | None
 
 
 def decide_events(pairs: Pairs, w: Array | None, known: Iterable[Event] = (), over: Over = map) -> EventKinds:
-    """The kinds of a movie: all but splits and merges, and these if they are known to happen or if there are merges.
+    """The kinds of a movie: all but splits, merges and gaps, and these if they are known to happen or seen to.
 
-    There are if the weights see so many that hardly any movie without merges would show them. Without weights there
-    is no evidence. `over` maps over the frame pairs that are looked at.
+    They are seen if the weights find so many merges, or gaps, that hardly any movie without them would show them.
+    Without weights there is no evidence. `over` maps over the frame pairs that are looked at.
     """
-    if MASK_FAULTS & set(known):
-        return EventKinds(ALL_EVENTS, "splits or merges were annotated")
-    if w is None:
-        return EventKinds(ALL_EVENTS - MASK_FAULTS, "none was annotated")
-    frames = np.unique(np.linspace(0, len(pairs) - 1, LOOKED_AT).round().astype(int)).tolist() if len(pairs) else []
-    items = [(pairs.window(frame, frame + 1), frame) for frame in frames]
-    counted = np.array(list(over(partial(_merges, w), items)), dtype=np.int64).reshape(-1, 2)
-    seen, total = counted.sum(axis=0).tolist()
-    by_chance = pdtrc(seen - 1, FALSE_MERGES * total) if seen else 1.0  # the chance of so many in a movie without any
-    evidence = f"{seen} of {total} events in {len(frames)} frame pairs look like merges"
-    return EventKinds(ALL_EVENTS if by_chance < UNLIKELY else ALL_EVENTS - MASK_FAULTS, evidence)
+    known = frozenset(known)
+    annotated = [(kinds, word) for kinds, word in ((MASK_FAULTS, "splits or merges"), (GAPS, "gaps")) if kinds & known]
+    events = (ALL_EVENTS - MASK_FAULTS - GAPS).union(*(kinds for kinds, _ in annotated))
+    reasons = [f"{word} were annotated" for _, word in annotated]
+    if w is None or events == ALL_EVENTS:
+        return EventKinds(events, ", ".join(reasons) or "none was annotated")
+    windows = [(pairs.window(frames.start, frames.stop), frames) for frames in _looked_at(len(pairs))]
+    seen = Seen(*np.array([[0, 0, 0, 0], *over(partial(_look, w), windows)]).sum(axis=0).tolist())
+    for event, kinds in ((Event.MERGE, MASK_FAULTS), (Event.GAP, GAPS)):
+        if not kinds & known and seen.is_evidence(event):
+            events |= kinds
+    return EventKinds(events, ", ".join([*reasons, str(seen)]))
 
 
-def _merges(w: Array, item: tuple[Pairs, int]) -> tuple[int, int]:
-    """How many events of one frame pair look like merges, and how many there are."""
-    pairs, frame = item
-    pair = pairs.scored(frame, w)
-    chosen = pair.candidates.event[assign(pair.candidates, pair.score).chosen]
-    return int((chosen == Event.MERGE).sum()), len(chosen)
+def _looked_at(n_pairs: int) -> list[range]:
+    """Frame pairs in twos that share a frame, evenly spread; where they touch or overlap, they are one range."""
+    if not n_pairs:
+        return []
+    begins = np.linspace(0, max(n_pairs - 2, 0), LOOKED_AT // 2).round().astype(int)
+    frames = np.unique(np.minimum(np.concatenate([begins, begins + 1]), n_pairs - 1))
+    runs = np.split(frames, np.flatnonzero(np.diff(frames) > 1) + 1)
+    return [range(int(run[0]), int(run[-1]) + 1) for run in runs]
+
+
+class Seen(NamedTuple):
+    """How many events of some frame pairs look like merges and gaps."""
+
+    n_pairs: int
+    total: int
+    merges: int
+    gaps: int
+
+    def is_evidence(self, event: Event) -> bool:
+        """Whether hardly any movie without events of this kind would show as many."""
+        n = self.merges if event is Event.MERGE else self.gaps
+        return n > 0 and bool(pdtrc(n - 1, FALSE_RATE[event] * self.total) < UNLIKELY)
+
+    def __str__(self) -> str:
+        among = f"of {self.total} events in {self.n_pairs} frame pairs"
+        return f"{self.merges} {among} look like merges, {self.gaps} like gaps"
+
+
+def _look(w: Array, item: tuple[Pairs, range]) -> Seen:
+    """What frame pairs that share a frame look like to weights."""
+    pairs, frames = item
+    total = merges = 0
+    ends: list[tuple[int, LooseEnds]] = []
+    for frame in frames:
+        pair = pairs.scored(frame, w)
+        answer = assign(pair.candidates, pair.score)
+        total, merges = total + len(answer.chosen), merges + int((answer.events == Event.MERGE).sum())
+        # only cells that are alone by the best choice: to ask about others would take longer than the choice
+        found = loose_ends((pair.a, pair.b), answer, np.full(len(answer.chosen), np.inf), w, pair.around)
+        ends += [] if found is None else [(frame, found)]
+    return Seen(len(frames), total, merges, len(find_gaps(ends)[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -274,6 +275,27 @@ class Lone:
         if not len(self) or not len(self.others.position):
             return np.full(len(self), FARTHEST)
         return np.asarray(cKDTree(self.others.position).query(self.its("position"))[0], dtype=np.float64)
+
+
+class Gap(Pair):
+    """One cell before and one after a frame in which neither is, both carried into that frame by the flow."""
+
+    def __init__(
+        self,
+        a: Cells,
+        b: Cells,
+        sources: Indices,
+        targets: Indices,
+        before: Mapping[str, Array],
+        after: Mapping[str, Array],
+    ) -> None:
+        """`before` and `after` have the features of each cell of `a` as a disappearance, of `b` as an appearance."""
+        super().__init__(a, b, Shared(Overlap.none(), len(a.position), len(b.position), a.scales), sources, targets)
+        self._before, self._after = before, after
+
+    def alone(self, name: str) -> Array:
+        """(n,) the mean over both ends of a feature that a cell without a partner has."""
+        return (self._before[name][self.sources] + self._after[name][self.targets]) / 2
 
 
 def total(pair: tuple[Array, Array]) -> Array:

@@ -1,4 +1,4 @@
-"""What candidate events look like: a block of features for each of the six events, each with a bias.
+"""What candidate events look like: a block of features for each kind of event, each with a bias.
 
 All are dimensionless and of order 1, since one regulariser treats all weights alike. A feature whose measurements a
 movie does not have drops out of the list.
@@ -15,17 +15,17 @@ import scipy.sparse as sp
 
 from clew.learning.task import Array
 from clew.tracking.detections import Detections, Overlap
-from clew.tracking.events import Event
+from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.measurement.scales import Scales
 from clew.tracking.model.candidates import Candidates
-from clew.tracking.model.event_views import Cells, Family, Lone, Pair, Shared, total
+from clew.tracking.model.event_views import Cells, Family, Gap, Lone, Pair, Shared, total
 
 LARGEST = 5.0
 """Values beyond are cut off; distances approach it and never get there, so that a farther cell always looks farther."""
 NEAR_BORDER = 3.0
 """In diameters: beyond, the border does not matter."""
 
-View = TypeVar("View", Pair, Family, Lone)
+View = TypeVar("View", Pair, Family, Lone, Gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,19 @@ LONE = (
     _feature("mask uncovered", "size overlap", _uncovered),
 )  # size and brightness are left out: tried, and they carried over badly, for daughters look like what appears
 
+
+def _at_both_ends(feature: Feature) -> Feature:
+    """A feature of a cell alone as the mean of both ends of a gap: how likely cells there are to be missed."""
+    return Feature(feature.name, feature.needs, lambda v: v.alone(feature.name))
+
+
+GAP = (  # a move without the masks' overlap, of cells that are alone in the frame between them
+    *(feature for feature in MOVE if "overlap" not in feature.needs),
+    *map(_at_both_ends, LONE[1:]),
+)
+
+LONELY = (Event.APPEAR, Event.DISAPPEAR)
+
 FEATURES: dict[Event, tuple[Feature, ...]] = {
     Event.MOVE: MOVE,
     Event.DIVIDE: DIVIDE,
@@ -162,6 +175,7 @@ FEATURES: dict[Event, tuple[Feature, ...]] = {
     Event.DISAPPEAR: LONE,
     Event.SPLIT: PARTS,
     Event.MERGE: PARTS,
+    Event.GAP: GAP,
 }
 
 
@@ -179,18 +193,18 @@ def feature_names(groups: Iterable[str]) -> list[str]:
 def feature_blocks(
     candidates: Candidates, a: Detections, b: Detections, overlap: Overlap, scales: Scales, groups: Iterable[str]
 ) -> dict[Event, Array]:
-    """For each event the features (n_e, d_e) of its candidates, in the candidates' order.
+    """For each event the features (n_e, d_e) of its candidates, in the candidates' order; gaps have none here.
 
     They take 2 kB for each cell of a frame and 5.5 kB while they are made: 270 MB for 50,000 cells.
     """
     before, after = Cells(a, scales), Cells(b, scales)
     shared = Shared(overlap, len(a), len(b), scales)
     there = set(groups)
-    blocks = {}
-    for event in Event:
+    blocks = {Event.GAP: np.empty((0, len(features_of(Event.GAP, there))))}
+    for event in PAIRWISE:
         rows = candidates.of_event(event)
         view = _view(event, before, after, shared, candidates.sources[rows], candidates.targets[rows])
-        blocks[event] = _block(view, features_of(event, there))
+        blocks[event] = feature_block(view, features_of(event, there))
     return blocks
 
 
@@ -210,17 +224,31 @@ def event_scores(
     shared = Shared(overlap, len(a), len(b), scales)
     there, begin = set(groups), 0
     scores = []
-    for event in Event:
+    for event in PAIRWISE:
         features, rows = features_of(event, there), candidates.of_event(event)
         weights, begin = w[begin : begin + len(features)], begin + len(features)
         for first in range(rows.start, rows.stop, CHUNK):
             some = slice(first, min(first + CHUNK, rows.stop))
             view = _view(event, before, after, shared, candidates.sources[some], candidates.targets[some])
-            scores.append(_block(view, features) @ weights)
+            scores.append(feature_block(view, features) @ weights)
     return np.concatenate([np.zeros(0), *scores])
 
 
-def _block(view: Pair | Family | Lone, features: list[Feature]) -> Array:
+def lone_blocks(
+    candidates: Candidates, a: Detections, b: Detections, overlap: Overlap, scales: Scales, groups: Iterable[str]
+) -> dict[Event, Array]:
+    """Appearances and disappearances alone: for each the features (n, d) of all cells of its frame."""
+    before, after = Cells(a, scales), Cells(b, scales)
+    shared = Shared(overlap, len(a), len(b), scales)
+    blocks = {}
+    for event in LONELY:
+        rows = candidates.of_event(event)
+        view = _view(event, before, after, shared, candidates.sources[rows], candidates.targets[rows])
+        blocks[event] = feature_block(view, features_of(event, groups))
+    return blocks
+
+
+def feature_block(view: Pair | Family | Lone | Gap, features: list[Feature]) -> Array:
     """(n, d) the features of some candidates of one kind."""
     block = np.empty((len(view), len(features)))
     for place, feature in enumerate(features):
@@ -241,6 +269,8 @@ def _view(event: Event, a: Cells, b: Cells, shared: Shared, sources: Any, target
             return Lone(b, a, shared.of_target, targets[:, 0])
         case Event.DISAPPEAR:
             return Lone(a, b, shared.of_source, sources[:, 0])
+        case Event.GAP:
+            raise ValueError("a gap is no event of one frame pair, see model/gaps.py")
 
 
 def assemble(blocks: Mapping[Event, Array]) -> Any:

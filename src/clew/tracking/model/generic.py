@@ -66,8 +66,22 @@ GENERIC = {
     "merge: parts off the halves": -0.12521,
     "merge: parts beside the axis": -0.03384,
     "merge: change of length": -0.15882,
+    "gap: bias": -0.40550,
+    "gap: distance": -0.05950,
+    "gap: distance in usual steps": -0.19840,
+    "gap: change of volume": -0.06370,
+    "gap: change of brightness": -0.04660,
+    "gap: change of mass": -0.10480,
+    "gap: change of histogram": -0.03950,
+    "gap: change of texture": -0.00260,
+    "gap: change of shape": -0.02890,
+    "gap: change of direction": -0.02470,
+    "gap: distance to the border": -0.00690,
+    "gap: uncovered on the border": -0.08060,
+    "gap: distance to the nearest cell": 0.25420,
+    "gap: mask uncovered": 0.10820,
 }
-SLOPE = 12.8705
+SLOPE = 14.7300
 INTERCEPTS = {
     "move": -1.1923,
     "divide": 1.0730,
@@ -75,6 +89,7 @@ INTERCEPTS = {
     "disappear": -1.8693,
     "split": 2.4020,
     "merge": -0.3055,
+    "gap": 0.0000,
 }
 """Of the probability that an event is right, see `probability.py`."""
 SPREAD = 0.4477
@@ -82,5 +97,5 @@ SPREAD = 0.4477
 MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = 0.2114, 0.0285, 29.23
 """What is added to a split's lead over the division after a merge and without one, and the slope of the log-odds
 on their sum, in norms of the weights; see `linking/counts.py`."""
-FALSE_MERGES = 0.0002
-"""The share of events that are taken for merges in movies that have none."""
+FALSE_MERGES, FALSE_GAPS = 0.0002, 0.0002
+"""The share of events that are taken for merges, and for gaps, in movies that have none."""

@@ -16,8 +16,9 @@ from clew.tracking.detections import Detections, Source, window
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.scales import Over, Scales, estimate_scales
 from clew.tracking.model.candidates import ALL_EVENTS, NEIGHBOURS, Candidates, candidates, estimate_reach, find
-from clew.tracking.model.features import assemble, event_scores, feature_blocks
+from clew.tracking.model.features import assemble, event_scores, feature_blocks, lone_blocks
 from clew.tracking.model.flow import Motion, estimate_motion, moved
+from clew.tracking.model.loose_ends import Surroundings
 
 T = TypeVar("T")
 
@@ -46,6 +47,10 @@ class ScoredPair(CandidatePair):
 
     score: Array
     """(n,)"""
+    w: Array
+    """(d,) the weights."""
+    around: Surroundings | None = None
+    """For gaps; None where a movie has none."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class FramePair(CandidatePair):
     """(n_e, d_e) features of the candidates of each event."""
     extra: bytes = b""
     """The key of events that were added to the usual candidates: pairs of two frames with the same one are the same."""
+    around: Surroundings | None = None
+    """For gaps; None where a movie has none."""
 
     def features(self) -> Any:
         """(n, d) CSR, for learning."""
@@ -68,7 +75,7 @@ class FramePair(CandidatePair):
 
     def scored(self, w: Array) -> ScoredPair:
         """The pair with scores by these weights."""
-        return ScoredPair(self.a, self.b, self.candidates, self.scores(w))
+        return ScoredPair(self.a, self.b, self.candidates, self.scores(w), w, self.around)
 
 
 @dataclass(frozen=True)
@@ -112,21 +119,26 @@ class Pairs:
 
     def pair(self, frame: int, extra: EventTable | None = None) -> FramePair:
         """From one frame to the next; events of `extra` are always among the candidates."""
-        a, b, found, blocks = self._pair(frame, extra, feature_blocks)
-        return FramePair(a, b, found, blocks, b"" if extra is None else extra.keys().tobytes())
+        pair, around = self._pair(frame, extra, feature_blocks)
+        return FramePair(*pair, b"" if extra is None else extra.keys().tobytes(), around)
 
     def scored(self, frame: int, w: Array, extra: EventTable | None = None) -> ScoredPair:
         """The same with scores instead of features, which takes a fraction of the memory."""
-        return ScoredPair(*self._pair(frame, extra, partial(event_scores, w=w)))
+        pair, around = self._pair(frame, extra, partial(event_scores, w=w))
+        return ScoredPair(*pair, w, around)
 
     def _pair(
         self, frame: int, extra: EventTable | None, of: Callable[..., T]
-    ) -> tuple[Detections, Detections, Candidates, T]:
-        """Two frames, the candidates between them, and what `of` makes of these."""
+    ) -> tuple[tuple[Detections, Detections, Candidates, T], Surroundings | None]:
+        """Two frames, the candidates between them, what `of` makes of these, and what gaps need."""
         a, b = self.source.detections(frame), self.source.detections(frame + 1)
         shift = self.motion.shift(a, b)
         there, overlap = moved(a, shift), self.source.overlap(frame, shift)
         found = candidates(
             there, b, reach=self.reach, neighbours=self.neighbours, overlap=overlap, events=self.events, extra=extra
         )
-        return a, b, found, of(found, there, b, overlap, self.scales, self.groups)
+        result = of(found, there, b, overlap, self.scales, self.groups)
+        if Event.GAP not in self.events:
+            return (a, b, found, result), None
+        alone = lone_blocks(found, there, b, overlap, self.scales, self.groups)
+        return (a, b, found, result), Surroundings(shift, self.scales, self.reach, self.groups, alone)

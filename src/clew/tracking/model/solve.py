@@ -15,7 +15,10 @@ from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable, Labels
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.counts import by_counts
+from clew.tracking.linking.gaps import Joined, close_gaps, with_gaps
 from clew.tracking.model.assignment import Assignment, assign, split_lead
+from clew.tracking.model.gaps import find_gaps
+from clew.tracking.model.loose_ends import LooseEnds, loose_ends
 from clew.tracking.model.pairs import FramePair, Pairs, ScoredPair
 from clew.tracking.model.probability import Calibration
 
@@ -39,6 +42,8 @@ class SolvedPair:
     """(n,) by how much an event scores more as a split than as a division; NaN for other kinds, and if annotated."""
     unit: float = 1.0
     """The norm of the weights, in which scores of several movies and weights can be compared."""
+    ends: LooseEnds | None = None
+    """Between which gaps are looked for; None where a movie has none."""
     assignment: Assignment | None = None
     """The choice among the pair's candidates, for questions about alternatives; None where it was dropped."""
 
@@ -54,11 +59,11 @@ def solve(
 
     Confidences take longer than the solution. For those in a hurry, events that were there `before` keep theirs.
     """
-    return _solved(pair.scored(w), float(np.linalg.norm(w)), here, before, version)
+    return _solved(pair.scored(w), here, before, version)
 
 
 def _solved(
-    pair: ScoredPair, unit: float, here: Annotations | None, before: SolvedPair | None = None, version: int = 0
+    pair: ScoredPair, here: Annotations | None, before: SolvedPair | None = None, version: int = 0
 ) -> SolvedPair:
     frame = pair.a.frame
     pinned = {} if here is None else pair.annotated(here)
@@ -73,7 +78,8 @@ def _solved(
     lead = split_lead(answer)
     lead[np.isin(answer.chosen, list(pinned))] = np.nan
     key = b"" if here is None else here.key()
-    return SolvedPair(frame, events, confidence, version, key, lead, unit, answer)
+    ends = loose_ends((pair.a, pair.b), answer, confidence, pair.w, pair.around)
+    return SolvedPair(frame, events, confidence, version, key, lead, float(np.linalg.norm(pair.w)), ends, answer)
 
 
 def _recalled(events: EventTable, before: SolvedPair | None) -> Array:
@@ -90,26 +96,37 @@ def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | No
     """The best events from one frame to the next, among those that agree with the annotations."""
     here = None if annotations is None else annotations.at(frame)
     pair = pairs.scored(frame, w, None if here is None else here.events)
-    return _solved(pair, float(np.linalg.norm(w)), here).without_candidates()
+    return _solved(pair, here).without_candidates()
 
 
-def join_pairs(source: Source, solved: Sequence[SolvedPair]) -> Lineage:
-    """What happened in each frame pair of a movie, as a lineage."""
-    nodes = nodes_of(source, range(source.n_frames))
-    confidence = np.concatenate([one.confidence for one in solved]) if solved else np.zeros(0)
-    events = EventTable.join([one.events for one in solved])
+def join_pairs(source: Source, solved: Sequence[SolvedPair], annotations: Annotations | None = None) -> Lineage:
+    """What happened in each frame pair of a movie, as a lineage; gaps of `annotations` are as these say."""
     unit = max((one.unit for one in solved), default=1.0)
-    leads = [one.lead for one in solved if one.lead is not None]
-    lead = np.concatenate(leads) if leads and len(leads) == len(solved) else None
-    return join_events(source.n_frames, nodes, events, confidence, lead, unit)
+    ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
+    nodes = nodes_of(source, range(source.n_frames))
+    return join_events(source.n_frames, nodes, joined_pairs(solved), unit, ends, annotations)
+
+
+def joined_pairs(solved: Sequence[SolvedPair]) -> Joined:
+    """The events of all frame pairs; pairs without leads have nothing to be told apart by."""
+    leads = [np.full(len(one.events), np.nan) if one.lead is None else one.lead for one in solved]
+    return Joined(
+        EventTable.join([one.events for one in solved]),
+        np.concatenate([np.zeros(0), *(one.confidence for one in solved)]),
+        np.concatenate([np.zeros(0), *leads]),
+    )
 
 
 def join_events(
-    n_frames: int, nodes: Nodes, events: EventTable, confidence: Array, lead: Array | None, unit: float
-) -> Lineage:
-    """The events of all frame pairs as a lineage: splits told from divisions by the past, and probabilities."""
-    if lead is not None:
-        events, confidence = by_counts(events, confidence, lead, unit)
+    n_frames: int, nodes: Nodes, joined: Joined, unit: float,
+    ends: Sequence[tuple[int, LooseEnds]] = (), annotations: Annotations | None = None,
+) -> Lineage:  # fmt: skip
+    """The events of all frame pairs as a lineage, with what only several pairs can tell.
+
+    Gaps are closed between the `ends` of pairs, (frame, ends) each, and splits told from divisions by the past.
+    """
+    joined, gaps = close_gaps(joined, *find_gaps(ends, annotations))
+    events, confidence = with_gaps(*by_counts(*joined, unit), gaps)
     probability = Calibration.generic().probability(events.event, confidence, unit)
     frame, label, position, columns = nodes
     return Lineage(n_frames, frame, label, position, events, confidence, columns, probability)

@@ -76,9 +76,9 @@ def crops(lineage: Lineage, movie: Movie, doubts: Sequence[Sequence[int]]) -> li
     frames: dict[int, Frame] = {}
     times = [int(lineage.events.frame[rows[0]]) for rows in doubts]
     for at in np.argsort(times, kind="stable").tolist():
-        t = times[at]
-        frames = {s: frames[s] if s in frames else Frame(movie.label(s), movie.image(s)) for s in (t, t + 1)}
-        pictures[at] = _picture(lineage, doubts[at], frames[t], frames[t + 1], movie.spacing)
+        t, later = times[at], int(lineage.events.ends()[doubts[at][0]])
+        frames = {s: frames[s] if s in frames else Frame(movie.label(s), movie.image(s)) for s in (t, later)}
+        pictures[at] = _picture(lineage, doubts[at], frames[t], frames[later], movie.spacing)
     return pictures
 
 
@@ -98,7 +98,7 @@ def _picture(lineage: Lineage, rows: Sequence[int], before: Frame, after: Frame,
     parts = []
     for side, involved in enumerate((sources, targets)):
         x = side * (PANEL + GUTTER)
-        name = f"frame {int(events.frame[0]) + side}"
+        name = f"frame {int((events.frame, events.ends())[side][0])}"
         parts.append(f'<text x="{x:g}" y="11" font-size="11" fill="var(--muted)">{name}</text>')
         panel = _panel(window, greys[side], masks[side], involved, ghosts[side])
         parts.append(f'<g transform="translate({x:g} {HEAD:g})">{panel}</g>')

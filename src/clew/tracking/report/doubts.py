@@ -20,12 +20,13 @@ def least_certain(lineage: Lineage, n: int) -> list[list[int]]:
     """Rows of the `n` least certain events, the least first; events that stand or fall together are one.
 
     Where two cells may have changed places, or one came where another went, forbidding either of the two events leads
-    to the same explanation: they have the same frame and the same confidence.
+    to the same explanation: they have the same frames and the same confidence.
     """
-    together: dict[tuple[int, str], list[int]] = {}
+    together: dict[tuple[int, int, str], list[int]] = {}
+    frame, end = lineage.events.frame.tolist(), lineage.events.ends().tolist()
     for row in lineage.least_certain(MAX_TOGETHER * n).tolist():
         if np.isfinite(confidence := float(lineage.confidence[row])):
-            together.setdefault((int(lineage.events.frame[row]), f"{confidence:.6g}"), []).append(row)
+            together.setdefault((frame[row], end[row], f"{confidence:.6g}"), []).append(row)
     groups = [[rows] if len(rows) <= MAX_TOGETHER else [[row] for row in rows] for rows in together.values()]
     return [rows for group in groups for rows in group][:n]
 

@@ -61,7 +61,7 @@ def make_report(
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
         f"<title>{text(heading)}</title><style>{STYLE}</style></head><body><main>"
         f"<header><h1>{text(heading)}</h1>{source}</header>{''.join(parts)}"
-        "<footer>Frames count from 0. An event from frame t to t + 1 is counted at t. Made by clew.</footer>"
+        "<footer>Frames count from 0. An event that begins in frame t is counted at t. Made by clew.</footer>"
         "</main></body></html>\n"
     )
 

@@ -20,7 +20,7 @@ BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", 
 
 EVENT_COLOUR = {
     Event.MOVE: MUTED, Event.DIVIDE: BLUE, Event.APPEAR: GREEN,
-    Event.DISAPPEAR: VERMILLION, Event.SPLIT: PURPLE, Event.MERGE: ORANGE,
+    Event.DISAPPEAR: VERMILLION, Event.SPLIT: PURPLE, Event.MERGE: ORANGE, Event.GAP: SKY,
 }  # fmt: skip
 
 # each of the colours is a variable of the page's style, where dark mode gives it another value

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.tracking.evaluation.evaluate import Evaluation, TaskLoss
-from clew.tracking.events import Event
+from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.report import markup
 from clew.tracking.report.markup import counted, number
 
@@ -49,7 +49,7 @@ def _by_event(loss: TaskLoss) -> str:
         return [name, f"{annotated:,}", f"{missed:,}", share, *more, instead]
 
     counts = np.column_stack([loss.annotated, loss.missed, loss.denied, loss.invented])
-    rows = [row(str(event), counts[event], _instead(loss, event)) for event in Event]
+    rows = [row(str(event), counts[event], _instead(loss, event)) for event in PAIRWISE]
     return markup.table(head, [*rows, row("total", counts.sum(axis=0), "")])
 
 
@@ -59,7 +59,7 @@ def _instead(loss: TaskLoss, event: Event) -> str:
     if not counts.any():
         return "–"
     most = int(counts.argmax())
-    name = "nothing" if most == len(Event) else "other cells" if most == event else str(Event(most))
+    name = "nothing" if most == len(PAIRWISE) else "other cells" if most == event else str(Event(most))
     return f"{name} ({counts[most]:,})"
 
 
@@ -84,10 +84,14 @@ def _scores(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 
 def _divisions(evaluation: Evaluation) -> list[tuple[str, str]]:
-    """F1 of the divisions by tolerance, with what it comes from."""
-    rows = []
-    for tolerance, found in evaluation.divisions.items():
-        when = "exact frame" if tolerance == 0 else f"± {counted(tolerance, 'frame')}"
-        told = f"{found.right:,} right, {found.false:,} false, {found.missed:,} missed"
-        rows.append((f"division F1, {when} ({told})", f"{found.f1:.4f}"))
-    return rows
+    """F1 of the divisions by tolerance and, where there are any, of the gaps, with what it comes from."""
+    named = [
+        ("division F1, " + ("exact frame" if tolerance == 0 else f"± {counted(tolerance, 'frame')}"), found)
+        for tolerance, found in evaluation.divisions.items()
+    ]
+    if not evaluation.gaps.is_empty:
+        named.append(("gap F1", evaluation.gaps))
+    return [
+        (f"{name} ({found.right:,} right, {found.false:,} false, {found.missed:,} missed)", f"{found.f1:.4f}")
+        for name, found in named
+    ]

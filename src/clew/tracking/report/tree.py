@@ -76,7 +76,7 @@ def _draw_links(axes: Axes, forest: Forest) -> list[Line2D]:
     mother, daughter = of[source], of[target]
     drawn = ~np.isnan(row[mother]) & ~np.isnan(row[daughter])
     along = np.flatnonzero(drawn & (mother == daughter))
-    fork = np.flatnonzero(drawn & (forest.parent[daughter] == mother))
+    fork = np.flatnonzero(drawn & (forest.parent[daughter] == mother) & (lineage.events.event[event] != Event.GAP))
     level = confidence_class(lineage)[event]
     time = lineage.frame[source]
     keys = []
@@ -96,7 +96,7 @@ def _draw_links(axes: Axes, forest: Forest) -> list[Line2D]:
     child = child[tracks.begin[child] > tracks.end[parent[child]] + 1]
     gaps = _polylines((tracks.end[parent[child]], row[parent[child]]), (tracks.begin[child], row[child]))
     if _draw(axes, [gaps], MUTED, 0.9, zorder=2, style=":"):
-        keys.append(Line2D([], [], color=MUTED, linewidth=0.9, linestyle=":", label="merged"))
+        keys.append(Line2D([], [], color=MUTED, linewidth=0.9, linestyle=":", label="merged or missed"))
     return keys
 
 
