@@ -49,7 +49,7 @@ def small(task):
     return 0.1 * np.random.default_rng(0).normal(size=task.n_features)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     model=st.sampled_from(list(GENERATORS)),
     loss=st.sampled_from(list(LOSSES.values())),

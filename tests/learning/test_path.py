@@ -22,7 +22,7 @@ BRIDGE = LOSSES["bridge"]
 @pytest.mark.parametrize("known", [1.0, 0.4])
 @pytest.mark.parametrize("make", [assignment_task, chain_task])
 def test_a_path_costs_less_than_its_fits_from_scratch(make, known):
-    task = make(n=30, known=known)
+    task = make(n=20, known=known)
     lams = lambda_grid(task, BRIDGE)
     path = list(fit_path(task, BRIDGE, lams))
     alone = [next(fit_path(task, BRIDGE, [lam])) for lam in lams]
