@@ -7,8 +7,9 @@
 `latency` presses Enter in headless Chromium and measures there: from the key to the next question drawn with its
 pictures, and from the key to predictions by weights that know the answer. `annotator` answers from the truth with the
 requests that the page sends, the suggested questions or events in random order, and prints the task loss on the whole
-movie. `kills` ends the server by SIGKILL at random moments of a run of answers, and looks whether all acknowledged ones
-are there afterwards. Everything is written into a temporary folder.
+movie, and how many events are wrong beside what the page says of it. `kills` ends the server by SIGKILL at random
+moments of a run of answers and edits of masks, and looks whether all acknowledged ones are there afterwards. Everything
+is written into a temporary folder.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def main() -> None:
     two.add_argument("--pace", type=float, default=1.0, help="the most that an answer waits for new questions, in s")
     two.add_argument("--blank", action="store_true", help="begin with no weights")
     two.add_argument("--seed", type=int, default=0)
+    two.add_argument("--kind", default="", help="a simulated movie of this kind of cells instead of HeLa nuclei")
+    two.add_argument("--frames", type=int, default=30, help="of the simulated movie")
     two.add_argument("--plot", type=Path)
     two.add_argument("--json", type=Path)
     three = commands.add_parser("kills")

@@ -8,12 +8,38 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from page_server import Served, console, linked, load
 
 from clew.tracking.events import BY_NAME, Annotations, Event, EventTable
+
+
+class Point(NamedTuple):
+    """What is so after some answers, and what the page says."""
+
+    answers: int
+    alone: float
+    """Task loss of the weights alone, and of the predictions with the answers pinned."""
+    pinned: float
+    wrong: int
+    """Predicted events that are not true, and the page's estimate with its interval."""
+    number: float
+    low: float
+    high: float
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the interval holds the number."""
+        return self.low <= self.wrong <= self.high
+
+    def __str__(self) -> str:
+        return (
+            f"{self.answers:4d} answers: weights alone {self.alone:.3%}, with pins {self.pinned:.3%}; {self.wrong} "
+            f"wrong, the page says {self.number:.0f} ({self.low:.0f} to {self.high:.0f})"
+            f"{'' if self.is_inside else ' OUTSIDE'}"
+        )
 
 
 class Judge:
@@ -31,8 +57,8 @@ class Judge:
         self.learner = Learner(measure(opened, cache=folder / "measured", n_jobs=2))
         self.folder = folder
 
-    def losses(self, served: Served, said: list[tuple[int, Event, Any, Any]]) -> tuple[float, float]:
-        """The loss of what the server's weights predict alone, and of what they predict with the answers pinned."""
+    def losses(self, served: Served, said: list[tuple[int, Event, Any, Any]]) -> tuple[float, float, int]:
+        """The loss of what the server's weights predict alone and with the answers pinned, and events wrong then."""
         from clew.tracking.archive import load_tracker
         from clew.tracking.evaluation.evaluate import task_loss
         from clew.tracking.model.assignment import assign
@@ -54,7 +80,14 @@ class Judge:
                     pair.candidates.table(pair.a, pair.b, assign(pair.candidates, pair.scores(w), given).chosen)
                 )
         free, kept = (task_loss(self.truth, EventTable.join(steps)).total for steps in (alone, pinned))
-        return free, kept
+        wrong = int((~np.isin(EventTable.join(pinned).keys(), self.truth.events.keys())).sum())
+        return free, kept, wrong
+
+    def point(self, served: Served, said: list[tuple[int, Event, Any, Any]]) -> Point:
+        """The losses, and what the page says of them."""
+        free, kept, wrong = self.losses(served, said)
+        told = served.status()["wrong"]
+        return Point(len(said), free, kept, wrong, told["number"], told["low"], told["high"])
 
 
 def suggested(served: Served, truth: Annotations, pace: float) -> Iterator[list[int]]:
@@ -84,8 +117,8 @@ def at_random(served: Served, truth: Annotations, pace: float, seed: int) -> Ite
         yield [row]
 
 
-def curve(movie: Path, folder: Path, options: argparse.Namespace, order: str) -> list[tuple[int, float, float]]:
-    """Answers, loss of the weights alone, loss with pins."""
+def curve(movie: Path, folder: Path, options: argparse.Namespace, order: str) -> list[Point]:
+    """What is so, and what the page says, after more and more answers."""
     (own := folder / order).mkdir()
     judge, weights = Judge(movie, own), []
     truth = judge.truth
@@ -107,7 +140,8 @@ def curve(movie: Path, folder: Path, options: argparse.Namespace, order: str) ->
         )
         answers, refused = 0, 0
         revision = served.status()["revision"]
-        points.append((0, *judge.losses(served, said)))
+        points.append(judge.point(served, said))
+        console.print(f"{order:>9} {points[-1]}")
         for many in rows:
             for frame, event, sources, targets in truth.events[np.array(many, dtype=np.intp)]:
                 body = {"frame": frame, "event": str(event), "sources": list(sources), "targets": list(targets)}
@@ -120,12 +154,8 @@ def curve(movie: Path, folder: Path, options: argparse.Namespace, order: str) ->
                 revision, answers = reply["revision"], answers + 1
                 if answers % every == 0 or (order == "random" and answers in (25, 50, 150)):
                     served.rest()
-                    points.append((answers, *judge.losses(served, said)))
-                    free, kept = points[-1][1:]
-                    console.print(
-                        f"{order:>9} {answers:4d} answers: weights alone {free:.3%}, with pins {kept:.3%} "
-                        f"({refused} refused, load {load()})"
-                    )
+                    points.append(judge.point(served, said))
+                    console.print(f"{order:>9} {points[-1]} ({refused} refused, load {load()})")
             if answers >= most:
                 break
     finally:
@@ -135,21 +165,33 @@ def curve(movie: Path, folder: Path, options: argparse.Namespace, order: str) ->
 
 def annotator(options: argparse.Namespace) -> None:
     """Loss against answers, for both orders."""
-    found: dict[str, list[tuple[int, float, float]]] = {}
+    found: dict[str, list[Point]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        movie = linked(Path(folder))
+        movie = linked(Path(folder)) if not options.kind else kind_of_cells(Path(folder), options)
         for order in options.orders:
             found[order] = curve(movie, Path(folder), options, order)
             if options.json:
                 options.json.write_text(json.dumps(found))
     if options.plot:
         plot(options.plot, found, "from nothing" if options.blank else "from generic weights")
+    for order, points in found.items():
+        inside = sum(point.is_inside for point in points)
+        console.print(f"{order}: the number of wrong events is in the page's interval {inside} times of {len(points)}")
     for column, what in ((1, "weights alone"), (2, "with pins")):
         for order, points in found.items():
             console.print(f"{what}, {order}: " + "  ".join(f"{point[0]}: {point[column]:.2%}" for point in points))
 
 
-def plot(path: Path, found: dict[str, list[tuple[int, float, float]]], title: str) -> None:
+def kind_of_cells(folder: Path, options: argparse.Namespace) -> Path:
+    """A simulated movie of a kind of cells."""
+    from clew.tracking.formats.simulated import write_simulation
+    from clew.tracking.simulation.kinds import settings_of
+
+    write_simulation(folder / options.kind, settings_of(options.kind, seed=options.seed, frames=options.frames))
+    return folder / options.kind / "01"
+
+
+def plot(path: Path, found: dict[str, list[Point]], title: str) -> None:
     """The curves as a picture."""
     import matplotlib
 

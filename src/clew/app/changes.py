@@ -17,6 +17,7 @@ from clew.annotation.store.history import Act, Author, Entry, StaleRevision
 from clew.annotation.store.store import Store
 from clew.app.masks import Masks
 from clew.app.predictor import Predictor, with_answer
+from clew.app.progress import check_of
 from clew.app.requests import AskedEdit, Sent
 from clew.app.state import State
 from clew.errors import InfeasibleAnnotation, InputError
@@ -50,6 +51,7 @@ class Changes:
         """Solve the frame pair as it will be, so that an impossible answer is refused; then keep the answer."""
         answer, frame, positions = sent.answer, sent.answer.frame, self.masks.positions
         answer.check(self.masks.movie.n_frames, lambda t: positions.cells(t).label)
+        check = check_of(self.predictor.solved.get(frame), answer)
         try:
             held = self.state()
             solved = self.predictor.solve(frame, with_answer(held.annotations.at(frame), answer))
@@ -61,7 +63,7 @@ class Changes:
         replace = sent.replace or set(self.store.contradicting(answer)) <= set(held.outdated)
         self.store.answer(
             *answer.fact, answer.happened, key=sent.key, revision=sent.revision, replace=replace, author=sent.author,
-            looks=positions.looks(answer),
+            looks=positions.looks(answer), check=check,
         )  # fmt: skip
         state = self.state()
         here = state.annotations.at(frame)

@@ -176,7 +176,8 @@ class Server:
 
     async def status(self, request: Request) -> Response:
         """How far things are."""
-        return JSONText(self._session(request).status(request.query_params.get("page", "")))
+        page, target = request.query_params.get("page", ""), query_number(request, "target", 0) or 0
+        return JSONText(self._session(request).status(page, target))
 
     async def tree(self, request: Request) -> Response:
         """The family of a cell."""

@@ -29,6 +29,7 @@ from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply
 from clew.app.open_events import Filter, asked_again, least_certain
 from clew.app.positions import CellPositions, Positions
 from clew.app.predictor import Predictor, Weights
+from clew.app.progress import CURVE, Progress
 from clew.app.requests import AskedEdit, Sent
 from clew.app.settings import SESSION, SessionSettings
 from clew.app.state import State
@@ -57,7 +58,7 @@ class Session:
         self.number, self.store, self.predictor, self.tracker, self.settings = (
             number, store, predictor, tracker, settings
         )  # fmt: skip
-        self.changes = Changes(store, masks, predictor)
+        self.changes, self.progress = Changes(store, masks, predictor), Progress(store, predictor)
         self.pictures = Pictures(masks.movie, settings.picture_bytes)
         self.state = self.changes.state()
         if (events := store.noted(EVENTS)) is not None:
@@ -103,8 +104,8 @@ class Session:
             "has_images": movie.images is not None, "annotated": len(self.state.annotations), "store": self.store.id,
         }  # fmt: skip
 
-    def status(self, page: str = "") -> Json:
-        """How far things are, as a page sees it."""
+    def status(self, page: str = "", target: int = 0) -> Json:
+        """How far things are, as a page sees it; `target` is how many wrong events it would put up with."""
         state, happened = self.state, self.state.annotations.happened
         annotated = np.bincount(state.annotations.events.event[happened], minlength=len(Event)).tolist()
         return {
@@ -112,16 +113,11 @@ class Session:
             **self._ways(page), "outdated": len(state.outdated), "events": self._events(),
             "masks": dict(state.masks), "edits": len(self.changes.masks.edits),
             "set_aside": len(self.store.edits()) - len(self.changes.masks.edits),
-            "learning": self.asked < state.revision, "learned": self.learned, "in_doubt": self._in_doubt(),
+            "learning": self.asked < state.revision, "learned": self.learned,
             "counts": {str(event): annotated[event] for event in Event}, "denied": int((~happened).sum()),
+            "wrong": self.progress.wrong(target), "curve": self.progress.curve,
             "predicted": self.predictor.counts(), "place": self.place, "worker": self.worker,
         }  # fmt: skip
-
-    def _in_doubt(self) -> Json:
-        """How many events are predicted, and for how many of them another explanation is almost as good."""
-        parts = [solved.confidence for solved in self.predictor.solved.values()]
-        confidence = np.concatenate([np.zeros(0), *parts])
-        return {"events": len(confidence), "doubtful": int((confidence < TIE * self._scale).sum())}
 
     def _others(self, page: str) -> set[str]:
         """The other pages that are open: what was answered there is theirs to take back. No page is all of them."""
@@ -352,6 +348,8 @@ class Session:
             of_now = [one for one in reply.pairs if self._masks_changed(one.frame) <= reply.revision]
             fresh = self.predictor.take(of_now, self.state.annotations)
             if fresh:  # the person has answered about the others meanwhile
+                if not self.progress.knows(len(self.state.annotations)):
+                    self._mark_progress()
                 version, frames = max(one.version for one in fresh), [one.frame for one in fresh]
                 self.publish("predictions", {"version": version, "frames": frames})
         elif isinstance(reply, Asked):
@@ -360,6 +358,10 @@ class Session:
             self.asked = self.completed = max(self.asked, reply.revision)
             self.publish("problem", {"revision": reply.revision, "problem": reply.problem})
         self._heard.set()
+
+    def _mark_progress(self) -> None:
+        """Keep the present estimate of what is wrong."""
+        self._writer.submit(self.store.note, CURVE, self.progress.with_point(len(self.state.annotations)))
 
     def _masks_changed(self, frame: int) -> int:
         """The last revision that edited the masks of a frame or of the next."""
@@ -381,6 +383,7 @@ class Session:
             [(one.frame, one.event, one.sources, one.targets) for one in reply.questions]
         )
         self._scale = usual_confidence([solved.confidence for solved in self.predictor.solved.values()])
+        self._mark_progress()
         self.publish("questions", {"revision": reply.revision, "n": len(reply.questions)})
 
     def close(self) -> None:

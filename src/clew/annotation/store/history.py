@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from clew.annotation.edits.edit import Edit
+from clew.annotation.stopping import Check
 from clew.annotation.store.answers import Answer, Cell, Fact
 from clew.errors import InputError, StoreError
 from clew.tracking.events import Annotations, Event, EventTable
@@ -82,6 +83,8 @@ class Entry:
     author: Author = NOBODY
     looks: tuple[str, ...] = ()
     """What the cells of an answer looked like, sources first: an answer is about cells and not about their numbers."""
+    check: Check | None = None
+    """What an answer says of the predictions before it, if they are known."""
 
     @property
     def answer(self) -> Answer:
@@ -101,6 +104,8 @@ class Entry:
             content |= {"happened": self.answer.happened, "replaced": self.replaced}
         else:
             content["of"] = self.of
+        if self.check is not None:
+            content["check"] = [self.check.expected, self.check.wrong]
         told = {"name": self.author.name, "page": self.author.page, "looks": self.looks}
         content |= {name: value for name, value in told.items() if value}
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -215,7 +220,8 @@ class History:
             event = Event[content["event"].upper()]
             answer = Answer.of(content["frame"], event, content["sources"], content["targets"], content["happened"])
             replaced, looks = tuple(content["replaced"]), tuple(content.get("looks", ()))
-            return Entry(revision, act, answer, revision, key, time, replaced, author, looks)
+            check = Check(float(content["check"][0]), int(content["check"][1])) if "check" in content else None
+            return Entry(revision, act, answer, revision, key, time, replaced, author, looks, check)
         among = self._done if act is Act.UNDO else self._undone
         earlier = next((entry for entry in among if entry.revision == content["of"]), None)
         if earlier is None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from clew.annotation.edits.edit import Edit
+from clew.annotation.stopping import Check
 from clew.annotation.store.answers import Answer, LabelsOf
 from clew.annotation.store.beacon import Beacon, beside
 from clew.annotation.store.connection import Holds, begin, connect, is_unwritten, prepare, read_checked, reported
@@ -147,13 +148,14 @@ class Store:
     def answer(
         self, frame: int, event: Event, sources: Sequence[int], targets: Sequence[int], happened: bool = True, *,
         key: str, revision: int | None = None, replace: bool = False, author: Author = NOBODY,
-        looks: Sequence[str] = (),
+        looks: Sequence[str] = (), check: Check | None = None,
     ) -> int:  # fmt: skip
         """Keep that an event happened or did not; the revision that this gives.
 
         A `key` that was given before makes this the same answer, which is kept once. With `revision`, the answer is
         refused with StaleRevision if that is not the present one. A Contradiction to what holds is refused unless
-        told to `replace` it. What holds already is not kept again, unless its cells look otherwise now.
+        told to `replace` it. What holds already is not kept again, unless its cells look otherwise now. `looks` are
+        those of the cells, `check` is what the answer says of the predictions before it.
         """
         answer = Answer.of(frame, event, sources, targets, happened)
         answer.check(self.movie.n_frames, self._labels_of)
@@ -171,7 +173,7 @@ class Store:
             new = self.revision + 1
             replaced = tuple(entry.revision for entry in ([*clashes, known] if known is not None else clashes))
             now = datetime.now(UTC)
-            return self._accept(Entry(new, Act.ANSWER, answer, new, key, now, replaced, author, tuple(looks)))
+            return self._accept(Entry(new, Act.ANSWER, answer, new, key, now, replaced, author, tuple(looks), check))
 
     def answer_many(self, answers: Sequence[tuple[Answer, Sequence[str]]], *, key: str, author: Author = NOBODY) -> int:
         """Keep answers, each with the looks of its cells, that neither hold already nor contradict what does.

@@ -32,7 +32,7 @@ export async function openMovie(id) {
 export async function fetchStatus() {
   const movie = state.movie.id;
   try {
-    const status = await getJson(`/api/movies/${movie}/status?page=${page}`);
+    const status = await getJson(`/api/movies/${movie}/status?page=${page}&target=${state.target}`);
     setRevision(movie, status.revision);
     if (movie === state.movie.id) takeStatus(status);
     state.gone = "";
@@ -45,8 +45,8 @@ export async function fetchStatus() {
   }
 }
 
-function takeStatus({ revision, annotated, can_undo, can_redo, learning, version, in_doubt, outdated, worker, events, masks, edits, set_aside }) {
-  Object.assign(state, { learning, version, outdated, events, edits, inDoubt: in_doubt, setAside: set_aside });
+function takeStatus({ revision, annotated, can_undo, can_redo, learning, version, wrong, curve, outdated, worker, events, masks, edits, set_aside }) {
+  Object.assign(state, { learning, version, wrong, curve, outdated, events, edits, setAside: set_aside });
   takeMasks(revision, masks);
   takeWorker(worker);
   if (!state.waiting) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });

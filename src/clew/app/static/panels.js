@@ -5,6 +5,8 @@ import { browseTo } from "./asking.js";
 import { asAnswer } from "./events.js";
 import { INK } from "./ink.js";
 import { dropStranded, saveUnsent } from "./outbox.js";
+import { drawCurve } from "./curve.js";
+import { fetchStatus } from "./movie.js";
 import { changed, state, tell } from "./state.js";
 import { drawSample } from "./words.js";
 
@@ -14,13 +16,22 @@ export function showProgress() {
   find("annotated").textContent = state.annotated;
   find("learning").textContent = state.learning ? "learning" : "";
   find("saved").textContent = state.waiting ? "saving …" : state.annotated ? "all answers saved" : "";
-  const { events, doubtful } = state.inDoubt ?? {};
-  find("doubtful").textContent = events ? doubtful : "–";
-  find("doubtful").title = events ? `Of ${events} predicted events, ${doubtful} have another explanation that is almost as good` : "Known soon";
+  showEstimate();
   const asked = state.outdated ? `${count(state.outdated, "answer is", "answers are")} about cells that were changed since; they are asked about again.` : "";
   const aside = state.setAside ? `${count(state.setAside, "edit was", "edits were")} made of other masks than these, and left out.` : "";
   find("outdated").hidden = !asked && !aside;
   find("outdated").textContent = [asked, aside].filter(Boolean).join(" ");
+}
+
+/** About how many events are wrong now, how sure that is, and what it takes to have fewer. */
+function showEstimate() {
+  const { wrong, target } = state;
+  find("wrong").textContent = wrong ? `≈ ${Math.round(wrong.number)}` : "–";
+  find("wrong-of").textContent = wrong ? `wrong of ${wrong.events.toLocaleString("en")} (${wrong.low} to ${wrong.high})` : "events wrong: known soon";
+  find("wrong").title = wrong ? `Probably between ${wrong.low} and ${wrong.high} (90 %), by the probability of each event and by how often your answers proved predictions wrong` : "";
+  const enough = wrong && wrong.number < target;
+  find("until").textContent = !wrong ? "" : enough ? "is likely so now." : `after about ${count(wrong.until, "more answer", "more answers")}.`;
+  drawCurve(find("curve"), state.curve);
 }
 
 const count = (n, one, many) => `${n} ${n === 1 ? one : many}`;
@@ -85,6 +96,13 @@ export function makeSliders() {
       changed();
     });
   }
+  find("target").value = state.target;
+  find("target").addEventListener("change", ({ target }) => {
+    state.target = Math.max(1, Math.round(target.valueAsNumber) || 10);
+    target.value = state.target;
+    localStorage.setItem("clew-target", state.target);
+    fetchStatus();
+  });
   find("slice").addEventListener("input", ({ target }) => {
     state.slice = target.valueAsNumber < 0 ? null : target.valueAsNumber;
     changed();

@@ -22,7 +22,9 @@ export const state = {
   canUndo: false,
   canRedo: false,
   learning: false,
-  inDoubt: null, // {events, doubtful}: how many events are predicted, and how many with another explanation almost as good
+  wrong: null, // {number, low, high, events, until}: about how many events are wrong, and answers until fewer than the target
+  curve: [], // [[answers, number, low, high], …]
+  target: Number(localStorage.getItem("clew-target")) || 10, // wrong events that the person would put up with
   outdated: 0, // answers whose cells were changed since
   waiting: 0, // answers on their way to the server
   gone: "", // why the server does not answer, in words; empty when it does

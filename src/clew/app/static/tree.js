@@ -22,7 +22,7 @@ export function followed() {
 /** Draw the tree if it belongs to another cell, frame or state of the predictions than before. */
 export async function showTree(version) {
   const cell = followed();
-  const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${version}/${state.inDoubt?.events}`; // also told when more of the movie is tracked
+  const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${version}/${state.wrong?.events}`; // also told when more of the movie is tracked
   if (key === shown) return;
   shown = key;
   title.textContent = cell ? `of cell ${cell.label}` : "";

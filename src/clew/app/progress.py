@@ -1,0 +1,91 @@
+"""How far a movie is: about how many of its events are wrong, and how that went down with the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from clew.annotation.stopping import Check, Correction, answers_until, wrong_events
+from clew.annotation.store.answers import Answer
+from clew.annotation.store.store import Store
+from clew.app.predictor import Predictor
+from clew.learning.task import Array
+from clew.tracking.events import EventTable
+from clew.tracking.model.probability import Calibration
+from clew.tracking.model.solve import SolvedPair
+
+CURVE = "curve"
+"""The note in a store that has the estimates so far."""
+MOST_POINTS = 300
+"""Of the curve; beyond, every other one of the older half is dropped."""
+Point = list[float]
+"""Answers, about how many events were wrong, and the interval."""
+
+
+class Progress:
+    """The estimate of what is wrong, and its history, which the store keeps."""
+
+    def __init__(self, store: Store, predictor: Predictor) -> None:
+        self.store, self.predictor = store, predictor
+        self.curve: list[Point] = store.noted(CURVE, [])
+
+    def wrong(self, target: int = 0) -> dict[str, Any] | None:
+        """About how many events are wrong now, with an interval, and how many answers until fewer than `target` are.
+
+        None as long as not the whole movie was predicted.
+        """
+        solved = self.predictor.solved
+        if len(solved) < self.predictor.n_pairs or not solved:
+            return None
+        probability = probabilities(solved.values())
+        correction = Correction.of(self._checks())
+        found = wrong_events(probability, correction)
+        return {
+            "number": round(found.number, 1), "low": round(found.low), "high": round(found.high),
+            "events": found.n_events, "until": answers_until(probability, correction, target) if target else None,
+        }  # fmt: skip
+
+    def _checks(self) -> list[Check]:
+        return [entry.check for entry in self.store.holding() if entry.check is not None]
+
+    def knows(self, answers: int) -> bool:
+        """Whether there is an estimate after so many answers, or none can be made yet."""
+        can = len(self.predictor.solved) == self.predictor.n_pairs
+        return not can or (bool(self.curve) and self.curve[-1][0] == answers)
+
+    def with_point(self, answers: int) -> list[Point]:
+        """The curve with the present estimate, in place of earlier ones of as many answers or more."""
+        now = self.wrong()
+        if now is not None:
+            kept = [point for point in self.curve if point[0] < answers]
+            if len(kept) > MOST_POINTS:
+                kept = kept[: MOST_POINTS // 2 : 2] + kept[MOST_POINTS // 2 :]
+            self.curve = [*kept, [answers, now["number"], now["low"], now["high"]]]
+        return self.curve
+
+
+def probabilities(solved: Iterable[SolvedPair]) -> Array:
+    """(n,) that each event of some frame pairs is right; 1 where it was answered."""
+    calibration = Calibration.generic()
+    parts = [calibration.probability(one.events.event, one.confidence, one.unit) for one in solved]
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def check_of(solved: SolvedPair | None, answer: Answer) -> Check | None:
+    """What an answer says of the events that were predicted before: of all that its cells take part in."""
+    if solved is None:
+        return None
+    events = solved.events
+    same = events.keys() == EventTable.of([answer.fact]).keys()
+    about = same
+    if answer.happened:
+        shared = np.isin(events.sources, answer.sources) | np.isin(events.targets, answer.targets)
+        about = same | shared.any(axis=1)
+    doubt = 1 - probabilities([solved])[about]
+    known = np.isinf(solved.confidence[about])  # answered before: nothing was predicted
+    right = same[about] if answer.happened else np.zeros(int(about.sum()), bool)
+    if not len(doubt) or known.all():
+        return None
+    return Check(round(float(doubt[~known].sum()), 6), int((~right[~known]).sum()))

@@ -1,0 +1,86 @@
+"""About how many events are wrong, as the page tells it."""
+
+import numpy as np
+import pytest
+
+from clew.annotation.store.answers import Answer
+from clew.app.messages import Asked
+from clew.app.progress import CURVE, check_of, probabilities
+from clew.tracking.events import Event
+
+MOVIE = "/api/movies/0"
+
+
+def get(page, path):
+    answer = page.client.get(MOVIE + path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def predict_all(page):
+    for t in range(13):
+        get(page, f"/pair/{t}")
+
+
+def answer(page, frame, event, key):
+    named = {name: event[name] for name in ("event", "sources", "targets")}
+    body = {"key": key, "revision": page.session.store.revision, "frame": frame, "happened": True, **named}
+    reply = page.client.post(MOVIE + "/answers", json=body)
+    assert reply.status_code == 200, reply.text
+
+
+def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serve):
+    with serve() as page:
+        assert get(page, "/status")["wrong"] is None
+        predict_all(page)
+        first = get(page, "/status?target=1")["wrong"]
+        assert 0 <= first["low"] <= first["number"] <= first["high"] <= first["events"]
+        solved = page.session.predictor.solved
+        assert first["number"] == pytest.approx((1 - probabilities(solved.values())).sum(), abs=0.06)
+        assert first["events"] == sum(len(one.events) for one in solved.values())
+        page.client.portal.call(page.session.take, Asked(0, 0, ()))
+        for n, frame in enumerate(range(0, 12, 2)):  # all of them as predicted
+            least = min(get(page, f"/pair/{frame}")["events"], key=lambda event: event["confidence"] or np.inf)
+            answer(page, frame, least, f"k{n}")
+        status = get(page, "/status?target=1")
+        assert status["wrong"]["number"] < first["number"]
+        assert status["wrong"]["until"] <= first["until"]
+        page.client.portal.call(page.session.take, Asked(0, 6, ()))
+        assert [point[0] for point in get(page, "/status")["curve"]] == [0, 6]
+        checks = [entry.check for entry in page.session.store.holding()]
+        assert all(check.wrong == 0 and 0 < check.expected < 2 for check in checks)
+    with serve() as page:  # all of it is kept
+        assert [entry.check for entry in page.session.store.holding()] == checks
+        assert [point[0] for point in page.session.store.noted(CURVE)] == [0, 6]
+        assert get(page, "/status")["curve"] == page.session.progress.curve
+
+
+def test_an_answer_checks_the_predictions_that_it_settles(page):
+    get(page, "/pair/3")
+    solved = page.session.predictor.solved[3]
+    doubt = 1 - probabilities([solved])
+    moves = np.flatnonzero(solved.events.event == Event.MOVE)[:2]
+    one, two = moves.tolist()
+    source, target = int(solved.events.sources[one][0]), int(solved.events.targets[two][0])
+    right = check_of(solved, Answer.of(3, Event.MOVE, [source], [int(solved.events.targets[one][0])]))
+    assert (right.expected, right.wrong) == (pytest.approx(doubt[one], abs=1e-5), 0)
+    swapped = check_of(solved, Answer.of(3, Event.MOVE, [source], [target]))
+    assert (swapped.expected, swapped.wrong) == (pytest.approx(doubt[one] + doubt[two], abs=1e-5), 2)
+    denied = check_of(solved, Answer.of(3, Event.MOVE, [source], [int(solved.events.targets[one][0])], False))
+    assert (denied.expected, denied.wrong) == (pytest.approx(doubt[one], abs=1e-5), 1)
+    assert check_of(solved, Answer.of(3, Event.MOVE, [source], [target], False)) is None  # nobody had predicted it
+    assert check_of(None, Answer.of(3, Event.MOVE, [source], [target])) is None
+
+
+def test_what_was_answered_is_right(page):
+    pair = get(page, "/pair/3")
+    event = min(pair["events"], key=lambda one: one["confidence"] or np.inf)
+    answer(page, 3, event, "k")
+    solved = page.session.predictor.solved[3]
+    pinned = [
+        sources == tuple(event["sources"]) and targets == tuple(event["targets"])
+        for _, _, sources, targets in solved.events
+    ]
+    assert probabilities([solved])[pinned].tolist() == [1.0]
+    again = Answer.of(3, Event[event["event"].upper()], event["sources"], event["targets"])
+    assert check_of(solved, again) is None  # an answer that is given again checks nothing
