@@ -174,7 +174,7 @@ def run(mode: str, cells: int, frames: int, workers: int, kills: int, folder: Pa
     cluster = client = killer = None
     if mode == "workers":
         cluster = distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50, memory_limit=0
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
         )
         client = distributed.Client(cluster)
         list(Cluster(client).map(_warm_up, list(range(4 * workers))))

@@ -16,7 +16,7 @@ distributed = pytest.importorskip("distributed")
 @pytest.fixture(scope="module")
 def address():
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
     ) as cluster:
         yield cluster.scheduler_address
 
@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused(simulated, tmp_path, monkeypatch, options,
 
 
 def test_a_cluster_without_workers_is_refused(tmp_path):
-    with distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
         told = run("evaluate", tmp_path, "--truth", tmp_path, "--cluster", cluster.scheduler_address)
     assert told.exit_code == 2
     assert "no workers yet" in told.output

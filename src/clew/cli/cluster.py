@@ -97,7 +97,7 @@ def _local(where: Where, stack: ExitStack) -> Any:
     import distributed
 
     cluster = distributed.LocalCluster(
-        n_workers=where.workers, threads_per_worker=1, memory_limit=where.memory or "auto", dashboard_address=None,
+        n_workers=where.workers, threads_per_worker=1, memory_limit=where.memory or "auto", dashboard_address=":0",
         silence_logs=logging.CRITICAL,
     )  # fmt: skip
     return distributed.Client(stack.enter_context(cluster))

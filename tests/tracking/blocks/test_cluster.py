@@ -22,7 +22,7 @@ distributed = pytest.importorskip("distributed")
 @pytest.fixture(scope="module")
 def client():
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
     ):
         yield client
@@ -93,7 +93,7 @@ def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path, 
     expected = TrackedBlocks.of(work, Threads(1), Checkpoints.beside(tmp_path / "here"))
     kept = Checkpoints.beside(tmp_path / "there")
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
         distributed.Client(cluster) as client,
     ):
         killer = Killer(cluster, kept.folder, at=at)
