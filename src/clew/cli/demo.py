@@ -12,8 +12,9 @@ from rich.console import Console
 from clew import extras
 from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.data import counts_in_words
+from clew.cli.lineages import print_evaluation, print_lineage, report_page
 from clew.cli.movies import Jobs
-from clew.cli.tracking import print_evaluation, print_lineage, report_page, training_facts
+from clew.cli.tracking import training_facts
 from clew.progress import ProgressBar
 
 

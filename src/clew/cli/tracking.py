@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.cluster import ClusterAddress, MemoryPerWorker, Profile, Where, Workers, connected
+from clew.cli.lineages import NO_SCORES, print_counts, print_evaluation, sampled_report
 from clew.cli.movies import (
     Channel,
     Events,
@@ -43,16 +43,7 @@ from clew.progress import ProgressBar
 
 PICTURES = (".png", ".svg", ".pdf")
 
-NO_SCORES = "not computed: pip install clew[evaluate]"
-
 if TYPE_CHECKING:
-    from clew.tracking.blocks.parts import TrackedMovie
-    from clew.tracking.blocks.track import TrackedBlocks
-    from clew.tracking.detections import DetectionTable
-    from clew.tracking.evaluation.evaluate import Evaluation
-    from clew.tracking.formats.label_layers import Tally
-    from clew.tracking.lineage import Lineage
-    from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
 
@@ -203,13 +194,16 @@ def track(
         if tracker.unfamiliar_:
             facts |= {"warning": tracker.unfamiliar_}
         pages = {REPORT: sampled_report(tracked, opened, tracker, facts)} if report else {}
+        closed = tracked.closed()
+        if tracked.has_gaps and closed is tracked:
+            note("too many cells to close gaps in: they stay disappearances and appearances")
         made_from = weights_fingerprint(tracker) | {"annotations": None if given is None else len(given)}
         with ProgressBar("writing masks") as progress:
             written, tally = write_counted(
-                output, tracked, opened, wanted, executor_for(client, jobs), progress, pages, made_from
+                output, closed, opened, wanted, executor_for(client, jobs), progress, pages, made_from
             )
     tracked.checkpoints.forget()
-    print_counts(tracked, tally, seconds)
+    print_counts(closed, tally, seconds)
     Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -321,83 +315,6 @@ def weights_fingerprint(tracker: Tracker) -> dict[str, str]:
     """For the manifest: which weights a result comes from."""
     named = json.dumps(dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), sort_keys=True)
     return {"weights": str(tracker.origin_), "weights_sha256": hashlib.sha256(named.encode()).hexdigest()}
-
-
-def report_page(
-    lineage: Lineage,
-    movie: Movie | DetectionTable,
-    tracker: Tracker,
-    facts: dict[str, str],
-    evaluation: Evaluation | None = None,
-) -> bytes:
-    """The content of report.html."""
-    from clew.tracking.movie import Movie
-    from clew.tracking.report import make_report
-
-    page = make_report(
-        lineage, movie=movie if isinstance(movie, Movie) else None, title=movie.name, facts=facts,
-        weights=dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), evaluation=evaluation,
-    )  # fmt: skip
-    return page.encode()
-
-
-REPORTED = 2_000_000
-"""Cells up to which the report is about the whole movie; of a larger one it shows frames from its middle."""
-
-
-def sampled_report(
-    tracked: TrackedBlocks, movie: Movie | DetectionTable, tracker: Tracker, facts: dict[str, str]
-) -> bytes:
-    """The content of report.html, about a part of the movie if it is very large."""
-    if tracked.n_cells <= REPORTED:
-        return report_page(tracked.lineage(), movie, tracker, facts)
-    frames, lineage = tracked.sample(REPORTED)
-    facts |= {
-        "sample": f"frames {frames[0]} to {frames[-1]} of {tracked.n_frames}, {len(lineage.frame):,} of "
-        f"{tracked.n_cells:,} cells; frames are counted from the first of these"
-    }
-    return report_page(lineage, movie[frames.start : frames.stop], tracker, facts)
-
-
-def print_lineage(lineage: Lineage, seconds: float) -> None:
-    """What was found, in figures."""
-    from clew.executors import Threads
-    from clew.tracking.blocks.parts import InMemory
-    from clew.tracking.formats.label_layers import write_layers
-
-    tracked = InMemory(lineage)
-    print_counts(tracked, write_layers(Path(), None, tracked, Threads()), seconds)
-
-
-def print_counts(tracked: TrackedMovie, tally: Tally, seconds: float) -> None:
-    """What was found and counted, in figures."""
-    from clew.tracking.events import Event
-
-    table = Table(show_header=False, title="Lineage", title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    for name, value in (("frames", tracked.n_frames), ("cells", tracked.n_cells), ("tracks", len(tracked.tracks))):
-        table.add_row(name, f"{value:,}")
-    table.add_section()
-    for event in Event:
-        table.add_row(str(event), f"{tally.kinds[event]:,}")
-    table.add_section()
-    table.add_row("seconds", f"{seconds:.1f}")
-    out = Console(highlight=False)
-    out.print(table)
-    if (wrong := tally.expected_wrong()) is not None:
-        out.print(f"By the probability that each is right, {wrong}.", soft_wrap=True)
-
-
-def print_evaluation(found: Evaluation, title: str) -> None:
-    """The figures of an evaluation."""
-    table = Table(show_header=False, title=Text(title), title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    missing = [("DET, SEG, TRA …", NO_SCORES)] if found.scores is None else []
-    for name, value in found.rows() + missing:
-        table.add_row(name, Text(value))
-    Console().print(table)
 
 
 def _bar(share: float, width: int = 12) -> str:

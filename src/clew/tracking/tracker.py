@@ -182,10 +182,10 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
 
         Solved blocks of frames are kept in a hidden folder within `output`, so that the same call goes on after it was
         cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes. Gaps
-        are not closed here: they stay disappearances and appearances.
+        are closed by `TrackedBlocks.closed`, for as many cells as fit into memory.
         """
         executor = executor_for(client, self.n_jobs)
-        work = self._problems(movie, annotations, executor, memory).without_gaps()
+        work = self._problems(movie, annotations, executor, memory)
         return TrackedBlocks.of(work, executor, Checkpoints.beside(Path(output)), self.verbose)
 
     def _problems(

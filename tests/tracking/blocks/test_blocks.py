@@ -1,5 +1,7 @@
 """Blocks of any length give what the whole movie gives: the same events, track ids and bytes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,19 +19,22 @@ from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event, EventTable
 from clew.tracking.formats.checkpoints import Checkpoints
 from clew.tracking.lineage import Lineage
+from clew.tracking.linking.gaps import Joined
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.candidates import ALL_EVENTS
-from clew.tracking.model.features import feature_names
+from clew.tracking.model.features import feature_names, features_of
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
 from clew.tracking.model.solve import join_events
 
+PAIRWISE = ALL_EVENTS - {Event.GAP}
+
 
 @pytest.fixture(scope="module")
 def work(simulated):
-    """A movie with splits and merges, so that counts and identities go over the borders of blocks."""
+    """A movie with splits and merges, so that counts and identities go over the borders of blocks; gaps are apart."""
     source = measure(simulated.movie, cache=None)
-    pairs = Pairs.of(source, source.has, events=ALL_EVENTS)
+    pairs = Pairs.of(source, source.has, events=PAIRWISE)
     return Problems(pairs, generic_weights(feature_names(source.has)))
 
 
@@ -133,7 +138,7 @@ def cut_up(movie, per_block):
 @given(lineages(), st.integers(1, 9))
 def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
     n_frames, frame, label, position, columns, events, sure, lead = movie
-    expected = join_events(n_frames, (frame, label, position, columns), events, sure, lead, 1.0)
+    expected = join_events(n_frames, (frame, label, position, columns), Joined(events, sure, lead), 1.0)
     blocks = cut_up(movie, per_block)
     assert_same(lineage_of(blocks, n_frames), expected)
     tracks, parts = parts_of(blocks, Threads(1))
@@ -210,12 +215,12 @@ def test_other_weights_settings_annotations_and_pixels_have_other_names(work, si
     assert len(set(plain)) == len(plain)
     assert names() == plain
     source = measure(simulated.movie, cache=None)
-    assert names(Pairs.of(source, source.has, events=ALL_EVENTS)) == plain  # measured again
+    assert names(Pairs.of(source, source.has, events=PAIRWISE)) == plain  # measured again
     for other in (
         names(w=work.w + 1e-9),
         names(per_block=5),
         names(Pairs.of(source, source.has, reach=1.0)),
-        names(Pairs.of(source, source.has, events=ALL_EVENTS - {Event.SPLIT})),
+        names(Pairs.of(source, source.has, events=PAIRWISE - {Event.SPLIT})),
     ):
         assert not set(other) & set(plain)
     annotated = names(annotations=simulated.some)
@@ -224,13 +229,30 @@ def test_other_weights_settings_annotations_and_pixels_have_other_names(work, si
 
 def test_a_block_is_the_same_after_it_was_kept(work):
     block = Problems(work.pairs, work.w, None, 3).blocks[1].solve()
-    again = Block.from_arrays(block.arrays())
+    about, arrays = block.packed()
+    again = Block.unpacked(about, arrays)
     assert again.first == 3
     assert again.unit == block.unit
-    for name, array in block.arrays().items():
-        np.testing.assert_array_equal(array, again.arrays()[name])
+    assert again.packed()[0] == about
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, again.packed()[1][name])
     with pytest.raises(StoreError, match="block"):
-        Block.from_arrays({name: array for name, array in block.arrays().items() if name != "lead"})
+        Block.unpacked(about, {name: array for name, array in arrays.items() if name != "lead"})
+
+
+def test_gaps_are_closed_out_of_files_as_in_memory(work, tmp_path):
+    pairs = replace(work.pairs, events=ALL_EVENTS)
+    w = work.w.copy()
+    w[-len(features_of(Event.GAP, pairs.groups))] += 5.0  # the bias: many gaps, over borders too
+    whole = track_pairs(pairs, w, per_block=1000)
+    assert (whole.events.event == Event.GAP).sum() > 3
+    tracked = TrackedBlocks.of(Problems(pairs, w, None, 3), Threads(1), Checkpoints.beside(tmp_path))
+    assert tracked.has_gaps
+    assert_same(tracked.closed().lineage(), whole)
+    assert tracked.closed(10) is tracked
+    again = TrackedBlocks.of(Problems(pairs, w, None, 3), Threads(1), Checkpoints.beside(tmp_path))
+    assert again.n_solved == 0
+    assert_same(again.lineage(), whole)
 
 
 # ---- cutting

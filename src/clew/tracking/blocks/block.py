@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from clew.errors import StoreError
 from clew.learning.task import Array
+from clew.tracking.blocks.ends_file import packed, unpacked
 from clew.tracking.detections import Divisible
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.lineage import Lineage
@@ -20,7 +21,7 @@ from clew.tracking.model.loose_ends import LooseEnds
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.solve import Nodes, nodes_of, solve_pair
 
-VERSION = 1
+VERSION = 2
 """Of what a block holds and of how it is solved; blocks of another version are solved anew."""
 
 
@@ -37,7 +38,7 @@ class Block:
     unit: float
     """The norm of the weights."""
     ends: Sequence[tuple[int, LooseEnds]] = ()
-    """Of the frame pairs, where gaps are looked for; files have none."""
+    """Of the frame pairs, where gaps are looked for."""
 
     @property
     def n_pairs(self) -> int:
@@ -55,8 +56,12 @@ class Block:
         """The events under the movie's frame numbers."""
         return replace(self.lineage.events, frame=self.lineage.events.frame + self.first)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All of it as plain arrays."""
+    def packed(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All of it as plain values and arrays."""
+        about, arrays = packed(self.ends)
+        return about, arrays | self._arrays()
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
         inside = self.lineage
         events = {f"event.{name}": getattr(inside.events, name) for name in ("frame", "event", "sources", "targets")}
         columns = {f"column.{name}": column for name, column in inside.columns.items()}
@@ -67,17 +72,18 @@ class Block:
         }  # fmt: skip
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What `arrays` gave; anything else is refused."""
+    def unpacked(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """What `packed` gave; anything else is refused."""
         try:
+            ends = unpacked(about, arrays)
             first, n_frames = arrays["about"].tolist()
             events = EventTable(*(arrays[f"event.{name}"] for name in ("frame", "event", "sources", "targets")))
             columns = {name.removeprefix("column."): a for name, a in arrays.items() if name.startswith("column.")}
             lineage = Lineage(
                 n_frames, arrays["frame"], arrays["label"], arrays["position"], events, arrays["confidence"], columns
             )
-            return cls(first, lineage, arrays["lead"], float(arrays["unit"][0]))
-        except (KeyError, ValueError, IndexError) as error:
+            return cls(first, lineage, arrays["lead"], float(arrays["unit"][0]), ends)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StoreError(f"a block of frames is not as this clew writes them ({error})") from error
 
 

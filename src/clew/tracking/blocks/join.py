@@ -38,7 +38,7 @@ class Summary:
     cells: NDArray[np.int64]
     """(n_pairs + 1,) cells of each frame."""
     kinds: NDArray[np.int64]
-    """(6,) events of each kind, as the frame pairs have them."""
+    """(7,) events of each kind, as the frame pairs have them."""
     unit: float
     skeleton: Skeleton
     leaving: NDArray[np.int64]

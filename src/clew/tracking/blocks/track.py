@@ -15,6 +15,7 @@ from clew.learning.task import Array
 from clew.progress import ProgressBar
 from clew.tracking.blocks.block import Block, BlockProblem
 from clew.tracking.blocks.join import BlockIds, Part, Summary, join_blocks
+from clew.tracking.blocks.parts import InMemory, TrackedMovie
 from clew.tracking.blocks.plan import PAIRS, cut
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.formats.checkpoints import Checkpoints
@@ -23,6 +24,9 @@ from clew.tracking.linking.gaps import Joined
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.solve import Nodes, join_events
 from clew.tracking.tracks import Tracks
+
+IN_MEMORY = 20_000_000
+"""Cells up to which gaps are closed, with the whole lineage in memory: some 300 bytes a cell."""
 
 
 def track_pairs(
@@ -69,12 +73,6 @@ class Problems:
     annotations: Annotations | None = None
     per_block: int = PAIRS
 
-    def without_gaps(self) -> Self:
-        """The same without gaps, which would lead over the borders of blocks."""
-        told = None if self.annotations is None else self.annotations.pairwise()
-        pairs = replace(self.pairs, events=self.pairs.events - {Event.GAP})
-        return replace(self, pairs=pairs, annotations=told)
-
     @cached_property
     def blocks(self) -> list[BlockProblem]:
         """In order."""
@@ -105,9 +103,9 @@ class SolveOnce:
         kept = self.checkpoints.recall(key)
         if kept is None:
             block = problem.solve()
-            self.checkpoints.keep(key, block.arrays())
+            self.checkpoints.keep(key, *block.packed())
         else:
-            block = Block.from_arrays(kept)
+            block = Block.unpacked(*kept)
         return key, kept is None, Summary.of(block)
 
 
@@ -124,6 +122,9 @@ class TrackedBlocks:
     ids: Sequence[BlockIds]
     n_solved: int
     """Blocks that were solved in this run; the others were kept from an earlier one."""
+    has_gaps: bool = False
+    """Whether gaps are among the kinds of events; the parts have them as disappearances and appearances."""
+    annotations: Annotations | None = None
 
     @classmethod
     def of(cls, work: Problems, executor: Executor, checkpoints: Checkpoints, verbose: bool = False) -> Self:
@@ -131,7 +132,10 @@ class TrackedBlocks:
         found = _solved(work, executor, SolveOnce(checkpoints), verbose)
         keys, new, summaries = ([each[k] for each in found] for k in range(3))
         tracks, ids = join_blocks(summaries, executor)
-        return cls(work.pairs.source.n_frames, checkpoints, keys, summaries, tracks, ids, sum(new))
+        gaps = Event.GAP in work.pairs.events
+        return cls(
+            work.pairs.source.n_frames, checkpoints, keys, summaries, tracks, ids, sum(new), gaps, work.annotations
+        )  # fmt: skip
 
     @property
     def n_cells(self) -> int:
@@ -153,7 +157,11 @@ class TrackedBlocks:
     def lineage(self) -> Lineage:
         """All of it in memory."""
         blocks = [_recalled(self.checkpoints, key) for key in self.keys]
-        return lineage_of(blocks, self.n_frames)
+        return lineage_of(blocks, self.n_frames, self.annotations)
+
+    def closed(self, cells: int = IN_MEMORY) -> TrackedMovie:
+        """With gaps closed, for which the movie is joined in memory; as it is without gaps, or with more cells."""
+        return InMemory(self.lineage()) if self.has_gaps and self.n_cells <= cells else self
 
     def sample(self, cells: int) -> tuple[range, Lineage]:
         """Consecutive frames from the middle of the movie, of about so many cells, and what happened in them."""
@@ -190,4 +198,4 @@ def _recalled(checkpoints: Checkpoints, key: str) -> Block:
         raise StoreError(
             f"{checkpoints.folder}: block {key} of this run is gone or damaged; the same command solves it again"
         )
-    return Block.from_arrays(kept)
+    return Block.unpacked(*kept)

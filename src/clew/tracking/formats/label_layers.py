@@ -36,7 +36,7 @@ class Tally:
     """What a part of a movie, or all of it, counts."""
 
     kinds: NDArray[np.int64]
-    """(6,) events of each kind."""
+    """(7,) events of each kind."""
     wrong: float
     """Σ 1 − p over the events, of which p is the probability that one is right; NaN where they are not known."""
     variance: float
