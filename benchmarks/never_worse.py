@@ -35,6 +35,8 @@ from clew.tracking.tracker import Tracker
 
 SETTINGS = ("random5", "few", "asked")
 SHARE, NUMBER, AT_ONCE = 0.05, 25, 5
+LEAST = 6
+"""Events that are annotated at least, of short movies; λ is chosen by leaving out a third of them."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def learn(setting: str, scene: Scene, truth: Annotations, draw: int) -> tuple[Tr
             pass
         return learner.as_tracker(), learner.annotations
     rng = np.random.default_rng([draw, 5])
-    given = sample(truth, SHARE, rng) if setting == "random5" else sample(truth, rng=rng, number=NUMBER)
+    share = round(SHARE * len(truth)) if setting == "random5" else NUMBER
+    given = sample(truth, rng=rng, number=int(np.clip(share, LEAST, len(truth) // 2)))
     return Tracker(n_jobs=1, random_state=draw).fit(scene.source, given), given
 
 

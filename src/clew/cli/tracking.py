@@ -108,6 +108,7 @@ def train(
         tracker.fit(opened, marks, client=client)
     seconds = time.perf_counter() - started
     note(str(tracker.event_kinds_))
+    note(str(tracker.coverage_))
     if not tracker.improved_:
         note(
             "learning made more mistakes on held-out annotations than the weights it began with, which are kept: "
@@ -188,9 +189,11 @@ def track(
         tracked = tracker.track_blocks(opened, output, annotations=given, client=client, memory=where.memory)
         seconds = time.perf_counter() - started
         note(str(tracker.event_kinds_))
+        note(str(tracker.coverage_))
         if tracked.n_solved < len(tracked):
             note(f"{len(tracked) - tracked.n_solved} of {len(tracked)} blocks were there from a run that was cut short")
         facts = training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
+        facts |= dict([str(tracker.coverage_).split(": ", 1)])
         if tracker.unfamiliar_:
             facts |= {"warning": tracker.unfamiliar_}
         pages = {REPORT: sampled_report(tracked, opened, tracker, facts)} if report else {}

@@ -31,6 +31,7 @@ from clew.tracking.formats.checkpoints import Checkpoints
 from clew.tracking.lineage import Lineage
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.candidates import NEIGHBOURS
+from clew.tracking.model.coverage import Coverage, look_for
 from clew.tracking.model.domain import Domain, look_at, look_over
 from clew.tracking.model.event_kinds import EventKinds, decide_events, parse_events
 from clew.tracking.model.features import feature_names
@@ -83,11 +84,12 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
     weights come from. `improved_` says whether learning made fewer mistakes on held-out annotations than the prior, or
     as many; else `coef_` are the prior's weights. `domain_` is what cells and moves looked like, and `unfamiliar_` says
     in what the last movie was outside of it (empty if in nothing). `event_kinds_` is what was decided about the kinds
-    of events of the last movie.
+    of events of the last movie, and `coverage_` the share of annotated and plausible events among its candidates.
     """
 
     events_: frozenset[Event]
     event_kinds_: EventKinds
+    coverage_: Coverage
     domain_: Domain
     unfamiliar_: str
 
@@ -134,12 +136,14 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         prior = prior_direction(self.prior, feature_names(groups))
         examples: list[list[TrainingExample]] = []
         gaps: list[TrainingExample] = []
+        covered: list[Coverage] = []
         for source, table in zip(sources, given, strict=True):
             checked = _checked(table, source)
             pairs = self._training_pairs(source, groups, checked, prior, executor)
+            covered.append(look_for(pairs, checked, executor.map))
             examples.append(training_examples(pairs, checked, prior))
             gaps += gap_examples(examples[-1], checked, prior)
-        every = [*chain(*examples), *gaps]
+        every, self.coverage_ = [*chain(*examples), *gaps], Coverage.sum(covered)
         sizes = [len(example.annotated) for example in every]
         self.svm_ = StructuredSVM(
             MODEL, loss=self.loss, lam=lambdas(self.lam, len(sizes), prior), regulariser=self.regulariser,
@@ -199,6 +203,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         if annotations is not None:
             annotations = _checked(annotations, source)
         pairs = self.pairs(source, groups, annotations, executor)
+        self.coverage_ = look_for(pairs, annotations, executor.map)
         self.unfamiliar_ = self.domain_.warning(look_at(pairs, w, executor.map), source.name)
         if self.unfamiliar_:
             warnings.warn(self.unfamiliar_, DataWarning, stacklevel=3)

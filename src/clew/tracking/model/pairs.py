@@ -127,6 +127,10 @@ class Pairs:
         pair, around = self._pair(frame, extra, partial(event_scores, w=w))
         return ScoredPair(*pair, w, around)
 
+    def usual(self, frame: int, of: Callable[..., T]) -> tuple[Detections, Detections, Candidates, T]:
+        """Two frames, their candidates without any that were added, and what `of` makes of these."""
+        return self._pair(frame, None, of)
+
     def _pair(
         self, frame: int, extra: EventTable | None, of: Callable[..., T]
     ) -> tuple[tuple[Detections, Detections, Candidates, T], Surroundings | None]:
