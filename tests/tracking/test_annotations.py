@@ -182,3 +182,9 @@ def calls_of_a_check(n, frames=100):
 
 def test_many_annotations_are_checked_at_once_and_not_one_by_one():
     assert calls_of_a_check(60_000) < 1.5 * calls_of_a_check(600)
+
+
+def test_a_gap_that_leads_out_of_an_excerpt_is_left_out():
+    events = EventTable.of([(3, Event.GAP, [1], [2]), (4, Event.GAP, [1], [2]), (4, Event.MOVE, [3], [4])])
+    inside = Annotations.of(events).within(range(2, 6))
+    assert [(frame, event) for frame, event, *_ in inside.events] == [(1, Event.GAP), (2, Event.MOVE)]
