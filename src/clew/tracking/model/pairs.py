@@ -129,7 +129,7 @@ class Pairs:
 
     def usual(self, frame: int, of: Callable[..., T]) -> tuple[Detections, Detections, Candidates, T]:
         """Two frames, their candidates without any that were added, and what `of` makes of these."""
-        return self._pair(frame, None, of)
+        return self._pair(frame, None, of)[0]
 
     def _pair(
         self, frame: int, extra: EventTable | None, of: Callable[..., T]
