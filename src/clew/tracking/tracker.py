@@ -137,8 +137,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         examples: list[list[TrainingExample]] = []
         gaps: list[TrainingExample] = []
         covered: list[Coverage] = []
-        for source, table in zip(sources, given, strict=True):
-            checked = _checked(table, source)
+        given = [_checked(table, source) for source, table in zip(sources, given, strict=True)]
+        for source, checked in zip(sources, given, strict=True):
             pairs = self._training_pairs(source, groups, checked, prior, executor)
             covered.append(look_for(pairs, checked, executor.map))
             examples.append(training_examples(pairs, checked, prior))
@@ -157,7 +157,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         self.improved_ = prior is None or improves(self.svm_, every, prior)
         self.coef_ = joined(self.svm_.coef_ if self.improved_ else first_weights(prior), prior)
         self.result_, self.lam_ = self.svm_.result_, self.svm_.lam_
-        self.n_annotated_ = sum(len(example.annotated) for example in chain(*examples))
+        self.n_annotated_ = sum(map(len, given))
         self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
         self.events_ = frozenset().union(*(table.kinds() for table in given))
         self.domain_ = Domain.of(look_over([one.pair for one in some], self.coef_, groups) for some in examples)
