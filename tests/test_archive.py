@@ -212,6 +212,8 @@ def test_foreign_content_is_refused(tmp_path):
         {"params": {"algorithm": {"Algorithm": {"tol": -1}}}},
         {"params": {"a": 1}},
         {"model": good.meta["model"] | {"class": {"a": 1}}},
+        {"model": {key: value for key, value in good.meta["model"].items() if key != "class"}},
+        {"model": {key: value for key, value in good.meta["model"].items() if key != "domain"}},
         {"result": None},
         {"model": good.meta["model"] | {"class": "Popen"}},
         {"model": good.meta["model"] | {"params": {"shell": True}}},

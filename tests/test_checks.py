@@ -104,7 +104,7 @@ def test_settings_of_the_crf(name, value):
         (Multiclass(bias=[]), ROWS, LABELS), (Multiclass(bias=MANY), ROWS, LABELS),
         (Multiclass(), ROWS, [0, 1, np.array(ITERATOR), 1]),
         (Chain(n_states=ITERATOR), X, Y), (Chain(n_states="x"), X, Y), (Chain(n_states=MANY), X, Y),
-        (Chain(classes=int), X, Y), (Chain(classes=7), X, Y), (Chain(label_scale=MANY.astype("M8[s]")), X, Y),
+        (Tree(classes=(label for label in "ab")), [(np.eye(2), [-1, 0])] * 2, Y[:1] * 2), (Chain(classes=int), X, Y), (Chain(classes=7), X, Y), (Chain(label_scale=MANY.astype("M8[s]")), X, Y),
         (Chain(normalize="yes"), X, Y), (Chain(boundary=None), X, Y),
         (Chain(), [RAGGED, np.eye(2)], Y), (Chain(), sp.eye(2, format="csr"), Y), (Chain(), X, [np.array(None), [0]]),
         (Chain(), X, [np.ndarray, [0]]), (Chain(), X, [sp.eye(2), [0]]), (Chain(), [[[10**400]], [[1]]], Y),

@@ -87,7 +87,7 @@ def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = 
     with reading(path):
         estimator_class = ESTIMATORS[meta["estimator"]]
         params = _decode_all(meta["params"], arrays)
-        stored, result = meta["model"], _unpack_result(meta, arrays)
+        stored, result = _described(meta["model"]), _unpack_result(meta, arrays)
         domain, coef = _decode_all(stored["domain"], arrays), arrays["coef"]
         calibration = _unpack_calibration(meta, arrays)
     if model is None:
@@ -122,7 +122,9 @@ def describe_packed(path: str | Path, meta: dict[str, Any], arrays: Arrays) -> d
         params = _decode_all(meta["params"], arrays)
         result = _unpack_result(meta, arrays)
         own = meta["model"]["params"] is not None
-        model = repr(_own_model(path, meta["model"], arrays)) if own else f"{meta['model']['class']} (your own)"
+        model = (
+            repr(_own_model(path, _described(meta["model"]), arrays)) if own else f"{meta['model']['class']} (your own)"
+        )
         about = {"estimator": meta["estimator"], "model": " ".join(model.split()), "weights": f"{len(result.w)}"}
         if isinstance(result, Result):
             about |= {
@@ -168,6 +170,13 @@ def _pack_model(model: Any, arrays: Arrays) -> dict[str, Any]:
     }
 
 
+def _described(stored: dict[str, Any]) -> dict[str, Any]:
+    """What `_pack_model` wrote, if it is that."""
+    if not isinstance(stored["class"], str) or not {"params", "domain", "n_features"} <= stored.keys():
+        raise ValueError("the description of the model is not one")
+    return stored
+
+
 def _own_model(path: str | Path, stored: dict[str, Any], arrays: Arrays) -> Any:
     """A model of clew's, made anew."""
     if stored["params"] is None:
@@ -176,7 +185,7 @@ def _own_model(path: str | Path, stored: dict[str, Any], arrays: Arrays) -> Any:
             f"load(path, model={_short(stored['class'])}(...))"
         )
     known = _own_models()
-    if not isinstance(stored["class"], str) or stored["class"] not in known:
+    if stored["class"] not in known:
         raise StoreError(f"{path}: its model {stored['class']!r} is none of this clew's: {', '.join(sorted(known))}")
     with reading(path):
         return known[stored["class"]](**_decode_all(stored["params"], arrays))

@@ -250,7 +250,10 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
         X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
-        model = clone(self.model, safe=False)
+        try:
+            model = clone(self.model, safe=False)
+        except TypeError as error:  # of copy.deepcopy
+            raise InputError(f"the model cannot be copied ({error}); expected parameters that are values") from None
         if isinstance(model, Model):
             model.check_parameters()
         check_kind(model, X)
