@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.errors import InputError
-from clew.learning.bounds import Bundle, dual_value
+from clew.learning.bounds import Bundle, dual_value, on_simplices
+from clew.learning.gram import updated
 from clew.learning.groups import EXPECTED_BOUNDS, PEAK, group_keys, make_groups, summed
 from clew.learning.losses import LOSSES, penalty_part
 from clew.learning.master import update
@@ -247,3 +248,23 @@ def test_no_more_groups_are_joined_than_the_memory_asks_for():
 def test_a_number_of_groups_that_is_none_is_refused(groups):
     with pytest.raises(InputError, match="groups"):
         make_groups(5, groups, np.ones((5, 2)), 100)
+
+
+@given(st.integers(0, 10_000))
+def test_another_base_changes_nothing_but_the_differences(seed):
+    rng = np.random.default_rng(seed)
+    bundle = Bundle(9, np.arange(5))  # the last group has no bounds
+    for _ in range(4):
+        groups = np.flatnonzero(rng.random(4) < 0.6)
+        slopes = rng.normal(size=(len(groups), 9)) * (rng.random((len(groups), 9)) < 0.5)
+        bundle.extend(sp.csr_array(slopes), rng.normal(size=len(groups)), groups)
+    bundle.alpha = rng.random(len(bundle)) * (rng.random(len(bundle)) < 0.7)
+    w, v = rng.normal(size=9), rng.normal(size=9)
+    values, dual = bundle.values(w), dual_value(bundle, v, 0.3, on_simplices(bundle))
+    bundle.rebase()
+    assert (np.diff(bundle.group) >= 0).all()
+    np.testing.assert_allclose(bundle.values(w), values, atol=1e-12)
+    assert dual_value(bundle, v, 0.3, on_simplices(bundle)) == pytest.approx(dual, abs=1e-10)
+    bundle.extend(sp.csr_array(rng.normal(size=(2, 9))), rng.normal(size=2), np.array([0, 3]))
+    kept = bundle.inner_products().blocks  # most of them from before
+    np.testing.assert_allclose(kept, updated(None, bundle.slopes, *bundle.sorted_by_group()).blocks, atol=1e-10)

@@ -151,6 +151,30 @@ class Bundle:
         self._gram = gram.updated(self._gram, self.slopes, *self.sorted_by_group())
         return self._gram
 
+    def rebase(self) -> None:
+        """Make the heaviest bound of each group its base, and put the bounds in the order of the groups.
+
+        The base was what the reward said at the start. Where little is annotated that changes from one CCCP iteration
+        to the next, and the differences from it fill up; those from a bound that is active now are sparse again.
+        """
+        members, first = self.sorted_by_group()
+        if not len(members):
+            return
+        gram, alpha = self.inner_products(), on_simplices(self)
+        references = heaviest(alpha, members, first)
+        bare = references < 0
+        chosen = np.where(bare, members[0], references)
+        shift = sp.csr_array(self.slopes.csr[chosen])
+        if bare.any():  # a group without bounds keeps its base
+            shift = sp.csr_array(sp.diags_array((~bare).astype(float)) @ shift)
+        offsets = np.where(bare, 0.0, self.offsets[chosen])
+        group = self.group[members]
+        self.slopes = Rows.of(differences(self.slopes.csr[members], shift[group]))
+        self.offsets = self.offsets[members] - offsets[group]
+        self.base, self.base_offsets = sp.csr_array(self.base + shift), self.base_offsets + offsets
+        self._gram = gram.relative_to(references).kept(members)
+        self.group, self.alpha, self.idle = group, self.alpha[members], self.idle[members]
+
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""
         if mask.all():
@@ -240,6 +264,12 @@ def on_simplices(bundle: Bundle) -> Array:
     alpha[newest[bare]] = 1.0
     totals[bare] = 1.0
     return np.asarray(alpha / totals[bundle.group])
+
+
+def heaviest(alpha: Array, members: Indices, first: Indices) -> Indices:
+    """(G,) the bound of each group with the largest α; −1 for a group without bounds. `members` are sorted by group."""
+    order = members[np.lexsort((-alpha[members], np.repeat(np.arange(len(first) - 1), np.diff(first))))]
+    return np.where(np.diff(first) > 0, order[np.minimum(first[:-1], len(order) - 1)], -1)
 
 
 def dual_value(bundle: Bundle, v: Array, lam: float, alpha: Array) -> float:

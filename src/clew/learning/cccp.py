@@ -125,6 +125,8 @@ class _Run:
         self.iteration = self.fallbacks = 0
         self.history: list[Record] = []
         self.rng, self.by_batches = np.random.default_rng(algorithm.random_state), False
+        self.rebases = False
+        """Whether the bounds get new bases while CCCP goes on; batches keep sums over the old ones."""
         self.dual: DualPoint | None = None
         self.bundle: Bundle
         self.best: tuple[Array, _Convex]
@@ -139,6 +141,8 @@ class _Run:
             reward, interrupted = self._reward(w), True
         self.bundle = self._first_bundle(linear, reward, warm_start)
         self.by_batches = self._goes_by_batches()
+        by_ascent = chosen_solver(self.algorithm.solver, self.task.n_features) == "ascent"
+        self.rebases = by_ascent and not self.by_batches and self.loss.reward is not None
         if self.by_batches and self.loss.reward is not None:
             self.bundle.start_at_base()
         self.best = w, self._add(linear, w)
@@ -171,6 +175,8 @@ class _Run:
             if not options.recycle and self.iteration > 1:
                 self.bundle.clear()
                 self._add(point.convex.linear, point.w)
+            if self.iteration > 1 and self.rebases:
+                self.bundle.rebase()
             self._inner(point, precision)
             w, convex = self.best
             if w is point.w:  # nothing better within the precision: same v, so no new inference for R

@@ -21,9 +21,30 @@ class Gram:
     slot: Indices
     """(K,) the place of each bound within its group's block."""
 
-    def kept(self, mask: Mask) -> Gram:
-        """The same inner products, for the bounds in the mask."""
+    def kept(self, mask: Mask | Indices) -> Gram:
+        """The same inner products, for the bounds in the mask, or for these in this order."""
         return Gram(self.blocks, self.start, self.size, self.slot[mask])
+
+    def relative_to(self, references: Indices) -> Gram:
+        """<a_j − a_r, a_k − a_r> for one bound r in each group, (G,) by its row; −1 for a group without bounds."""
+        blocks = self.blocks.copy()
+        slot = np.where(references >= 0, self.slot[np.maximum(references, 0)], -1)
+        _shift(blocks, self.start, self.size, slot)
+        return Gram(blocks, self.start, self.size, self.slot)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _shift(blocks: Array, start: Indices, size: Indices, slot: Indices) -> None:
+    """G_jk − G_jr − G_rk + G_rr in each block, in place."""
+    for g in range(len(size)):
+        n, r = size[g], slot[g]
+        if r < 0:
+            continue
+        origin = start[g]
+        row = blocks[origin + r * n : origin + (r + 1) * n].copy()
+        for j in range(n):
+            for k in range(n):
+                blocks[origin + j * n + k] += row[r] - row[j] - row[k]
 
 
 NOTHING = np.zeros(0, dtype=np.intp)
