@@ -226,7 +226,13 @@ def _cases(folder: Path, commands: list[Command], n: int, rng: random.Random) ->
     turns = [command for command in commands for _ in range(command.share)]
     for case in range(n):
         command, fault = turns[case % len(turns)], FAULTS[(case + case // len(turns)) % len(FAULTS)]  # each with each
-        counts[command.name, fault, _case(folder, command, fault, expected[command.name], case % AGAIN == 0, rng)] += 1
+        try:
+            state = _case(folder, command, fault, expected[command.name], case % AGAIN == 0, rng)
+        except KeyboardInterrupt:
+            break  # and tell what was found so far
+        counts[command.name, fault, state] += 1
+        if state.startswith("BAD") or (case + 1) % 100 == 0:
+            print(f"case {case + 1}: {command.name}, {fault}: {state}", file=sys.stderr, flush=True)
     return counts
 
 
