@@ -69,7 +69,7 @@ lock: $(STAMP) ## write requirements-dev.lock anew: the newest versions that pyp
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra bench --upgrade --no-emit-index-url --no-header pyproject.toml -o requirements-dev.lock
 
 SECONDS ?= 60
-fuzz: $(STAMP) ## feed every reader files that are nearly right, for SECONDS=60; findings are kept in .fuzz
+fuzz: $(STAMP) ## feed every reader files, and every call arguments, that are nearly right, for SECONDS=60; findings are kept in .fuzz
 	$(BIN)/python benchmarks/fuzz.py --seconds $(SECONDS)
 
 cli-docs: $(STAMP) ## write docs/cli.md anew from the commands' own help
