@@ -198,6 +198,7 @@ class Learner:
 def adapted_tracker(initial: Tracker, groups: frozenset[str], w: Array, annotations: Annotations) -> Tracker:
     """A tracker with weights that were adapted from those of another one; without annotations they are its own."""
     tracker: Tracker = clone(initial)
+    tracker.calibration_ = initial.calibration_
     tracker.events_, tracker.domain_ = initial.events_ | annotations.kinds(), initial.domain_
     tracker.groups_, tracker.feature_names_, tracker.coef_ = groups, feature_names(groups), w
     if len(annotations):

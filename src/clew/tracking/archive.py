@@ -20,6 +20,7 @@ from clew.tracking.model.domain import LEVELS, Domain
 from clew.tracking.model.event_kinds import parse_events
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.prior import weights_by_name
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
 from clew.tracking.tracker import Origin, Tracker
 
 KIND = "tracker"
@@ -41,6 +42,7 @@ def save(tracker: Tracker, path: str | Path) -> None:
         "algorithm": asdict(algorithm) if isinstance(algorithm, Algorithm) else algorithm,
         "features": tracker.feature_names_, "n_annotated": tracker.n_annotated_, "n_pairs": tracker.n_pairs_,
         "origin": str(tracker.origin_), "events": _named(tracker.events), "learned_events": _named(tracker.events_),
+        "calibration": _numbers(tracker.calibration_),
         "domain": {name: list(values) for name, values in tracker.domain_.quantiles.items()},
     }  # fmt: skip
     persist.write(path, KIND, {"learner": meta, "tracker": own}, arrays)
@@ -65,6 +67,7 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         tracker.n_annotated_, tracker.n_pairs_ = int(own["n_annotated"]), int(own["n_pairs"])
         tracker.origin_ = _origin(own, learner)
         tracker.events_ = frozenset(BY_NAME[name] for name in own["learned_events"])
+        tracker.calibration_ = _calibration(own.get("calibration"))
         tracker.domain_ = Domain({name: [*map(float, own["domain"][name])] for name in own.get("domain", {})})
         parse_events(tracker.events)
         tracker.prior = prior if prior in ("generic", None) else _with_weights(Tracker(), groups, names, arrays[PRIOR])
@@ -79,6 +82,21 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         tracker.set_params(loss=svm.loss, lam=svm.lam, regulariser=svm.regulariser)
         tracker.svm_, tracker.result_, tracker.lam_ = svm, svm.result_, svm.lam_
     return _with_weights(tracker, groups, names, weights)
+
+
+def _calibration(numbers: list[float] | None) -> Calibration:
+    """From what `_numbers` gave; the generic one for files that lack it, or know fewer kinds of events."""
+    if numbers is None or len(numbers) != len(Event) + 2:
+        return GENERIC_CALIBRATION
+    slope, *intercept, spread = map(float, numbers)
+    if not spread > 0:
+        raise InputError(f"the spread of the calibration is {spread}; expected a positive number")
+    return Calibration(slope, np.array(intercept), spread)
+
+
+def _numbers(calibration: Calibration) -> list[float]:
+    """Slope, the intercept of each kind of event, and spread."""
+    return [calibration.slope, *calibration.intercept.tolist(), calibration.spread]
 
 
 def _named(events: str | Iterable[str | Event]) -> str | list[str]:

@@ -38,7 +38,17 @@ from clew.tracking.model.features import feature_names
 from clew.tracking.model.gap_training import gap_examples
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import first_weights, generic_weights, joined, prior_direction, weights_by_name
-from clew.tracking.model.training import MODEL, TrainingExample, by_event, improves, lambdas, training_examples
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
+from clew.tracking.model.recalibration import recalibrate
+from clew.tracking.model.training import (
+    MODEL,
+    TrainingExample,
+    by_event,
+    held_out_mistakes,
+    improves,
+    lambdas,
+    training_examples,
+)
 from clew.tracking.movie import Movie, open_movie
 
 AnyMovie = Movie | Source | str | Path
@@ -89,6 +99,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
 
     events_: frozenset[Event]
     event_kinds_: EventKinds
+    calibration_: Calibration
     coverage_: Coverage
     domain_: Domain
     unfamiliar_: str
@@ -160,6 +171,9 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         self.n_annotated_ = sum(map(len, given))
         self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
         self.events_ = frozenset().union(*(table.kinds() for table in given))
+        pairwise = list(chain(*examples))
+        mistakes = held_out_mistakes(self.svm_) if self.improved_ else sum(one.mistakes(self.coef_) for one in pairwise)
+        self.calibration_ = recalibrate(pairwise, self.coef_, mistakes)
         self.domain_ = Domain.of(look_over([one.pair for one in some], self.coef_, groups) for some in examples)
         return self
 
@@ -207,7 +221,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         self.unfamiliar_ = self.domain_.warning(look_at(pairs, w, executor.map), source.name)
         if self.unfamiliar_:
             warnings.warn(self.unfamiliar_, DataWarning, stacklevel=3)
-        return Problems(pairs, w, annotations, PAIRS if memory is None else block_length(memory, *sizes(source)))
+        length = PAIRS if memory is None else block_length(memory, *sizes(source))
+        return Problems(pairs, w, annotations, length, self.calibration_)
 
     @classmethod
     def generic(cls, **parameters: Any) -> Self:
@@ -221,6 +236,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         tracker.coef_ = generic_weights(tracker.feature_names_)
         tracker.n_annotated_, tracker.n_pairs_, tracker.origin_ = 0, 0, Origin.GENERIC
         tracker.events_, tracker.domain_ = frozenset(), Domain.generic()
+        tracker.calibration_ = GENERIC_CALIBRATION
         return tracker
 
     def measure(self, movie: AnyMovie, executor: Executor | None = None) -> Source:

@@ -21,7 +21,7 @@ from clew.tracking.blocks.skeleton import ROW_BITS, Skeleton, keys_of
 from clew.tracking.events import Event, EventTable, Labels
 from clew.tracking.linking.counts import has_mask_faults, told_apart
 from clew.tracking.linking.merges import resolve, runs
-from clew.tracking.model.probability import Calibration
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
 from clew.tracking.model.solve import Nodes
 from clew.tracking.tracks import Tracks
 
@@ -103,13 +103,13 @@ class Part:
     """(m,) None where nobody calibrated the confidences."""
 
     @classmethod
-    def of(cls, block: Block, ids: BlockIds, is_last: bool) -> Self:
+    def of(cls, block: Block, ids: BlockIds, is_last: bool, calibration: Calibration = GENERIC_CALIBRATION) -> Self:
         """A block with what the others told it."""
         nodes = block.nodes(shared=is_last)
         track = ids.tracks_of(keys_of(block)[_heads(block)], block.first)[: len(nodes.frame)]
         kind, sure = block.lineage.events.event.copy(), block.lineage.confidence.copy()
         kind[ids.row], sure[ids.row] = ids.kind, ids.confidence
-        probability = Calibration.generic().probability(kind, sure, block.unit)
+        probability = calibration.probability(kind, sure, block.unit)
         frames = (block.first, block.first + block.n_pairs - (not is_last))
         return cls(frames, nodes, track, replace(block.events(), event=kind), sure, probability)
 

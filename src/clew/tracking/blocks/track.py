@@ -22,6 +22,7 @@ from clew.tracking.formats.checkpoints import Checkpoints
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.gaps import Joined
 from clew.tracking.model.pairs import Pairs
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
 from clew.tracking.model.solve import Nodes, join_events
 from clew.tracking.tracks import Tracks
 
@@ -45,12 +46,16 @@ def track_pairs(
 
 def track_problems(work: Problems, executor: Executor, verbose: bool = False) -> Lineage:
     """The lineage of a movie that is cut into blocks."""
-    return lineage_of(
-        _solved(work, executor, BlockProblem.solve, verbose), work.pairs.source.n_frames, work.annotations
-    )
+    blocks = _solved(work, executor, BlockProblem.solve, verbose)
+    return lineage_of(blocks, work.pairs.source.n_frames, work.annotations, work.calibration)
 
 
-def lineage_of(blocks: Sequence[Block], n_frames: int, annotations: Annotations | None = None) -> Lineage:
+def lineage_of(
+    blocks: Sequence[Block],
+    n_frames: int,
+    annotations: Annotations | None = None,
+    calibration: Calibration = GENERIC_CALIBRATION,
+) -> Lineage:
     """All blocks of a movie as one lineage; gaps are closed within blocks and over their borders."""
     parts = [block.nodes(shared=block is blocks[-1]) for block in blocks]
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
@@ -61,7 +66,7 @@ def lineage_of(blocks: Sequence[Block], n_frames: int, annotations: Annotations 
     lead = np.concatenate([block.lead for block in blocks])
     ends = [pair for block in blocks for pair in block.ends]
     unit = max(block.unit for block in blocks)
-    return join_events(n_frames, nodes, Joined(events, confidence, lead), unit, ends, annotations)
+    return join_events(n_frames, nodes, Joined(events, confidence, lead), unit, ends, annotations, calibration)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class Problems:
     w: Array
     annotations: Annotations | None = None
     per_block: int = PAIRS
+    calibration: Calibration = GENERIC_CALIBRATION
 
     @cached_property
     def blocks(self) -> list[BlockProblem]:
@@ -125,6 +131,7 @@ class TrackedBlocks:
     has_gaps: bool = False
     """Whether gaps are among the kinds of events; the parts have them as disappearances and appearances."""
     annotations: Annotations | None = None
+    calibration: Calibration = GENERIC_CALIBRATION
 
     @classmethod
     def of(cls, work: Problems, executor: Executor, checkpoints: Checkpoints, verbose: bool = False) -> Self:
@@ -134,7 +141,8 @@ class TrackedBlocks:
         tracks, ids = join_blocks(summaries, executor)
         gaps = Event.GAP in work.pairs.events
         return cls(
-            work.pairs.source.n_frames, checkpoints, keys, summaries, tracks, ids, sum(new), gaps, work.annotations
+            work.pairs.source.n_frames, checkpoints, keys, summaries, tracks, ids, sum(new), gaps, work.annotations,
+            work.calibration,
         )  # fmt: skip
 
     @property
@@ -150,14 +158,17 @@ class TrackedBlocks:
         """The parts of the movie that the blocks are, to be read here or by workers."""
         last = len(self) - 1
         return [
-            PartFile(self.checkpoints, key, ids, (summary.first, summary.first + len(summary.cells) - 1 - (k != last)))
+            PartFile(
+                self.checkpoints, key, ids, (summary.first, summary.first + len(summary.cells) - 1 - (k != last)),
+                self.calibration,
+            )
             for k, (key, ids, summary) in enumerate(zip(self.keys, self.ids, self.summaries, strict=True))
-        ]
+        ]  # fmt: skip
 
     def lineage(self) -> Lineage:
         """All of it in memory."""
         blocks = [_recalled(self.checkpoints, key) for key in self.keys]
-        return lineage_of(blocks, self.n_frames, self.annotations)
+        return lineage_of(blocks, self.n_frames, self.annotations, self.calibration)
 
     def closed(self, cells: int = IN_MEMORY) -> TrackedMovie:
         """With gaps closed, for which the movie is joined in memory; as it is without gaps, or with more cells."""
@@ -173,7 +184,7 @@ class TrackedBlocks:
         blocks = [_recalled(self.checkpoints, key) for key in self.keys[first : last + 1]]
         begin, end = blocks[0].first, blocks[-1].first + blocks[-1].n_pairs
         moved = [replace(block, first=block.first - begin) for block in blocks]
-        return range(begin, end + 1), lineage_of(moved, end + 1 - begin)
+        return range(begin, end + 1), lineage_of(moved, end + 1 - begin, calibration=self.calibration)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,11 +196,12 @@ class PartFile:
     ids: BlockIds
     frames: tuple[int, int]
     """The first and the last frame whose cells it has."""
+    calibration: Calibration = GENERIC_CALIBRATION
 
     def read(self) -> Part:
         """The part."""
         block = _recalled(self.checkpoints, self.key)
-        return Part.of(block, self.ids, self.frames[1] == block.first + block.n_pairs)
+        return Part.of(block, self.ids, self.frames[1] == block.first + block.n_pairs, self.calibration)
 
 
 def _recalled(checkpoints: Checkpoints, key: str) -> Block:

@@ -39,10 +39,24 @@ class Calibration:
         """The one that comes with clew."""
         return cls(SLOPE, np.array([INTERCEPTS[str(event)] for event in Event]), SPREAD)
 
+    def recalibrated(self, expected: float, counted: float) -> Calibration:
+        """After `counted` wrong events were found among annotated ones of which `expected` were to be wrong.
+
+        The odds of being wrong are r times as high for all events (calibration in the large). Before, r is gamma
+        distributed about 1 with the spread σ on kinds left out, shape a = σ⁻²; counts are Poisson, so that afterwards
+        its mean is (a + counted) / (a + expected), and its spread (a + counted)^−½.
+        """
+        shape = self.spread**-2
+        factor = (shape + counted) / (shape + expected)
+        return Calibration(self.slope, self.intercept - np.log(factor), float((shape + counted) ** -0.5))
+
     def probability(self, event: NDArray[np.int8], confidence: Array, unit: float) -> Array:
         """(n,) that each event is right; 1 where nothing else is possible. `unit` is the norm of the weights."""
         margin = np.minimum(confidence / (unit or 1.0), LARGEST)
         return np.where(np.isinf(confidence), 1.0, expit(self.slope * margin + self.intercept[event]))
+
+
+GENERIC_CALIBRATION = Calibration.generic()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from clew.tracking.model.assignment import Assignment, assign, split_lead
 from clew.tracking.model.gaps import find_gaps
 from clew.tracking.model.loose_ends import LooseEnds, loose_ends
 from clew.tracking.model.pairs import FramePair, Pairs, ScoredPair
-from clew.tracking.model.probability import Calibration
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
 
 KEPT_COLUMNS = ("volume", "intensity")
 """What a lineage keeps of each detection, to match identities by."""
@@ -120,6 +120,7 @@ def joined_pairs(solved: Sequence[SolvedPair]) -> Joined:
 def join_events(
     n_frames: int, nodes: Nodes, joined: Joined, unit: float,
     ends: Sequence[tuple[int, LooseEnds]] = (), annotations: Annotations | None = None,
+    calibration: Calibration = GENERIC_CALIBRATION,
 ) -> Lineage:  # fmt: skip
     """The events of all frame pairs as a lineage, with what only several pairs can tell.
 
@@ -127,7 +128,7 @@ def join_events(
     """
     joined, gaps = close_gaps(joined, *find_gaps(ends, annotations))
     events, confidence = with_gaps(*by_counts(*joined, unit), gaps)
-    probability = Calibration.generic().probability(events.event, confidence, unit)
+    probability = calibration.probability(events.event, confidence, unit)
     frame, label, position, columns = nodes
     return Lineage(n_frames, frame, label, position, events, confidence, columns, probability)
 

@@ -97,7 +97,10 @@ def improves(learner: StructuredSVM, examples: Sequence[TrainingExample], prior:
     folds that choose λ, so that both are judged by the same events, and neither has seen them. With a λ that was given
     nothing was held out, and the answer is yes.
     """
-    if not learner.path_:
-        return True
-    chosen = next(point for point in learner.path_ if point.lam == learner.lam_)
-    return bool(chosen.losses.sum() <= sum(one.mistakes(prior) for one in examples))
+    held_out = held_out_mistakes(learner)
+    return held_out is None or held_out <= sum(one.mistakes(prior) for one in examples)
+
+
+def held_out_mistakes(learner: StructuredSVM) -> float | None:
+    """Annotations that weights learned from the others got wrong, at the λ that was chosen; None with a given λ."""
+    return next((float(point.losses.sum()) for point in learner.path_ if point.lam == learner.lam_), None)
