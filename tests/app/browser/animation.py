@@ -85,12 +85,13 @@ def main(path: Path = HERE / "page.gif") -> None:
         context = chromium.new_context(viewport=dict(zip(("width", "height"), SIZE, strict=True)), color_scheme="dark")
         person = Annotator(context.new_page())
         person.open(served.address)
+        person.until("state.wrong && state.curve.length")  # all of the movie is tracked
         for _ in range(16):  # before the recording, so that the curve has begun
             person.page.wait_for_selector('#question:not([data-key=""])')
             person.press("y" if person.asked()[:4] in truth else "n")
             person.page.wait_for_timeout(150)
         person.saved()
-        person.page.wait_for_timeout(4000)
+        person.until("state.wrong && state.curve.length > 1")
         recorder = Recorder(person)
         record(person, truth, recorder)
         recorder.save(path)

@@ -16,7 +16,7 @@ from clew.tracking.simulation.simulate import NucleiSettings
 from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
 
 HERE = Path(__file__).parents[3] / "docs/images"
-SIZES = [(1280, 800), (1920, 1080)]
+SIZES = [(1280, 800), (1024, 600), (1920, 1080), (820, 1180)]
 ANSWERS, ROUNDS = 48, 4
 
 
@@ -50,7 +50,29 @@ def answer(person: Annotator, truth: set, n: int) -> None:
         person.page.wait_for_timeout(120)
     person.saved()
     answered = int(person.page.inner_text("#annotated"))
-    person.until(f"state.curve.at(-1)?.answers === {answered}")  # a dozen answers are enough for an estimate
+    person.until(f"state.wrong && state.curve.at(-1)?.[0] === {answered}")
+
+
+def stroke(person: Annotator, folder: Path) -> None:
+    """A cell that is being cut: the picture is taken before the button is let go."""
+    person.press("q")
+    person.page.wait_for_selector('#question:not([data-key=""])')
+    _, _, (cell,), _, _ = person.skip_to("split")  # two cells with one outline
+    person.press("x")
+    x, y = person._place("a", cell)
+    person.page.mouse.move(x, y - 60)
+    person.page.mouse.down()
+    person.page.mouse.move(x, y + 60, steps=6)
+    person.page.wait_for_timeout(200)
+    few_colours(Image.open(io.BytesIO(person.page.screenshot()))).save(
+        folder
+        / f"page-masks-{person.page.viewport_size['width']}-{person.page.get_attribute('html', 'data-theme')}.png",
+        optimize=True,
+    )
+    person.page.mouse.move(x, y - 60)
+    person.page.keyboard.press("Escape")  # nothing is cut
+    person.page.mouse.up()
+    person.press("Escape")
 
 
 def states(person: Annotator, folder: Path) -> None:
@@ -72,6 +94,7 @@ def states(person: Annotator, folder: Path) -> None:
     person.press("Escape", "?")
     take(person, "keys", folder)
     person.press("Escape")
+    stroke(person, folder)
     person.page.route("**/api/**", lambda route: route.abort())
     person.press("q", "y", "y")
     person.page.wait_for_selector("#banner", state="visible")

@@ -27,10 +27,10 @@ export function showProgress() {
 function showEstimate() {
   const { wrong, target } = state;
   find("wrong").textContent = wrong ? `≈ ${Math.round(wrong.number)}` : "–";
-  find("wrong-of").textContent = wrong ? `wrong of ${wrong.events.toLocaleString("en")} (${wrong.low} to ${wrong.high})` : "events wrong: known soon";
+  find("wrong-of").textContent = wrong ? `wrong (${wrong.low}–${wrong.high}) of ${wrong.events.toLocaleString("en")}` : "events wrong: known soon";
   find("wrong").title = wrong ? `Probably between ${wrong.low} and ${wrong.high} (90 %), by the probability of each event and by how often your answers proved predictions wrong` : "";
   const enough = wrong && wrong.number < target;
-  find("until").textContent = !wrong ? "" : enough ? "is likely so now." : `after about ${count(wrong.until, "more answer", "more answers")}.`;
+  find("until").textContent = !wrong ? "" : enough ? "likely now." : `after about ${count(wrong.until, "more answer", "more answers")}.`;
   drawCurve(find("curve"), state.curve);
 }
 
