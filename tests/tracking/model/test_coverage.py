@@ -21,6 +21,7 @@ def test_all_true_events_of_easy_cells_are_candidates(simulated, pairs):
     assert found.plausible_found == found.plausible > 100
     assert "all of" in str(found)
     assert "100 % of" in str(found)
+    assert str(found).endswith("in 10 frame pairs")
 
 
 def test_what_is_no_candidate_is_counted(simulated, pairs):
@@ -47,5 +48,5 @@ def test_plausible_moves_by_hand(pairs):
 
 
 def test_an_empty_movie_has_nothing_to_look_for():
-    assert str(Coverage.sum([])) == "candidates: nothing to look for"
+    assert str(Coverage.sum([])) == "candidates: none expected"
     assert "99.9 %" in str(Coverage(plausible=100_000, plausible_found=99_999))  # never rounded up to all

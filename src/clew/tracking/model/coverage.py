@@ -8,7 +8,7 @@ out: to where masks overlap, or no farther than nineteen in twenty cells move, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -32,12 +32,14 @@ class Coverage:
     annotated_found: int = 0
     plausible: int = 0
     plausible_found: int = 0
+    pairs: int = 0
+    """Frame pairs that were looked at."""
 
     @classmethod
     def sum(cls, parts: Sequence[Coverage]) -> Coverage:
         """Of several frame pairs, or movies."""
-        rows = [(one.annotated, one.annotated_found, one.plausible, one.plausible_found) for one in parts]
-        return cls(*np.array(rows, dtype=int).reshape(-1, 4).sum(axis=0).tolist())
+        rows = [astuple(one) for one in parts]
+        return cls(*np.array(rows, dtype=int).reshape(-1, len(fields(cls))).sum(axis=0).tolist())
 
     def __str__(self) -> str:
         told = []
@@ -47,7 +49,7 @@ class Coverage:
                 told = [f"all of {self.annotated:,} annotated events"]
         if self.plausible:
             told.append(f"{_share(self.plausible_found, self.plausible)} of {self.plausible:,} plausible moves")
-        return f"candidates: {' and '.join(told) or 'nothing to look for'}"
+        return f"candidates: {' and '.join(told)}, in {self.pairs} frame pairs" if told else "candidates: none expected"
 
 
 def _share(part: int, whole: int) -> str:
@@ -72,7 +74,7 @@ def _covered(happened: Annotations | None, item: tuple[Pairs, int]) -> Coverage:
     known = found.of_event(Event.MOVE)
     key = found.sources[known, 0] * max(found.n_targets, 1) + found.targets[known, 0]
     wanted = moves[:, 0] * max(found.n_targets, 1) + moves[:, 1]
-    return Coverage(len(asked), int(there.sum()), len(wanted), int(np.isin(wanted, key).sum()))
+    return Coverage(len(asked), int(there.sum()), len(wanted), int(np.isin(wanted, key).sum()), 1)
 
 
 def plausible_moves(
