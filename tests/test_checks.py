@@ -117,6 +117,7 @@ def test_settings_of_the_crf(name, value):
         (BinaryProgram(), [PROGRAM], [[{}, 1]]), (BinaryProgram(), [PROGRAM], [{0: [1]}]),
         (BinaryProgram(), [Program("x", [[1.0]], [1], [1])], [[1]]),
         (BinaryProgram(), [Program([[1.0]], RAGGED, [1], [1])], [[1]]),
+        (BinaryProgram(), [Program([[1.0]], [[[1.0]]], [1], [1])], [[1]]),
         (BinaryProgram(normalize=MANY), [PROGRAM], [[1, 0]]),
     ],
 )  # fmt: skip

@@ -149,7 +149,10 @@ def checked(x: Any, n_features: int | None = None, example: int | None = None) -
     features: Matrix = (
         sp.csr_array(x.features, dtype=float) if sparse else floats(x.features, f"{where}: features") + 0.0
     )
-    A: Any = sp.csr_array(x.A if sp.issparse(x.A) else np.atleast_2d(floats(x.A, f"{where}: A")), dtype=float)
+    rows = x.A if sp.issparse(x.A) else np.atleast_2d(floats(x.A, f"{where}: A"))
+    if rows.ndim != 2:
+        raise InputError(f"{where}: A has shape {rows.shape}; expected (rows, variables)")
+    A: Any = sp.csr_array(rows, dtype=float)
     if not A.has_canonical_format:
         A = A.copy()  # the caller's matrix stays as it is
         A.sum_duplicates()
