@@ -19,9 +19,9 @@ PAIRS = 16
 and a movie of a few hundred frames still keeps a dozen workers busy."""
 CELL = 200
 """Bytes of a detection in a block's result: label, place, measurements and its events, twice while it is written."""
-PAIR = 22_000
-"""Bytes of a detection while its frame pair is solved: candidates with their features, scores, and the programme. As a
-pair of frames of 50,000 cells took 1.1 GB; benchmarks/cluster.py prints the peak of its workers."""
+PAIR = 45_000
+"""Bytes of a detection while its frame pair is solved: flow, candidates, scores, and the programme. What
+benchmarks/large_frames.py prints for pairs of 10,000 and 30,000 cells in 3D; in 2D it is less."""
 BASE = 300 * 2**20
 """Bytes of a process that has imported everything."""
 PIXELS = 6

@@ -20,7 +20,7 @@ from clew.tracking.model.candidates import Candidates
 from clew.tracking.model.margins import alternatives, margins
 
 LARGEST_PROGRAM = 50_000
-"""Detections of both frames that are solved as one programme; more are solved part by part, which takes less memory."""
+"""Detections of both frames that are solved as one programme; more are solved part by part, as small programmes."""
 
 
 @dataclass(frozen=True)
