@@ -3,13 +3,14 @@
     CLEW_DATA=… python benchmarks/page.py latency [--answers 40] [--simulated FOLDER]
     CLEW_DATA=… python benchmarks/page.py annotator [--blank] [--answers 150] [--random 600] [--plot FILE]
     python benchmarks/page.py kills [--kills 50]
+    CLEW_DATA=… python benchmarks/page.py edits [--edits 20]
 
 `latency` presses Enter in headless Chromium and measures there: from the key to the next question drawn with its
 pictures, and from the key to predictions by weights that know the answer. `annotator` answers from the truth with the
 requests that the page sends, the suggested questions or events in random order, and prints the task loss on the whole
 movie, and how many events are wrong beside what the page says of it. `kills` ends the server by SIGKILL at random
-moments of a run of answers and edits of masks, and looks whether all acknowledged ones are there afterwards. Everything
-is written into a temporary folder.
+moments of a run of answers and edits of masks, and looks whether all acknowledged ones are there afterwards. `edits`
+measures what an edit of masks costs in the server. Everything is written into a temporary folder.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 from pathlib import Path
 
 from page_annotator import annotator
+from page_edits import edits
 from page_kills import kills
 from page_latency import latency
 
@@ -49,6 +51,9 @@ def main() -> None:
     three.add_argument("--kills", type=int, default=50)
     three.add_argument("--seconds", type=float, default=1.0, help="of a run of answers, at most, before the kill")
     three.add_argument("--seed", type=int, default=0)
+    four = commands.add_parser("edits")
+    four.set_defaults(run=edits)
+    four.add_argument("--edits", type=int, default=20)
     options = parser.parse_args()
     options.run(options)
 
