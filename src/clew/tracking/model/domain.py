@@ -51,8 +51,7 @@ class Unfamiliar:
     """Nearly all that was learned from lies between these two."""
 
     def __str__(self) -> str:
-        usual = f"{LEVELS[-1] - LEVELS[0]:.0%} of those learned from: {self.low:.3g} to {self.high:.3g}"
-        return f"{self.name} {self.median:.3g} (median; {usual})"
+        return f"{self.name} {self.median:.2g} (there {self.low:.2g} to {self.high:.2g})"
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,8 @@ class Domain:
         masks = any(one.name in OF_MASKS for one in found)
         guess = " Are these masks of another kind, markers in place of whole cells for instance?" if masks else ""
         return (
-            f"cells of {name} do not look like those that the weights were learned from: "
-            f"{'; '.join(map(str, found[:3]))}.{guess} Expect more mistakes, and annotate some events of this movie"
+            f"cells of {name} do not look like those that the weights were learned from: in the median "
+            f"{', '.join(map(str, found[:3]))}.{guess} Expect more mistakes, and annotate some events of this movie"
         )
 
 
