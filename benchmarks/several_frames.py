@@ -34,8 +34,9 @@ from rich.table import Table
 from clew.tracking.evaluation.evaluate import found_gaps, task_loss
 from clew.tracking.events import Event, EventTable
 from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.linking.gaps import Joined
+from clew.tracking.linking.gaps import Joined, close_gaps
 from clew.tracking.model.features import feature_names
+from clew.tracking.model.gaps import find_gaps
 from clew.tracking.model.loose_ends import Ends, LooseEnds
 from clew.tracking.model.prior import weights_by_name
 from clew.tracking.model.solve import SolvedPair, join_events, nodes_of, solve_pair
@@ -87,7 +88,7 @@ def rows(movie: Measured, table: Table, sums: dict[str, list[int]]) -> None:
         started = time.process_time()
         ends = ends_of(solved, way) if way in WAYS[2:] else []
         lead = told._replace(lead=np.full(len(told.lead), np.nan)) if way == "pairs" else told
-        lineage = join_events(source.n_frames, nodes, lead, solved[0].unit, ends)
+        lineage = join_events(source.n_frames, nodes, *close_gaps(lead, *find_gaps(ends)), solved[0].unit)
         seconds = time.process_time() - started
         missed, gaps = int(task_loss(truth, lineage).missed.sum()), found_gaps(truth, lineage)
         of = f"{gaps.right} / {gaps.false} / {gaps.missed}"

@@ -197,16 +197,13 @@ def track(
         if tracker.unfamiliar_:
             facts |= {"warning": tracker.unfamiliar_}
         pages = {REPORT: sampled_report(tracked, opened, tracker, facts)} if report else {}
-        closed = tracked.closed()
-        if tracked.has_gaps and closed is tracked:
-            note("too many cells to close gaps in: they stay disappearances and appearances")
         made_from = weights_fingerprint(tracker) | {"annotations": None if given is None else len(given)}
         with ProgressBar("writing masks") as progress:
             written, tally = write_counted(
-                output, closed, opened, wanted, executor_for(client, jobs), progress, pages, made_from
+                output, tracked, opened, wanted, executor_for(client, jobs), progress, pages, made_from
             )
     tracked.checkpoints.forget()
-    print_counts(closed, tally, seconds)
+    print_counts(tracked, tally, seconds)
     Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -199,8 +199,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         """Track a movie of which nothing the size of it is ever in one process, with the same result as `track`.
 
         Solved blocks of frames are kept in a hidden folder within `output`, so that the same call goes on after it was
-        cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes. Gaps
-        are closed by `TrackedBlocks.closed`, for as many cells as fit into memory.
+        cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes.
         """
         executor = executor_for(client, self.n_jobs)
         work = self._problems(movie, annotations, executor, memory)

@@ -1,7 +1,5 @@
 """Blocks of any length give what the whole movie gives: the same events, track ids and bytes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 
 from clew.errors import InputError, StoreError
 from clew.executors import Threads
-from clew.tracking.blocks.block import Block, BlockProblem
+from clew.tracking.blocks.block import ROW, Block, BlockProblem
 from clew.tracking.blocks.join import Part, Summary, join_blocks
 from clew.tracking.blocks.parts import parts_of as parts_of_movie
 from clew.tracking.blocks.plan import BASE, block_length, cut, parse_memory
@@ -19,22 +17,20 @@ from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event, EventTable
 from clew.tracking.formats.checkpoints import Checkpoints
 from clew.tracking.lineage import Lineage
-from clew.tracking.linking.gaps import Joined
+from clew.tracking.linking.gaps import Gaps, Joined
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.candidates import ALL_EVENTS
 from clew.tracking.model.features import feature_names, features_of
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
-from clew.tracking.model.solve import join_events
-
-PAIRWISE = ALL_EVENTS - {Event.GAP}
+from clew.tracking.model.solve import Nodes, join_events
 
 
 @pytest.fixture(scope="module")
 def work(simulated):
-    """A movie with splits and merges, so that counts and identities go over the borders of blocks; gaps are apart."""
+    """A movie with splits and merges, so that counts and identities go over the borders of blocks."""
     source = measure(simulated.movie, cache=None)
-    pairs = Pairs.of(source, source.has, events=PAIRWISE)
+    pairs = Pairs.of(source, source.has, events=ALL_EVENTS)
     return Problems(pairs, generic_weights(feature_names(source.has)))
 
 
@@ -130,15 +126,37 @@ def cut_up(movie, per_block):
             EventTable(inside.frame - pairs.start, inside.event, inside.sources, inside.targets), sure[rows],
             {name: column[nodes] for name, column in columns.items()},
         )  # fmt: skip
-        blocks.append(Block(pairs.start, lineage, lead[rows], 1.0))
+        gaps = gaps_of(events).within(pairs.start - 1, pairs.stop - 1)
+        blocks.append(Block(pairs.start, lineage, lead[rows], 1.0, gaps, beyond(movie, gaps, pairs.stop)))
     return blocks
+
+
+def gaps_of(events):
+    """Cells that disappear before a frame and appear after it, as many as there are of both, as gaps."""
+    found = []
+    for t in np.unique(events.frame).tolist():
+        gone = events.sources[(events.frame == t) & (events.event == Event.DISAPPEAR), 0].tolist()
+        back = events.targets[(events.frame == t + 1) & (events.event == Event.APPEAR), 0].tolist()
+        found += [(t, Event.GAP, (a,), (b,)) for a, b in zip(gone, back, strict=False)]
+    return Gaps(EventTable.of(found), np.arange(len(found)) / 7)
+
+
+def beyond(movie, gaps, last):
+    """The targets of gaps over a block's last frame."""
+    _, frame, label, position, columns, *_ = movie
+    targets = np.sort(gaps.events.targets[gaps.events.frame == last - 1, 0])
+    begin = np.searchsorted(frame, last + 1)
+    row = np.searchsorted(label[begin : np.searchsorted(frame, last + 2)], targets)
+    kept = {name: column[begin + row] for name, column in columns.items()} | {ROW: row.astype(float)}
+    return Nodes(frame[begin + row], label[begin + row], position[begin + row], kept)
 
 
 @settings(max_examples=150)
 @given(lineages(), st.integers(1, 9))
 def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
     n_frames, frame, label, position, columns, events, sure, lead = movie
-    expected = join_events(n_frames, (frame, label, position, columns), Joined(events, sure, lead), 1.0)
+    joined = Joined(events, sure, lead)
+    expected = join_events(n_frames, (frame, label, position, columns), joined, gaps_of(events), 1.0)
     blocks = cut_up(movie, per_block)
     assert_same(lineage_of(blocks, n_frames), expected)
     tracks, parts = parts_of(blocks, Threads(1))
@@ -215,12 +233,12 @@ def test_other_weights_settings_annotations_and_pixels_have_other_names(work, si
     assert len(set(plain)) == len(plain)
     assert names() == plain
     source = measure(simulated.movie, cache=None)
-    assert names(Pairs.of(source, source.has, events=PAIRWISE)) == plain  # measured again
+    assert names(Pairs.of(source, source.has, events=ALL_EVENTS)) == plain  # measured again
     for other in (
         names(w=work.w + 1e-9),
         names(per_block=5),
         names(Pairs.of(source, source.has, reach=1.0)),
-        names(Pairs.of(source, source.has, events=PAIRWISE - {Event.SPLIT})),
+        names(Pairs.of(source, source.has, events=ALL_EVENTS - {Event.SPLIT})),
     ):
         assert not set(other) & set(plain)
     annotated = names(annotations=simulated.some)
@@ -229,30 +247,29 @@ def test_other_weights_settings_annotations_and_pixels_have_other_names(work, si
 
 def test_a_block_is_the_same_after_it_was_kept(work):
     block = Problems(work.pairs, work.w, None, 3).blocks[1].solve()
-    about, arrays = block.packed()
-    again = Block.unpacked(about, arrays)
+    again = Block.from_arrays(block.arrays())
     assert again.first == 3
     assert again.unit == block.unit
-    assert again.packed()[0] == about
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(array, again.packed()[1][name])
+    for name, array in block.arrays().items():
+        np.testing.assert_array_equal(array, again.arrays()[name])
     with pytest.raises(StoreError, match="block"):
-        Block.unpacked(about, {name: array for name, array in arrays.items() if name != "lead"})
+        Block.from_arrays({name: array for name, array in block.arrays().items() if name != "lead"})
 
 
-def test_gaps_are_closed_out_of_files_as_in_memory(work, tmp_path):
-    pairs = replace(work.pairs, events=ALL_EVENTS)
+def test_gaps_over_borders_in_files_and_in_memory(work, tmp_path):
     w = work.w.copy()
-    w[-len(features_of(Event.GAP, pairs.groups))] += 5.0  # the bias: many gaps, over borders too
-    whole = track_pairs(pairs, w, per_block=1000)
+    w[-len(features_of(Event.GAP, work.pairs.groups))] += 5.0  # the bias: many gaps, over borders too
+    whole = track_pairs(work.pairs, w, per_block=1000)
     assert (whole.events.event == Event.GAP).sum() > 3
-    tracked = TrackedBlocks.of(Problems(pairs, w, None, 3), Threads(1), Checkpoints.beside(tmp_path))
-    assert tracked.has_gaps
-    assert_same(tracked.closed().lineage(), whole)
-    assert tracked.closed(10) is tracked
-    again = TrackedBlocks.of(Problems(pairs, w, None, 3), Threads(1), Checkpoints.beside(tmp_path))
-    assert again.n_solved == 0
-    assert_same(again.lineage(), whole)
+    for per_block in (1, 3):
+        tracked = TrackedBlocks.of(
+            Problems(work.pairs, w, None, per_block), Threads(1), Checkpoints.beside(tmp_path / f"{per_block}")
+        )
+        assert_same(tracked.lineage(), whole)
+        assert_parts_are(list(parts_of_movie(tracked)), tracked.tracks, whole)
+        frames, some = tracked.sample(1)
+        kinds = some.events[some.events.event == Event.GAP]
+        assert set(kinds.later(frames.start)) <= set(whole.events)
 
 
 # ---- cutting

@@ -39,7 +39,7 @@ def test_tracking_and_writing_on_a_cluster_give_the_same_bytes(simulated, client
     lineage = tracker.track(simulated.movie)
     write_results(here, lineage, simulated.movie, ["ctc", "csv", "parquet", "zarr"])
     tracked = tracker.track_blocks(simulated.movie, there, client=client, memory=2**31)
-    write_results(there, tracked.closed(), simulated.movie, ["ctc", "csv", "parquet", "zarr"], executor=Cluster(client))
+    write_results(there, tracked, simulated.movie, ["ctc", "csv", "parquet", "zarr"], executor=Cluster(client))
     assert digest(here) == digest(there)
     again = tracker.track(simulated.movie, client=client)
     assert np.array_equal(again.events.keys(), lineage.events.keys())

@@ -28,7 +28,7 @@ from clew.tracking.movie import open_frames
 @pytest.fixture(scope="module")
 def problems(simulated):
     source = measure(simulated.movie, cache=None)
-    pairs = Pairs.of(source, source.has, events=ALL_EVENTS - {Event.GAP})  # which blocks in files do not have
+    pairs = Pairs.of(source, source.has, events=ALL_EVENTS)
     return Problems(pairs, generic_weights(feature_names(source.has)), None, 3)
 
 

@@ -12,7 +12,7 @@ from clew.tracking.blocks.track import track_pairs
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.evaluate import found_gaps, task_loss
 from clew.tracking.events import PAIRWISE, Annotations, Event, EventIndex, EventTable
-from clew.tracking.linking.gaps import close_gaps, with_gaps
+from clew.tracking.linking.gaps import with_gaps
 from clew.tracking.model.assignment import make_program
 from clew.tracking.model.event_kinds import decide_events
 from clew.tracking.model.features import feature_names, features_of
@@ -182,9 +182,9 @@ def test_no_choice_with_one_gap_or_none_is_better(seed):
         for one, mine in choices(first, w)
         for other, theirs in choices(second, w)
     )
-    links, stays = find_gaps([(one.frame, one.ends) for one in solved])
-    joined, gaps = close_gaps(joined_pairs(solved), links, stays)
-    value = sum(score[gap.source, gap.target] for gap in gaps)
+    links = find_gaps([(one.frame, one.ends) for one in solved])[0]
+    joined, gaps = joined_pairs(solved)
+    value = sum(score[source, target] for _, _, (source,), (target,) in gaps.events)
     for pair in (first, second):
         chosen = joined.events[joined.events.frame == pair.a.frame]
         rows = pair.rows(chosen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 
 from clew.errors import StoreError
 from clew.learning.task import Array
-from clew.tracking.blocks.ends_file import packed, unpacked
 from clew.tracking.detections import Divisible
-from clew.tracking.events import Annotations, EventTable
+from clew.tracking.events import Annotations, Event, EventTable, Labels
 from clew.tracking.lineage import Lineage
-from clew.tracking.model.loose_ends import LooseEnds
+from clew.tracking.linking.gaps import Gaps
 from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.solve import Nodes, nodes_of, solve_pair
+from clew.tracking.model.solve import Nodes, joined_pairs, nodes_of, solve_pair
 
 VERSION = 2
 """Of what a block holds and of how it is solved; blocks of another version are solved anew."""
+HALO = 2
+"""Frame pairs at either side: a gap over a frame depends on two pairs, and on gaps over the frames next to it."""
+ROW = "row"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +39,12 @@ class Block:
     """(m,) by how much an event scores more as a split than as a division, see `SolvedPair`."""
     unit: float
     """The norm of the weights."""
-    ends: Sequence[tuple[int, LooseEnds]] = ()
-    """Of the frame pairs, where gaps are looked for."""
+    gaps: Gaps
+    """Under the movie's frame numbers, from the frame before the block's first to the one before its last: all that
+    have an end in its frame pairs, where they are still disappearances and appearances."""
+    beyond: Nodes
+    """Targets of the gap that begins in the last frame pair: cells of the frame after the block's last, with the row of
+    each in its frame as a column."""
 
     @property
     def n_pairs(self) -> int:
@@ -56,34 +62,42 @@ class Block:
         """The events under the movie's frame numbers."""
         return replace(self.lineage.events, frame=self.lineage.events.frame + self.first)
 
-    def packed(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All of it as plain values and arrays."""
-        about, arrays = packed(self.ends)
-        return about, arrays | self._arrays()
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it as plain arrays."""
         inside = self.lineage
         events = {f"event.{name}": getattr(inside.events, name) for name in ("frame", "event", "sources", "targets")}
         columns = {f"column.{name}": column for name, column in inside.columns.items()}
         return {
             "about": np.array([self.first, inside.n_frames]), "unit": np.array([self.unit]), "frame": inside.frame,
             "label": inside.label, "position": inside.position, "confidence": inside.confidence, "lead": self.lead,
-            **events, **columns,
+            "gap.frame": self.gaps.events.frame, "gap.source": self.gaps.events.sources[:, 0],
+            "gap.target": self.gaps.events.targets[:, 0], "gap.confidence": self.gaps.confidence,
+            "beyond.frame": self.beyond.frame, "beyond.label": self.beyond.label,
+            "beyond.position": self.beyond.position,
+            **{f"beyond.column.{name}": column for name, column in self.beyond.columns.items()}, **events, **columns,
         }  # fmt: skip
 
     @classmethod
-    def unpacked(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What `packed` gave; anything else is refused."""
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """What `arrays` gave; anything else is refused."""
         try:
-            ends = unpacked(about, arrays)
             first, n_frames = arrays["about"].tolist()
             events = EventTable(*(arrays[f"event.{name}"] for name in ("frame", "event", "sources", "targets")))
             columns = {name.removeprefix("column."): a for name, a in arrays.items() if name.startswith("column.")}
             lineage = Lineage(
                 n_frames, arrays["frame"], arrays["label"], arrays["position"], events, arrays["confidence"], columns
             )
-            return cls(first, lineage, arrays["lead"], float(arrays["unit"][0]), ends)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            ends = zip(*(arrays[f"gap.{name}"].tolist() for name in ("frame", "source", "target")), strict=True)
+            gaps = EventTable.of([(frame, Event.GAP, (source,), (target,)) for frame, source, target in ends])
+            further = "beyond.column."
+            beyond = Nodes(
+                arrays["beyond.frame"], arrays["beyond.label"], arrays["beyond.position"],
+                {name.removeprefix(further): a for name, a in arrays.items() if name.startswith(further)},
+            )  # fmt: skip
+            return cls(
+                first, lineage, arrays["lead"], float(arrays["unit"][0]), Gaps(gaps, arrays["gap.confidence"]), beyond
+            )
+        except (KeyError, ValueError, IndexError) as error:
             raise StoreError(f"a block of frames is not as this clew writes them ({error})") from error
 
 
@@ -92,41 +106,56 @@ class BlockProblem:
     """All that one block is solved from: small, and complete in itself."""
 
     pairs: Pairs
-    """Of the block's frames alone."""
+    """Of the frames that are solved alone."""
     w: Array
     annotations: Annotations | None
     """Of the block's frames alone."""
     which: range
     """The frame pairs."""
+    solved: range
+    """Those and, where there may be gaps, `HALO` more at either side: gaps depend on their neighbours in time."""
 
     @classmethod
     def of(cls, pairs: Pairs, w: Array, annotations: Annotations | None, which: range) -> Self:
         """Cut a block out of a movie."""
+        halo = HALO if Event.GAP in pairs.events else 0
+        solved = range(max(which.start - halo, 0), min(which.stop + halo, len(pairs)))
         if annotations is not None:
-            annotations = annotations.pairwise()
             at = annotations.events.frame
-            annotations = annotations[(at >= which.start) & (at < which.stop)]
-        return cls(pairs.window(which.start, which.stop), w, annotations, which)
+            annotations = annotations[(at >= solved.start - 1) & (at < solved.stop)]  # a gap from before ends here
+        return cls(pairs.window(solved.start, solved.stop), w, annotations, which, solved)
 
     def solve(self) -> Block:
         """One frame pair after the other."""
-        first = self.which.start
-        solved = [solve_pair(self.pairs, self.w, frame, self.annotations) for frame in self.which]
-        nodes = nodes_of(self.pairs.source, range(first, self.which.stop + 1))
-        events = EventTable.join([one.events for one in solved])
+        first, last = self.which.start, self.which.stop
+        solved = [solve_pair(self.pairs, self.w, frame, self.annotations) for frame in self.solved]
+        (events, confidence, lead), gaps = joined_pairs(solved, self.annotations)
+        mine = np.flatnonzero((events.frame >= first) & (events.frame < last))
+        nodes = nodes_of(self.pairs.source, range(first, last + 1))
+        events = events[mine]
         lineage = Lineage(
             len(self.which) + 1, nodes.frame - first, nodes.label, nodes.position,
-            replace(events, frame=events.frame - first),
-            np.concatenate([np.zeros(0), *(one.confidence for one in solved)]), nodes.columns,
+            replace(events, frame=events.frame - first), confidence[mine], nodes.columns,
         )  # fmt: skip
-        lead = np.concatenate([np.zeros(0), *(one.lead for one in solved if one.lead is not None)])
-        ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
-        return Block(first, lineage, lead, float(np.linalg.norm(self.w)), ends)
+        gaps = gaps.within(first - 1, last - 1)
+        leaving = gaps.events.targets[gaps.events.frame == last - 1, 0]
+        beyond = self._beyond(last + 1, leaving)
+        return Block(first, lineage, lead[mine], float(np.linalg.norm(self.w)), gaps, beyond)
+
+    def _beyond(self, frame: int, labels: Labels) -> Nodes:
+        """Some cells of a frame, with their rows in it."""
+        if not len(labels):
+            none = np.zeros(0, np.int64)
+            return Nodes(none, none, np.zeros((0, self.pairs.source.ndim)), {})
+        cells = nodes_of(self.pairs.source, range(frame, frame + 1))
+        row = np.searchsorted(cells.label, np.sort(labels))
+        columns = {name: column[row] for name, column in cells.columns.items()} | {ROW: row.astype(float)}
+        return Nodes(cells.frame[row], cells.label[row], cells.position[row], columns)
 
     def key(self) -> str:
         """A digest of all that the solution follows from: pixels, settings, weights and annotations."""
         p = self.pairs
-        frames = range(self.which.start, self.which.stop + 1)
+        frames = range(self.solved.start, self.solved.stop + 1)
         settings = (
             VERSION, self.which, sorted(p.groups), p.motion, p.scales, p.reach, p.neighbours, sorted(p.events),
             b"" if self.annotations is None else self.annotations.key(),

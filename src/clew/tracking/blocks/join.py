@@ -20,6 +20,7 @@ from clew.tracking.blocks.block import Block
 from clew.tracking.blocks.skeleton import ROW_BITS, Skeleton, keys_of
 from clew.tracking.events import Event, EventTable, Labels
 from clew.tracking.linking.counts import has_mask_faults, told_apart
+from clew.tracking.linking.gaps import with_gaps
 from clew.tracking.linking.merges import resolve, runs
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
 from clew.tracking.model.solve import Nodes
@@ -38,7 +39,7 @@ class Summary:
     cells: NDArray[np.int64]
     """(n_pairs + 1,) cells of each frame."""
     kinds: NDArray[np.int64]
-    """(7,) events of each kind, as the frame pairs have them."""
+    """(7,) events of each kind, as the frame pairs have them; there a gap is none."""
     unit: float
     skeleton: Skeleton
     leaving: NDArray[np.int64]
@@ -109,9 +110,10 @@ class Part:
         track = ids.tracks_of(keys_of(block)[_heads(block)], block.first)[: len(nodes.frame)]
         kind, sure = block.lineage.events.event.copy(), block.lineage.confidence.copy()
         kind[ids.row], sure[ids.row] = ids.kind, ids.confidence
-        probability = calibration.probability(kind, sure, block.unit)
+        events, sure = with_gaps(replace(block.events(), event=kind), sure, block.gaps)
+        probability = calibration.probability(events.event, sure, block.unit)
         frames = (block.first, block.first + block.n_pairs - (not is_last))
-        return cls(frames, nodes, track, replace(block.events(), event=kind), sure, probability)
+        return cls(frames, nodes, track, events, sure, probability)
 
 
 def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Tracks, list[BlockIds]]:
@@ -120,7 +122,13 @@ def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Track
     kind, sure = whole.event, whole.confidence
     if has_mask_faults(kind):
         unit = max(summary.unit for summary in summaries)
-        kind, sure = told_apart(whole.event_frame, kind, whole.sources, whole.targets, sure, whole.lead, unit)
+        of_pairs = np.flatnonzero(kind != Event.GAP)  # which counts do not go through
+        told = told_apart(
+            whole.event_frame[of_pairs], kind[of_pairs], whole.sources[of_pairs], whole.targets[of_pairs],
+            sure[of_pairs], whole.lead[of_pairs], unit,
+        )  # fmt: skip
+        kind, sure = kind.copy(), sure.copy()
+        kind[of_pairs], sure[of_pairs] = told
     track, tracks = resolve(
         whole.frame, whole.position, whole.columns, whole.event_frame, kind,
         whole.sources, whole.targets,

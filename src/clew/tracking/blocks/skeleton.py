@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices
-from clew.tracking.blocks.block import Block
-from clew.tracking.events import Event
+from clew.tracking.blocks.block import ROW, Block
+from clew.tracking.events import Event, Labels
 from clew.tracking.lineage import NO_NODE
+from clew.tracking.linking.gaps import Gaps
 from clew.tracking.linking.merges import runs
 
 ROW_BITS = 32
@@ -63,12 +64,23 @@ class Skeleton:
     @classmethod
     def of(cls, block: Block) -> Self:
         """That of a block."""
-        inside = block.lineage
+        inside, beyond = block.lineage, block.beyond
         rows = np.flatnonzero(np.isin(inside.events.event, KEPT))
+        gaps = block.gaps.within(block.first, block.first + block.n_pairs)
+        before, after = _ends_of(block, gaps)
+        n = len(before)
+        columns = {
+            name: np.concatenate([column, beyond.columns.get(name, column[:0])])
+            for name, column in inside.columns.items()
+        }
         whole = cls(
-            keys_of(block), inside.position, inside.columns, inside.events.event[rows],
-            inside.sources[rows].astype(np.intp), inside.targets[rows].astype(np.intp), inside.confidence[rows],
-            block.lead[rows], np.column_stack([np.full(len(rows), block.first), rows]),
+            np.concatenate([keys_of(block), _keys_beyond(block)]), np.concatenate([inside.position, beyond.position]),
+            columns, np.concatenate([inside.events.event[rows], gaps.events.event]),
+            np.concatenate([inside.sources[rows].astype(np.intp), before]),
+            np.concatenate([inside.targets[rows].astype(np.intp), after]),
+            np.concatenate([inside.confidence[rows], gaps.confidence]),
+            np.concatenate([block.lead[rows], np.full(n, np.nan)]),
+            np.concatenate([np.column_stack([np.full(len(rows), block.first), rows]), np.full((n, 2), -1)]),
         )  # fmt: skip
         return whole._contracted()
 
@@ -129,6 +141,26 @@ class Skeleton:
             np.concatenate([no, self.confidence[other]]), np.concatenate([no, self.lead[other]]),
             np.concatenate([np.full((len(long), 2), -1), self.origin[other]]),
         )  # fmt: skip
+
+
+def _keys_beyond(block: Block) -> NDArray[np.int64]:
+    """(k,) the keys of the cells after the block's last frame that gaps lead to, ascending."""
+    beyond = block.beyond
+    row = beyond.columns.get(ROW, np.zeros(0)).astype(np.int64)
+    return np.asarray((beyond.frame << ROW_BITS) + row, dtype=np.int64)
+
+
+def _ends_of(block: Block, gaps: Gaps) -> tuple[Indices, Indices]:
+    """(g, 2) each: the nodes that the block's gaps lead from and to, those beyond its last frame after all others."""
+    inside, beyond = block.lineage, block.beyond
+    frame = np.concatenate([inside.frame + block.first, beyond.frame])
+    label = np.concatenate([inside.label, beyond.label])
+
+    def nodes(frames: NDArray[np.int64], labels: Labels) -> Indices:
+        found = [int(np.flatnonzero((frame == t) & (label == name))[0]) for t, name in zip(frames, labels, strict=True)]
+        return np.column_stack([np.array(found, dtype=np.intp), np.full(len(found), NO_NODE, dtype=np.intp)])
+
+    return nodes(gaps.events.frame, gaps.events.sources[:, 0]), nodes(gaps.events.ends(), gaps.events.targets[:, 0])
 
 
 def keys_of(block: Block) -> NDArray[np.int64]:

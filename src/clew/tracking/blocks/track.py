@@ -15,19 +15,15 @@ from clew.learning.task import Array
 from clew.progress import ProgressBar
 from clew.tracking.blocks.block import Block, BlockProblem
 from clew.tracking.blocks.join import BlockIds, Part, Summary, join_blocks
-from clew.tracking.blocks.parts import InMemory, TrackedMovie
 from clew.tracking.blocks.plan import PAIRS, cut
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.formats.checkpoints import Checkpoints
 from clew.tracking.lineage import Lineage
-from clew.tracking.linking.gaps import Joined
+from clew.tracking.linking.gaps import Gaps, Joined
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
 from clew.tracking.model.solve import Nodes, join_events
 from clew.tracking.tracks import Tracks
-
-IN_MEMORY = 20_000_000
-"""Cells up to which gaps are closed, with the whole lineage in memory: some 300 bytes a cell."""
 
 
 def track_pairs(
@@ -47,16 +43,11 @@ def track_pairs(
 def track_problems(work: Problems, executor: Executor, verbose: bool = False) -> Lineage:
     """The lineage of a movie that is cut into blocks."""
     blocks = _solved(work, executor, BlockProblem.solve, verbose)
-    return lineage_of(blocks, work.pairs.source.n_frames, work.annotations, work.calibration)
+    return lineage_of(blocks, work.pairs.source.n_frames, work.calibration)
 
 
-def lineage_of(
-    blocks: Sequence[Block],
-    n_frames: int,
-    annotations: Annotations | None = None,
-    calibration: Calibration = GENERIC_CALIBRATION,
-) -> Lineage:
-    """All blocks of a movie as one lineage; gaps are closed within blocks and over their borders."""
+def lineage_of(blocks: Sequence[Block], n_frames: int, calibration: Calibration = GENERIC_CALIBRATION) -> Lineage:
+    """All blocks of a movie as one lineage."""
     parts = [block.nodes(shared=block is blocks[-1]) for block in blocks]
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     frame, label, position = (np.concatenate([part[k] for part in parts]) for k in range(3))
@@ -64,9 +55,10 @@ def lineage_of(
     events = EventTable.join([block.events() for block in blocks])
     confidence = np.concatenate([block.lineage.confidence for block in blocks])
     lead = np.concatenate([block.lead for block in blocks])
-    ends = [pair for block in blocks for pair in block.ends]
+    # each gap once, and none that leads out of these frames
+    gaps = Gaps.join([block.gaps.within(block.first, n_frames - 1 - Event.GAP.span) for block in blocks])
     unit = max(block.unit for block in blocks)
-    return join_events(n_frames, nodes, Joined(events, confidence, lead), unit, ends, annotations, calibration)
+    return join_events(n_frames, nodes, Joined(events, confidence, lead), gaps, unit, calibration)
 
 
 @dataclass(frozen=True)
@@ -109,9 +101,9 @@ class SolveOnce:
         kept = self.checkpoints.recall(key)
         if kept is None:
             block = problem.solve()
-            self.checkpoints.keep(key, *block.packed())
+            self.checkpoints.keep(key, block.arrays())
         else:
-            block = Block.unpacked(*kept)
+            block = Block.from_arrays(kept)
         return key, kept is None, Summary.of(block)
 
 
@@ -128,9 +120,6 @@ class TrackedBlocks:
     ids: Sequence[BlockIds]
     n_solved: int
     """Blocks that were solved in this run; the others were kept from an earlier one."""
-    has_gaps: bool = False
-    """Whether gaps are among the kinds of events; the parts have them as disappearances and appearances."""
-    annotations: Annotations | None = None
     calibration: Calibration = GENERIC_CALIBRATION
 
     @classmethod
@@ -139,10 +128,8 @@ class TrackedBlocks:
         found = _solved(work, executor, SolveOnce(checkpoints), verbose)
         keys, new, summaries = ([each[k] for each in found] for k in range(3))
         tracks, ids = join_blocks(summaries, executor)
-        gaps = Event.GAP in work.pairs.events
         return cls(
-            work.pairs.source.n_frames, checkpoints, keys, summaries, tracks, ids, sum(new), gaps, work.annotations,
-            work.calibration,
+            work.pairs.source.n_frames, checkpoints, keys, summaries, tracks, ids, sum(new), work.calibration
         )  # fmt: skip
 
     @property
@@ -168,11 +155,7 @@ class TrackedBlocks:
     def lineage(self) -> Lineage:
         """All of it in memory."""
         blocks = [_recalled(self.checkpoints, key) for key in self.keys]
-        return lineage_of(blocks, self.n_frames, self.annotations, self.calibration)
-
-    def closed(self, cells: int = IN_MEMORY) -> TrackedMovie:
-        """With gaps closed, for which the movie is joined in memory; as it is without gaps, or with more cells."""
-        return InMemory(self.lineage()) if self.has_gaps and self.n_cells <= cells else self
+        return lineage_of(blocks, self.n_frames, self.calibration)
 
     def sample(self, cells: int) -> tuple[range, Lineage]:
         """Consecutive frames from the middle of the movie, of about so many cells, and what happened in them."""
@@ -183,7 +166,7 @@ class TrackedBlocks:
                 first, last + 1)  # fmt: skip
         blocks = [_recalled(self.checkpoints, key) for key in self.keys[first : last + 1]]
         begin, end = blocks[0].first, blocks[-1].first + blocks[-1].n_pairs
-        moved = [replace(block, first=block.first - begin) for block in blocks]
+        moved = [replace(block, first=block.first - begin, gaps=block.gaps.later(-begin)) for block in blocks]
         return range(begin, end + 1), lineage_of(moved, end + 1 - begin, calibration=self.calibration)
 
 
@@ -210,4 +193,4 @@ def _recalled(checkpoints: Checkpoints, key: str) -> Block:
         raise StoreError(
             f"{checkpoints.folder}: block {key} of this run is gone or damaged; the same command solves it again"
         )
-    return Block.unpacked(*kept)
+    return Block.from_arrays(kept)

@@ -34,7 +34,7 @@ class Checkpoints:
         """Those of a run that writes into a folder."""
         return cls(output.absolute() / FOLDER)
 
-    def keep(self, key: str, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    def keep(self, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Keep a block, whole or not at all."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -42,15 +42,15 @@ class Checkpoints:
             raise StoreError(
                 f"{self.folder}: cannot be made ({error.strerror}); expected a folder for blocks"
             ) from error
-        persist.write(self._path(key), KIND, {"key": key, "about": dict(about)}, arrays)
+        persist.write(self._path(key), KIND, {"key": key}, arrays)
 
-    def recall(self, key: str) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]] | None:
+    def recall(self, key: str) -> Mapping[str, NDArray[Any]] | None:
         """A block that was kept; None if there is none, or if it is damaged."""
         try:
             document = persist.read(self._path(key), KIND)
         except StoreError:
             return None
-        return (document.meta["about"], document.arrays) if document.meta.get("key") == key else None
+        return document.arrays if document.meta.get("key") == key else None
 
     def __len__(self) -> int:
         return len(list(self.folder.glob(f"*{SUFFIX}"))) if self.folder.is_dir() else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -38,9 +38,11 @@ class GapLink:
     before: Change
     after: Change
 
-    def ends(self) -> EventTable:
-        """What pairs of frames see of it."""
-        return EventTable.of([(self.frame, Event.GAP, (self.source,), (self.target,))]).pairwise()
+    def needs(self) -> EventTable:
+        """The events of its frame pairs that it takes or changes: its ends, unless they come with a change."""
+        ends = EventTable.of([(self.frame, Event.GAP, (self.source,), (self.target,))]).pairwise()
+        came = EventTable.join([self.before.came, self.after.came])
+        return EventTable.join([self.before.went, self.after.went, ends[~np.isin(ends.keys(), came.keys())]])
 
 
 class OpenEnd(NamedTuple):
@@ -60,46 +62,85 @@ class Joined(NamedTuple):
     lead: Array
 
 
-def close_gaps(joined: Joined, links: Sequence[GapLink], stays: Sequence[OpenEnd]) -> tuple[Joined, list[GapLink]]:
-    """The events with all that gaps change in them, and the gaps, over which `with_gaps` then leads.
+class Gaps(NamedTuple):
+    """Gaps with their confidences, (n,) each."""
 
-    The surest come first; one that needs an event which a surer one has changed stays open.
+    events: EventTable
+    confidence: Array
+
+    @classmethod
+    def join(cls, parts: Sequence[Gaps]) -> Gaps:
+        """Several as one."""
+        return cls(
+            EventTable.join([part.events for part in parts]),
+            np.concatenate([np.zeros(0), *(part.confidence for part in parts)]),
+        )
+
+    def later(self, frames: int) -> Gaps:
+        """The same, so many frames later: by another count of frames."""
+        return Gaps(self.events.later(frames), self.confidence)
+
+    def within(self, first: int, last: int) -> Gaps:
+        """Those from frames `first` to `last`."""
+        rows = np.flatnonzero((self.events.frame >= first) & (self.events.frame <= last))
+        return Gaps(self.events[rows], self.confidence[rows])
+
+
+def close_gaps(joined: Joined, links: Sequence[GapLink], stays: Sequence[OpenEnd]) -> tuple[Joined, Gaps]:
+    """The events, in the order of frames, with all that gaps change in them, and the gaps, for `with_gaps`.
+
+    Of gaps that need the same event only the surest is closed. So whether one is depends on its neighbours in time
+    alone, and a movie can be cut anywhere.
     """
     if not links and not stays:
-        return joined, []
+        return joined, Gaps(EventTable.empty(), np.zeros(0))
     events, confidence = joined.events, joined.confidence.copy()
     index, kept = EventIndex(events), np.ones(len(events), dtype=bool)
-    closed: list[GapLink] = []
-    added: list[EventTable] = []
-    sure: list[Array] = []
-    for link in sorted(links, key=lambda link: -link.confidence):
-        came = EventTable.join([link.before.came, link.after.came])
-        # ends that come with a change are not among the pairs' own events
-        own = link.ends()[~np.isin(link.ends().keys(), came.keys())]
-        rows, went = index.find(own), index.find(EventTable.join([link.before.went, link.after.went]))
-        if (rows < 0).any() or (went < 0).any() or not kept[rows].all() or not kept[went].all():
-            continue
-        kept[went] = False
-        closed.append(link)
-        added.append(came)
-        sure.append(np.full(len(came), link.confidence))
+    order = sorted(links, key=lambda link: (-link.confidence, link.frame, link.source))
+    needs = [index.find(link.needs()) for link in order]
+    # the surest link that needs each event
+    first = np.full(len(events) + 1, len(order))
+    for rank in range(len(order) - 1, -1, -1):
+        first[needs[rank]] = rank
+    closed = [
+        link for rank, link in enumerate(order) if (needs[rank] >= 0).all() and (first[needs[rank]] == rank).all()
+    ]
+    for link in closed:
+        kept[index.find(EventTable.join([link.before.went, link.after.went]))] = False
     for end, row in zip(stays, index.find(_ends(stays)).tolist(), strict=True):
         if row >= 0:
             confidence[row] = min(confidence[row], end.confidence)
-    new = np.full(sum(map(len, added)), np.nan)
-    events = EventTable.join([events[kept], *added])
-    return Joined(events, np.concatenate([confidence[kept], *sure]), np.concatenate([joined.lead[kept], new])), closed
+    added = EventTable.join([table for link in closed for table in (link.before.came, link.after.came)])
+    sure = [np.full(len(link.before.came) + len(link.after.came), link.confidence) for link in closed]
+    events = EventTable.join([events[kept], added])
+    confidence = np.concatenate([confidence[kept], *sure])
+    lead = np.concatenate([joined.lead[kept], np.full(len(added), np.nan)])
+    by_frame = np.argsort(events.frame, kind="stable")
+    gaps = Gaps(
+        EventTable.of([(link.frame, Event.GAP, (link.source,), (link.target,)) for link in closed]),
+        np.array([link.confidence for link in closed]),
+    )
+    return Joined(events[by_frame], confidence[by_frame], lead[by_frame]), gaps
 
 
-def with_gaps(events: EventTable, confidence: Array, gaps: Sequence[GapLink]) -> tuple[EventTable, Array]:
-    """The events with gaps in place of their ends, and their confidences."""
-    if not gaps:
+def with_gaps(events: EventTable, confidence: Array, gaps: Gaps) -> tuple[EventTable, Array]:
+    """The events with gaps in place of the disappearances before them, and without the appearances after them.
+
+    In a part of a movie, ends that other parts have are passed over.
+    """
+    if not len(gaps.events):
         return events, confidence
+    gone, back = EventIndex(events).find(gaps.events.pairwise()).reshape(2, -1)
+    here = gone >= 0
+    kind, targets, sure = events.event.copy(), events.targets.copy(), confidence.copy()
+    kind[gone[here]], targets[gone[here]], sure[gone[here]] = (
+        Event.GAP,
+        gaps.events.targets[here],
+        gaps.confidence[here],
+    )
     kept = np.ones(len(events), dtype=bool)
-    kept[EventIndex(events).find(EventTable.join([gap.ends() for gap in gaps]))] = False
-    over = EventTable.of([(gap.frame, Event.GAP, (gap.source,), (gap.target,)) for gap in gaps])
-    sure = np.array([gap.confidence for gap in gaps])
-    return EventTable.join([events[kept], over]), np.concatenate([confidence[kept], sure])
+    kept[back[back >= 0]] = False
+    return replace(events, event=kind, targets=targets)[kept], sure[kept]
 
 
 def _ends(stays: Sequence[OpenEnd]) -> EventTable:

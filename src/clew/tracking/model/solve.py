@@ -15,7 +15,7 @@ from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable, Labels
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.counts import by_counts
-from clew.tracking.linking.gaps import Joined, close_gaps, with_gaps
+from clew.tracking.linking.gaps import Gaps, Joined, close_gaps, with_gaps
 from clew.tracking.model.assignment import Assignment, assign, split_lead
 from clew.tracking.model.gaps import find_gaps
 from clew.tracking.model.loose_ends import LooseEnds, loose_ends
@@ -102,31 +102,29 @@ def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | No
 def join_pairs(source: Source, solved: Sequence[SolvedPair], annotations: Annotations | None = None) -> Lineage:
     """What happened in each frame pair of a movie, as a lineage; gaps of `annotations` are as these say."""
     unit = max((one.unit for one in solved), default=1.0)
-    ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
     nodes = nodes_of(source, range(source.n_frames))
-    return join_events(source.n_frames, nodes, joined_pairs(solved), unit, ends, annotations)
+    return join_events(source.n_frames, nodes, *joined_pairs(solved, annotations), unit)
 
 
-def joined_pairs(solved: Sequence[SolvedPair]) -> Joined:
-    """The events of all frame pairs; pairs without leads have nothing to be told apart by."""
+def joined_pairs(solved: Sequence[SolvedPair], annotations: Annotations | None = None) -> tuple[Joined, Gaps]:
+    """The events of consecutive frame pairs as closing gaps between their ends leaves them, and the gaps.
+
+    Pairs without leads have nothing that splits could be told from divisions by.
+    """
     leads = [np.full(len(one.events), np.nan) if one.lead is None else one.lead for one in solved]
-    return Joined(
+    joined = Joined(
         EventTable.join([one.events for one in solved]),
         np.concatenate([np.zeros(0), *(one.confidence for one in solved)]),
         np.concatenate([np.zeros(0), *leads]),
     )
+    ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
+    return close_gaps(joined, *find_gaps(ends, annotations))
 
 
 def join_events(
-    n_frames: int, nodes: Nodes, joined: Joined, unit: float,
-    ends: Sequence[tuple[int, LooseEnds]] = (), annotations: Annotations | None = None,
-    calibration: Calibration = GENERIC_CALIBRATION,
-) -> Lineage:  # fmt: skip
-    """The events of all frame pairs as a lineage, with what only several pairs can tell.
-
-    Gaps are closed between the `ends` of pairs, (frame, ends) each, and splits told from divisions by the past.
-    """
-    joined, gaps = close_gaps(joined, *find_gaps(ends, annotations))
+    n_frames: int, nodes: Nodes, joined: Joined, gaps: Gaps, unit: float, calibration: Calibration = GENERIC_CALIBRATION
+) -> Lineage:
+    """The events of all frame pairs as a lineage: splits told from divisions by the past, gaps, and probabilities."""
     events, confidence = with_gaps(*by_counts(*joined, unit), gaps)
     probability = calibration.probability(events.event, confidence, unit)
     frame, label, position, columns = nodes
