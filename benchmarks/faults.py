@@ -196,6 +196,7 @@ def main() -> None:
     parser.add_argument("--commands", nargs="*", help="all, if none is named")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and forks, would ignore it
     rng, began = random.Random(options.seed), time.process_time()
     commands = [command for command in COMMANDS if command.name in (options.commands or [c.name for c in COMMANDS])]
     with tempfile.TemporaryDirectory() as folder:
