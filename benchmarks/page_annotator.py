@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from page_server import Served, console, linked, load
 
+from clew.annotation.strategies.pool import settled
 from clew.tracking.events import BY_NAME, Annotations, Event, EventTable
 
 
@@ -24,7 +25,7 @@ class Point(NamedTuple):
     """Task loss of the weights alone, and of the predictions with the answers pinned."""
     pinned: float
     wrong: int
-    """Predicted events that are not true, and the page's estimate with its interval."""
+    """Predicted events that are not true, of cells whose truth is known; and the page's estimate with its interval."""
     number: float
     low: float
     high: float
@@ -80,7 +81,8 @@ class Judge:
                     pair.candidates.table(pair.a, pair.b, assign(pair.candidates, pair.scores(w), given).chosen)
                 )
         free, kept = (task_loss(self.truth, EventTable.join(steps)).total for steps in (alone, pinned))
-        wrong = int((~np.isin(EventTable.join(pinned).keys(), self.truth.events.keys())).sum())
+        last = EventTable.join(pinned)  # of cells without a truth, nobody knows
+        wrong = int((~np.isin(last.keys(), self.truth.events.keys()) & settled(last, self.truth)).sum())
         return free, kept, wrong
 
     def point(self, served: Served, said: list[tuple[int, Event, Any, Any]]) -> Point:
