@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
 
+from clew.estimator import get_algorithm
 from clew.learning.task import Array
 from clew.tracking.evaluation.evaluate import found_gaps, task_loss
 from clew.tracking.evaluation.truth import truth_annotations
@@ -63,7 +64,10 @@ def simulated(kind: str, seed: int, folder: Path) -> Sequence:
 
 def learn(movies: list[Sequence], lam: float) -> Tracker:
     given = [in_twos(movie.truth) for movie in movies]
-    tracker = Tracker(prior=None, lam=lam, events=[str(event) for event in Event], n_jobs=2, random_state=0)
+    tracker = Tracker(
+        prior=None, lam=lam, events=[str(event) for event in Event], n_jobs=2, random_state=0,
+        algorithm=get_algorithm("clew"),  # one start: frame pairs are annotated whole
+    )  # fmt: skip
     tracker.fit([movie.source for movie in movies], given)
     tracker.coef_ = tracker.coef_ / np.linalg.norm(tracker.coef_)
     # all kinds are learned; which of them a movie has is for the movie to say
