@@ -94,7 +94,7 @@ def test_what_cannot_be_drawn(arguments, message):
         sample(MANY, **arguments)
 
 
-@given(st.lists(st.integers(0, 30), min_size=6, max_size=6), st.floats(0.001, 1), st.integers(0, 99))
+@given(st.lists(st.integers(0, 30), min_size=len(Event), max_size=len(Event)), st.floats(0.001, 1), st.integers(0, 99))
 def test_laws(counts, fraction, seed):
     whole = annotations(dict(zip(Event, counts, strict=True)))
     some = sample(whole, fraction, seed)

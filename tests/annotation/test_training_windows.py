@@ -6,7 +6,7 @@ import pytest
 from clew.annotation.learner import Learner
 from clew.annotation.settings import Adaptation
 from clew.annotation.training_windows import TrainingWindows
-from clew.tracking.events import Annotations, EventTable
+from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.assignment import assign, n_detections, takes_part
 
@@ -116,11 +116,13 @@ def test_an_answer_changes_the_example_of_its_own_pair_alone(source, simulated):
                 for frame in learner.windows.frames(learner.annotations)
                 for here in [learner.annotations.at(frame)]}  # fmt: skip
 
-    learner.learn(some[:-1])
+    # a move, since a first event of a rare kind would switch that kind on in all pairs
+    last = np.flatnonzero(some.events.event == Event.MOVE)[-1]
+    learner.learn(some[np.arange(len(some)) != last])
     before = programs()
     learner.learn(some)
     changed = [frame for frame, program in programs().items() if before.get(frame) is not program]
-    assert set(changed) <= {int(some.events.frame[-1])}
+    assert set(changed) <= {int(some.events.frame[last])}
 
 
 def test_the_same_annotations_lead_to_the_same_weights_and_none_back_to_the_first(source, simulated):
