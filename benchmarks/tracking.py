@@ -20,7 +20,7 @@ from rich.table import Table
 from clew.annotation.sampling import sample
 from clew.tracking.evaluation.evaluate import task_loss
 from clew.tracking.evaluation.truth import truth_annotations
-from clew.tracking.events import Event, EventTable
+from clew.tracking.events import PAIRWISE, Event, EventTable
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.assignment import assign
@@ -46,12 +46,12 @@ def main() -> None:
     source = measure(movie, cache=Path(tempfile.gettempdir()) / "clew-benchmark-hela", n_jobs=2)
     console.print(f"measured {movie.n_frames} frames in {time.perf_counter() - started:.1f} s")
     truth = truth_annotations(open_truth(folder / "01_GT/TRA"), movie)
-    counts = np.bincount(truth.events.event, minlength=6)
+    counts = np.bincount(truth.events.event, minlength=len(Event))
     console.print("events known: " + ", ".join(f"{counts[event]} {event}" for event in Event))
     test = truth[truth.events.frame >= TRAINING_FRAMES]
 
     table = Table(title="Test task loss on HeLa 01, frames 60 to 91")
-    for name in ("annotated", "draw", "events", "λ", "train s", "CPU s", "total", *(f"{event}" for event in Event)):
+    for name in ("annotated", "draw", "events", "λ", "train s", "CPU s", "total", *(f"{event}" for event in PAIRWISE)):
         table.add_column(name, justify="right")
     for fraction in options.fractions:
         losses = []
@@ -79,7 +79,7 @@ def main() -> None:
                     console.print("  missed", test.events.describe(int(row)))
             table.add_row(
                 f"{fraction:.0%}", str(draw), str(len(given)), f"{tracker.lam_:.2g}", f"{wall:.1f}", f"{cpu:.1f}",
-                f"{loss.total:.2%}", *(f"{loss.missed[event]} of {loss.annotated[event]}" for event in Event),
+                f"{loss.total:.2%}", *(f"{loss.missed[event]} of {loss.annotated[event]}" for event in PAIRWISE),
             )  # fmt: skip
         console.print(f"{fraction:.0%}: test task loss {np.mean(losses):.3%} ± {np.std(losses):.3%}")
         table.add_section()

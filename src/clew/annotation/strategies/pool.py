@@ -25,7 +25,7 @@ class Pool:
     scale: float
     """The usual confidence of an event in this movie."""
     annotated: NDArray[np.int64]
-    """(6,) how many events of each kind are annotated."""
+    """(kinds,) how many events of each kind are annotated."""
 
     @classmethod
     def of(cls, learner: Learner, annotations: Annotations) -> Self:

@@ -30,7 +30,7 @@ class Calibration:
 
     slope: float
     intercept: Array
-    """(6,) by kind of event."""
+    """(kinds,) by kind of event."""
     spread: float
     """Standard deviation of the logarithm of the number of wrong events, as expected over as counted."""
 
