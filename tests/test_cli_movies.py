@@ -72,7 +72,7 @@ def test_some_frames(movie, request, tmp_path):
         "evaluate", tmp_path / "r", "-t", sim.truth
     )
     figures = json.loads(done("evaluate", tmp_path / "r", "-t", sim.truth, "--frames", "1:4", "--json").stdout)
-    assert figures["task_loss"]["annotated"] == len(sim.known.within(range(1, 5)))
+    assert figures["task_loss"]["annotated"] == len(sim.known.within(range(1, 5)).pairwise())
 
 
 def test_frames_that_are_not_there_are_refused(simulated, some, tmp_path):

@@ -152,7 +152,7 @@ def test_suggestions_are_the_smallest_margins_of_what_is_not_annotated(read):
     assert len(svm.suggest(X, 10**6)) == sum(len(x) for x in X)
     assert svm.suggest(X, 0) == []
     assert svm.suggest([], 3) == []
-    with pytest.raises(InputError, match="n is"):
+    with pytest.raises(InputError, match="number of parts to suggest"):
         svm.suggest(X, 1.5)
 
 

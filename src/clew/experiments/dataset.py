@@ -92,7 +92,7 @@ def open_dataset(address: str, cache: Path | None = None, n_jobs: int = 1) -> Da
         raise InputError(f"{truth_folder}: there is no such folder; experiments need the true lineage beside {folder}")
     movie = open_movie(folder)
     source: Source = measure(movie, cache=cache, n_jobs=n_jobs)
-    truth = truth_annotations(open_truth(truth_folder), movie)
+    truth = truth_annotations(open_truth(truth_folder), movie).pairwise()  # learned and judged by frame pairs
     if found[2] is None:
         return Dataset(source, truth)
     begin, end = int(found[2] or 0), min(int(found[3] or source.n_frames), source.n_frames)
