@@ -194,8 +194,8 @@ def test_50000_detections_in_a_frame(side):
         print(moved, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     """
     code = textwrap.dedent(code)
-    # kernels are compiled once, which takes memory of its own: a few cells first, in a process of their own
-    for sizes in ("9, 3", f"{n}, {side}"):
+    # kernels are compiled once, which takes memory of its own: some cells first, in a process of their own
+    for sizes in ("400, 20", f"{n}, {side}"):
         run = subprocess.run(
             [sys.executable, "-c", code.replace("SIZES", sizes)], capture_output=True, text=True, check=False
         )

@@ -23,7 +23,8 @@ def test_keyboard_alone(annotator, tmp_path):
     annotator.press("y")
     annotator.saved()
     assert annotator.asked() == browsed  # it stays in view, now as an answer
-    assert page.inner_text("#sureness") == "your answer"
+    # the pair is fetched again after the answer was saved
+    page.wait_for_function("() => document.getElementById('sureness').innerText === 'your answer'")
 
     annotator.press("?")
     assert page.is_visible("#help")
