@@ -115,9 +115,7 @@ def estimate_flow(a: Detections, b: Detections, settings: FlowSettings = SETTING
 def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow:
     x, y = a.position, b.position
     if min(len(x), len(y)) < FEWEST:
-        shift = np.zeros_like(x)
-        ahead, behind = mutual_nearest(x, y)
-        return Flow(shift, Links(y[behind] - x[ahead], shift[ahead]))
+        return _with_links(x, y, np.zeros_like(x))
     points = Registration.of(x, y, settings.registration)
     rough = [points.refined(start, settings.rough_passes) for start in _starts(points, settings)]
     points = points.by_looks_too(a, b, points.best(rough, 1)[0])
@@ -125,7 +123,11 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
     if len(rough) > 1:
         for _ in range(settings.fusions):
             flows.append(points.refined(points.fused(rough + flows), settings.passes))
-    shift = points.best(flows, 1)[0]
+    return _with_links(x, y, points.best(flows, 1)[0])
+
+
+def _with_links(x: Array, y: Array, shift: Array) -> Flow:
+    """A flow with the cells that are each other's nearest after it."""
     ahead, behind = mutual_nearest(x + shift, y)
     return Flow(shift, Links(y[behind] - x[ahead], shift[ahead]))
 

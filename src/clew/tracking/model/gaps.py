@@ -104,7 +104,8 @@ def find_gaps(
     for (t, before), (later, after) in pairwise(ends):
         if later == t + 1 and len(before.gone) and len(after.back):
             closed, open_ = _over_frame(before, after, annotated_choices(told, t))
-            links, stays = links + closed, stays + open_
+            links += closed
+            stays += open_
     return links, stays
 
 
