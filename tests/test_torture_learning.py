@@ -18,10 +18,11 @@ from clew.errors import (
     NotConverged,
     NotConvergedWarning,
 )
+from clew.learning import ascent, cccp
 from clew.learning.bounds import Bundle
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import LOSSES, loss_values
-from clew.learning.master import update
+from clew.learning.master import Update, update
 from clew.learning.result import Status
 from clew.learning.task import Space, Subset
 from clew.models.assignment import Assignment
@@ -240,6 +241,35 @@ def test_features_times_a_huge_or_tiny_number(name, scale, regulariser):
         assert any(issubclass(warning.category, NotConvergedWarning) for warning in caught)
         with pytest.raises(NotConverged):
             result.require()
+
+
+def test_one_feature_of_2_to_53_among_ones_gives_up_soon(monkeypatch):
+    """Where floats allow no more precision, neither the ascent nor CCCP asks for it again and again."""
+    sweeps, rounds = ascent._sweeps, []
+    monkeypatch.setattr(ascent, "_sweeps", lambda *given: rounds.append(1) or sweeps(*given))
+    X = [np.array(x) for x in ([[1, 0], [0, 2.0**53], [0.5, 0.2]], [[0, 1], [1, 0.3]], [[0.9, 0.1], [0.2, 0.8]])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = StructuredSVM(Chain(), lam=0.1).fit([*X, np.ones((1, 2))], [[0, 1, 0], [1, 0], [None, 1], [0]]).result_
+    assert np.isfinite(result.w).all()
+    assert result.converged or result.status is Status.STALLED
+    assert len(rounds) < 10 * ascent.DEFAULTS.rounds
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1e-9, 1), (None, 40)])
+def test_model_updates_that_get_nowhere_end_by_the_limits(limit, most, monkeypatch):
+    """They look at no data, so that the number of passes cannot end them; nor does a tolerance that nothing reaches."""
+    asked = []
+
+    def rough(bundle, *_):
+        asked.append(1)
+        return Update(np.zeros(bundle.n_features), -1e9, 1e9)
+
+    monkeypatch.setattr(cccp, "update", rough)
+    with pytest.warns(NotConvergedWarning):
+        result = learn(chain_task(n=4), HINGE, 0.1, algorithm=Algorithm(tol=1e-300, time_limit=limit))
+    assert result.status is (Status.TIME_LIMIT if limit else Status.STALLED)
+    assert len(asked) <= most
 
 
 # "λ ≤ 0 or NaN → E."

@@ -56,6 +56,8 @@ def test_classes(annotations, arguments, classes):
         ([[1]], {"classes": []}, "at least one"),
         ([[1]], {"classes": [1, 1]}, "different"),
         ([[1]], {"classes": [1, None]}, "must be a string"),
+        ([[1]], {"classes": {1, None}}, "must be a string"),
+        ([[1]], {"classes": {1, (2, 3)}}, "must be a string"),
         ([[1]], {"classes": [1, nan]}, "must be a string"),
         ([[1]], {"classes": [1, 2], "n_states": 3}, "give one of both"),
         ([[b"bytes"]], {}, "must be a string"),

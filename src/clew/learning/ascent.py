@@ -32,6 +32,8 @@ class AscentSettings:
     precision does."""
     halvings: int = 8
     """Of a subspace step that does not raise the dual value."""
+    rise: float = 1e-15
+    """A round that raises the dual value by less than this share of it is rounding: it gives up."""
 
 
 DEFAULTS = AscentSettings()
@@ -79,6 +81,7 @@ def ascend(bundle: Bundle, v: Array, lam: float, tol: float, settings: AscentSet
     gram, rows = bundle.inner_products(), bundle.slopes
     alpha = on_simplices(bundle)
     dual = _Dual(rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam)
+    reached = -np.inf
     for _ in range(settings.rounds):
         w = dual.weights(alpha)
         gap = _sweeps(
@@ -87,18 +90,23 @@ def ascend(bundle: Bundle, v: Array, lam: float, tol: float, settings: AscentSet
         )  # fmt: skip
         if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
             break
-        alpha = _subspace_step(dual, alpha, settings)
+        value = dual.value(alpha)
+        if not value - reached > settings.rise * abs(value):  # NaN too
+            break
+        reached, alpha = value, _subspace_step(dual, alpha, value, settings)
     return alpha
 
 
-def _subspace_step(dual: _Dual, alpha: Array, settings: AscentSettings) -> Array:
-    """Maximise the dual over the bounds that are active now, as if α ≥ 0 did not matter, and go as far as it allows."""
+def _subspace_step(dual: _Dual, alpha: Array, before: float, settings: AscentSettings) -> Array:
+    """Maximise the dual over the bounds that are active now, as if α ≥ 0 did not matter, and go as far as it allows.
+
+    `before` is the dual value at `alpha`.
+    """
     shared = np.bincount(dual.group, weights=alpha > 0, minlength=dual.n_groups) > 1
     active = np.flatnonzero((alpha > 0) & shared[dual.group])
     if not len(active):
         return alpha
     step = _conjugate_gradients(dual, alpha, active, settings.gradients)
-    before = dual.value(alpha)
     length = 1.0
     for _ in range(settings.halvings):
         moved = alpha.copy()

@@ -37,6 +37,8 @@ FIRST_REACH, SHORTEST_REACH = 0.5, 0.2
 MODEL_PRECISION, FINEST_PRECISION = 0.2, 1e-3
 """How precisely a model update is solved, as a share of the gap that is still open; and what is asked for before a fit
 that gets no further is said to have stalled."""
+STALLS = 3
+"""CCCP iterations in a row that stalled where they began: more precision is asked for in vain."""
 
 
 def learn(
@@ -169,6 +171,7 @@ class _Run:
         """The CCCP iterations: lines 3 to 15."""
         options = self.algorithm
         precision = options.epsilon if options.adaptive else options.tol
+        stalls = 0
         while True:
             self.iteration += 1
             precision = max(precision * options.rho, options.tol) if options.adaptive else options.tol
@@ -177,7 +180,8 @@ class _Run:
                 self._add(point.convex.linear, point.w)
             if self.iteration > 1 and self.rebases:
                 self.bundle.rebase()
-            self._inner(point, precision)
+            stalled = self._inner(point, precision)
+            stalls = stalls + 1 if stalled and self.best[0] is point.w else 0
             w, convex = self.best
             if w is point.w:  # nothing better within the precision: same v, so no new inference for R
                 decrease = 0.0
@@ -186,11 +190,12 @@ class _Run:
                 following = self._point(w, convex)
                 decrease = point.objective - following.objective
                 point = following
-            if precision <= options.tol and decrease <= options.eta:
+            if (precision <= options.tol or stalls >= STALLS) and decrease <= options.eta:
                 return point
+            self._check_limits()  # iterations that stall look at no data, and so are not counted by passes
 
-    def _inner(self, point: _Point, precision: float) -> None:
-        """Minimise J̃_t to the given precision: lines 6 to 12. `best` is w_{t+1} then."""
+    def _inner(self, point: _Point, precision: float) -> bool:
+        """Minimise J̃_t to the given precision: lines 6 to 12. `best` is w_{t+1} then; whether it stalled before."""
         upper = point.objective
         lower = known_bound(self.bundle, point.v, self.lam * self.n, self.regulariser)
         lower = (lower + point.constant) / self.n
@@ -205,19 +210,20 @@ class _Run:
             self.lower_bound, self.gap = lower, upper - lower
             self._record(upper, lower, precision)
             if upper - lower <= precision:
-                return
+                return False
             if stalled and share > FINEST_PRECISION:
+                self._check_limits()
                 share /= 4  # the update was all too rough: the same again, more precisely
                 continue
             if stalled:
                 log.warning("the model update's own gap is %.3g: no more precision is to be had", self.residual)
-                return
+                return True
             self._check_limits()
             upper = self._look(point, w, upper)
             self.gap = upper - lower
             if upper - lower <= precision:
                 self._record(upper, lower, precision)
-                return
+                return False
             # An imprecise model update proposes much the same w again: where the gap hardly moves, ask for more.
             share = MODEL_PRECISION if upper - lower <= 0.9 * gap else share / 2
 

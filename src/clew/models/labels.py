@@ -249,10 +249,10 @@ def declared_classes(classes: Iterable[Any], n_states: int | None) -> tuple[Labe
     if not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) != 1:
         raise InputError(f"classes is {shown(classes)}; expected the labels that there are")
     explicit = [plain(label) for label in classes]
-    if isinstance(classes, Set):
-        explicit = in_order(explicit)
     for label in explicit:
         check_label(label)
+    if isinstance(classes, Set):
+        explicit = in_order(explicit)
     if not explicit or len(set(explicit)) != len(explicit):
         raise InputError(f"classes must be different labels, at least one; they are {explicit!r}")
     if n_states not in (None, len(explicit)):

@@ -77,6 +77,16 @@ class EventTable:
     targets: Labels
     """(n, 2) labels in the frame that it leads to, likewise."""
 
+    def __post_init__(self) -> None:
+        """Refuse columns that are no arrays of as many whole numbers; `of` makes them from tuples."""
+        shapes = [(column.shape, column.dtype.kind) for column in self._columns() if isinstance(column, np.ndarray)]
+        n = shapes[0][0][:1] if shapes else ()
+        if [shape for shape, _ in shapes] != [n, n, (*n, 2), (*n, 2)] or any(kind not in "iu" for _, kind in shapes):
+            raise InputError("an event table has integer arrays frame (n,), event (n,), sources (n, 2), targets (n, 2)")
+
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.frame, self.event, self.sources, self.targets
+
     @classmethod
     def empty(cls) -> Self:
         """No events."""
@@ -85,8 +95,8 @@ class EventTable:
     @classmethod
     def of(cls, events: Sequence[tuple[int, Event, Sequence[int], Sequence[int]]]) -> Self:
         """A table from tuples (frame, event, sources, targets)."""
-        given: Any = events
         try:
+            given: list[Any] = list(events)  # an iterator can be read once only
             frame, event = (np.array([row[k] for row in given], dtype=np.float64) for k in (0, 1))
             sources, targets = (_padded([row[k] for row in given]) for k in (2, 3))
         except (TypeError, ValueError, OverflowError, LookupError, AttributeError):
@@ -206,11 +216,15 @@ class Annotations:
     @classmethod
     def of(cls, events: EventTable, happened: Any = True, row: Any = None) -> Self:
         """Events as annotations; all of them happened unless told otherwise."""
+        if not isinstance(events, EventTable):
+            raise InputError(f"events is {shown(events)}; expected an EventTable, as EventTable.of makes it")
         n = len(events)
         said = floats(happened, "happened")
         if said.shape not in ((), (n,)) or not np.isin(said, (0, 1)).all():
             raise InputError(f"happened is {shown(happened)}; expected True or False, or one of both for each event")
-        rows = np.arange(1, n + 1) if row is None else np.asarray(row)
+        rows = np.arange(1, n + 1) if row is None else floats(row, "row")
+        if rows.shape != (n,) or not (np.abs(rows) < 2.0**62).all():
+            raise InputError(f"row is {shown(row)}; expected a number for each of the {n} events")
         return cls(events, np.broadcast_to(said.astype(bool), (n,)).copy(), rows.astype(np.intp))
 
     def __len__(self) -> int:
