@@ -47,6 +47,24 @@ def test_an_error_is_the_functions_own(executor):
     assert list(executor.map(abs, [-1])) == [1]  # and it can be used again
 
 
+def test_threads_need_no_semaphores(monkeypatch):
+    """Which a container whose /dev/shm is full does not have."""
+
+    def none_left(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", none_left)
+    assert list(Threads(3).map(abs, range(-9, 0))) == list(range(9, 0, -1))
+
+
+def test_what_nobody_asks_for_is_not_begun():
+    begun = []
+    results = Threads(2).map(begun.append, range(100))
+    next(results)
+    results.close()
+    assert len(begun) < 10
+
+
 def test_a_file_that_cannot_be_read_for_a_moment_is_read_again(client, tmp_path):
     def read(i):
         mark = tmp_path / str(i)

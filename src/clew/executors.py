@@ -7,10 +7,10 @@ does not depend on who was ready first.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
-
-from joblib import Parallel, delayed
 
 from clew import extras
 from clew.errors import ClusterError, InputError
@@ -53,12 +53,26 @@ class Threads:
         if self.workers == 1 or len(items) < 2:
             found = map(function, items)
         else:
-            threads = Parallel(self.workers, require="sharedmem", return_as="generator", pre_dispatch="2*n_jobs")
-            found = threads(delayed(function)(item) for item in items)
+            found = _in_threads(function, items, self.workers)
         for done, result in enumerate(found, 1):
             if progress is not None:
                 progress(done, len(items))
             yield result
+
+
+def _in_threads(function: Callable[[S], T], items: Sequence[S], n: int) -> Iterator[T]:
+    """Not by joblib, whose pool of threads asks for semaphores: a container's full /dev/shm has none."""
+    pool = ThreadPoolExecutor(n)
+    ahead: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            if len(ahead) >= 2 * n:
+                yield ahead.popleft().result()
+            ahead.append(pool.submit(function, item))
+        while ahead:
+            yield ahead.popleft().result()
+    finally:  # after an error, or where nobody asks for more, what has not begun is not
+        pool.shutdown(cancel_futures=True)
 
 
 class Cluster:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import scipy.ndimage as ndi
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from skimage.morphology import h_maxima
 from skimage.segmentation import relabel_sequential, watershed
 
 from clew.errors import InputError
+from clew.executors import Threads
 from clew.learning.task import Array, Mask
-from clew.parallel import resolve_jobs
 from clew.tracking.formats import tiff
 from clew.tracking.formats.ctc import check_result_folder, is_mask
 from clew.tracking.formats.manifest import written_whole
@@ -121,12 +121,9 @@ def write_detections(
     total, contents = 0, []
     made_from: dict[str, Any] = {"settings": asdict(fitted), "frames": n}
     with written_whole(Path(folder), DETECT, is_mask, made_from) as stage:
-        jobs = joblib.Parallel(resolve_jobs(n_jobs), prefer="threads", return_as="generator")
-        for done, (count, content) in enumerate(jobs(joblib.delayed(write_one)(stage, t) for t in range(n)), 1):
+        for count, content in Threads(n_jobs).map(partial(write_one, stage), range(n), progress):
             total += count
             contents.append(content)
-            if progress is not None:
-                progress(done, n)
         made_from["images_blake2b"] = digest(contents)
     return total
 
