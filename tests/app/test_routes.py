@@ -328,20 +328,6 @@ def test_doubts_along_the_movie(page):
     assert {4} <= known <= {0, 4}  # the first is solved at the start
 
 
-def test_a_track_is_confirmed_at_once(page, source):
-    for t in range(13):
-        get(page, f"/pair/{t}")
-    label = int(source.detections(6).label[0])
-    said = {"frame": 6, "label": label, "key": "t", "page": "p", "name": "Ada"}
-    kept = page.client.post(MOVIE + "/track", json=said).json()
-    assert kept["new"] == kept["given"] > 0
-    assert page.client.post(MOVIE + "/track", json=said).json()["new"] == 0
-    entries = page.session.store.history()
-    assert {entry.author.name for entry in entries} == {"Ada"}
-    assert any(label in entry.answer.sources for entry in entries if entry.answer.frame == 6)
-    assert page.client.post(MOVIE + "/track", json=said | {"label": 99999, "key": "u"}).status_code == 400
-
-
 def test_a_geff_of_annotations_comes_back_in(page):
     first, second, _ = swapped(get(page, "/pair/0"))
     send(page, first, key="1")
@@ -388,21 +374,6 @@ def test_new_weights_and_predictions_are_shown(page):
     here = page.session.state.annotations.at(0)
     page.client.portal.call(page.session.take, Predicted(0, (replace(solved, key=here.key()),), 0))
     assert page.session.predictor.solved[0].version == 2
-
-
-def test_the_family_of_a_cell(page, source):
-    assert get(page, "/tree?frame=0&label=1") == {"tracks": [], "selected": None, "ready": False}
-    for t in range(13):
-        get(page, f"/pair/{t}")
-    label = int(source.detections(13).label[0])
-    tree = get(page, f"/tree?frame=13&label={label}")
-    own = next(track for track in tree["tracks"] if track["id"] == tree["selected"]["track"])
-    assert [13, label] in own["cells"]
-    assert own["end"] == 13
-    ids = {track["id"] for track in tree["tracks"]}
-    assert sum(track["parent"] not in ids for track in tree["tracks"]) == 1
-    assert get(page, "/tree?frame=13&label=99999")["tracks"] == []
-    assert page.client.get(MOVIE + "/tree?frame=1").status_code == 400
 
 
 def test_the_annotations_are_exported_as_they_were_clicked(page, tmp_path):

@@ -24,7 +24,7 @@ from clew.models.linear import LinearTask
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage import Lineage
-from clew.tracking.model.candidates import ALL_EVENTS
+from clew.tracking.model.event_kinds import with_annotated
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.prior import joined, prior_direction, weights_by_name
@@ -92,7 +92,7 @@ class Learner:
         """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""
         self.annotations = annotations
         if not annotations.kinds() <= self.pairs.events:  # a kind that was off happens in this movie after all
-            self._use(replace(self.pairs, events=ALL_EVENTS))
+            self._use(replace(self.pairs, events=with_annotated(self.pairs.events, annotations.kinds())))
 
     def learn(self, annotations: Annotations | None = None) -> None:
         """Fit the weights to the annotations, with the bounds and solvers of the last fit."""

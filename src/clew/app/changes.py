@@ -16,7 +16,7 @@ from clew.annotation.store.answers import Answer
 from clew.annotation.store.history import Act, Author, Entry, StaleRevision
 from clew.annotation.store.store import Store
 from clew.app.masks import Masks
-from clew.app.predictor import Predictor, with_answer
+from clew.app.predictor import Predictor, pairwise, with_answer
 from clew.app.progress import check_of
 from clew.app.requests import AskedEdit, Sent
 from clew.app.state import State
@@ -49,12 +49,12 @@ class Changes:
 
     def answer(self, sent: Sent) -> Outcome:
         """Solve the frame pair as it will be, so that an impossible answer is refused; then keep the answer."""
-        answer, frame, positions = sent.answer, sent.answer.frame, self.masks.positions
+        answer, positions = sent.answer, self.masks.positions
         answer.check(self.masks.movie.n_frames, lambda t: positions.cells(t).label)
-        check = check_of(self.predictor.solved.get(frame), answer)
+        check = check_of(self.predictor.solved.get(answer.frame), answer) if answer.event.span == 1 else None
         try:
             held = self.state()
-            solved = self.predictor.solve(frame, with_answer(held.annotations.at(frame), answer))
+            solved = self._solved_with(held, [answer])
         except InfeasibleAnnotation:
             if sent.revision != self.store.revision:
                 raise StaleRevision(sent.revision, self.store.revision) from None
@@ -66,22 +66,35 @@ class Changes:
             looks=positions.looks(answer), check=check,
         )  # fmt: skip
         state = self.state()
-        here = state.annotations.at(frame)
-        if here.key() != solved.key:  # the answer had come before, and others since
-            solved = self.predictor.solve(frame, here)
-        return Outcome(state, (solved,))
+        return Outcome(state, self._agreeing(state, solved))
 
     def answer_many(self, answers: Sequence[Answer], key: str, author: Author) -> Outcome:
         """Keep several answers at once, each as far as it can be so with the others."""
-        before, positions = self.state(), self.masks.positions
-        for frame in sorted({answer.frame for answer in answers}):
-            here = before.annotations.at(frame)
-            for answer in answers:
-                if answer.frame == frame:
-                    here = with_answer(here, answer)
-            self.predictor.solve(frame, here)  # refuses what leaves no assignment, before anything is kept
+        positions = self.masks.positions
+        solved = self._solved_with(self.state(), answers)
         new = self.store.answer_many([(one, positions.looks(one)) for one in answers], key=key, author=author)
-        return Outcome(self.state(), new=new)
+        state = self.state()
+        return Outcome(state, self._agreeing(state, solved), new=new)
+
+    def _solved_with(self, held: State, answers: Sequence[Answer]) -> list[SolvedPair]:
+        """The frame pairs that answers are about, as they will be; refuses what leaves no assignment."""
+        parts = [part for answer in answers for part in pairwise(answer)]
+        solved = []
+        for frame in sorted({part.frame for part in parts}):
+            here = held.annotations.at(frame)
+            for part in parts:
+                if part.frame == frame and part.event.span == 1:  # that there was no gap tells a frame pair nothing
+                    here = with_answer(here, part)
+            solved.append(self.predictor.solve(frame, here))
+        return solved
+
+    def _agreeing(self, state: State, solved: Sequence[SolvedPair]) -> tuple[SolvedPair, ...]:
+        """Frame pairs as the annotations have them now: some answers may have come before, or been left out."""
+        here = [state.annotations.at(one.frame) for one in solved]
+        return tuple(
+            one if one.key == now.key() else self.predictor.solve(one.frame, now)
+            for one, now in zip(solved, here, strict=True)
+        )
 
     def edit(self, asked: AskedEdit) -> Outcome:
         """Edit the masks of a frame: what changed is measured, made and solved anew, and then the edit is kept."""
@@ -103,7 +116,7 @@ class Changes:
 
     def move(self, act: Act, key: str, revision: int, author: Author, others: Collection[str]) -> Outcome:
         """Take the last answer or edit of a page back, or bring it back."""
-        step = self.store.undo if act is Act.UNDO else self.store.redo
+        step, before = self.store.undo if act is Act.UNDO else self.store.redo, self.store.revision
         done = step(key=key, revision=revision, author=author, others=others)
         if done is None:
             return Outcome(self.state())
@@ -112,8 +125,10 @@ class Changes:
             masks, kept, solved = self._with_masks(self.masks.with_edits(self.store.edits()))
             self._use(masks, kept, solved)
             return Outcome(self.state(), tuple(solved), entry)
-        state, frame = self.state(), entry.change.frame
-        return Outcome(state, (self.predictor.solve(frame, state.annotations.at(frame)),), entry)
+        state = self.state()
+        answers = [one.answer for one in self.store.history()[min(before, done - 1) : done]]  # several if given at once
+        frames = sorted({part.frame for answer in answers for part in pairwise(answer)})
+        return Outcome(state, tuple(self.predictor.solve(t, state.annotations.at(t)) for t in frames), entry)
 
     def _with_masks(self, masks: Masks) -> tuple[Masks, KeptPairs, list[SolvedPair]]:
         """What follows from other masks: the frame pairs that they touch, made and solved anew."""

@@ -1,4 +1,4 @@
-"""Questions about what a person chose to look at: the least certain open events of a kind, a time, a part of the image.
+"""Questions about what a person chose to look at: the least certain open events of a kind, time, place or track.
 
 Uncertainty sampling (Lewis & Gale 1994) on the predictions that the server has. It needs no worker, so that it also has
 the first questions after the start.
@@ -6,6 +6,7 @@ the first questions after the start.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,15 +31,18 @@ class Filter:
     last: int | None = None
     box: tuple[float, float, float, float] | None = None
     """left, top, right, bottom in pixels: the middle of the event's cells lies in it."""
+    track: tuple[int, int] | None = None
+    """A cell (frame, label) whose track is asked about."""
 
     def __bool__(self) -> bool:
         return self != Filter()
 
 
 def least_certain(
-    predictor: Predictor, positions: Positions, annotations: Annotations, chosen: Filter, n: int
-) -> list[Question]:
-    """At most `n` open events that pass a filter, the least certain first."""
+    predictor: Predictor, positions: Positions, annotations: Annotations, chosen: Filter, n: int,
+    track: Collection[tuple[int, int]] | None = None,
+) -> list[Question]:  # fmt: skip
+    """At most `n` open events that pass a filter, the least certain first; `track` has the cells of the one chosen."""
     first, last = chosen.first or 0, predictor.n_pairs if chosen.last is None else chosen.last
     solved = [one for frame, one in sorted(predictor.solved.items()) if first <= frame <= last]
     events = EventTable.join([one.events for one in solved])
@@ -51,7 +55,9 @@ def least_certain(
     found: list[Question] = []
     for row in order.tolist():
         ((frame, event, sources, targets),) = events[row : row + 1]
-        if chosen.box is None or _inside(positions, frame, sources, targets, chosen.box):
+        cells = [*((frame, label) for label in sources), *((frame + 1, label) for label in targets)]
+        on_track = track is None or any(cell in track for cell in cells)
+        if on_track and (chosen.box is None or _inside(positions, frame, sources, targets, chosen.box)):
             reason = "the least certain of what you chose" if chosen else "nothing is less certain so far"
             found.append(Question(frame, event, sources, targets, -float(confidence[row]), reason))
         if len(found) == n:

@@ -36,6 +36,14 @@ def with_answer(here: Annotations, answer: Answer) -> Annotations:
     return Annotations.of(EventTable.join([kept.events, new]), [*kept.happened.tolist(), answer.happened])
 
 
+def pairwise(answer: Answer) -> list[Answer]:
+    """An answer as frame pairs see it: of a gap, that the cell disappears before it and appears after it."""
+    if answer.event is not Event.GAP or not answer.happened:
+        return [answer]
+    before = Answer.of(answer.frame, Event.DISAPPEAR, answer.sources, ())
+    return [before, Answer.of(answer.frame + 1, Event.APPEAR, (), answer.targets)]
+
+
 class Predictor:
     """The present weights and what they predict of each frame pair; several threads may ask at once."""
 

@@ -46,8 +46,8 @@ class Sent:
         if not isinstance(name, str) or name not in BY_NAME:
             raise InputError(f"event is {_short(name)}; expected one of {', '.join(BY_NAME)}")
         sources, targets = _cells(body, "sources"), _cells(body, "targets")
-        answer = Answer.of(number(body, "frame"), BY_NAME[name], sources, targets, _flag(body, "happened", True))
-        return cls(key_of(body), number(body, "revision"), answer, _flag(body, "replace", False), author_of(body))
+        answer = Answer.of(number(body, "frame"), BY_NAME[name], sources, targets, flag(body, "happened", True))
+        return cls(key_of(body), number(body, "revision"), answer, flag(body, "replace", False), author_of(body))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,10 @@ def key_of(body: Mapping[str, Any]) -> str:
 
 
 def filter_of(request: Request) -> Filter:
-    """Which questions a page asks for, in the request's address: event, from and to (frames), box (four numbers)."""
+    """Which questions a page asks for, in the request's address.
+
+    event, from and to (frames), box (four numbers), and the frame and label of a cell whose track is meant.
+    """
     name, box = request.query_params.get("event") or None, request.query_params.get("box") or None
     if name is not None and name not in BY_NAME:
         raise InputError(f"event is {_short(name)}; expected one of {', '.join(BY_NAME)}")
@@ -128,7 +131,9 @@ def filter_of(request: Request) -> Filter:
         raise InputError(f"box is {_short(box)}; expected left, top, right and bottom in pixels")
     event = None if name is None else BY_NAME[name]
     first, last = query_number(request, "from"), query_number(request, "to")
-    return Filter(event, first, last, None if sides is None else (sides[0], sides[1], sides[2], sides[3]))
+    frame, label = query_number(request, "frame"), query_number(request, "label")
+    track = None if frame is None or label is None else (frame, label)
+    return Filter(event, first, last, None if sides is None else (sides[0], sides[1], sides[2], sides[3]), track)
 
 
 def author_of(body: Mapping[str, Any]) -> Author:
@@ -164,7 +169,8 @@ def _cells(body: Mapping[str, Any], name: str) -> list[int]:
     return [number({name: label}, name) for label in value]
 
 
-def _flag(body: Mapping[str, Any], name: str, default: bool) -> bool:
+def flag(body: Mapping[str, Any], name: str, default: bool) -> bool:
+    """True or false."""
     value = body.get(name, default)
     if not isinstance(value, bool):
         raise InputError(f"{name} is {_short(value)}; expected true or false")

@@ -23,7 +23,7 @@ from clew.annotation.store.history import Act, Contradiction, StaleRevision
 from clew.app.events_stream import EventsStream
 from clew.app.exports import FileName, Kind
 from clew.app.messages import Reply, WorkerMovie
-from clew.app.requests import AskedEdit, Sent, author_of, body_of, filter_of, key_of, number, query_number
+from clew.app.requests import AskedEdit, Sent, author_of, body_of, filter_of, flag, key_of, number, query_number
 from clew.app.security import Guard, JSONText, TooLarge, refusal, too_large
 from clew.app.session import Session
 from clew.app.supervisor import Supervisor
@@ -172,7 +172,8 @@ class Server:
         """What to ask next."""
         session, n = self._session(request), query_number(request, "n", 20) or 0
         common = {"revision": session.state.revision, "version": session.predictor.weights.version}
-        return JSONText({**common, "ready": session.asked >= 0, "questions": session.ask(n, filter_of(request))})
+        questions = await session.ask_about(n, filter_of(request))
+        return JSONText({**common, "ready": session.asked >= 0, "questions": questions})
 
     async def status(self, request: Request) -> Response:
         """How far things are."""
@@ -230,10 +231,10 @@ class Server:
         return JSONText(await self._session(request).switch_events(names))
 
     async def track(self, request: Request) -> Response:
-        """All that is predicted of a track is so."""
+        """All that is predicted of a track is so, or it is wrong from a cell on."""
         session, body = self._session(request), await body_of(request)
-        frame, label = number(body, "frame"), number(body, "label")
-        return JSONText(await session.confirm_track(frame, label, key_of(body), author_of(body)))
+        frame, label, right = number(body, "frame"), number(body, "label"), flag(body, "right", True)
+        return JSONText(await session.judge_track(frame, label, right, key_of(body), author_of(body)))
 
     async def import_file(self, request: Request) -> Response:
         """Earlier annotations; what is said about the file stands in the address."""

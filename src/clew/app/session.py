@@ -22,8 +22,9 @@ from clew.annotation.store.store import Store
 from clew.annotation.strategies.pool import is_open, usual_confidence
 from clew.app.changes import Changes, Outcome
 from clew.app.exports import Kind, write_answers, write_masks, write_tracks
+from clew.app.families import Families, TrackCells, all_right, wrong_from
 from clew.app.images import Pictures
-from clew.app.imports import answers_of, read_upload
+from clew.app.imports import read_upload
 from clew.app.masks import Masks
 from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply
 from clew.app.open_events import Filter, asked_again, least_certain
@@ -33,12 +34,11 @@ from clew.app.progress import CURVE, Progress
 from clew.app.requests import AskedEdit, Sent
 from clew.app.settings import SESSION, SessionSettings
 from clew.app.state import State
-from clew.app.views import Json, event_view, family_view, pair_view, question_view
+from clew.app.views import Json, event_view, pair_view, question_view
 from clew.errors import ClewError, InputError, StoreError
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.lineage import Lineage
 from clew.tracking.model.candidates import ALL_EVENTS
-from clew.tracking.model.event_kinds import parse_events
+from clew.tracking.model.event_kinds import parse_events, with_annotated
 from clew.tracking.model.solve import SolvedPair, join_pairs
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
@@ -59,6 +59,7 @@ class Session:
             number, store, predictor, tracker, settings
         )  # fmt: skip
         self.changes, self.progress = Changes(store, masks, predictor), Progress(store, predictor)
+        self.families = Families(predictor)
         self.pictures = Pictures(masks.movie, settings.picture_bytes)
         self.state = self.changes.state()
         if (events := store.noted(EVENTS)) is not None:
@@ -72,7 +73,6 @@ class Session:
         self.publish: Callable[[str, Json], None] = _to_nobody
         self.send: Callable[[Learn], None] = _to_nobody
         self._scale = 1.0
-        self._lineage: tuple[list[SolvedPair], Lineage] | None = None
         self.worker: Json = {"alive": False, "problem": ""}
         self._heard = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, f"movie-{number}")
@@ -149,11 +149,17 @@ class Session:
         view = pair_view(frame, cells, solved, state.annotations.at(frame), self._scale)
         return {"revision": state.revision, "version": solved.version, **view}
 
-    def ask(self, n: int, chosen: Filter = ANYTHING) -> list[Json]:
+    async def ask_about(self, n: int, chosen: Filter) -> list[Json]:
+        """The next questions that pass a filter; of a track, those of all that it is now."""
+        if chosen.track is None:
+            return self.ask(n, chosen)
+        return self.ask(n, chosen, await self.families.track(self.positions, self.state.annotations, *chosen.track))
+
+    def ask(self, n: int, chosen: Filter = ANYTHING, track: TrackCells | None = None) -> list[Json]:
         """The next questions; those that pass a filter, and before the worker has any, are the least certain events."""
         n = min(n, self.settings.most_questions)
         if chosen or self.asked < 0:
-            questions = least_certain(self.predictor, self.positions, self.state.annotations, chosen, n)
+            questions = least_certain(self.predictor, self.positions, self.state.annotations, chosen, n, track)
         else:
             questions = self._open_questions(n)
         if not chosen:
@@ -172,12 +178,7 @@ class Session:
 
     async def family(self, frame: int, label: int) -> Json:
         """The tracks of a cell's family; none as long as not all of the movie is tracked."""
-        if len(self.predictor.solved) < self.predictor.n_pairs:
-            return {"tracks": [], "selected": None, "ready": False}
-        solved = [self.predictor.solved[frame] for frame in range(self.predictor.n_pairs)]
-        if self._lineage is None or self._lineage[0] != solved:
-            self._lineage = solved, await asyncio.to_thread(join_pairs, self.positions, solved)
-        return {**await asyncio.to_thread(family_view, self._lineage[1], frame, label), "ready": True}
+        return await self.families.family(self.positions, self.state.annotations, frame, label, self._scale)
 
     async def export(self, kind: Kind, path: Path) -> None:
         """Write a file: what was annotated so far, or after learning from all of it the weights or the tracks."""
@@ -232,20 +233,12 @@ class Session:
         answers = await asyncio.to_thread(read_upload, name, content, self.movie)
         return await self._keep_many(answers, key, author)
 
-    async def confirm_track(self, frame: int, label: int, key: str, author: Author) -> Json:
-        """Say yes to all that is predicted of the track that a cell is on."""
-        family = await self.family(frame, label)
-        if not family["ready"] or family["selected"] is None:
-            raise InputError("the movie is not tracked yet, or there is no such cell")
-        track = next(one for one in family["tracks"] if one["id"] == family["selected"]["track"])
-        answers: dict[Fact, Answer] = {}
-        for t, cell in track["cells"]:
-            for at, side in ((t, "sources"), (t - 1, "targets")):
-                solved = self.predictor.solved.get(at)
-                if solved is not None:
-                    rows = np.flatnonzero((getattr(solved.events, side) == cell).any(axis=1))
-                    answers |= {one.fact: one for one in answers_of(Annotations.of(solved.events[rows]))}
-        return await self._keep_many(list(answers.values()), key, author)
+    async def judge_track(self, frame: int, label: int, right: bool, key: str, author: Author) -> Json:
+        """Say that all of the track that a cell is on is right, or that it is wrong from this cell on."""
+        track = await self.families.track(self.positions, self.state.annotations, frame, label)
+        solved = self.predictor.solved
+        answers = all_right(track, solved) if right else wrong_from(track, solved, frame, label)
+        return await self._keep_many(answers, key, author)
 
     async def _keep_many(self, answers: list[Answer], key: str, author: Author) -> Json:
         """Keep several answers at once, each as far as it can be so with the others."""
@@ -316,8 +309,7 @@ class Session:
             return
         self.state, self.pictures.movie = state, self.movie
         if not state.annotations.kinds() <= self.predictor.events:  # a kind that was off happens here after all
-            self.predictor.use_events(ALL_EVENTS)
-            self.predictor.solved |= solved
+            self.predictor.use_events(with_annotated(self.predictor.events, state.annotations.kinds()))
         frame = max(solved, default=None)
         self.publish("changed", {"revision": state.revision, "annotated": len(state.annotations), "frame": frame})
         self.send(self.to_learn(frame))

@@ -11,7 +11,7 @@ import numpy as np
 from clew.annotation.queries import Question
 from clew.app.positions import DIGITS, CellPositions
 from clew.learning.task import Array
-from clew.tracking.events import Annotations, EventTable
+from clew.tracking.events import Annotations, EventIndex, EventTable
 from clew.tracking.lineage import Lineage
 from clew.tracking.model.solve import SolvedPair
 
@@ -68,8 +68,11 @@ def _confidence(question: Question, solved: SolvedPair | None) -> float | None:
     return float(solved.confidence[at[0]]) if len(at) and np.isfinite(solved.confidence[at[0]]) else None
 
 
-def family_view(lineage: Lineage, frame: int, label: int) -> Json:
-    """The tracks of a cell's family, from its first ancestor on."""
+def family_view(lineage: Lineage, frame: int, label: int, scale: float) -> Json:
+    """The tracks of a cell's family, from its first ancestor on.
+
+    Each cell is [frame, label, certainty of what happens to it next], with None in the last frame.
+    """
     node = np.flatnonzero((lineage.frame == frame) & (lineage.label == label))
     if not len(node):
         return {"tracks": [], "selected": None}
@@ -79,10 +82,13 @@ def family_view(lineage: Lineage, frame: int, label: int) -> Json:
     while (row := int(above[row])) >= 0:
         root = row
     family = np.isin(tracks.id, [tracks.id[root], *lineage.descendants(int(tracks.id[root]))])
-    by_track: dict[int, list[list[int]]] = {}
-    mine = np.isin(lineage.track, tracks.id[family])
-    for of, *cell in np.column_stack([lineage.track, lineage.frame, lineage.label])[mine].tolist():
-        by_track.setdefault(of, []).append(cell)
+    by_track: dict[int, list[list[Any]]] = {}
+    mine = np.flatnonzero(np.isin(lineage.track, tracks.id[family]))
+    fate = EventIndex(lineage.events)(lineage.frame[mine], np.zeros(len(mine), bool), lineage.label[mine])
+    sure = np.array(certainty(lineage.confidence, scale) or [0.0])
+    for one, event in zip(mine.tolist(), fate.tolist(), strict=True):
+        cell = [int(lineage.frame[one]), int(lineage.label[one]), None if event < 0 else float(sure[event])]
+        by_track.setdefault(int(lineage.track[one]), []).append(cell)
     return {
         "tracks": [
             {"id": name, "begin": begin, "end": end, "parent": parent, "cells": by_track.get(name, [])}

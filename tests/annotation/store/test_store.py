@@ -314,7 +314,7 @@ SMALL = st.tuples(
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("answer"), SMALL, st.booleans(), st.booleans()), st.just(("undo",)), st.just(("redo",)),
-        st.just(("reopen",)),
+        st.tuples(st.just("many"), st.lists(st.tuples(SMALL, st.booleans()), max_size=4)), st.just(("reopen",)),
     ),
     max_size=25,
 )  # fmt: skip
@@ -326,6 +326,7 @@ def test_any_sequence_is_as_with_a_list_of_states(steps, tmp_path_factory):
     """Against the plainest model: all states in a list, a place in it, and every pair of answers compared."""
     path = tmp_path_factory.mktemp("law") / "store"
     states: list[dict] = [{}]  # fact → happened
+    changes = [0]  # that led to each state: several answers at once are undone at once
     place = revision = 0
     store = Store.open(path, movie=MOVIE)
     store._connection.execute("PRAGMA synchronous = OFF")
@@ -355,12 +356,28 @@ def test_any_sequence_is_as_with_a_list_of_states(steps, tmp_path_factory):
                 assert store.answer(*fact, happened, key=str(i), replace=replace) == revision
                 kept = {other: yes for other, yes in now.items() if other not in clashes}
                 states = [*states[: place + 1], {**kept, answer.fact: happened}]
+                changes = [*changes[: place + 1], 1]
                 place += 1
+        elif act == "many":
+            (given,) = arguments
+            now = dict(states[place])
+            for fact, happened in given:
+                answer = Answer.of(*fact, happened)
+                clashes = (yes and happened and shares_a_cell(other, answer.fact) for other, yes in now.items())
+                if answer.fact not in now and not any(clashes):
+                    now[answer.fact] = happened
+            new = len(now) - len(states[place])
+            assert store.answer_many([(Answer.of(*fact, yes), ()) for fact, yes in given], key=str(i)) == new
+            if new:
+                states, changes = [*states[: place + 1], now], [*changes[: place + 1], new]
+                place, revision = place + 1, revision + new
         else:
             step = -1 if act == "undo" else 1
             possible = 0 <= place + step < len(states)
             assert possible == (store.can_undo if act == "undo" else store.can_redo)
-            place, revision = (place + step, revision + 1) if possible else (place, revision)
+            if possible:
+                revision += changes[place if act == "undo" else place + 1]
+                place += step
             assert (store.undo() if act == "undo" else store.redo()) == (revision if possible else None)
         assert {row[:4]: row[4] for row in rows(store)} == states[place]
         assert (store.revision, len(store), len(store.history())) == (revision, len(states[place]), revision)

@@ -99,3 +99,47 @@ def test_earlier_annotations_are_imported_once_and_contradict_nobody(annotator, 
     page.set_input_files("#import", tmp_path / "bad.csv")
     page.wait_for_selector("#refused >> text=there is no label 99999 in frame 2")
     assert len(annotator.exported(tmp_path)) == 3
+
+
+def test_wrong_from_here_and_then_re_linked_by_two_clicks(annotator, served, tmp_path):
+    page, cell = annotator.page, annotator_cell(served, 3)
+    annotator.look_at(3, cell)
+    page.wait_for_selector(f'#tree[data-of="3/{cell}"] .mine', state="attached")
+    _, _, _, (target,), _ = annotator.asked()
+    page.focus("#stage")
+    annotator.press("w")
+    page.wait_for_selector("#refused >> text=new answers were kept")
+    annotator.until(f"state.question && !(state.question.event === 'move' && state.question.targets[0] === {target})")
+    said = annotator.exported(tmp_path)
+    assert (3, "move", (cell,), (target,), False) in said
+    assert all(happened for frame, *_, happened in said if frame < 3)
+    annotator.press("k")
+    assert "click a cell" in page.inner_text("#hint")
+    annotator.click_cell("a", cell)
+    assert f"Cell {cell} of frame 3 goes on" in page.inner_text("#hint")
+    annotator.click_cell("b", target)
+    annotator.saved()
+    now = annotator.exported(tmp_path)
+    assert now - said == {(3, "move", (cell,), (target,), True)}  # it corrects what was said before
+    assert said - now == {(3, "move", (cell,), (target,), False)}
+    annotator.press("Control+z")
+    annotator.until_annotated(len(said))
+    annotator.press("Control+z")  # what was said at once is taken back at once
+    annotator.until_annotated(0)
+
+
+def test_questions_of_the_track_that_is_looked_at(annotator, served):
+    page, cell = annotator.page, annotator_cell(served, 4)
+    annotator.look_at(4, cell)
+    page.wait_for_selector(f'#tree[data-of="4/{cell}"] .mine', state="attached")
+    page.focus("#stage")
+    annotator.press("f")
+    assert f"cell {cell} in frame 4" in page.inner_text("#steering")
+    page.check("#only-track")
+    annotator.press("Escape")
+    annotator.until("state.mode === 'questions' && state.question")
+    tree = served.ask(f"/api/movies/0/tree?frame=4&label={cell}")
+    track = next(one["cells"] for one in tree["tracks"] if one["id"] == tree["selected"]["track"])
+    frame, _, sources, targets, _ = annotator.asked()
+    mine = {(frame, s) for s in sources} | {(frame + 1, t) for t in targets}
+    assert mine & {(t, c) for t, c, _ in track}

@@ -85,6 +85,8 @@ class Entry:
     """What the cells of an answer looked like, sources first: an answer is about cells and not about their numbers."""
     check: Check | None = None
     """What an answer says of the predictions before it, if they are known."""
+    batch: int = 0
+    """The first revision of those that were answered at once, and are undone at once; 0 for one alone."""
 
     @property
     def answer(self) -> Answer:
@@ -104,6 +106,8 @@ class Entry:
             content |= {"happened": self.answer.happened, "replaced": self.replaced}
         else:
             content["of"] = self.of
+        if self.batch:
+            content["batch"] = self.batch
         if self.check is not None:
             content["check"] = [self.check.expected, self.check.wrong]
         told = {"name": self.author.name, "page": self.author.page, "looks": self.looks}
@@ -178,6 +182,14 @@ class History:
         mine = (entry for entry in reversed(self._undone) if entry.author.page not in others)
         return next((entry for entry in mine if self._can_return(entry)), None)
 
+    def together(self, entry: Entry, act: Act) -> list[Entry]:
+        """An entry and what was answered at once with it, in the order in which that is undone or redone."""
+        if not entry.batch:
+            return [entry]
+        mine = [other for other in (self._done if act is Act.UNDO else self._undone) if other.batch == entry.batch]
+        possible = [one for one in mine if (one.revision in self._valid if act is Act.UNDO else self._can_return(one))]
+        return possible[::-1]
+
     def _can_return(self, entry: Entry) -> bool:
         """Whether nothing that was answered since contradicts an answer."""
         if isinstance(entry.change, Edit):
@@ -221,7 +233,8 @@ class History:
             answer = Answer.of(content["frame"], event, content["sources"], content["targets"], content["happened"])
             replaced, looks = tuple(content["replaced"]), tuple(content.get("looks", ()))
             check = Check(float(content["check"][0]), int(content["check"][1])) if "check" in content else None
-            return Entry(revision, act, answer, revision, key, time, replaced, author, looks, check)
+            batch = int(content.get("batch", 0))
+            return Entry(revision, act, answer, revision, key, time, replaced, author, looks, check, batch)
         among = self._done if act is Act.UNDO else self._undone
         earlier = next((entry for entry in among if entry.revision == content["of"]), None)
         if earlier is None:

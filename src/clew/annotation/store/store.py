@@ -178,11 +178,12 @@ class Store:
     def answer_many(self, answers: Sequence[tuple[Answer, Sequence[str]]], *, key: str, author: Author = NOBODY) -> int:
         """Keep answers, each with the looks of its cells, that neither hold already nor contradict what does.
 
-        All of them or none, in one commit; the number of those that were new. The same key again keeps nothing. Of
-        answers that contradict each other, the first counts.
+        All of them or none, in one commit, undone as one; the number of those that were new. The same key again keeps
+        nothing. Of answers that contradict each other, the first counts.
         """
         with self._turn:
             now, new, taken = datetime.now(UTC), list[Entry](), set[object]()
+            batch = self.revision + 1
             for answer, looks in answers if f"{key}.0" not in self._history.by_key else ():
                 answer.check(self.movie.n_frames, self._labels_of)
                 about = {answer.fact, *(answer.cells() if answer.happened else ())}
@@ -190,7 +191,8 @@ class Store:
                     continue
                 taken |= about
                 at = self.revision + len(new) + 1
-                new.append(Entry(at, Act.ANSWER, answer, at, f"{key}.{len(new)}", now, (), author, tuple(looks)))
+                name = f"{key}.{len(new)}"
+                new.append(Entry(at, Act.ANSWER, answer, at, name, now, (), author, tuple(looks), batch=batch))
             if new:
                 self._accept(*new)
             return len(new)
@@ -231,7 +233,8 @@ class Store:
     ) -> int | None:  # fmt: skip
         """Take the last answer back, and bring back what it replaced; None if there is nothing to take back.
 
-        Answers that were given in one of the `others`, pages that are open, are theirs to take back.
+        Answers that were given at once are taken back at once. Those that were given in one of the `others`, pages that
+        are open, are theirs to take back.
         """
         return self._step(Act.UNDO, lambda: self._history.to_undo(others), key, revision, author)
 
@@ -265,10 +268,16 @@ class Store:
         with self._turn:
             if (earlier := self._earlier(key, act, revision)) is not None:
                 return earlier.revision
-            if (answer := which()) is None:
+            if (last := which()) is None:
                 return None
-            now = datetime.now(UTC)
-            return self._accept(Entry(self.revision + 1, act, answer.change, answer.of, key, now, author=author))
+            now, those, first = datetime.now(UTC), self._history.together(last, act), self.revision + 1
+            names = [*[None] * (len(those) - 1), key]  # the last is what the caller is told
+            return self._accept(
+                *(
+                    Entry(first + n, act, one.change, one.of, name, now, author=author)
+                    for n, (one, name) in enumerate(zip(those, names, strict=True))
+                )
+            )
 
     def _earlier(self, key: str | None, act: Act, revision: int | None) -> Entry | None:
         """The change that has this key; if there is none, a new one must be asked for at the present revision."""

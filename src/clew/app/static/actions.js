@@ -7,11 +7,12 @@ import { toggleExports } from "./exports.js";
 import { toggleHelp } from "./help.js";
 import { toggleLoop } from "./loop.js";
 import { isMending, stepBack, toggleMending, use } from "./mending.js";
+import { isLinking, toggleLink } from "./linking.js";
 import { send } from "./outbox.js";
 import { pairAt } from "./pairs.js";
 import { candidates } from "./picking.js";
 import { changed, state } from "./state.js";
-import { confirmTrack, focusGoTo, isFiltered, toggleSteering } from "./steering.js";
+import { focusGoTo, judgeTrack, isFiltered, toggleSteering } from "./steering.js";
 import { followed } from "./tree.js";
 import { toggleTheme } from "./theme.js";
 
@@ -60,11 +61,19 @@ export const ACTIONS = {
   loop: { group: "Look around", text: "↻", keys: ["l"], run: toggleLoop, can: () => state.movie !== null, title: "Loop over the frames around the question", pressed: () => state.loop !== null },
   steer: { group: "Look around", text: "Filter", keys: ["f"], run: toggleSteering, title: "Which questions are asked", pressed: isFiltered },
   goto: { group: "Look around", text: "Go to a frame or cell", keys: ["g"], run: focusGoTo },
-  track: { group: "Answer", text: "Track is right", keys: ["r"], run: confirmTrack, can: () => followed() !== null, title: "All that is predicted of this track is so" },
+  track: { group: "Answer", text: "Track is right", keys: ["r"], run: () => judgeTrack(true), can: () => followed() !== null, title: "All that is predicted of this track is so" },
+  "wrong-from": { group: "Answer", text: "Wrong from here", keys: ["w"], run: () => judgeTrack(false), can: goesOn, title: "The track is right up to this cell, and wrong from here on" },
+  link: { group: "Answer", text: "Re-link two tracks", keys: ["k"], run: toggleLink, can: () => (state.movie?.n_frames ?? 0) > 1, title: "Click a cell, and then the one that it goes on as", pressed: isLinking },
   export: { group: "Page", text: "Export", keys: ["e"], run: toggleExports },
   theme: { group: "Page", text: "◐", keys: ["t"], run: toggleTheme, title: "Light or dark" },
   help: { group: "Page", text: "?", keys: ["?"], run: toggleHelp, title: "All keys" },
 };
+
+/** Whether the cell that the tree follows has a next frame, and nobody said yet what happens to it. */
+function goesOn() {
+  const cell = followed();
+  return cell !== null && cell.frame < state.movie.n_frames - 1 && !(state.question?.pinned && cell.frame === state.frame);
+}
 
 /** A tool by which masks are mended. */
 function tool(name, text, key, title) {
@@ -84,6 +93,7 @@ function pickNumber(key) {
 }
 
 function escape() {
+  if (isLinking()) return toggleLink();
   if (state.draft || state.mode === "questions") return cancel();
   return browseTo(state.frame, null);
 }

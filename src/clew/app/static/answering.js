@@ -2,6 +2,7 @@
 
 import { answeredQuestion, reselect } from "./asking.js";
 import { ARITY, asStatement, sorted } from "./events.js";
+import { linkHint } from "./linking.js";
 import { send } from "./outbox.js";
 import { frameAt } from "./frames.js";
 import { corrects, pairAt, pinHere } from "./pairs.js";
@@ -112,7 +113,7 @@ export function missing({ event, sources, targets }) {
 /** What the person is to do next, in words. */
 export function hint() {
   const { draft, frame } = state;
-  if (!draft) return "";
+  if (!draft) return linkHint();
   if (draft.among) return `Which of ${draft.among.join(" and ")} moves to ${draft.targets[0]}? Click it. If both do, press M.`;
   if (draft.loose) return `${asStatement(draft)}. If it ${about() === "a" ? "divides, click the other daughter" : "merges, click the other cell"}.`;
   const part = (lacking, all, t) => lacking && `${lacking === 2 ? "two cells" : all === 2 ? "the other cell" : "the cell"} in frame ${t}`;
@@ -124,9 +125,10 @@ export function hint() {
 
 const WORDS = { divide: "divides", split: "splits", merge: "merges", appear: "appears", disappear: "disappears", move: "moves" };
 
-function answer({ event, sources, targets }, happened = true) {
+/** Keep an answer about the frames that are shown, or from another frame on. */
+export function answer({ event, sources, targets }, happened = true, frame = state.frame) {
   clearTimeout(timer);
-  const body = { frame: state.frame, event, sources: sorted(sources), targets: sorted(targets), happened };
+  const body = { frame, event, sources: sorted(sources), targets: sorted(targets), happened };
   body.replace = corrects(body);
   state.draft = null;
   send("answers", body);

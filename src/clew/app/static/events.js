@@ -1,6 +1,6 @@
-// The six events, in figures and in words.
+// The events, in figures and in words. A gap is a move over a frame in which the cell is missing: it is said by re-linking.
 
-export const ARITY = { move: [1, 1], divide: [1, 2], appear: [0, 1], disappear: [1, 0], split: [1, 2], merge: [2, 1] };
+export const ARITY = { move: [1, 1], divide: [1, 2], appear: [0, 1], disappear: [1, 0], split: [1, 2], merge: [2, 1], gap: [1, 1] };
 
 const both = (cells) => cells.join(" and ");
 
@@ -11,6 +11,7 @@ const ASKED = {
   disappear: "Does this cell disappear?",
   split: "Does this outline split in two?",
   merge: "Do these two merge into one outline?",
+  gap: "Is this the same cell, missing in between?",
 };
 
 const SAID = {
@@ -20,6 +21,7 @@ const SAID = {
   disappear: (s) => `Cell ${s[0]} disappears`,
   split: (s, t) => `Outline ${s[0]} splits into ${both(t)}, without a division`,
   merge: (s, t) => `Cells ${both(s)} merge into ${t[0]}`,
+  gap: (s, t) => `Cell ${s[0]} is cell ${t[0]} two frames later`,
 };
 
 export const asQuestion = ({ event }) => ASKED[event];
@@ -48,6 +50,12 @@ export const sorted = (labels) => [...labels].sort((a, b) => a - b);
 /** Whether two events of the same pair of frames cannot both happen: each cell has one fate and one history. */
 export const exclude = (one, other) =>
   one.sources.some((s) => other.sources.includes(s)) || one.targets.some((t) => other.targets.includes(t));
+
+/** An answer as pairs of frames see it: of a gap, that the cell disappears before it and appears after it. */
+export function pairwise(answer) {
+  if (answer.event !== "gap") return [answer];
+  return [{ ...answer, event: "disappear", targets: [] }, { ...answer, frame: answer.frame + 1, event: "appear", sources: [] }];
+}
 
 /** How sure the tracking is of an event, as a name; each name has a colour, a line style and a word of its own. */
 export function surenessOf({ pinned, pending, certainty = 0 }) {

@@ -13,7 +13,7 @@ import { makeLegend, makeSliders, showNotices, showProgress, showSliders } from 
 import { listenToPointer } from "./pointer.js";
 import { redraw, watchSize } from "./stage.js";
 import { changed, onChange, state } from "./state.js";
-import { makeSteering, showDoubts, showEvents } from "./steering.js";
+import { makeSteering, showDoubts, showSteering } from "./steering.js";
 import { listenToTime, showTime } from "./timeline.js";
 import { showTree } from "./tree.js";
 import { showQuestion } from "./words.js";
@@ -29,7 +29,7 @@ function render() {
   showProgress();
   showNotices();
   showDoubts();
-  showEvents();
+  showSteering();
   showSliders();
   if (state.movie) showTree(state.version);
   redraw();

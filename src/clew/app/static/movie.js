@@ -3,6 +3,7 @@
 import { getJson, page, postJson, withToken } from "./api.js";
 import { backTo, browseTo, fetchQuestions, resetQueue, takeQuestions } from "./asking.js";
 import { forgetScale, showAll } from "./camera.js";
+import { pairwise } from "./events.js";
 import { settleEdit } from "./mending.js";
 import { isNews, setRevision, whyGone } from "./outbox.js";
 import { forget, release, setPair } from "./pairs.js";
@@ -15,7 +16,7 @@ export async function openMovie(id) {
   const movie = state.movies[id];
   Object.assign(state, {
     movie, mode: "questions", question: null, draft: null, cell: null, frame: 0, slice: null, playing: false, gone: "",
-    tool: null, chosen: null, stroke: null, maskRevisions: {},
+    tool: null, chosen: null, link: null, stroke: null, maskRevisions: {},
   });
   document.title = `${movie.name} – clew`;
   localStorage.setItem("clew-movie", movie.name);
@@ -64,7 +65,7 @@ function takeMasks(revision, masks) {
 /** A request was confirmed (or refused: then there is no reply). */
 export function takeReply(item, reply) {
   if (!reply) {
-    if (item.kind === "answers") release(item.movie, item.body.frame);
+    if (item.kind === "answers") for (const { frame } of pairwise(item.body)) release(item.movie, frame);
     if (item.kind === "edits") settleEdit();
     fetchStatus();
     return;

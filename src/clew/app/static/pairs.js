@@ -1,7 +1,7 @@
 // What is known of each two consecutive frames: cells, predicted events, annotated ones. Old news are shown until new ones come.
 
 import { getJson } from "./api.js";
-import { exclude, keyOf } from "./events.js";
+import { exclude, keyOf, pairwise } from "./events.js";
 import { changed, isNear, state } from "./state.js";
 
 const kept = new Map(); // "movie/frame" → {pair, stale, loading}
@@ -56,6 +56,10 @@ export function forget(movie, frames = "all") {
 
 /** An answer is on its way: show it as such until the server has it, and drop the predictions that it rules out. */
 export function pinHere(answer) {
+  for (const part of pairwise(answer)) pinPart(part);
+}
+
+function pinPart(answer) {
   const one = entry(answer.frame);
   if (!one.pair) return;
   const { event, sources, targets } = answer;
@@ -78,7 +82,9 @@ export function eventOf(pair, side, label) {
 }
 
 /** Whether an answer corrects one that was given before. */
-export function corrects(answer) {
+export const corrects = (answer) => pairwise(answer).some(correctsPart);
+
+function correctsPart(answer) {
   const pair = entry(answer.frame).pair;
   if (!pair) return false;
   const same = (other) => keyOf({ frame: answer.frame, ...other }) === keyOf(answer);

@@ -4,6 +4,7 @@ import { cancel, pick } from "./answering.js";
 import { browseTo } from "./asking.js";
 import { panBy, paneAt, panes, toImage, zoomBy } from "./camera.js";
 import { labelAt } from "./frames.js";
+import { isLinking, linkCell } from "./linking.js";
 import { beginStroke, clickMask, draws, dropStroke, endStroke, goOn, isMending } from "./mending.js";
 import { changed, state } from "./state.js";
 
@@ -73,6 +74,7 @@ function setHover(cell) {
 /** A cell that answers the question does; any other one is selected. The background takes a draft back. */
 function click(cell) {
   if (isMending()) return clickMask(cell);
+  if (isLinking()) return cell.label ? linkCell(cell) : undefined;
   if (!cell.label) return state.draft ? cancel() : undefined;
   if (pick(cell.side, cell.label)) return undefined;
   return browseTo(state.frame, cell);

@@ -141,13 +141,19 @@ const MARGIN = 40; // pixels around a pane: an arrow or sign that is farther out
 /** Whether a point is in a pane or just outside of it. */
 const near = (pane, [x, y]) => x > pane.x - MARGIN && y > pane.y - MARGIN && x < pane.x + pane.width + MARGIN && y < pane.y + pane.height + MARGIN;
 
+/** Whether a cell is the first of two that are to be merged, or whose tracks are to be re-linked. */
+function isChosen(side, label) {
+  const { chosen, link, frame } = state;
+  return (chosen?.side === side && chosen.label === label) || (link?.first?.label === label && link.first.frame === frame + (side === "b" ? 1 : 0));
+}
+
 function drawCells(context, pane, frame, shown) {
   const mine = shown ? (pane.side === "a" ? shown.sources : shown.targets) : [];
   const colour = shown ? INK[inkOf(shown)].colour : INK.draft.colour;
   inImage(context, pane, (pixel) => {
     for (const [label, cell] of frame.cells) {
       if (!visible(pane, cell.box)) continue;
-      const chosen = mine.includes(label) || (state.chosen?.side === pane.side && state.chosen.label === label);
+      const chosen = mine.includes(label) || isChosen(pane.side, label);
       const hovered = state.hover?.side === pane.side && state.hover.label === label;
       context.globalAlpha = chosen ? 0.24 : (hovered ? 0.5 : 0.28) * state.masks;
       context.fillStyle = chosen ? colour : "#9fb6cc";

@@ -10,6 +10,7 @@ export const state = {
   framed: true, // whether the view was centred on it
   cell: null, // the cell that is selected in browsing: {side: "a" | "b", label}
   draft: null, // the answer that is being put together: {event, sources, targets, loose}
+  link: null, // tracks that are being re-linked: {first: {frame, label} | null}
   hover: null, // {side: "a" | "b", label}
   tool: null, // by which masks are mended: "merge", "cut", "delete" or "add"
   chosen: null, // the first of two cells that are to be merged: {side, label}
@@ -35,7 +36,7 @@ export const state = {
   playing: false,
   loop: null, // the frame that the loop around a question shows now; null when there is none
   events: [], // the kinds of events that can happen in this movie
-  filter: {}, // which questions are asked: {event, first, last, box}
+  filter: {}, // which questions are asked: {event, first, last, box, track}
   black: 0,
   white: 1,
   masks: 0.5,

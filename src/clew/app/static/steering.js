@@ -11,19 +11,19 @@ const find = (id) => document.getElementById(id);
 
 /** The filter as the server reads it; empty when anything may be asked. */
 export function filterQuery() {
-  const { event, first, last, box } = state.filter;
-  const parts = { event, from: first, to: last, box: box?.map((side) => side.toFixed(1)).join(",") };
+  const { event, first, last, box, track } = state.filter;
+  const parts = { event, from: first, to: last, box: box?.map((side) => side.toFixed(1)).join(","), ...track };
   return Object.entries(parts).filter(([, value]) => value !== "" && value !== undefined).map(([name, value]) => `&${name}=${encodeURIComponent(value)}`).join("");
 }
 
 export function makeSteering() {
   const popup = find("steering");
   for (const name of ["event", "first", "last"]) find(`only-${name}`).addEventListener("change", refilter);
-  find("only-box").addEventListener("change", refilter);
+  for (const name of ["box", "track"]) find(`only-${name}`).addEventListener("change", refilter);
   for (const box of document.querySelectorAll("[data-event]")) box.addEventListener("change", switchEvents);
   find("only-none").addEventListener("click", () => {
     for (const name of ["event", "first", "last"]) find(`only-${name}`).value = "";
-    find("only-box").checked = false;
+    for (const name of ["box", "track"]) find(`only-${name}`).checked = false;
     refilter();
   });
   document.addEventListener("pointerdown", (event) => popup.hidden || event.target.closest(".menu") || toggleSteering());
@@ -38,8 +38,11 @@ export function makeSteering() {
   });
 }
 
-/** Which kinds of events can happen: splits and merges are faults of masks, which perfect masks do not have. */
-export function showEvents() {
+/** Which track is or can be asked about, and which kinds of events can happen: perfect masks have no splits and merges. */
+export function showSteering() {
+  const cell = state.filter.track ?? followed();
+  find("only-track").disabled = !cell;
+  find("only-track-name").textContent = cell ? `of the track of cell ${cell.label} in frame ${cell.frame}` : "of the track of a cell";
   for (const box of document.querySelectorAll("[data-event]")) box.checked = state.events.includes(box.dataset.event);
 }
 
@@ -56,7 +59,8 @@ async function switchEvents() {
 function refilter() {
   const event = find("only-event").value;
   const box = find("only-box").checked ? visibleBox() : undefined;
-  state.filter = { event, first: find("only-first").value, last: find("only-last").value, box };
+  const track = find("only-track").checked ? (state.filter.track ?? followed() ?? undefined) : undefined;
+  state.filter = { event, first: find("only-first").value, last: find("only-last").value, box, track };
   resetQueue();
   state.question = null;
   state.mode = "questions";
@@ -98,12 +102,13 @@ export function focusGoTo() {
   find("goto").focus();
 }
 
-/** The track that the lineage panel shows is all right. */
-export async function confirmTrack() {
+/** The track that the lineage panel shows is all right, or wrong from the cell on that is looked at; then its new fate is shown. */
+export async function judgeTrack(right) {
   const cell = followed();
   if (!cell) return;
   await delivered();
-  await keep("The track was not kept", () => postJson(`/api/movies/${state.movie.id}/track`, { key: newKey(), ...author(), ...cell }));
+  await keep("The track was not kept", () => postJson(`/api/movies/${state.movie.id}/track`, { key: newKey(), right, ...author(), ...cell }));
+  if (!right) browseTo(cell.frame, { side: "a", label: cell.label }, "browse");
 }
 
 async function importFile(input) {

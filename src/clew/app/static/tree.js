@@ -1,13 +1,16 @@
-// The family of the selected cell: time from left to right, a line for each track; a click goes to that frame.
+// The family of the selected cell: time from left to right, a line for each track, marked where it is not sure. A click goes
+// to that frame; with the keyboard, Enter goes to the beginning of a track and the arrows to what is not sure of it.
 
 import { getJson } from "./api.js";
 import { browseTo } from "./asking.js";
+import { surenessOf } from "./events.js";
 import { shape } from "./svg.js";
 import { state } from "./state.js";
 
 const container = document.getElementById("tree");
 const title = document.getElementById("lineage-of");
 const [WIDTH, ROW, TOP, LEFT, RIGHT] = [272, 18, 8, 8, 8];
+const CLOSE = 5; // pixels from a step that is not sure within which a click goes to it
 const PAUSE = 250; // ms that a cell is looked at before its family is asked for: a fast hand is on to the next one
 let shown = ""; // whose family it is
 
@@ -74,7 +77,7 @@ function draw({ tracks, selected }, cell) {
     const mother = tracks.find((other) => other.id === track.parent);
     if (mother) svg.append(shape("path", { d: `M${x(mother.end)},${y(mother.id)}H${(x(mother.end) + x(track.begin)) / 2}V${y(track.id)}H${x(track.begin)}`, class: "birth" }));
     svg.append(shape("line", { x1: x(track.begin), x2: Math.max(x(track.end), x(track.begin) + 1), y1: y(track.id), y2: y(track.id), class: mine ? "track mine" : "track" }));
-    svg.append(hitArea(track, x, y));
+    svg.append(...doubtsOf(track).map((cell) => doubt(track, cell, x, y)), hitArea(track, x, y));
   }
   svg.append(shape("circle", { cx: x(cell.frame), cy: y(selected.track), r: 4.5, class: "cell" }));
   svg.append(shape("text", { x: LEFT, y: height - 4 }, `frame ${begin}`));
@@ -86,9 +89,20 @@ function draw({ tracks, selected }, cell) {
   container.scrollTop = Math.max(0, middle);
 }
 
+/** The cells of a track whose next step is not sure. */
+const doubtsOf = (track) => track.cells.filter(([, , certainty]) => certainty !== null && surenessOf({ certainty }) !== "sure");
+
+/** A step of a track that is not sure, in the style of its certainty; a click on the track there goes to it. */
+function doubt(track, [t, , certainty], x, y) {
+  const to = Math.max(Math.min(x(t + 1), x(track.end)), x(t) + 3);
+  return shape("line", { x1: x(t), x2: to, y1: y(track.id), y2: y(track.id), class: `doubt ${surenessOf({ certainty })}` });
+}
+
 /** A wide invisible line over a track that takes clicks and keys: to the frame that was pointed at. */
 function hitArea(track, x, y) {
-  const words = `Track ${track.id}, frames ${track.begin} to ${track.end}`;
+  const doubts = doubtsOf(track).map(([t]) => t);
+  const unsure = doubts.length ? `; not sure after frame${doubts.length > 1 ? "s" : ""} ${doubts.slice(0, 8).join(", ")}${doubts.length > 8 ? " …" : ""}` : "";
+  const words = `Track ${track.id}, frames ${track.begin} to ${track.end}${unsure}`;
   const area = shape("line", { x1: x(track.begin) - 3, x2: x(track.end) + 3, y1: y(track.id), y2: y(track.id), class: "hit", tabindex: 0, role: "button", "aria-label": words, "data-track": track.id });
   area.append(shape("title", {}, words));
   const go = (t) => {
@@ -99,14 +113,18 @@ function hitArea(track, x, y) {
   };
   area.addEventListener("click", (event) => {
     const box = area.ownerSVGElement.getBoundingClientRect();
-    const share = (((event.clientX - box.left) / box.width) * WIDTH - x(track.begin)) / Math.max(1, x(track.end) - x(track.begin));
-    go(track.begin + share * (track.end - track.begin));
+    const at = ((event.clientX - box.left) / box.width) * WIDTH;
+    const t = track.begin + ((at - x(track.begin)) / Math.max(1, x(track.end) - x(track.begin))) * (track.end - track.begin);
+    const near = doubts.filter((one) => Math.abs(x(one + 0.5) - at) < CLOSE); // what is not sure is easy to hit
+    go(near.sort((p, q) => Math.abs(p - t) - Math.abs(q - t))[0] ?? t);
   });
   area.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== " ") return;
+    const next = { ArrowRight: doubts.find((t) => t > state.frame), ArrowLeft: doubts.findLast((t) => t < state.frame) };
+    const t = event.key in next ? next[event.key] : ["Enter", " "].includes(event.key) ? track.begin : undefined;
+    if (t === undefined && !(event.key in next)) return;
     event.preventDefault();
     event.stopPropagation();
-    go(track.begin);
+    if (t !== undefined) go(t);
   });
   return area;
 }

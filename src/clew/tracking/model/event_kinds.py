@@ -70,6 +70,11 @@ def parse_events(events: str | Iterable[str | Event]) -> frozenset[Event] | None
     return frozenset(named | {Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
 
 
+def with_annotated(events: frozenset[Event], annotated: frozenset[Event]) -> frozenset[Event]:
+    """Kinds of events with those that were annotated after all; splits and merges come together."""
+    return events.union(annotated, *(kinds for kinds in (MASK_FAULTS, GAPS) if kinds & annotated))
+
+
 def decide_events(pairs: Pairs, w: Array | None, known: Iterable[Event] = (), over: Over = map) -> EventKinds:
     """The kinds of a movie: all but splits, merges and gaps, and these if they are known to happen or seen to.
 
