@@ -1,19 +1,15 @@
 """The search for the best alternative to one event, compiled: depth first, with bounds (branch and bound).
 
 Each level of the search brings in one column, which covers an open detection and pushes out what covered the column's
-detections before. Columns, detections and levels are arrays of records, so that a kernel takes a few arguments and not
-a dozen parallel arrays.
+detections before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import numpy as np
-from numba import njit
 
 from clew.learning.task import Array, Indices
+from clew.tracking.model.search_records import LEVEL, WIDTH, Columns, Detections, Level, Levels, cover, kernel
 
 MOST_STEPS = 500
 """Columns that are tried for one event; beyond that the best alternative so far counts. Among 1,000 cells this matters
@@ -21,131 +17,19 @@ for 4 % of the events, none of them among the least certain, and takes a fifth o
 TIE = 1e-9
 DEEPEST = 12
 """How many events an alternative may bring in."""
-WIDTH = 4
-"""Detections of a column at most: two sources and two targets."""
-
-
-class Column(Protocol):
-    """A record of a candidate event."""
-
-    rows: Indices
-    """(WIDTH,) its detections, −1 filled in."""
-    reduced: float
-    """Its reduced score; −inf where it is ruled out."""
-
-
-class Detection(Protocol):
-    """A record of a cell of either frame."""
-
-    begin: int
-    end: int
-    """Where its columns stand in `order`, cheapest first."""
-    cover: int
-    """The column that covers it; −1 while it is open."""
-    share: float
-    """What it costs at least when it is left over."""
-    alone: int
-    """The column by which it appears or disappears, or −1."""
-
-
-class Level(Protocol):
-    """A record of one level of the search."""
-
-    added: int
-    """The column that it brought in, or −1."""
-    removed: Indices
-    """(WIDTH,) those that it pushed out, of which n_removed count."""
-    n_removed: int
-    row: int
-    """The detection that the next level is to cover."""
-    next: int
-    """The place in `order` of the column to try next for it."""
-    cost: float
-    """What this level and all above it cost."""
-    n_open: int
-    """How much of the log of detections that lost their column belongs to this level and those above it."""
-
-
-COLUMN = np.dtype([("rows", np.intp, WIDTH), ("reduced", np.float64)])
-DETECTION = np.dtype(
-    [("begin", np.intp), ("end", np.intp), ("cover", np.intp), ("share", np.float64), ("alone", np.intp)]
-)
-LEVEL = np.dtype(
-    [
-        ("added", np.intp), ("removed", np.intp, WIDTH), ("n_removed", np.intp),
-        ("row", np.intp), ("next", np.intp), ("cost", np.float64), ("n_open", np.intp),
-    ]
-)  # fmt: skip
-Columns = Sequence[Column]
-Detections = Sequence[Detection]
-Levels = Sequence[Level]
-
-kernel = njit(cache=True, nogil=True)
-
-
-@kernel  # type: ignore[untyped-decorator]
-def balance(
-    columns: Columns, detections: Detections, order: Indices, chosen: Indices, sweeps: int
-) -> None:  # pragma: no cover  # compiled
-    """Shift prices within chosen columns until their detections' nearest alternatives are equally far, in place.
-
-    The simplex method ends at a vertex, where many columns that are not chosen have the reduced score 0 and say
-    nothing. Prices may go from one detection of a chosen column to another: all reduced scores stay right.
-    """
-    for _ in range(sweeps):
-        for k in chosen:
-            for p in range(WIDTH):
-                for q in range(p + 1, WIDTH):
-                    a, b = columns[k].rows[p], columns[k].rows[q]
-                    if a < 0 or b < 0:
-                        continue
-                    shift = _nearest(columns, detections, order, b, a)
-                    shift = (shift - _nearest(columns, detections, order, a, b)) / 2
-                    if np.isfinite(shift) and shift != 0.0:
-                        _add(columns, detections, order, a, b, -shift)
-                        _add(columns, detections, order, b, a, shift)
-
-
-@kernel  # type: ignore[untyped-decorator]
-def _nearest(
-    columns: Columns, detections: Detections, order: Indices, row: int, without: int
-) -> float:  # pragma: no cover  # compiled
-    """How little any other column of a detection costs, of those that do not have a certain other detection."""
-    least = np.inf
-    for at in range(detections[row].begin, detections[row].end):
-        if detections[row].cover != order[at] and not _has(columns, order[at], without):
-            least = min(least, -columns[order[at]].reduced)
-    return least
-
-
-@kernel  # type: ignore[untyped-decorator]
-def _add(
-    columns: Columns, detections: Detections, order: Indices, row: int, without: int, value: float
-) -> None:  # pragma: no cover  # compiled
-    """Change the score of every column of a detection that does not have a certain other detection."""
-    for at in range(detections[row].begin, detections[row].end):
-        if not _has(columns, order[at], without):
-            columns[order[at]].reduced += value
-
-
-@kernel  # type: ignore[untyped-decorator]
-def _has(columns: Columns, column: int, row: int) -> bool:  # pragma: no cover  # compiled
-    for p in range(WIDTH):  # noqa: SIM110  # a plain loop compiles
-        if columns[column].rows[p] == row:
-            return True
-    return False
 
 
 @kernel  # type: ignore[untyped-decorator]
 def search_all(
-    columns: Columns, detections: Detections, order: Indices, slack: float, asked: Indices,
-    levels: Levels, came: Indices, went: Indices,
-) -> Array:  # fmt: skip  # pragma: no cover  # compiled
+    columns: Columns, detections: Detections, order: Indices, slack: float, asked: Indices, came: Indices, went: Indices
+) -> Array:  # pragma: no cover  # compiled
     """(m,) what the best alternative to each asked column costs; `came` and `went`, if not empty, take its columns.
 
-    `slack` is what alternatives may earn where the prices are not optimal: it is taken off every bound. `levels` is
-    DEEPEST + 1 records of LEVEL to work in.
+    `slack` is what alternatives may earn where the prices are not optimal: it is taken off every bound.
     """
+    levels = np.zeros(DEEPEST + 1, LEVEL)  # to work in, as is the log of detections that lost their column
+    for k in range(len(levels)):
+        levels[k].added = -1
     log = np.empty((DEEPEST + 1) * WIDTH * WIDTH + WIDTH, dtype=np.intp)
     found = np.empty(len(asked))
     for k in range(len(asked)):
@@ -283,7 +167,7 @@ def _bring_in(
         if row >= 0 and detections[row].cover >= 0 and detections[row].cover != column:
             cost += columns[detections[row].cover].reduced
             _push_out(columns, detections, detections[row].cover, level, log)
-    _cover(columns, detections, column, column)
+    cover(columns, detections, column, column)
     return cost
 
 
@@ -298,15 +182,7 @@ def _push_out(
         if columns[column].rows[p] >= 0:
             log[level.n_open] = columns[column].rows[p]
             level.n_open += 1
-    _cover(columns, detections, column, -1)
-
-
-@kernel  # type: ignore[untyped-decorator]
-def _cover(columns: Columns, detections: Detections, column: int, by: int) -> None:  # pragma: no cover  # compiled
-    """Let the detections of a column be covered by another one, or by none."""
-    for p in range(WIDTH):
-        if columns[column].rows[p] >= 0:
-            detections[columns[column].rows[p]].cover = by
+    cover(columns, detections, column, -1)
 
 
 @kernel  # type: ignore[untyped-decorator]
@@ -329,8 +205,8 @@ def _keep(levels: Levels, level: int, came: Indices, went: Indices) -> None:  # 
 def _back(columns: Columns, detections: Detections, levels: Levels, level: int) -> int:  # pragma: no cover  # compiled
     """Undo a level; the one above it."""
     if levels[level].added >= 0:
-        _cover(columns, detections, levels[level].added, -1)
+        cover(columns, detections, levels[level].added, -1)
     for k in range(levels[level].n_removed):
-        _cover(columns, detections, levels[level].removed[k], levels[level].removed[k])
+        cover(columns, detections, levels[level].removed[k], levels[level].removed[k])
     levels[level].added, levels[level].n_removed = -1, 0
     return level - 1

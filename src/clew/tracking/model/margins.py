@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices
-from clew.tracking.model.alternative_search import COLUMN, DEEPEST, DETECTION, LEVEL, balance, search_all
-
-SWEEPS = 6
-"""Over the chosen columns, when prices are balanced."""
+from clew.tracking.model.alternative_search import DEEPEST, search_all
+from clew.tracking.model.search_records import search_records
 
 
 def margins(rows: Indices, n_detections: int, chosen: Indices, reduced: Array, asked: Indices) -> Array:
@@ -48,40 +45,10 @@ def _searched(
     rows: Indices, n_detections: int, chosen: Indices, reduced: Array, asked: Indices, came: Indices, went: Indices
 ) -> Array:
     """The margins; the alternatives are written into `came` and `went` unless these are empty."""
-    column, place = np.nonzero((rows >= 0) & (reduced > -np.inf)[:, None])
-    detection = rows[column, place]
-    columns, detections = np.zeros(len(rows), COLUMN), np.zeros(n_detections, DETECTION)
-    columns["rows"], columns["reduced"] = -1, reduced
-    columns["rows"][:, : rows.shape[1]] = rows
-    detections["end"] = np.cumsum(np.bincount(detection, minlength=n_detections))
-    detections["begin"][1:] = detections["end"][:-1]
-    detections["cover"] = -1
-    for side in rows[chosen].T:
-        detections["cover"][side[side >= 0]] = chosen[side >= 0]
-    balance(columns, detections, column[np.argsort(detection, kind="stable")], chosen, SWEEPS)
-    reduced = columns["reduced"]
-    # the search ends at the first column that is too dear, so that the cheapest of a detection must come first
-    order = column[np.lexsort((-reduced[column], detection))]
-    detections["share"], detections["alone"] = _least(columns, detections["cover"], column, detection)
+    columns, detections, order = search_records(rows, n_detections, chosen, reduced)
+    balanced = columns["reduced"]
     # where the LP was fractional, a chosen column's reduced score may be negative: removing it then earns something
-    slack = float(np.maximum(-reduced[chosen], 0.0).sum() + np.maximum(reduced, 0.0).sum())
-    slack -= float(np.maximum(reduced[chosen], 0.0).sum())
-    levels = np.zeros(DEEPEST + 1, LEVEL)
-    levels["added"] = -1
-    found: Array = search_all(columns, detections, order, slack, np.asarray(asked, dtype=np.intp), levels, came, went)
+    slack = float(np.maximum(-balanced[chosen], 0.0).sum() + np.maximum(balanced, 0.0).sum())
+    slack -= float(np.maximum(balanced[chosen], 0.0).sum())
+    found: Array = search_all(columns, detections, order, slack, np.asarray(asked, dtype=np.intp), came, went)
     return found
-
-
-def _least(columns: NDArray[np.void], cover: Indices, column: Indices, detection: Indices) -> tuple[Array, Indices]:
-    """What each detection costs at least when it is left over, (n,), and the column that it can always take, (n,).
-
-    It takes a column that is not chosen, which it shares with the column's other detections; or it appears or
-    disappears. Without such a column, −1. `column` and `detection` are the pairs of which the one has the other.
-    """
-    share = np.full(len(cover), np.inf)
-    alone = np.full(len(cover), -1, dtype=np.intp)
-    size = (columns["rows"] >= 0).sum(axis=1)[column]
-    alone[detection[size == 1]] = column[size == 1]
-    other = cover[detection] != column
-    np.minimum.at(share, detection[other], (np.maximum(-columns["reduced"][column], 0.0) / size)[other])
-    return share, alone
