@@ -115,71 +115,96 @@ def maximise(
     as a slack: S_v(i) is what the best labeling of v's subtree with state i at v loses when it must deviate there. That
     is 0 where i itself deviates, and else the least loss among the children, infinite at a leaf.
     """
-    n_states = scores.shape[1]
     found = np.ones(len(chosen), np.bool_)
-    message = np.empty(n_states)
-    forced_message = np.empty(n_states)
     longest = 0
     for e in chosen:
         longest = max(longest, offsets[e + 1] - offsets[e])
-    n_slack = longest if deviate else 0
-    slack = np.empty((n_slack, n_states))
-    carrier = np.empty((n_slack, n_states), np.int64)  # the child that deviates at least cost
+    # the arrays of one example, made once; those of slacks have no rows where nothing must deviate
+    slack = np.empty((longest if deviate else 0, scores.shape[1]))
+    carrier = np.empty(slack.shape, np.int64)  # the child that deviates at least cost
     must = np.zeros(longest, np.bool_)
+    messages = np.empty((2, scores.shape[1]))
     row = 0
     for n in range(len(chosen)):
         first, last = offsets[chosen[n]], offsets[chosen[n] + 1]
-        shift = row - first  # from a node to its row in scores
+        rows = slice(row, row + last - first)
         row += last - first
-        root_slack = np.inf
-        deviating_root = -1
-        if deviate:
-            slack[: last - first] = np.inf
-        # upward, children before parents: messages are added to the parents' scores, and slacks passed on. Both passes
-        # stand in one kernel because they share the arrays of one example, which stay in the cache
-        for position in range(last - 1, first - 1, -1):
-            v = order[position]
-            p = parent[v]
-            if p >= 0:
-                best_child(scores[v + shift], transition, counted[v] and counted[p], message)
-                scores[p + shift] += message
-            if deviate:
-                for s in range(n_states):
-                    if not allowed[v, s]:
-                        slack[v - first, s] = 0.0
-                forced = scores[v + shift] - slack[v - first]
-                if p >= 0:
-                    best_child(forced, transition, counted[v] and counted[p], forced_message)
-                    for i in range(n_states):
-                        if message[i] - forced_message[i] <= slack[p - first, i]:
-                            slack[p - first, i] = message[i] - forced_message[i]
-                            carrier[p - first, i] = v
-                elif scores[v + shift].max() - forced.max() <= root_slack:
-                    root_slack = scores[v + shift].max() - forced.max()
-                    deviating_root = v
-        found[n] = not deviate or root_slack < np.inf
-        # downward: each node takes its best state given its parent's; `must` follows the way of the least slack
-        for position in range(first, last):
-            v = order[position]
-            p = parent[v]
-            above = states[p + shift] if p >= 0 else -1
-            if deviate and p < 0:
-                must[v - first] = v == deviating_root and found[n]
-            elif deviate:
-                must[v - first] = must[p - first] and allowed[p, above] and carrier[p - first, above] == v
-            edge_counts = p >= 0 and counted[v] and counted[p]
-            best = -np.inf
-            states[v + shift] = 0
-            for s in range(n_states):
-                value = scores[v + shift, s]
-                if must[v - first]:
-                    value -= slack[v - first, s]
-                if edge_counts:
-                    value += transition[s, above]
-                if value > best:
-                    best = value
-                    states[v + shift] = s
+        nodes = order[first:last]  # parents before children
+        root = _pass_up(scores[rows], nodes, first, parent, allowed, counted, transition, slack, carrier, messages)
+        found[n] = not deviate or root >= 0
+        _pass_down(
+            scores[rows], nodes, first, parent, allowed, counted, transition, slack, carrier, root, must, states[rows]
+        )
     return found
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _pass_up(
+    scores: Array, nodes: Indices, first: int, parent: Indices, allowed: Mask, counted: Mask, transition: Array,
+    slack: Array, carrier: Indices, messages: Array,
+) -> int:  # fmt: skip
+    """Children before parents: messages are added to the parents' scores, and slacks passed on if these have rows.
+
+    `scores`, `slack` and `carrier` begin at the example's node `first`. Returns the root of the tree that deviates at
+    least cost, or −1 where none can.
+    """
+    n_states = scores.shape[1]
+    message, forced_message = messages  # room for them
+    slack[: len(nodes)] = np.inf
+    least, root = np.inf, -1
+    for position in range(len(nodes) - 1, -1, -1):
+        v = nodes[position]
+        p = parent[v]
+        own = scores[v - first]
+        if p >= 0:
+            best_child(own, transition, counted[v] and counted[p], message)
+            scores[p - first] += message
+        if not len(slack):
+            continue
+        for s in range(n_states):
+            if not allowed[v, s]:
+                slack[v - first, s] = 0.0
+        forced = own - slack[v - first]
+        if p >= 0:
+            best_child(forced, transition, counted[v] and counted[p], forced_message)
+            for i in range(n_states):
+                if message[i] - forced_message[i] <= slack[p - first, i]:
+                    slack[p - first, i] = message[i] - forced_message[i]
+                    carrier[p - first, i] = v
+        elif own.max() - forced.max() <= least:
+            least, root = own.max() - forced.max(), v
+    return root if least < np.inf else -1
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _pass_down(
+    scores: Array, nodes: Indices, first: int, parent: Indices, allowed: Mask, counted: Mask, transition: Array,
+    slack: Array, carrier: Indices, root: int, must: Mask, states: Indices,
+) -> None:  # fmt: skip
+    """Parents before children: each node takes its best state given its parent's.
+
+    `must` follows the way of the least slack from the root that deviates to the node that does.
+    """
+    deviate = len(slack) > 0
+    for v in nodes:
+        p = parent[v]
+        above = states[p - first] if p >= 0 else -1
+        if deviate and p < 0:
+            must[v - first] = v == root
+        elif deviate:
+            must[v - first] = must[p - first] and allowed[p, above] and carrier[p - first, above] == v
+        edge_counts = p >= 0 and counted[v] and counted[p]
+        best = -np.inf
+        states[v - first] = 0
+        for s in range(scores.shape[1]):
+            value = scores[v - first, s]
+            if must[v - first]:
+                value -= slack[v - first, s]
+            if edge_counts:
+                value += transition[s, above]
+            if value > best:
+                best = value
+                states[v - first] = s
 
 
 class InputRows(NamedTuple):

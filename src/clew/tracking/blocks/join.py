@@ -19,7 +19,7 @@ from clew.learning.task import Array, Indices
 from clew.tracking.blocks.block import Block
 from clew.tracking.blocks.skeleton import ROW_BITS, Skeleton, keys_of
 from clew.tracking.events import Event, EventTable, Labels
-from clew.tracking.linking.counts import has_mask_faults, told_apart
+from clew.tracking.linking.counts import has_mask_faults, kinds_by_counts
 from clew.tracking.linking.gaps import with_gaps
 from clew.tracking.linking.merges import resolve, runs
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
@@ -123,12 +123,12 @@ def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Track
     if has_mask_faults(kind):
         unit = max(summary.unit for summary in summaries)
         of_pairs = np.flatnonzero(kind != Event.GAP)  # which counts do not go through
-        told = told_apart(
+        by_counts = kinds_by_counts(
             whole.event_frame[of_pairs], kind[of_pairs], whole.sources[of_pairs], whole.targets[of_pairs],
             sure[of_pairs], whole.lead[of_pairs], unit,
         )  # fmt: skip
         kind, sure = kind.copy(), sure.copy()
-        kind[of_pairs], sure[of_pairs] = told
+        kind[of_pairs], sure[of_pairs] = by_counts
     track, tracks = resolve(
         whole.frame, whole.position, whole.columns, whole.event_frame, kind,
         whole.sources, whole.targets,

@@ -36,7 +36,7 @@ def by_counts(events: EventTable, confidence: Array, lead: Array, unit: float) -
     if not has_mask_faults(events.event):
         return events, confidence
     sources, targets = _nodes(events)
-    kind, sure = told_apart(events.frame, events.event, sources, targets, confidence, lead, unit)
+    kind, sure = kinds_by_counts(events.frame, events.event, sources, targets, confidence, lead, unit)
     return replace(events, event=kind), sure
 
 
@@ -47,10 +47,10 @@ def has_mask_faults(event: NDArray[np.int8]) -> bool:
 
 def merged_before(events: EventTable, lead: Array) -> NDArray[np.bool_]:
     """(n,) whether the source of an event is known to hold several cells; `lead` in norms of the weights."""
-    return _told_apart(events.frame, events.event, *_nodes(events), lead, 0.0).merged
+    return _follow_counts(events.frame, events.event, *_nodes(events), lead, 0.0).merged
 
 
-def told_apart(
+def kinds_by_counts(
     frame: NDArray[np.int64], event: NDArray[np.int8], sources: Indices, targets: Indices, confidence: Array,
     lead: Array, unit: float,
 ) -> tuple[NDArray[np.int8], Array]:  # fmt: skip
@@ -58,15 +58,15 @@ def told_apart(
 
     `frame` (m,) is that of the sources. Moves may lead over many frames: nothing happens to the number on the way.
     """
-    told = _told_apart(frame, event, sources, targets, lead / unit, 0.0)
-    bias = _conserving(told.ahead, int((event == Event.MERGE).sum()))
+    found = _follow_counts(frame, event, sources, targets, lead / unit, 0.0)
+    bias = _conserving(found.ahead, int((event == Event.MERGE).sum()))
     if bias:
-        told = _told_apart(frame, event, sources, targets, lead / unit, bias)
-    return told.kind, np.where(np.isfinite(lead), np.minimum(confidence, unit * np.abs(told.ahead)), confidence)
+        found = _follow_counts(frame, event, sources, targets, lead / unit, bias)
+    return found.kind, np.where(np.isfinite(lead), np.minimum(confidence, unit * np.abs(found.ahead)), confidence)
 
 
-class _ToldApart(NamedTuple):
-    """Splits and divisions of a movie, told apart."""
+class _Followed(NamedTuple):
+    """What the counts say of the events of a movie."""
 
     kind: NDArray[np.int8]
     """(m,) of each event."""
@@ -76,9 +76,9 @@ class _ToldApart(NamedTuple):
     """(m,) by how much it is rather a split, in norms of the weights; NaN where it must stay what it is."""
 
 
-def _told_apart(
+def _follow_counts(
     frame: NDArray[np.int64], event: NDArray[np.int8], sources: Indices, targets: Indices, lead: Array, bias: float
-) -> _ToldApart:
+) -> _Followed:
     """Events are gone through in order of time; `lead` is in norms of the weights, and `bias` is added to all."""
     kind, merged, ahead = event.copy(), np.zeros(len(event), bool), np.full(len(event), np.nan)
     # one place more at the end, which −1 leads to: of no node nothing is known
@@ -93,7 +93,7 @@ def _told_apart(
         kind[either] = np.where(ahead[either] > 0, Event.SPLIT, Event.DIVIDE)
         held[targets[rows]] = _carried(kind[rows], cells)[:, None]
         held[-1] = UNKNOWN
-    return _ToldApart(kind, merged, ahead)
+    return _Followed(kind, merged, ahead)
 
 
 def _conserving(ahead: Array, n_merges: int) -> float:
