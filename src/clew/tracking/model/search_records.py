@@ -96,7 +96,7 @@ def search_records(
 @kernel  # type: ignore[untyped-decorator]
 def _arrange(columns: Columns, detections: Detections, chosen: Indices) -> Indices:  # pragma: no cover  # compiled
     """Fill in the detections' records and balance prices; the columns of each detection, one after the other."""
-    order = _by_detection(columns, detections)
+    order: Indices = _by_detection(columns, detections)
     for k in range(len(detections)):
         detections[k].cover = -1
     for column in chosen:
