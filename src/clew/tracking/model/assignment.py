@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array, Indices, Mask, Matrix
-from clew.models.highs import KeptProgram
 from clew.models.program import Program
 from clew.tracking.events import Event
 from clew.tracking.model.candidates import Candidates
 from clew.tracking.model.margins import alternatives, margins
+from clew.tracking.model.tiles import TiledProgram, boxes
 
 LARGEST_PROGRAM = 50_000
-"""Detections of both frames that are solved as one programme; more are solved part by part, as small programmes."""
+"""Detections of both frames that are solved as one programme; more are solved in tiles of so many at most."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +70,16 @@ def n_detections(candidates: Candidates) -> int:
     return candidates.n_sources + candidates.n_targets
 
 
-def takes_part(candidates: Candidates) -> Indices:
+def takes_part(candidates: Candidates, which: Any = slice(None)) -> Indices:
     """(n, 4) the detections of each candidate as rows of the programme, −1 filled in: sources first, then targets."""
-    targets = np.where(candidates.targets >= 0, candidates.targets + candidates.n_sources, -1)
-    return np.column_stack([candidates.sources, targets]).astype(np.intp)
+    targets = candidates.targets[which]
+    targets = np.where(targets >= 0, targets + candidates.n_sources, -1)
+    return np.column_stack([candidates.sources[which], targets]).astype(np.intp)
 
 
-def incidence(candidates: Candidates) -> Any:
+def incidence(candidates: Candidates, which: Any = slice(None)) -> Any:
     """(n_sources + n_targets, n) CSR with a 1 where a detection takes part in a candidate."""
-    rows = takes_part(candidates)
+    rows = takes_part(candidates, which)
     candidate, place = np.nonzero(rows >= 0)
     shape = (n_detections(candidates), len(rows))
     return sp.csr_array((np.ones(len(candidate)), (rows[candidate, place], candidate)), shape=shape)
@@ -92,51 +92,26 @@ def make_program(candidates: Candidates, features: Matrix) -> Program:
     return Program(features, A, one, one)
 
 
-def assign(candidates: Candidates, scores: Array, pinned: Mapping[int, int] | None = None) -> Assignment:
+def assign(
+    candidates: Candidates, scores: Array, pinned: Mapping[int, int] | None = None, position: Array | None = None
+) -> Assignment:
     """The best consistent choice; `pinned` maps rows of the candidates to whether they happen.
 
-    Most candidates cannot be part of a best choice and are left out of the programme (`undominated`). What is left
-    falls into many parts that share no detection, so that a large frame is solved exactly as several small programmes.
+    Candidates that cannot be part of a best choice are left out of the programme (`undominated`). Where there are more
+    detections than `LARGEST_PROGRAM`, it is solved in tiles, exactly (`tiles.py`), if `position`, (n_sources +
+    n_targets, ndim), tells where they are.
     """
     scores = np.where(_possible(candidates, pinned or {}), scores, -np.inf)
     kept = np.flatnonzero(undominated(candidates, scores))
-    A = incidence(candidates)
-    prices = np.zeros(A.shape[0])
-    chosen = []
-    for detections, columns in independent_parts(candidates, kept, LARGEST_PROGRAM):
-        one, n = np.ones(len(detections)), len(columns)
-        part = A[:, columns] if len(detections) == A.shape[0] else A[:, columns][detections]
-        answer = KeptProgram(part, one, one, np.zeros(n), np.ones(n)).maximise_with_prices(scores[columns])
-        if answer is None:
-            raise InfeasibleAnnotation("no assignment agrees with what is annotated in this frame pair")
-        y, prices[detections] = answer
-        chosen.append(columns[y == 1])
-    return Assignment(candidates, scores, np.sort(np.concatenate(chosen)), scores - A.T @ prices)
-
-
-def independent_parts(candidates: Candidates, kept: Indices, size: int) -> Iterator[tuple[Indices, Indices]]:
-    """Detections (rows of the programme) and the `kept` candidates between them, of which no two parts share any.
-
-    The connected components of the candidates, as many at a time as have `size` detections together; all as one part
-    where there are no more detections than that.
-    """
     n = n_detections(candidates)
-    if n <= size:
-        yield np.arange(n), kept
-        return
-    rows = takes_part(candidates)[kept]
-    first = rows.max(axis=1)  # any detection of a candidate: it links all its others to it
-    k, place = np.nonzero(rows >= 0)
-    links = sp.coo_array((np.ones(len(k), dtype=bool), (first[k], rows[k, place])), shape=(n, n))
-    _, component = connected_components(links, directed=False)
-    # components in order of their first detections; a part ends where the next would make it too large
-    batch = np.cumsum(np.bincount(component))[component] // size
-    order, columns = np.argsort(batch, kind="stable"), np.argsort(batch[first], kind="stable")
-    begins = np.unique(batch[order], return_index=True)[1]
-    column_batch = batch[first][columns]
-    for begin, end in zip(begins, np.append(begins[1:], n), strict=True):
-        here = slice(*np.searchsorted(column_batch, [batch[order[begin]], batch[order[begin]] + 1]))
-        yield np.sort(order[begin:end]), np.sort(kept[columns[here]])
+    tiles = [np.arange(n)] if position is None else boxes(position, LARGEST_PROGRAM)
+    answer = TiledProgram(incidence(candidates, kept), takes_part(candidates, kept), scores[kept]).solve(tiles)
+    if answer is None:
+        raise InfeasibleAnnotation("no assignment agrees with what is annotated in this frame pair")
+    chosen, prices = answer
+    # Exact for those that were left out too: prices that are right for the others price them out.
+    reduced = scores - np.append(prices, 0.0)[takes_part(candidates)].sum(axis=1)
+    return Assignment(candidates, scores, kept[chosen], reduced)
 
 
 def undominated(candidates: Candidates, scores: Array) -> Mask:

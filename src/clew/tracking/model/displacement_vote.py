@@ -62,6 +62,19 @@ def unlikely(n: int, ndim: int, bin: float, significance: float) -> float:
     return significance * float(np.sqrt(n * q * (1 - q)))
 
 
+def around_middle(x: Array, y: Array, n: int) -> tuple[Array, Array]:
+    """The points of both patterns in a box around the middle one of `x` that has n of these; all where there are fewer.
+
+    Not around the middle itself, where an embryo may have no cells.
+    """
+    if len(x) <= n:
+        return x, y
+    middle = x[np.argmin(((x - np.median(x, axis=0)) ** 2).sum(axis=1))]
+    half = cKDTree(x).query(middle, k=[n], p=np.inf)[0][0]
+    first, second = (points[(np.abs(points - middle) <= half).all(axis=1)] for points in (x, y))
+    return first, second
+
+
 def vote(x: Array, y: Array, width: float, chance: float) -> Vote:
     """The votes of two point patterns."""
     ndim = x.shape[1]

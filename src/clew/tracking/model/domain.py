@@ -129,7 +129,7 @@ def _together(looks: Sequence[Look]) -> Look:
 
 def of_moves(pair: FramePair, w: Array, groups: frozenset[str]) -> dict[str, Array]:
     """(m,) the features of moves, for those that are part of the best events."""
-    chosen = assign(pair.candidates, pair.scores(w)).chosen
+    chosen = assign(pair.candidates, pair.scores(w), position=pair.position).chosen
     block = pair.blocks[Event.MOVE][chosen[pair.candidates.event[chosen] == Event.MOVE]]
     names = [name.removeprefix(PREFIX) for name in feature_names(groups) if name.startswith(PREFIX)]
     return {name: column for name, column in zip(names, block.T, strict=True) if name != "bias"}

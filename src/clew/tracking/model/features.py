@@ -218,7 +218,8 @@ def event_scores(
 ) -> Array:  # fmt: skip
     """(n,) ⟨w, features⟩ of each candidate, without having the features of all of them in memory.
 
-    A candidate's features are of its own cells and their surroundings, so that some candidates at a time are exact.
+    A candidate's features are of its own cells and their surroundings, so that some candidates at a time are exact, to
+    the last bit: a product of matrices would round differently for other sizes.
     """
     before, after = Cells(a, scales), Cells(b, scales)
     shared = Shared(overlap, len(a), len(b), scales)
@@ -230,7 +231,7 @@ def event_scores(
         for first in range(rows.start, rows.stop, CHUNK):
             some = slice(first, min(first + CHUNK, rows.stop))
             view = _view(event, before, after, shared, candidates.sources[some], candidates.targets[some])
-            scores.append(feature_block(view, features) @ weights)
+            scores.append(_weighted(view, features, weights))
     return np.concatenate([np.zeros(0), *scores])
 
 
@@ -246,6 +247,14 @@ def lone_blocks(
         view = _view(event, before, after, shared, candidates.sources[rows], candidates.targets[rows])
         blocks[event] = feature_block(view, features_of(event, groups))
     return blocks
+
+
+def _weighted(view: Pair | Family | Lone, features: list[Feature], weights: Array) -> Array:
+    """(n,) ⟨weights, features⟩, one feature after the other."""
+    scores = np.zeros(len(view))
+    for feature, weight in zip(features, weights, strict=True):
+        scores += weight * np.clip(feature.of(view), -LARGEST, LARGEST)
+    return scores
 
 
 def feature_block(view: Pair | Family | Lone | Gap, features: list[Feature]) -> Array:

@@ -24,7 +24,7 @@ from clew.learning.task import Array
 from clew.models.fingerprint import fingerprint
 from clew.tracking.detections import Detections, Source
 from clew.tracking.measurement.scales import Over, SampledPair, sampled_pairs
-from clew.tracking.model.displacement_vote import Vote, lie_on_others, unlikely, vote
+from clew.tracking.model.displacement_vote import Vote, around_middle, lie_on_others, unlikely, vote
 from clew.tracking.model.registration import (
     FEWEST,
     LOOKS,
@@ -54,6 +54,9 @@ class FlowSettings:
     """Flows put together of the best in each part of the frame, one after another."""
     votes: int = 4
     """Peaks of the displacement vote that are starts."""
+    voters: int = 8_000
+    """Cells that vote at most: in frames of more, those around the middle one. What all cells have in common these have
+    too, and bins for all shifts of all cells would take 30 kB for each of them in 3D."""
     least_explained: float = 0.25
     """The share of the cells' squared displacements that the flow must explain to be used in a movie. Below, cells move
     on their own, and the neighbours' noise would be added to theirs."""
@@ -149,7 +152,10 @@ def _starts(points: Registration, settings: FlowSettings) -> list[Array]:
 
 def _vote(x: Array, y: Array, settings: FlowSettings) -> Vote | None:
     """The votes for shifts of the whole frame; None where no shift can win."""
-    return None if _found_again(x, y, settings) else vote(x, y, _width(x, settings), _chance(x, settings))
+    if _found_again(x, y, settings):
+        return None
+    x, y = around_middle(x, y, settings.voters)
+    return vote(x, y, _width(x, settings), _chance(x, settings)) if min(len(x), len(y)) >= FEWEST else None
 
 
 def _found_again(x: Array, y: Array, settings: FlowSettings) -> bool:

@@ -31,6 +31,11 @@ class CandidatePair:
     b: Detections
     candidates: Candidates
 
+    @property
+    def position(self) -> Array:
+        """(n_sources + n_targets, ndim) where the cells of both frames are."""
+        return np.concatenate([self.a.position, self.b.position])
+
     def rows(self, events: EventTable) -> dict[int, int]:
         """Rows of the candidates that these events are, and which of the events each is; others are left out."""
         found = find(self.candidates, events, self.a, self.b)

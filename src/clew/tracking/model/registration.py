@@ -31,6 +31,8 @@ OUTLYING = 3.0
 """Quartile ranges from the median, beyond which a look counts no more."""
 BETWEEN = 0.7071
 """The median difference between two cells, in quartile ranges, if looks are normally distributed."""
+AT_A_TIME = 2**15
+"""Cells whose local maps are computed at a time, at half a kB each."""
 SUREST = 0.1
 """The least change of a look from frame to frame, as a share of the difference between two cells: below, links would be
 chosen by looks alone."""
@@ -108,10 +110,13 @@ class Registration:
 
     def fused(self, shifts: Sequence[Array]) -> Array:
         """(n, ndim) at each cell the flow of these that fits best around it."""
-        misfits = np.stack([self.misfits(shift) for shift in shifts])
         around = self.around[:, : self.settings.neighbours]
-        chosen = misfits[:, around].mean(axis=2).argmin(axis=0)
-        return np.asarray(np.stack(list(shifts))[chosen, np.arange(len(self.x))])
+        best, least = np.zeros_like(self.x), np.full(len(self.x), np.inf)
+        for shift in shifts:
+            misfit = self.misfits(shift)[around].mean(axis=1)
+            better = misfit < least
+            best[better], least[better] = shift[better], misfit[better]
+        return best
 
     def refined(self, start: Array, passes: int) -> Array:
         """(n, ndim) the flow by links and local maps in turns until the links stay, from one shift for all or each."""
@@ -134,12 +139,15 @@ class Registration:
         trust = 1 / (1 + off / (settings.near * self.spacing) ** 2)
         link = np.full(len(self.x), -1)
         link[ahead] = np.arange(len(ahead))
-        normal, right = _normal_equations(
-            self.x, shift, link, displacement, trust, self.around, settings.neighbours, self.spacing
-        )
-        slopes = range(1, self.x.shape[1] + 1)
-        normal[:, slopes, slopes] += settings.stiffness
-        return np.asarray(np.linalg.solve(normal, right)[:, 0])
+        slopes, found = range(1, self.x.shape[1] + 1), np.empty_like(self.x)
+        for first in range(0, len(self.x), AT_A_TIME):
+            some = slice(first, first + AT_A_TIME)
+            normal, right = _normal_equations(
+                self.x, shift, link, displacement, trust, self.around[some], first, settings.neighbours, self.spacing
+            )
+            normal[:, slopes, slopes] += settings.stiffness
+            found[some] = np.linalg.solve(normal, right)[:, 0]
+        return found
 
 
 def mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
@@ -175,25 +183,27 @@ def _in_quartile_ranges(a: Detections, b: Detections, columns: Sequence[str]) ->
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _normal_equations(
-    x: Array, shift: Array, link: Indices, displacement: Array, trust: Array, around: Indices, most: int, spacing: float
-) -> tuple[Array, Array]:
+    x: Array, shift: Array, link: Indices, displacement: Array, trust: Array, around: Indices, first: int, most: int,
+    spacing: float,
+) -> tuple[Array, Array]:  # fmt: skip
     """(n, 1 + ndim, 1 + ndim) and (n, 1 + ndim, ndim) of the local maps, each of the `most` nearest linked cells.
 
-    `link` (n,) is each cell's row among the displacements, −1 if it is not linked.
+    `link` is each cell's row among the displacements, −1 if it is not linked; `around` (n, k) those around some cells,
+    of which the first is in row `first` of all.
     """
-    n, ndim = x.shape
+    n, ndim = len(around), x.shape[1]
     normal, right = np.zeros((n, ndim + 1, ndim + 1)), np.zeros((n, ndim + 1, ndim))
     used, off, z = np.empty(most, np.intp), np.empty(most), np.ones(ndim + 1)
     middle, sorted_ = np.empty(ndim), np.empty(most)
     for i in range(n):
         count = 0
         for j in around[i]:
-            if j != i and link[j] >= 0 and count < most:
+            if j != first + i and link[j] >= 0 and count < most:
                 used[count] = j
                 count += 1
         if count == 0:  # nothing to learn from: the flow stays
             normal[i, 0, 0] = 1.0
-            right[i, 0] = shift[i]
+            right[i, 0] = shift[first + i]
             continue
         for d in range(ndim):
             for c in range(count):
@@ -210,7 +220,7 @@ def _normal_equations(
             # Cauchy's weights: a wrong link has little say
             weight = trust[row] / (1 + (off[c] / (2 * usual)) ** 2)
             for d in range(ndim):
-                z[d + 1] = (x[used[c], d] - x[i, d]) / spacing
+                z[d + 1] = (x[used[c], d] - x[first + i, d]) / spacing
             for p in range(ndim + 1):
                 for q in range(ndim + 1):
                     normal[i, p, q] += weight * z[p] * z[q]

@@ -42,6 +42,8 @@ class Detection(Protocol):
     """What it costs at least when it is left over."""
     alone: int
     """The column by which it appears or disappears, or −1."""
+    price: float
+    """By how much balancing raised its price."""
 
 
 class Level(Protocol):
@@ -64,8 +66,11 @@ class Level(Protocol):
 
 COLUMN = np.dtype([("rows", np.intp, WIDTH), ("reduced", np.float64)])
 DETECTION = np.dtype(
-    [("begin", np.intp), ("end", np.intp), ("cover", np.intp), ("share", np.float64), ("alone", np.intp)]
-)
+    [
+        ("begin", np.intp), ("end", np.intp), ("cover", np.intp), ("share", np.float64), ("alone", np.intp),
+        ("price", np.float64),
+    ]
+)  # fmt: skip
 LEVEL = np.dtype(
     [
         ("added", np.intp), ("removed", np.intp, WIDTH), ("n_removed", np.intp),
@@ -185,6 +190,8 @@ def _balance(
                     if np.isfinite(shift) and shift != 0.0:
                         _add(columns, detections, order, a, b, -shift)
                         _add(columns, detections, order, b, a, shift)
+                        detections[a].price += shift
+                        detections[b].price -= shift
 
 
 @kernel  # type: ignore[untyped-decorator]

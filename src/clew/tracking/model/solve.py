@@ -68,7 +68,7 @@ def _solved(
     frame = pair.a.frame
     pinned = {} if here is None else pair.annotated(here)
     try:
-        answer = assign(pair.candidates, pair.score, pinned)
+        answer = assign(pair.candidates, pair.score, pinned, pair.position)
     except InfeasibleAnnotation as error:
         raise InfeasibleAnnotation(f"from frame {frame} to {frame + 1}: {error}", frame) from error
     events = pair.candidates.table(pair.a, pair.b, answer.chosen)
