@@ -186,7 +186,8 @@ def test_some_cells_vote_for_all_and_local_maps_are_the_same_in_parts(monkeypatc
     few = FlowSettings(voters=300)
     shift = estimate_flow(detections(x), detections(y), few).shift
     np.testing.assert_allclose(shift, estimate_flow(detections(x), detections(y)).shift, atol=0.02)
-    np.testing.assert_allclose(jump(detections(x), detections(y), few), 1.3, atol=0.3)
+    whole = jump(detections(x), detections(y))  # in 3D there are too few cells for more than chance
+    np.testing.assert_allclose(jump(detections(x), detections(y), few), whole, atol=0.3)
     points = Registration.of(x, y, RegistrationSettings())
     whole = points.refined(np.full(ndim, 1.2), 3)
     monkeypatch.setattr(registration, "AT_A_TIME", 37)
