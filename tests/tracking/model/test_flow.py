@@ -171,24 +171,29 @@ def test_two_flows_each_right_in_one_half_are_fused():
     np.testing.assert_array_equal(fused[inside], true[inside])
 
 
-@pytest.mark.parametrize("ndim", [2, 3])
-def test_some_cells_vote_for_all_and_local_maps_are_the_same_in_parts(monkeypatch, ndim):
-    from clew.tracking.model import registration
+def test_some_cells_vote_for_all():
     from clew.tracking.model.displacement_vote import around_middle
     from clew.tracking.model.flow import FlowSettings
 
     rng = np.random.default_rng(7)
-    x = jittered_grid(ndim, rng, 20 if ndim == 2 else 8)
-    y = x + 1.3 + rng.normal(scale=NOISE, size=x.shape)
+    x = jittered_grid(2, rng, 24)
+    y = x + 3.3 + rng.normal(scale=NOISE, size=x.shape)
     some, others = around_middle(x, y, 300)
     assert len(some) == 300
     assert 0 < len(others) < len(y)
     few = FlowSettings(voters=300)
+    np.testing.assert_allclose(jump(detections(x), detections(y), few), 3.3, atol=0.3)
     shift = estimate_flow(detections(x), detections(y), few).shift
-    np.testing.assert_allclose(shift, estimate_flow(detections(x), detections(y)).shift, atol=0.02)
-    whole = jump(detections(x), detections(y))  # in 3D there are too few cells for more than chance
-    np.testing.assert_allclose(jump(detections(x), detections(y), few), whole, atol=0.3)
-    points = Registration.of(x, y, RegistrationSettings())
-    whole = points.refined(np.full(ndim, 1.2), 3)
+    assert share_right(x, y, np.arange(len(x)), shift) > 0.97
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_local_maps_of_some_cells_at_a_time_are_those_of_all(monkeypatch, ndim):
+    from clew.tracking.model import registration
+
+    rng = np.random.default_rng(7)
+    x = jittered_grid(ndim, rng, 12 if ndim == 2 else 5)
+    points = Registration.of(x, x + 0.3 + rng.normal(scale=NOISE, size=x.shape), RegistrationSettings())
+    whole = points.refined(np.full(ndim, 0.2), 3)
     monkeypatch.setattr(registration, "AT_A_TIME", 37)
-    np.testing.assert_array_equal(points.refined(np.full(ndim, 1.2), 3), whole)
+    np.testing.assert_array_equal(points.refined(np.full(ndim, 0.2), 3), whole)
