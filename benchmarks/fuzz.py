@@ -5,8 +5,9 @@ at once, is a finding.
 
 Mutators know the structure of what they change: entries of a TIFF's directories, leaves of JSON, cells of tables,
 rows of a database, and model files whose checksums are made anew, so that damage reaches the code behind them. What
-gives a message that was not seen before joins the corpus, from which the next are made; the corpus is kept in a folder
-between runs. A finding is any exception outside ClewError, more than five seconds of work, or more than 1 GB of memory.
+gives a message that was not seen before, or runs lines of clew that never ran before, joins the corpus, from which the
+next are made; the corpus is kept in a folder between runs. A finding is any exception outside ClewError, more than five
+seconds of work, a minute in which nothing is done, or more than 1 GB of memory.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import pyarrow.parquet
 import tifffile
 import zarr
 from fuzz_api import api_calls
+from fuzz_coverage import Coverage
 from fuzz_mutators import mutate
 
 import clew
@@ -54,7 +56,7 @@ from clew.tracking.formats.tiff import write_frame
 from clew.tracking.movie import Movie, open_frames
 from clew.tracking.tracker import Tracker
 
-SECONDS, WAITING, GIGABYTE = 5, 60, 2**30
+SECONDS, WAITING, IDLE, GIGABYTE = 5, 60, 0.05, 2**30
 
 
 class TooLong(BaseException):
@@ -159,12 +161,15 @@ def fingerprint(error: BaseException) -> str:
     )
 
 
+COVERAGE = Coverage()
+
+
 def attempt(read: Callable[[Path], object], folder: Path) -> tuple[str, BaseException | None]:
     """What reading a folder gives: "answer", "refused", or the finding."""
     signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of work, for a busy machine is no finding
-    signal.setitimer(signal.ITIMER_REAL, WAITING)
+    signal.setitimer(signal.ITIMER_REAL, WAITING, WAITING)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), COVERAGE:
             warnings.simplefilter("ignore")
             read(folder)
         return "answer", None
@@ -189,8 +194,8 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=Path(".fuzz"), help="where inputs and findings are kept")
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    for timer in (signal.SIGALRM, signal.SIGPROF):
-        signal.signal(timer, _too_long)
+    signal.signal(signal.SIGPROF, _too_long)
+    signal.signal(signal.SIGALRM, _waits)
     counts: Counter[tuple[str, str]] = Counter()
     findings: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
@@ -201,30 +206,44 @@ def main() -> None:
             readers[name][1](Path(folder) / "work")
             shutil.rmtree(Path(folder) / "work")
         corpus = {name: [readers[name][0], *_kept(options.corpus / "corpus" / name)] for name in names}
+        answered: dict[str, list[Path]] = {name: [] for name in names}
         seen: dict[str, set[str]] = {name: set() for name in names}
         for name in names:  # also the corpus of earlier runs must hold
             for path in corpus[name]:
+                before = counts[name, "answer"]
                 _judge(name, readers[name][1], path, Path(folder) / "work", counts, seen, findings, options.corpus)
+                answered[name] += [path] * (counts[name, "answer"] > before)
+        COVERAGE.grown()
         _limit_memory()
+        again = counts.total()
         started = time.monotonic()
-        while time.monotonic() - started < options.seconds and (not options.cases or counts.total() < options.cases):
+        while time.monotonic() - started < options.seconds and (
+            not options.cases or counts.total() - again < options.cases
+        ):
             name = rng.choice(names)
             work = Path(folder) / "work"
-            source = rng.choice(corpus[name])
+            # what was refused stays so with one more change, mostly: half of the cases come from what was answered
+            source = rng.choice(answered[name] if rng.random() < 0.5 else corpus[name])
             shutil.rmtree(work, ignore_errors=True)
             shutil.copytree(source, work)
             mutate(work, rng)
             made = Path(folder) / "made"
             shutil.rmtree(made, ignore_errors=True)
             shutil.copytree(work, made)  # readers may finish what was cut short, and so change it
-            if _judge(name, readers[name][1], made, work, counts, seen, findings, options.corpus):
+            before = counts[name, "answer"]
+            said = _judge(name, readers[name][1], made, work, counts, seen, findings, options.corpus)
+            if COVERAGE.grown() or said:
                 corpus[name].append(_keep(made, options.corpus / "corpus" / name))
+                answered[name] += corpus[name][-1:] * (counts[name, "answer"] > before)
         seconds = time.monotonic() - started
-    total = sum(counts.values())
+    total = counts.total() - again
     for name in names:
         told = ", ".join(f"{n} {kind}" for (reader, kind), n in sorted(counts.items()) if reader == name)
         print(f"{name:12} {told}; corpus {len(corpus[name])}")
-    print(f"{total} cases in {seconds:.0f} s, {total / max(seconds, 1e-9):.0f} a second; {len(findings)} findings")
+    print(
+        f"{total} new cases in {seconds:.0f} s, {total / max(seconds, 1e-9):.1f} a second ({again} of the corpus "
+        f"before), {COVERAGE.lines} lines reached; {len(findings)} findings"
+    )
     sys.exit(bool(findings))
 
 
@@ -244,7 +263,7 @@ def _judge(
     if kind == "finding" and words not in findings:
         findings.add(words)
         where = _keep(made, kept / "findings" / name)
-        print(f"FINDING {name}: {words}\n  {where}", flush=True)
+        print(f"{time.strftime('%H:%M:%S')} FINDING {name}: {words}\n  {where}", flush=True)
         (where.parent / f"{where.name}.txt").write_text("".join(traceback.format_exception(error)))
     new = words not in seen[name]
     seen[name].add(words)
@@ -262,7 +281,17 @@ def _kept(folder: Path) -> list[Path]:
 
 
 def _too_long(*_: object) -> None:
-    raise TooLong(f"more than {SECONDS} s of work, or {WAITING} s of waiting")
+    raise TooLong(f"more than {SECONDS} s of work")
+
+
+def _waits(*_: object) -> None:
+    """Raise where nothing was done since this was called before: on a busy machine, five seconds of work take long."""
+    done, _waits.done = time.process_time() - _waits.done, time.process_time()  # type: ignore[attr-defined]
+    if done < IDLE:
+        raise TooLong(f"{WAITING} s of waiting")
+
+
+_waits.done = 0.0  # type: ignore[attr-defined]
 
 
 def _limit_memory() -> None:

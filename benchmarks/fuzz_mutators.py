@@ -31,6 +31,11 @@ API_NASTY: list[Any] = [
     {"@": "algorithm", "of": {"tol": 1e-300, "memory": 1}},
 ]  # fmt: skip
 """Arguments of calls; "@" is for what JSON does not have, see fuzz_api.py."""
+CHOICES = ["auto", "bridge", "hinge", "ramp", "max", "ramp-delta", "max-delta", "pair", "clpl", "l1", "l2", "zero",
+           "balanced", "examples", "parts", "paper", "yu-joachims", "ascent", "interior-point", "platt", "isotonic",
+           "array", "tuple", "objects", "sparse", "read-only", "float32", "int8", "move divide", "move merge split gap",
+           "volume", "intensity", "a"]  # fmt: skip
+"""What settings and mappings of fuzz_api.py may say."""
 WORDS = [
     b"nan",
     b"inf",
@@ -184,11 +189,38 @@ def mutate_store(path: Path, rng: random.Random) -> None:
     return None
 
 
+def places(content: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where the leaves of JSON content are."""
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [place for key, value in inner for place in places(value, (*at, key))] or [at]
+
+
+def altered(leaf: Any, rng: random.Random) -> Any:
+    """Another value of much the same kind, which may well be right: so that cases reach what lies behind the checks."""
+    if isinstance(leaf, bool):
+        return not leaf
+    if isinstance(leaf, int):
+        return rng.choice([leaf + 1, leaf - 1, 0, 1, 2, 3, 2 * leaf, -leaf, leaf + rng.randint(-9, 9), float(leaf)])
+    if isinstance(leaf, float):
+        return rng.choice([leaf / 2, 3 * leaf, -leaf, leaf + rng.gauss(0, 1), 0.0, 1.0, 1e-9 * leaf, 1e9 * leaf])
+    if isinstance(leaf, str):
+        return rng.choice(CHOICES)
+    return rng.choice([None, 0, 1, 2, 0.5, True, [0, 1], [1.0] * 4, *CHOICES])
+
+
 def mutate_call(path: Path, rng: random.Random) -> None:
-    """Put something nasty somewhere into the arguments of a call, or an array where a list was."""
+    """Alter one leaf of a call's arguments, put something nasty somewhere, or an array where a list was."""
     document = json.loads(path.read_text())
     name = rng.choice(list(document))
-    if rng.random() < 0.15 and isinstance(document[name], list):
+    place = rng.choice(places(document[name]))
+    if rng.random() < 0.5 and place:
+        inner = document[name]
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = altered(inner[place[-1]], rng)
+    elif rng.random() < 0.4 and not place:
+        document[name] = altered(document[name], rng)
+    elif rng.random() < 0.15 and isinstance(document[name], list):
         document[name] = {"@": rng.choice(["array", "tuple", "iterator", "objects", "sparse"]), "of": document[name]}
     else:
         document[name] = changed(document[name], rng, API_NASTY)

@@ -212,3 +212,80 @@ def test_evaluation_of_what_is_no_result(result):
         evaluate(result, "nowhere")
     with pytest.raises(InputError):
         evaluate("nowhere", result)
+
+
+SPAN = np.timedelta64(1)  # an integer by its class, and no number
+
+
+@pytest.mark.parametrize("value", [SPAN, 10**400, -(10**400), np.timedelta64("NaT")])
+def test_spans_of_time_and_what_no_float_can_hold(value):
+    for check in (checks.positive, checks.flag):
+        with pytest.raises(InputError, match="x is"):
+            check(value, "x")
+    assert checks.is_number(value) is isinstance(value, int)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lam": 5e-324}, "lam must be"), ({"lam": 1e200}, "lam must be"), ({"lam": "auto", "C": 1e-320}, "λ is inf"),
+        ({"n_jobs": SPAN}, "n_jobs"), ({"lam": "auto", "folds": SPAN}, "folds"),
+        ({"lam": "auto", "random_state": SPAN}, "random_state"), ({"class_weight": {0: 10**400}}, "class_weight"),
+        ({"class_weight": {0: SPAN}}, "class_weight"), ({"class_weight": {0: 1e200}}, "class_weight"),
+    ],
+)  # fmt: skip
+def test_settings_beyond_what_can_be_computed_with(settings, words):
+    with pytest.raises(InputError, match=words):
+        clew.StructuredSVM(Chain(), **{"lam": 1.0, **settings}).fit(X, Y)
+
+
+@pytest.mark.parametrize("label", [10**400, 2**63, -(2**63) - 1, 1e400, b"a", 1j])
+def test_labels_that_are_none(label):
+    with pytest.raises(InputError):
+        clew.StructuredSVM(Multiclass(), lam=1.0).fit(ROWS, [0, 1, 0, label])
+
+
+@pytest.mark.parametrize("number", [SPAN, 10**400], ids=["a span", "huge"])
+def test_numbers_of_states_that_are_none(number):
+    with pytest.raises(InputError):
+        clew.StructuredSVM(Multiclass(n_classes=number), lam=1.0).fit(ROWS, LABELS)
+    with pytest.raises(InputError):
+        clew.StructuredSVM(Chain(n_states=number), lam=1.0).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"task": None}, {"task": 3}, {"loss": "hinge"}, {"loss": None}, {"lam": "x"}, {"lam": None}, {"lam": np.inf},
+     {"algorithm": "clew"}, {"algorithm": {}}, {"start": "zero"}, {"start": [[1.0]]}, {"start": 1j}],
+)  # fmt: skip
+def test_learn(wrong):
+    task = Chain().prepare(X, Y).task(X, Y)
+    with pytest.raises(InputError):
+        clew.learn(**{"task": task, "loss": clew.LOSSES["hinge"], "lam": 1.0, **wrong})
+
+
+TABLE = {"frame": [0, 1], "label": [1, 1], "position": [[1, 1], [2, 1]]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"volume": [[1, 1], [1, 1]]}, r"volume has shape \(2, 2\); expected \(2,\)"), ({"volume": [1, 0]}, "row 1"),
+        ({"border_distance": [-1, 0]}, "row 0"), ({"axes": [1, 1]}, r"expected \(2, 2\)"),
+        ({"quantiles": [[1] * 11] * 2}, r"expected \(2, 12\)"), ({"support": [[1] * 26] * 2}, r"expected \(2, 16\)"),
+        ({1: [1, 1], "a": [1, 1]}, "unknown columns"), ({None: [1, 1]}, "unknown columns"),
+    ],
+)  # fmt: skip
+def test_columns_of_a_table_that_nobody_measures(columns, words):
+    with pytest.raises(InputError, match=words):
+        DetectionTable(**TABLE, columns=columns)
+
+
+@pytest.mark.parametrize("label", [[1, 1e300], [1, np.inf], [1, 2**64 - 1], ["1", "2"], [None, 1], [1, 0.5]])
+def test_labels_of_a_table_that_are_none(label):
+    with pytest.raises(InputError, match="label"):
+        DetectionTable(**{**TABLE, "label": label})
+
+
+def test_a_table_of_nothing_is_empty():
+    assert DetectionTable(np.array([], "U1"), [], np.zeros((0, 2))).n_frames == 0

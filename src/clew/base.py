@@ -373,7 +373,7 @@ def make_generator(random_state: Any) -> np.random.Generator:
         return random_state
     try:
         return np.random.default_rng(check_random_state(random_state).randint(2**31))
-    except ValueError:
+    except (TypeError, ValueError):
         raise InputError(
             f"random_state is {random_state!r}; expected None, a seed, a RandomState or a NumPy Generator"
         ) from None

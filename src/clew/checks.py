@@ -25,8 +25,9 @@ def shown(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is one real number; NumPy's count, booleans do not."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    """Whether this is one real number; NumPy's count, booleans and spans of time (NumPy's integers too) do not."""
+    kinds = int | float | np.integer | np.floating
+    return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
 
 
 def whole(value: Any, name: str, least: int, most: int | None = None) -> int:
@@ -39,14 +40,17 @@ def whole(value: Any, name: str, least: int, most: int | None = None) -> int:
 
 def positive(value: Any, name: str, most: float = float("inf")) -> float:
     """A number above 0; infinity, if `most` is."""
-    if not is_number(value) or not 0 < value <= most:
-        raise InputError(f"{name} is {shown(value)}; expected a positive number")
-    return float(value)
+    try:
+        if is_number(value) and 0 < value <= most:
+            return float(value)
+    except OverflowError:  # an integer that no float can hold
+        pass
+    raise InputError(f"{name} is {shown(value)}; expected a positive number")
 
 
 def flag(value: Any, name: str) -> bool:
     """True or False; 1 and 0 will do."""
-    if not isinstance(value, bool | np.bool_ | int | np.integer) or value not in (0, 1):
+    if not (isinstance(value, bool | np.bool_) or is_number(value)) or value not in (0, 1):
         raise InputError(f"{name} is {shown(value)}; expected True or False")
     return bool(value)
 

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-import numpy as np
-
 from clew.base import StructuredEstimator
 from clew.checks import floats, positive, shown
 from clew.errors import InputError
 from clew.learning.likelihood import LikelihoodResult
 from clew.learning.result import Result
 
+LAMBDAS = 1e-100, 1e100
+"""The smallest and the largest λ: with features of the largest size, products of both are still numbers."""
 HoldOut = Literal["auto", "examples", "parts"]
 
 
@@ -55,8 +55,10 @@ def lam_of(C: Any, lam: Any, n_examples: int) -> float:
     """The λ = 1 / (C N) of the scaling ½‖w‖² + C Σ loss."""
     if not isinstance(lam, str) or lam != "auto":
         raise InputError(f"C is {shown(C)} and lam is {shown(lam)}; expected one of both")
-    positive(C, "C", sys.float_info.max)
-    return 1.0 / (float(C) * n_examples)
+    of_C = 1.0 / (positive(C, "C", sys.float_info.max) * n_examples)
+    if not LAMBDAS[0] <= of_C <= LAMBDAS[1]:
+        raise InputError(f"C is {shown(C)}, so that λ is {of_C:g}; expected {LAMBDAS[0]:g} to {LAMBDAS[1]:g}")
+    return of_C
 
 
 def check_lam(lam: Any) -> float | str | list[float]:
@@ -65,6 +67,9 @@ def check_lam(lam: Any) -> float | str | list[float]:
         return lam
     if not isinstance(lam, bool | str | None):
         values = floats(lam, "lam")
-        if values.size and values.ndim < 2 and np.isfinite(values).all() and (values > 0).all():
+        if values.size and values.ndim < 2 and ((values >= LAMBDAS[0]) & (values <= LAMBDAS[1])).all():
             return float(values) if values.ndim == 0 else [float(value) for value in values]
-    raise InputError(f"lam must be a positive number, a list of them, or 'auto'; not {shown(lam)}")
+    smallest, largest = LAMBDAS
+    raise InputError(
+        f"lam must be a positive number ({smallest:g} to {largest:g}), a list of them, or 'auto'; not {shown(lam)}"
+    )

@@ -8,6 +8,7 @@ The paper's method, Yu & Joachims' procedure, BMRM and clew's default are this c
 from __future__ import annotations
 
 import logging
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from clew.checks import floats, positive, shown
 from clew.errors import InexactArgmaxWarning, InputError, NotConvergedWarning
 from clew.learning.algorithm import PRESETS, STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
 from clew.learning.bounds import Bundle
@@ -53,9 +55,11 @@ def learn(
     callback: Callback | None = None,
 ) -> Result:
     """Minimise J from `start` (zero if None); bounds of `warm_start` are re-used where they still hold."""
-    algorithm = algorithm or Algorithm()
-    if not (np.isfinite(lam) and lam > 0):
-        raise InputError(f"λ must be a positive number, not {lam}")
+    algorithm = Algorithm() if algorithm is None else algorithm
+    lam = positive(lam, "λ", sys.float_info.max)
+    for given, kind in ((task, Task), (loss, Loss), (algorithm, Algorithm)):
+        if not isinstance(given, kind):
+            raise InputError(f"expected a {kind.__name__}, not {shown(given)}")
     if task.n_examples == 0:
         raise InputError("there are no examples to learn from")
     check_regulariser(regulariser)
@@ -72,7 +76,7 @@ def _start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
     """The first w, checked."""
     if start is None:
         start = np.zeros(task.n_features) if warm_start is None else warm_start.w
-    w = np.array(start, dtype=float)
+    w = np.array(floats(start, "start"))
     if w.shape != (task.n_features,) or not np.isfinite(w).all():
         raise InputError(f"the start must be {task.n_features} finite weights; got shape {w.shape}")
     return w

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -11,11 +11,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.checks import shown, whole
+from clew.checks import positive, shown, whole
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Array, Indices, Mask
 
 Label: TypeAlias = str | int | float | bool
+LARGEST_WEIGHT = 1e100
+"""Of a class: sums of such weights, and their squares, are still numbers."""
 Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
 """From a node's index to its example and its position there, for error messages."""
 
@@ -152,13 +154,11 @@ class LabelSpace:
             )
         weights = np.ones(self.n_states)
         for label, weight in class_weight.items():
-            if plain(label) not in self._state_of:
+            if not isinstance(label, Hashable) or plain(label) not in self._state_of:
                 raise InputError(
                     f"class_weight names {label!r}, which is not one of the classes {shortened(self.classes)}"
                 )
-            if not (isinstance(weight, (int, float, np.number)) and np.isfinite(weight) and weight > 0):
-                raise InputError(f"class_weight of {label!r} is {weight!r}; expected a positive number")
-            weights[self._state_of[plain(label)]] = weight
+            weights[self._state_of[plain(label)]] = positive(weight, f"class_weight of {label!r}", LARGEST_WEIGHT)
         return weights
 
     def is_unknown(self, label: Any) -> bool:
@@ -199,7 +199,7 @@ class LabelSpace:
         for k, label in enumerate(labels):
             try:
                 row = row_of.get(label)
-            except TypeError:  # candidates in a set, a list or an array
+            except (TypeError, ValueError):  # candidates in a set, a list or an array
                 which.append(len(rows))
                 rows.append(self._allowed_states(label, k, place))
                 continue
@@ -230,7 +230,7 @@ class LabelSpace:
         for candidate in candidates:
             try:
                 allowed[self._state_of[candidate]] = True
-            except (KeyError, TypeError):
+            except (KeyError, TypeError, ValueError):
                 hint = "; an unknown marker cannot be a candidate" if self.is_unknown(candidate) else ""
                 message = (
                     f"label {candidate!r} is not one of the {self.n_states} classes {shortened(self.classes)}{hint}"
@@ -290,7 +290,7 @@ def _labels_of(nodes: Any, widths: set[int]) -> set[Any]:
     """The labels in a list of them, of candidates and of unknown markers; the lengths of masks go to `widths`."""
     try:
         different: Iterable[Any] = set(nodes)  # most labels are met again and again
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: NumPy's spans of time
         different = nodes
     seen: set[Any] = set()
     for label in different:
@@ -313,7 +313,11 @@ def _labels_of_array(labels: NDArray[Any]) -> set[Any]:
 def check_label(label: Any) -> bool:
     """True for what can be a class; anything else is refused."""
     if not isinstance(label, (str, int, float)) or (isinstance(label, float) and not math.isfinite(label)):
-        raise InputError(f"a class must be a string, a number or a boolean, so that it can be saved; not {label!r}")
+        raise InputError(
+            f"a class must be a string, a number or a boolean, so that it can be saved; not {shown(label)}"
+        )
+    if isinstance(label, int) and not -(2**63) <= label < 2**63:
+        raise InputError(f"a class is {shown(label)}; expected an integer of at most 64 bits")
     return True
 
 

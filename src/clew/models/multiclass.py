@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
+from clew.checks import is_number
 from clew.errors import InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space
 from clew.models.base import (
@@ -64,7 +65,7 @@ class Multiclass(Model):
         matrix = as_matrix(X, None)
         check_rows(matrix, Y)
         model = copy.copy(self)
-        n_states = self.n_classes if isinstance(self.n_classes, (int, float, np.integer)) else 0
+        n_states = min(self.n_classes or 0, 10**18) if is_number(self.n_classes) else 0
         check_size(
             n_states * (matrix.shape[1] + 1.0), MAX_WEIGHTS, f"a Multiclass with {n_states} classes: its weights"
         )

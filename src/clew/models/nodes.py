@@ -89,8 +89,8 @@ class NodeModel(Model):
 
     def _check_states(self, n_states: Any, matrices: Sequence[Any]) -> None:
         """Refuse a number of states for which weights or scores would not fit into memory."""
-        if isinstance(n_states, (int, float, np.integer)) and n_states > 1:
-            S, name = float(n_states), f"a {type(self).__name__} with {n_states} states"
+        if is_number(n_states) and n_states > 1:
+            S, name = float(min(n_states, 10**18)), f"a {type(self).__name__} with {shown(n_states)} states"
             check_size(S * matrices[0].shape[1] + S * S, MAX_WEIGHTS, f"{name}: its weights")
             check_size(S * sum(m.shape[0] for m in matrices), MAX_TABLE, f"{name}: its scores")
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from clew.checks import floats, shown
+from clew.checks import floats, is_number, shown
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.base import check_finite, check_lengths
@@ -189,7 +189,7 @@ def values(annotation: Any, n_vars: int, example: int | None = None) -> Binary:
         for variable, value in annotation.items():
             if not isinstance(variable, int | np.integer) or not 0 <= variable < n_vars:
                 raise InputError(f"{where}: variable {variable!r} is annotated; there are variables 0 to {n_vars - 1}")
-            if not isinstance(value, int | float | np.generic) or value not in (0, 1):
+            if not isinstance(value, bool | np.bool_) and not (is_number(value) and value in (0, 1)):
                 raise InputError(f"{where}: variable {variable} is annotated {shown(value)}; expected 0 or 1")
             full[variable] = value
         return full

@@ -30,6 +30,10 @@ GROUPS = {
     "histogram": ("deviation", "quantiles"),
 }
 """Which columns make up which group of measurements; a further group, "overlap", is about two frames."""
+WIDTHS = {
+    "axes": {2: 2, 3: 3}, "direction": {2: 2, 3: 3}, "support": {2: 16, 3: 26}, "quantiles": {2: 12, 3: 12},
+}  # fmt: skip
+"""How many numbers a cell has in a column, in 2D and in 3D; one where it is not here (see `measurement.regions`)."""
 OVERLAP = "overlap"
 MAX_FRAMES = 1_000_000
 """More frames than any movie has: beyond is a slip, and must not cost time or memory."""
@@ -164,8 +168,9 @@ class DetectionTable:
             raise InputError(f"columns is a {type(columns).__name__}; expected a mapping from names to columns")
         known = {column for group in GROUPS.values() for column in group}
         if unknown := set(columns or {}) - known:
-            raise InputError(f"unknown columns {sorted(unknown)}; tracking uses {sorted(known)}")
+            raise InputError(f"unknown columns {sorted(map(str, unknown))}; tracking uses {sorted(known)}")
         measured = {key: _numbers(key, column, len(frame)) for key, column in (columns or {}).items()}
+        _check_columns(measured, len(frame), self._position.shape[1])
         order = np.lexsort((label, frame))
         frame, self._label, self._position = frame[order], label[order], self._position[order]
         _refuse_duplicates(frame, self._label)
@@ -224,6 +229,19 @@ class DetectionTable:
         return Overlap.none()
 
 
+def _check_columns(columns: Mapping[str, NDArray[np.float64]], n: int, ndim: int) -> None:
+    """Refuse columns of another width than those that are measured, sizes that are not positive, negative distances."""
+    for name, column in columns.items():
+        width = WIDTHS.get(name, {}).get(ndim)
+        expected = (n,) if width is None else (n, width)
+        if column.shape != expected:
+            raise InputError(f"{name} has shape {column.shape}; expected {expected}")
+        least = {"volume": (column > 0, "more than 0"), "border_distance": (column >= 0, "0 or more")}.get(name)
+        if least is not None and not least[0].all():
+            row = int(np.argmin(least[0]))
+            raise InputError(f"{name} is {column[row]:g} in row {row} (counted from 0); expected {least[1]}")
+
+
 def _check_length(frame: Labels, n_frames: int | None) -> None:
     """Refuse frames that a slip must have made: each costs time, whether it has cells or not."""
     used = np.unique(frame)
@@ -247,8 +265,12 @@ def groups_of(columns: Set[str]) -> frozenset[str]:
 def _integers(name: str, values: Any) -> Labels:
     """(n,) whole numbers, also if they came as floats."""
     given = array(values, name)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iuf") or not np.all(given == np.floor(given)):
+    if given.ndim == 1 and not given.size:
+        return np.zeros(0, dtype=np.int64)  # an empty list has a dtype that says nothing
+    if given.ndim != 1 or given.dtype.kind not in "iuf" or not np.all(given == np.floor(given)):
         raise InputError(f"{name} must be one column of whole numbers; it is {given.dtype} of shape {given.shape}")
+    if given.dtype.kind != "i" and given.max() >= 2.0**63:
+        raise InputError(f"{name} has the number {given.max()}; expected less than 2**63")
     return given.astype(np.int64)
 
 
