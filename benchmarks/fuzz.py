@@ -57,6 +57,8 @@ from clew.tracking.movie import Movie, open_frames
 from clew.tracking.tracker import Tracker
 
 SECONDS, WAITING, IDLE, GIGABYTE = 5, 60, 0.05, 2**30
+TOLD = 300
+"""Seconds between two lines of progress."""
 
 
 class TooLong(BaseException):
@@ -216,10 +218,14 @@ def main() -> None:
         COVERAGE.grown()
         _limit_memory()
         again = counts.total()
-        started = time.monotonic()
+        started = told = time.monotonic()
         while time.monotonic() - started < options.seconds and (
             not options.cases or counts.total() - again < options.cases
         ):
+            if time.monotonic() - told > TOLD:
+                told = time.monotonic()
+                cases = counts.total() - again
+                print(f"{told - started:.0f} s: {cases} cases, {len(findings)} findings", flush=True)
             name = rng.choice(names)
             work = Path(folder) / "work"
             # what was refused stays so with one more change, mostly: half of the cases come from what was answered
@@ -238,8 +244,8 @@ def main() -> None:
         seconds = time.monotonic() - started
     total = counts.total() - again
     for name in names:
-        told = ", ".join(f"{n} {kind}" for (reader, kind), n in sorted(counts.items()) if reader == name)
-        print(f"{name:12} {told}; corpus {len(corpus[name])}")
+        said_of = ", ".join(f"{n} {kind}" for (reader, kind), n in sorted(counts.items()) if reader == name)
+        print(f"{name:12} {said_of}; corpus {len(corpus[name])}")
     print(
         f"{total} new cases in {seconds:.0f} s, {total / max(seconds, 1e-9):.1f} a second ({again} of the corpus "
         f"before), {COVERAGE.lines} lines reached; {len(findings)} findings"
