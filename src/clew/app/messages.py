@@ -35,6 +35,10 @@ class Learn:
     """The kinds of events that can happen in this movie; None for those that the worker began with."""
     edits: Edits = ()
     """All edits of its masks that hold: the worker has the movie as it was before them."""
+    start: int = 0
+    """How often the person has let the movie begin with other weights; replies tell which of them they follow from."""
+    tracker: Tracker | None = None
+    """With the weights of that; None for those that the worker began with."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Learned:
     weights: Array
     complete: bool
     """Whether the fit reached its precision; otherwise it goes on when nobody answers."""
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Predicted:
     pairs: tuple[SolvedPair, ...]
     revision: int
     """Of the annotations and masks that they follow from."""
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class Asked:
     movie: int
     revision: int
     questions: tuple[Question, ...]
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class Failed:
     movie: int
     revision: int
     problem: str
+    start: int = 0
 
 
 Reply = Learned | Predicted | Asked | Failed

@@ -48,25 +48,39 @@ class Predictor:
     """The present weights and what they predict of each frame pair; several threads may ask at once."""
 
     def __init__(self, pairs: Pairs, weights: Weights, kept_candidates: int) -> None:
-        self.weights = weights
+        self.n_pairs, self._kept_candidates = len(pairs), kept_candidates
+        self.begin(pairs, weights)
+
+    def begin(self, pairs: Pairs, weights: Weights) -> None:
+        """Go on with weights of another beginning, which may be of other features."""
         self.solved: dict[int, SolvedPair] = {}
         """The latest prediction of each frame pair that there is one of, by its first frame."""
-        self.n_pairs = len(pairs)
         self.groups, self.events = pairs.groups, pairs.events
-        self._kept = KeptPairs(pairs, kept_candidates)
+        # one value, since other threads may be solving: features and weights belong together
+        self._now = weights, KeptPairs(pairs, self._kept_candidates)
+
+    @property
+    def weights(self) -> Weights:
+        """What was learned last."""
+        return self._now[0]
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        self._now = weights, self._now[1]
 
     def use_events(self, events: frozenset[Event]) -> None:
         """Let other kinds of events happen from now on; all predictions are to be made anew."""
         self.events, self.solved = events, {}
-        self._kept = KeptPairs(replace(self._kept.pairs, events=events), self._kept.limit)
+        weights, kept = self._now
+        self._now = weights, KeptPairs(replace(kept.pairs, events=events), kept.limit)
 
     def edited(self, source: Source, frames: Collection[int]) -> KeptPairs:
         """The frame pairs as they are when the cells of some are others; see `use_pairs`."""
-        return self._kept.edited(source, frames)
+        return self._now[1].edited(source, frames)
 
     def use_pairs(self, kept: KeptPairs, frames: Collection[int]) -> None:
         """Go on with pairs of which some are others; what was predicted of these is dropped."""
-        self._kept = kept
+        self._now = self._now[0], kept
         self.solved = {frame: solved for frame, solved in self.solved.items() if frame not in frames}
 
     def solve(self, frame: int, here: Annotations, kept: KeptPairs | None = None) -> SolvedPair:
@@ -75,9 +89,9 @@ class Predictor:
         Confidences of events that were predicted before are renewed by the worker soon. `kept` are other pairs than
         the present ones.
         """
-        weights = self.weights
+        weights, present = self._now
         try:
-            pair = (kept or self._kept).pair(frame, here)
+            pair = (kept or present).pair(frame, here)
             before = self.solved.get(frame) if kept is None else None
             solved = solve(pair, weights.values, here, before, weights.version)
         except InfeasibleAnnotation as error:

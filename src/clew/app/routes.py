@@ -20,6 +20,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from clew.annotation.store.history import Act, Contradiction, StaleRevision
+from clew.app import summaries
+from clew.app.beginnings import Beginning
 from clew.app.events_stream import EventsStream
 from clew.app.exports import FileName, Kind
 from clew.app.messages import Reply, WorkerMovie
@@ -76,6 +78,7 @@ class Server:
             Mount("/static", PageFiles(directory=static)),
             Route("/api/movies", self.movies),
             Route("/api/events", self.events),
+            Route("/api/overview", self.overview),
             Route(movie + "/image/{t:int}.png", self.image),
             Route(movie + "/labels/{t:int}.png", self.labels),
             Route(movie + "/pair/{t:int}", self.pair),
@@ -93,6 +96,7 @@ class Server:
             Route(movie + "/events", self.switch_events, methods=["POST"]),
             Route(movie + "/track", self.track, methods=["POST"]),
             Route(movie + "/import", self.import_file, methods=["POST"]),
+            Route(movie + "/apply", self.apply, methods=["POST"]),
         ]
         handlers: Any = {HTTPException: _on_http, TooLarge: _on_large, ClewError: _on_error, 500: _on_fault}
         # around all, so that also the answer to a fault is marked
@@ -147,7 +151,7 @@ class Server:
 
     async def movies(self, _: Request) -> Response:
         """All movies."""
-        return JSONText([session.about() for session in self.sessions])
+        return JSONText([summaries.about(session) for session in self.sessions])
 
     async def image(self, request: Request) -> Response:
         """The raw frame."""
@@ -178,7 +182,7 @@ class Server:
     async def status(self, request: Request) -> Response:
         """How far things are."""
         page, target = request.query_params.get("page", ""), query_number(request, "target", 0) or 0
-        return JSONText(self._session(request).status(page, target))
+        return JSONText(summaries.status(self._session(request), page, target))
 
     async def tree(self, request: Request) -> Response:
         """The family of a cell."""
@@ -221,7 +225,7 @@ class Server:
 
     async def doubts(self, request: Request) -> Response:
         """Where in the movie predictions are in doubt."""
-        return JSONText(self._session(request).doubts())
+        return JSONText(summaries.doubts(self._session(request)))
 
     async def switch_events(self, request: Request) -> Response:
         """Which kinds of events can happen in this movie."""
@@ -241,6 +245,25 @@ class Server:
         session, said = self._session(request), dict(request.query_params)
         content = await request.body()
         return JSONText(await session.import_file(said.get("file", ""), content, key_of(said), author_of(said)))
+
+    async def overview(self, _: Request) -> Response:
+        """All movies with about how many of their events are wrong."""
+        return JSONText([summaries.overview(session) for session in self.sessions])
+
+    async def apply(self, request: Request) -> Response:
+        """Let all other movies begin with what was learned of this one; which of them cannot, and why."""
+        session = self._session(request)
+        with tempfile.TemporaryDirectory(prefix="clew-") as folder:
+            await session.export(Kind.WEIGHTS, Path(folder) / "weights")
+            learned = Beginning(summaries.name_of(session), (Path(folder) / "weights").read_bytes())
+        problems = []
+        for other in self.sessions:
+            try:
+                if other is not session:
+                    await other.begin_with(learned)
+            except ClewError as error:
+                problems.append({"movie": other.number, "problem": str(error)})
+        return JSONText({"applied": len(self.sessions) - 1 - len(problems), "problems": problems})
 
     async def export(self, request: Request) -> Response:
         """A file to download."""

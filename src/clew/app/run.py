@@ -21,6 +21,7 @@ import uvicorn
 from clew.annotation.learner import Learner
 from clew.annotation.store.identity import MovieIdentity
 from clew.annotation.store.store import Store
+from clew.app.beginnings import Beginning
 from clew.app.masks import Masks
 from clew.app.messages import WorkerMovie
 from clew.app.positions import Positions
@@ -119,14 +120,21 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def open_session(number: int, movie: Movie, source: Source, store: Path, tracker: Tracker | None = None) -> Session:
-    """A movie ready to be annotated; its store is opened for writing."""
+def open_session(
+    number: int, movie: Movie, source: Source, store: Path, tracker: Tracker | None = None, as_before: bool = True
+) -> Session:
+    """A movie ready to be annotated; its store is opened for writing.
+
+    It begins with the weights of `tracker`; `as_before`, with those of another movie that a person chose on its page.
+    """
     opened = Store.open(store, movie=MovieIdentity.of(movie), holds=Positions(source, movie.spacing).holds)
     try:
         masks = Masks.of(movie, source, opened.edits())
+        chosen = Beginning.kept(opened) if as_before else None
+        tracker = tracker if chosen is None else chosen.tracker()
         learner = Learner(masks.positions.source, tracker=tracker)
         predictor = Predictor(learner.pairs, Weights(learner.version, learner.w), SESSION.kept_candidates)
-        return Session(number, masks, opened, predictor, learner.tracker)
+        return Session(number, masks, opened, predictor, learner.tracker, chosen)
     except BaseException:
         opened.close()
         raise

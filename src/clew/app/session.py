@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy as np
 
 from clew.annotation.edits.edit import Edit
 from clew.annotation.learner import adapted_tracker
-from clew.annotation.queries import TIE, Question
+from clew.annotation.queries import Question
 from clew.annotation.store.answers import Answer, Fact
 from clew.annotation.store.history import Act, Author, Entry
 from clew.annotation.store.store import Store
 from clew.annotation.strategies.pool import is_open, usual_confidence
+from clew.app.beginnings import BEGINNING, SUFFIX, Beginning, begin
 from clew.app.changes import Changes, Outcome
 from clew.app.exports import Kind, write_answers, write_masks, write_tracks
 from clew.app.families import Families, TrackCells, all_right, wrong_from
@@ -36,7 +37,7 @@ from clew.app.settings import SESSION, SessionSettings
 from clew.app.state import State
 from clew.app.views import Json, event_view, pair_view, question_view
 from clew.errors import ClewError, InputError, StoreError
-from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.events import Annotations, EventTable
 from clew.tracking.model.candidates import ALL_EVENTS
 from clew.tracking.model.event_kinds import parse_events, with_annotated
 from clew.tracking.model.solve import SolvedPair, join_pairs
@@ -53,13 +54,17 @@ class Session:
 
     def __init__(
         self, number: int, masks: Masks, store: Store, predictor: Predictor, tracker: Tracker,
-        settings: SessionSettings = SESSION,
+        beginning: Beginning | None = None, settings: SessionSettings = SESSION,
     ) -> None:  # fmt: skip
         self.number, self.store, self.predictor, self.tracker, self.settings = (
             number, store, predictor, tracker, settings
         )  # fmt: skip
         self.changes, self.progress = Changes(store, masks, predictor), Progress(store, predictor)
         self.families = Families(predictor)
+        self.beginning, self.start = beginning, 0
+        """Weights of another movie that it begins with, and how often that was chosen since the server began."""
+        self.before: Json | None = None
+        """What was wrong before they were chosen."""
         self.pictures = Pictures(masks.movie, settings.picture_bytes)
         self.state = self.changes.state()
         if (events := store.noted(EVENTS)) is not None:
@@ -72,7 +77,8 @@ class Session:
         """The revisions of the worker's last questions, of its last weights, and of the last that were learned out."""
         self.publish: Callable[[str, Json], None] = _to_nobody
         self.send: Callable[[Learn], None] = _to_nobody
-        self._scale = 1.0
+        self.scale = 1.0
+        """The usual confidence of an event in this movie."""
         self.worker: Json = {"alive": False, "problem": ""}
         self._heard = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, f"movie-{number}")
@@ -95,37 +101,13 @@ class Session:
 
     # what the page asks for
 
-    def about(self) -> Json:
-        """The movie in the list of movies."""
-        movie = self.movie
-        return {
-            "id": self.number, "name": os.fsencode(movie.name).decode("utf-8", "replace"), "n_frames": movie.n_frames,
-            "ndim": movie.ndim, "shape": list(movie.shape), "spacing": list(movie.spacing),
-            "has_images": movie.images is not None, "annotated": len(self.state.annotations), "store": self.store.id,
-        }  # fmt: skip
-
-    def status(self, page: str = "", target: int = 0) -> Json:
-        """How far things are, as a page sees it; `target` is how many wrong events it would put up with."""
-        state, happened = self.state, self.state.annotations.happened
-        annotated = np.bincount(state.annotations.events.event[happened], minlength=len(Event)).tolist()
-        return {
-            "revision": state.revision, "version": self.predictor.weights.version, "annotated": len(happened),
-            **self._ways(page), "outdated": len(state.outdated), "events": self._events(),
-            "masks": dict(state.masks), "edits": len(self.changes.masks.edits),
-            "set_aside": len(self.store.edits()) - len(self.changes.masks.edits),
-            "learning": self.asked < state.revision, "learned": self.learned,
-            "counts": {str(event): annotated[event] for event in Event}, "denied": int((~happened).sum()),
-            "wrong": self.progress.wrong(target), "curve": self.progress.curve,
-            "predicted": self.predictor.counts(), "place": self.place, "worker": self.worker,
-        }  # fmt: skip
-
     def _others(self, page: str) -> set[str]:
         """The other pages that are open: what was answered there is theirs to take back. No page is all of them."""
         if not page:
             return set()
         return {other for other, n in self.open_pages.items() if n > 0} - {page, ""}
 
-    def _ways(self, page: str) -> Json:
+    def ways(self, page: str) -> Json:
         """Whether a page can undo and redo."""
         others = self._others(page)
         return {"can_undo": self.store.can(Act.UNDO, others), "can_redo": self.store.can(Act.REDO, others)}
@@ -137,16 +119,16 @@ class Session:
     async def pair(self, frame: int) -> Json:
         """A frame pair with predictions of the present weights."""
         while True:
-            state, masks = self.state, self.changes.masks
+            state, masks, start = self.state, self.changes.masks, self.start
             solved = await asyncio.to_thread(self.predictor.current, frame, state.annotations.at(frame))
-            if masks is self.changes.masks:  # else they were edited meanwhile, and its cells may be gone
+            if masks is self.changes.masks and start == self.start:  # else cells or weights are others by now
                 self.predictor.take([solved], self.state.annotations)
                 return await asyncio.to_thread(self._view, state, solved)
 
     def _view(self, state: State, solved: SolvedPair) -> Json:
         frame = solved.frame
         cells = self.cells(frame), self.cells(frame + 1)
-        view = pair_view(frame, cells, solved, state.annotations.at(frame), self._scale)
+        view = pair_view(frame, cells, solved, state.annotations.at(frame), self.scale)
         return {"revision": state.revision, "version": solved.version, **view}
 
     async def ask_about(self, n: int, chosen: Filter) -> list[Json]:
@@ -178,7 +160,7 @@ class Session:
 
     async def family(self, frame: int, label: int) -> Json:
         """The tracks of a cell's family; none as long as not all of the movie is tracked."""
-        return await self.families.family(self.positions, self.state.annotations, frame, label, self._scale)
+        return await self.families.family(self.positions, self.state.annotations, frame, label, self.scale)
 
     async def export(self, kind: Kind, path: Path) -> None:
         """Write a file: what was annotated so far, or after learning from all of it the weights or the tracks."""
@@ -206,12 +188,6 @@ class Session:
                 write_tracks(kind, path, join_pairs(masks.positions, solved, annotations), masks.movie)
                 return
 
-    def doubts(self) -> Json:
-        """How many events of each frame pair have another explanation that is almost as good; None where unknown."""
-        solved = (self.predictor.solved.get(frame) for frame in range(self.predictor.n_pairs))
-        counts = [None if one is None else int((one.confidence < TIE * self._scale).sum()) for one in solved]
-        return {"doubtful": counts}
-
     # what the person says
 
     async def switch_events(self, names: list[str]) -> Json:
@@ -221,17 +197,35 @@ class Session:
             await self._in_turn(self.store.note, EVENTS, sorted(str(event) for event in events))
             self.predictor.use_events(events)
             self.questions, self._asked_events, self.asked = (), EventTable.empty(), -1
-            self.publish("events", {"events": self._events()})
+            self.publish("events", {"events": self.event_names()})
             self.send(self.to_learn())
-        return {"events": self._events()}
+        return {"events": self.event_names()}
 
-    def _events(self) -> list[str]:
+    def event_names(self) -> list[str]:
+        """The kinds of events that can happen."""
         return sorted(str(event) for event in self.predictor.events)
 
     async def import_file(self, name: str, content: bytes, key: str, author: Author) -> Json:
-        """Keep earlier annotations from a file; what contradicts answers that hold is left out."""
+        """Keep earlier annotations from a file, as far as answers that hold allow; or begin with its weights."""
+        if name.lower().endswith(SUFFIX):
+            return await self.begin_with(Beginning(name, content))
         answers = await asyncio.to_thread(read_upload, name, content, self.movie)
         return await self._keep_many(answers, key, author)
+
+    async def begin_with(self, beginning: Beginning) -> Json:
+        """Begin with weights of another movie: what was answered here is learned anew from there."""
+        before, source = self.progress.wrong(), self.changes.masks.source
+        tracker = await asyncio.to_thread(beginning.tracker)
+        self.tracker, pairs, weights = await asyncio.to_thread(begin, source, tracker, self.predictor.events)
+        await self._in_turn(self.store.note, BEGINNING, beginning.to_json())
+        edited = replace(pairs, source=self.positions.source)
+        await self._in_turn(self.predictor.begin, edited, weights)
+        self.beginning, self.before, self.start = beginning, before, self.start + 1
+        self.questions, self._asked_events = (), EventTable.empty()
+        self.asked = self.learned = self.completed = -1
+        self.publish("began", {"weights": beginning.name})
+        self.send(self.to_learn())
+        return {"weights": beginning.name}
 
     async def judge_track(self, frame: int, label: int, right: bool, key: str, author: Author) -> Json:
         """Say that all of the track that a cell is on is right, or that it is wrong from this cell on."""
@@ -259,7 +253,7 @@ class Session:
         """Edit the masks of a frame; what follows from it at once."""
         outcome: Outcome = await self._in_turn(self.changes.edit, asked)
         self._change(outcome)
-        return {**self._mask_view(outcome.entry), **self._ways(asked.author.page), **self._outcome(outcome)}
+        return {**self._mask_view(outcome.entry), **self.ways(asked.author.page), **self._outcome(outcome)}
 
     async def move(self, act: Act, key: str, revision: int, author: Author) -> Json:
         """Take the last answer or edit of a page back, or bring back what was undone last."""
@@ -267,9 +261,9 @@ class Session:
         state, entry = outcome.state, outcome.entry
         if entry is None:
             nothing: Json = {"revision": state.revision, "frame": None, "pairs": [], "changed": None}
-            return {"annotated": len(state.annotations), **nothing, **self._ways(author.page)}
+            return {"annotated": len(state.annotations), **nothing, **self.ways(author.page)}
         self._change(outcome)
-        return {**self._mask_view(entry), **self._ways(author.page), **self._outcome(outcome)}
+        return {**self._mask_view(entry), **self.ways(author.page), **self._outcome(outcome)}
 
     def _mask_view(self, entry: Entry | None) -> Json:
         """What an edit, or undoing and redoing, changed."""
@@ -322,7 +316,7 @@ class Session:
         coming = [question.frame for question in self._open_questions(self.settings.questions_ahead)]
         return Learn(
             self.number, self.state.revision, self.state.annotations, (place, *coming), self.predictor.events,
-            self.changes.masks.edits,
+            self.changes.masks.edits, self.start, self.tracker if self.start else None,
         )  # fmt: skip
 
     def take_life(self, alive: bool, problem: str) -> None:
@@ -333,7 +327,9 @@ class Session:
         self._heard.set()
 
     def take(self, reply: Reply) -> None:
-        """Go on from what the worker says."""
+        """Go on from what the worker says, unless the movie has begun with other weights meanwhile."""
+        if reply.start != self.start:
+            return
         if isinstance(reply, Learned):
             self._take_learned(reply)
         elif isinstance(reply, Predicted):
@@ -374,7 +370,7 @@ class Session:
         self._asked_events = EventTable.of(
             [(one.frame, one.event, one.sources, one.targets) for one in reply.questions]
         )
-        self._scale = usual_confidence([solved.confidence for solved in self.predictor.solved.values()])
+        self.scale = usual_confidence([solved.confidence for solved in self.predictor.solved.values()])
         self._mark_progress()
         self.publish("questions", {"revision": reply.revision, "n": len(reply.questions)})
 

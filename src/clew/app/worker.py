@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -91,9 +92,14 @@ class MovieWorker:
     """One movie in the worker: its learner, and what is still to be done about the newest annotations."""
 
     def __init__(self, number: int, movie: WorkerMovie, settings: WorkerSettings = WORKER) -> None:
-        self.number, self.movie, self.settings = number, movie, settings
+        self.number, self.settings = number, settings
         self.annotated_at = 0.0
         """When annotations came last."""
+        self._begin(movie, 0)
+
+    def _begin(self, movie: WorkerMovie, start: int) -> None:
+        """Know nothing yet but the weights to begin with."""
+        self.movie, self.start, number = movie, start, self.number
         self.newest = self.learned = Learn(number, -1, Annotations.of(EventTable.empty()), (0,))
         """The newest annotations, and those that the learner has learned from."""
         self.asked = -1
@@ -119,7 +125,9 @@ class MovieWorker:
         return self._learner
 
     def take(self, command: Learn) -> None:
-        """Hear of new annotations."""
+        """Hear of new annotations, or of other weights to begin with."""
+        if command.start != self.start:
+            self._begin(WorkerMovie(self.movie.source, command.tracker), command.start)
         self.newest, self.annotated_at = command, time.monotonic()
 
     @property
@@ -149,11 +157,12 @@ class MovieWorker:
         if work is None:
             return
         try:
-            yield work()
+            reply: Reply = work()
         except ClewError as error:
-            yield self._give_up(str(error))
+            reply = self._give_up(str(error))
         except Exception as error:  # one movie's trouble is not to end the work on the others
-            yield self._give_up(f"unexpected {type(error).__name__}: {error}")
+            reply = self._give_up(f"unexpected {type(error).__name__}: {error}")
+        yield replace(reply, start=self.start)
 
     def _give_up(self, problem: str) -> Failed:
         """Leave this revision; the next answer is a new beginning."""

@@ -118,7 +118,7 @@ def annotate(
         opened = [open_pixels(path, labels, images, spacing, channel, sparse, frames) for path, _ in paths]
         sessions: list[Session] = []
         for number, (movie, (_, place)) in enumerate(zip(opened, paths, strict=True)):
-            sessions.append(_open(number, movie, place, tracker, no_cache))
+            sessions.append(_open(number, movie, place, tracker, no_cache, weights is None))
             cleanup.callback(sessions[-1].close)
         if bound is None:
             last = sessions[0].store.noted(PORT)
@@ -189,7 +189,7 @@ def _beside(path: Path, frames: range | None) -> Path:
     return whole.with_name(whole.name + part + STORE)
 
 
-def _open(number: int, movie: Movie, store: Path, tracker: Tracker | None, no_cache: bool) -> Session:
+def _open(number: int, movie: Movie, store: Path, tracker: Tracker | None, no_cache: bool, as_before: bool) -> Session:
     from clew.app.run import open_session
     from clew.tracking.measurement.measure import measure
 
@@ -197,7 +197,7 @@ def _open(number: int, movie: Movie, store: Path, tracker: Tracker | None, no_ca
     movie = replace(movie, name=shown(Path(movie.name)))  # a folder's name may be no valid Unicode
     with ProgressBar(f"measuring {movie.name}") as progress:
         source = measure(movie, cache=None if no_cache else "auto", n_jobs=-1, progress=progress)
-    return open_session(number, movie, source, store, tracker)
+    return open_session(number, movie, source, store, tracker, as_before)
 
 
 def cache_folder() -> Path:

@@ -143,3 +143,21 @@ def test_questions_of_the_track_that_is_looked_at(annotator, served):
     frame, _, sources, targets, _ = annotator.asked()
     mine = {(frame, s) for s in sources} | {(frame + 1, t) for t in targets}
     assert mine & {(t, c) for t, c, _ in track}
+
+
+def test_what_was_learned_is_applied_to_the_other_movies(annotator, served):
+    page = annotator.page
+    annotator.press("y")
+    annotator.saved()
+    annotator.press("o")
+    rows = page.locator("#overview tbody tr")
+    rows.nth(1).locator("td").nth(2).filter(has_text="of").wait_for()
+    assert rows.count() == 2
+    assert rows.nth(0).locator("td").first.inner_text() == "1"
+    page.click("#apply")
+    rows.nth(1).locator("td", has_text="<script>alert(1)").wait_for()  # begins with what was learned here
+    assert rows.nth(0).locator("td").nth(1).inner_text() == "generic"
+    rows.nth(1).locator("th button").click()
+    page.wait_for_function("() => document.getElementById('time').max === '2'")
+    annotator.settle()
+    page.select_option("#movie", "0")

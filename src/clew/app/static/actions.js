@@ -9,6 +9,7 @@ import { toggleLoop } from "./loop.js";
 import { isMending, stepBack, toggleMending, use } from "./mending.js";
 import { isLinking, toggleLink } from "./linking.js";
 import { send } from "./outbox.js";
+import { toggleOverview } from "./overview.js";
 import { pairAt } from "./pairs.js";
 import { candidates } from "./picking.js";
 import { changed, state } from "./state.js";
@@ -64,6 +65,7 @@ export const ACTIONS = {
   track: { group: "Answer", text: "Track is right", keys: ["r"], run: () => judgeTrack(true), can: () => followed() !== null, title: "All that is predicted of this track is so" },
   "wrong-from": { group: "Answer", text: "Wrong from here", keys: ["w"], run: () => judgeTrack(false), can: goesOn, title: "The track is right up to this cell, and wrong from here on" },
   link: { group: "Answer", text: "Re-link two tracks", keys: ["k"], run: toggleLink, can: () => (state.movie?.n_frames ?? 0) > 1, title: "Click a cell, and then the one that it goes on as", pressed: isLinking },
+  overview: { group: "Page", text: "All movies", keys: ["o"], run: toggleOverview, can: () => state.movies.length > 1, title: "About how many events are wrong in each, and what was learned for the others" },
   export: { group: "Page", text: "Export", keys: ["e"], run: toggleExports },
   theme: { group: "Page", text: "◐", keys: ["t"], run: toggleTheme, title: "Light or dark" },
   help: { group: "Page", text: "?", keys: ["?"], run: toggleHelp, title: "All keys" },

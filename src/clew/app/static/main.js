@@ -10,6 +10,7 @@ import { listenToServer, openMovie, rememberPlace, takeReply } from "./movie.js"
 import { showTools } from "./mending.js";
 import { openOutbox, whyGone } from "./outbox.js";
 import { makeLegend, makeSliders, showNotices, showProgress, showSliders } from "./panels.js";
+import { makeOverview } from "./overview.js";
 import { listenToPointer } from "./pointer.js";
 import { redraw, watchSize } from "./stage.js";
 import { changed, onChange, state } from "./state.js";
@@ -39,6 +40,7 @@ function render() {
 function makeSwitcher() {
   for (const movie of state.movies) switcher.append(new Option(movie.name, movie.id));
   switcher.disabled = state.movies.length < 2;
+  document.querySelector("[data-action=overview]").hidden = state.movies.length < 2;
   switcher.addEventListener("change", () => openMovie(Number(switcher.value)));
 }
 
@@ -47,6 +49,7 @@ async function start() {
   makeHelp(ACTIONS, keyName);
   makeExports();
   makeLegend();
+  makeOverview();
   makeSteering();
   makeSliders();
   listenToKeys();

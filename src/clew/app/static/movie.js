@@ -46,8 +46,8 @@ export async function fetchStatus() {
   }
 }
 
-function takeStatus({ revision, annotated, can_undo, can_redo, learning, version, wrong, curve, outdated, worker, events, masks, edits, set_aside }) {
-  Object.assign(state, { learning, version, wrong, curve, outdated, events, edits, setAside: set_aside });
+function takeStatus({ revision, annotated, can_undo, can_redo, learning, version, wrong, curve, outdated, worker, events, masks, edits, set_aside, tracked, pairs }) {
+  Object.assign(state, { learning, version, wrong, curve, outdated, events, edits, setAside: set_aside, tracked, pairs });
   takeMasks(revision, masks);
   takeWorker(worker);
   if (!state.waiting) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });
@@ -115,16 +115,19 @@ export function listenToServer() {
     }
   });
   on("questions", ({ movie }) => movie === state.movie.id && refresh());
-  on("events", ({ movie }) => {
-    forget(movie);
-    if (movie !== state.movie.id) return;
-    resetQueue();
-    refresh();
-  });
+  for (const anew of ["events", "began"]) on(anew, ({ movie }) => trackedAnew(movie)); // other kinds of events, other weights
   on("worker", takeWorker);
   on("problem", ({ problem }) => trouble(`Nothing could be learned: ${problem}.`));
   source.onopen = () => state.gone && fetchStatus();
   source.onerror = () => setTimeout(fetchStatus, 300); // says so if the server is gone; the browser connects again by itself
+}
+
+/** Nothing that was predicted of a movie holds any longer. */
+function trackedAnew(movie) {
+  forget(movie);
+  if (movie !== state.movie.id) return;
+  resetQueue();
+  refresh();
 }
 
 /** Whether there is a worker that learns; also told with the status, for a page that was opened later. */

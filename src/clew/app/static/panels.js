@@ -17,6 +17,7 @@ export function showProgress() {
   find("learning").textContent = state.learning ? "learning" : "";
   find("saved").textContent = state.waiting ? "saving …" : state.annotated ? "all answers saved" : "";
   showEstimate();
+  showTracking();
   const asked = state.outdated ? `${count(state.outdated, "answer is", "answers are")} about cells that were changed since; they are asked about again.` : "";
   const aside = state.setAside ? `${count(state.setAside, "edit was", "edits were")} made of other masks than these, and left out.` : "";
   find("outdated").hidden = !asked && !aside;
@@ -32,6 +33,14 @@ function showEstimate() {
   const enough = wrong && wrong.number < target;
   find("until").textContent = !wrong ? "" : enough ? "likely now." : `after about ${count(wrong.until, "more answer", "more answers")}.`;
   drawCurve(find("curve"), state.curve);
+}
+
+/** How far the first tracking of the movie is. */
+function showTracking() {
+  const { tracked, pairs } = state;
+  find("tracking").hidden = tracked >= pairs;
+  find("tracking").querySelector("progress").value = pairs ? tracked / pairs : 0;
+  find("tracking").querySelector("span").textContent = `Tracking: ${tracked} of ${pairs} frame pairs`;
 }
 
 const count = (n, one, many) => `${n} ${n === 1 ? one : many}`;

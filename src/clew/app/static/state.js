@@ -26,6 +26,8 @@ export const state = {
   wrong: null, // {number, low, high, events, until}: about how many events are wrong, and answers until fewer than the target
   curve: [], // [[answers, number, low, high], …]
   target: Number(localStorage.getItem("clew-target")) || 10, // wrong events that the person would put up with
+  tracked: 0, // frame pairs that were tracked so far, of `pairs`
+  pairs: 0,
   outdated: 0, // answers whose cells were changed since
   waiting: 0, // answers on their way to the server
   gone: "", // why the server does not answer, in words; empty when it does

@@ -124,11 +124,13 @@ async function importFile(input) {
 /** Send several answers at once, and say how many of them were new. */
 async function keep(problem, request) {
   try {
-    const { given, new: kept } = await request();
+    const { given, new: kept, weights } = await request();
+    if (weights) return tell(`The movie now begins with ${weights}; your answers are learned anew from there.`);
     tell(`${kept} new answers were kept${given > kept ? `; ${given - kept} held already, or contradict your answers` : ""}.`);
   } catch (error) {
     tell(`${problem}: ${error.message}.`);
   }
+  return undefined;
 }
 
 let known = ""; // the state that the strip was drawn of
