@@ -1,10 +1,11 @@
 """Threads and clusters map in order, pass errors on."""
 
 import sys
+import time
 
 import pytest
 
-from clew.errors import ClusterError, InfeasibleAnnotation, InputError, MissingExtra
+from clew.errors import ClewWarning, ClusterError, DataWarning, InfeasibleAnnotation, InputError, MissingExtra
 from clew.executors import RESUBMITTED, Cluster, Threads, executor_for
 
 
@@ -113,3 +114,37 @@ def test_an_item_that_was_lost_is_given_out_anew_but_not_for_ever(client, losses
         assert len(list(tmp_path.glob("*"))) == RESUBMITTED + 1
     else:
         assert list(Cluster(client).map(lost, [0, 1, 2])) == [0, 1, 2]
+
+
+def test_without_workers_it_ends_and_warnings_reach_the_client(monkeypatch, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("clew.executors.COUNT", 0.1)
+    monkeypatch.setattr("clew.executors.PATIENCE", 0.5)
+
+    def last(i):
+        import warnings
+
+        from clew.errors import DataWarning
+
+        if i == 0:
+            warnings.warn("frame 7 looks odd", DataWarning, stacklevel=1)
+            return i
+        while not (tmp_path / "stop").exists():
+            time.sleep(0.05)
+        return i
+
+    def first(results):
+        assert next(results) == 0
+        time.sleep(2)  # events take their own way
+
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        results = Cluster(client).map(last, [0, 1])
+        with pytest.warns(DataWarning, match="frame 7"):
+            first(results)
+        cluster.scale(0)
+        with pytest.warns(ClewWarning, match="no worker is left"), pytest.raises(ClusterError, match="none came back"):
+            next(results)
+        (tmp_path / "stop").touch()

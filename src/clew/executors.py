@@ -6,14 +6,19 @@ does not depend on who was ready first.
 
 from __future__ import annotations
 
+import os
+import pickle
+import platform
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from clew import extras
-from clew.errors import ClusterError, InputError
+from clew.errors import ClewWarning, ClusterError, InputError
 from clew.parallel import check_client, resolve_jobs
 
 S = TypeVar("S")
@@ -28,6 +33,13 @@ RESUBMITTED = 8
 workers died with it, which on a cluster where workers come and go says nothing about the item."""
 PAUSE = 0.5
 """Seconds before that, times the number of losses so far, so that lost workers can come back."""
+PATIENCE = 600.0
+"""Seconds to wait for a worker when all are lost. Queues of a cluster take minutes to start another; a person who waits
+for nothing should not wait for ever."""
+LOOK = 0.05
+"""Seconds between two looks at what is finished."""
+COUNT = 5.0
+"""Seconds without anything finished after which workers are counted, and between two counts."""
 
 
 class Executor(Protocol):
@@ -96,6 +108,7 @@ class Cluster:
         """`function` of every item, in order. The first error ends it, and what was not begun is not."""
         from distributed import as_completed
 
+        function = _Forwarding(function)
         index: dict[Any, int] = {}
         losses = [0] * len(items)
         ready: dict[int, T] = {}
@@ -104,7 +117,7 @@ class Cluster:
         index |= {future.key: i for i, future in enumerate(futures)}
         coming = as_completed(futures)
         try:
-            for future in coming:
+            for future in self._finished(coming):
                 i = index.pop(future.key)
                 try:
                     ready[i] = future.result()
@@ -123,6 +136,31 @@ class Cluster:
         finally:
             self.client.cancel([future for future in futures if future is not None], force=True)
 
+    def _finished(self, coming: Any) -> Iterator[Any]:
+        """Futures as they finish; a ClusterError where there was no worker for `PATIENCE` seconds."""
+        quiet_since = counted = time.monotonic()
+        lost_since: float | None = None
+        while not coming.is_empty():
+            if coming.has_ready():
+                quiet_since, lost_since = time.monotonic(), None
+                yield next(coming)
+                continue
+            time.sleep(LOOK)
+            now = time.monotonic()
+            if min(now - quiet_since, now - counted) < COUNT:
+                continue
+            counted = now
+            lost_since = None if self.client.nthreads() else now if lost_since is None else lost_since
+            if lost_since == now:
+                warnings.warn(
+                    f"no worker is left; waiting up to {PATIENCE:g} seconds for others", ClewWarning, stacklevel=4
+                )
+            if lost_since is not None and now - lost_since >= PATIENCE:
+                raise ClusterError(
+                    f"all workers were lost, and none came back in {PATIENCE:g} seconds; expected workers that stay, "
+                    "with enough memory. What is finished is kept: the same command goes on from there"
+                )
+
     def _submit(self, function: Callable[[S], T], item: S) -> Any:
         return self.client.submit(function, item, pure=False, retries=RETRIES)
 
@@ -140,6 +178,28 @@ class Cluster:
             ) from error
         time.sleep(PAUSE * losses[i])
         return self._submit(function, items[i])
+
+
+@dataclass(frozen=True)
+class _Forwarding:
+    """A function whose clew warnings are shown where its results are asked for, not in the log of a worker."""
+
+    function: Callable[[Any], Any]
+    home: tuple[str, int] = field(default_factory=lambda: (platform.node(), os.getpid()))
+
+    def __call__(self, item: Any) -> Any:
+        if (platform.node(), os.getpid()) != self.home:
+            warnings.showwarning = _tell_client
+        return self.function(item)
+
+
+def _tell_client(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Send a warning of clew's to the clients, which warn in turn; others are of no use to them."""
+    if issubclass(category, ClewWarning):
+        from distributed import get_worker
+
+        told = {"message": pickle.dumps(message), "category": pickle.dumps(category)}
+        get_worker().log_event("warn", told)  # as distributed.warn does, without warning here
 
 
 def _is_loss(error: Exception) -> bool:
