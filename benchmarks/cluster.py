@@ -143,10 +143,9 @@ class Killer(threading.Thread):
 
 def run(mode: str, cells: int, frames: int, workers: int, kills: int, folder: Path) -> dict[str, Any]:
     """One mode, in this process."""
-    import dask
     import distributed
 
-    from clew.executors import Cluster, Threads
+    from clew.executors import Cluster, Threads, local_cluster
     from clew.tracking.blocks.track import Problems, TrackedBlocks
     from clew.tracking.formats.checkpoints import Checkpoints
     from clew.tracking.formats.parquet import write_parquet
@@ -174,10 +173,7 @@ def run(mode: str, cells: int, frames: int, workers: int, kills: int, folder: Pa
     output.mkdir(parents=True)
     cluster = client = killer = None
     if mode == "workers":
-        with dask.config.set({"distributed.worker.profile.enabled": False}):  # as the command does
-            cluster = distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
-            )
+        cluster = local_cluster(workers, memory=0)
         client = distributed.Client(cluster)
         list(Cluster(client).map(_warm_up, list(range(4 * workers))))
     executor = Threads(1) if client is None else Cluster(client)

@@ -91,18 +91,12 @@ def connected(where: Where) -> Iterator[Any]:
 
 
 def _local(where: Where, stack: ExitStack) -> Any:
-    """Workers on this machine, each with one thread: array operations of several threads would share one lock."""
-    import logging
-
-    import dask
+    """Workers on this machine."""
     import distributed
 
-    # workers sample what they do a hundred times a second, which costs some percent and only a profile shows
-    with dask.config.set({"distributed.worker.profile.enabled": where.profile is not None}):
-        cluster = distributed.LocalCluster(
-            n_workers=where.workers, threads_per_worker=1, memory_limit=where.memory or "auto", dashboard_address=":0",
-            silence_logs=logging.CRITICAL,
-        )  # fmt: skip
+    from clew.executors import local_cluster
+
+    cluster = local_cluster(where.workers or 1, where.memory, where.profile is not None)
     return distributed.Client(stack.enter_context(cluster))
 
 
