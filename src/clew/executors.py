@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import platform
 import time
 import warnings
@@ -226,9 +225,9 @@ class _Forwarding:
 def _tell_client(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Send a warning of clew's to the clients, which warn in turn; others are of no use to them."""
     if issubclass(category, ClewWarning):
-        from distributed import get_worker
+        from distributed import get_worker, protocol
 
-        told = {"message": pickle.dumps(message), "category": pickle.dumps(category)}
+        told = {name: protocol.pickle.dumps(each) for name, each in (("message", message), ("category", category))}
         get_worker().log_event("warn", told)  # as distributed.warn does, without warning here
 
 
