@@ -58,3 +58,19 @@ def test_weights_of_another_movie_come_from_a_file(page):
     bad = page.client.post(MOVIE + "/import?key=x&file=bad.clew", content=b"no weights")
     assert bad.status_code == 400
     assert page.session.start == 1
+
+
+def test_kinds_of_events_are_looked_for_once(simulated, source, tmp_path, monkeypatch):
+    from clew.tracking import tracker as module
+    from clew.tracking.tracker import Tracker
+
+    looked, look = [], module.decide_events
+    monkeypatch.setattr(module, "decide_events", lambda *given, **others: looked.append(1) or look(*given, **others))
+    found = []
+    for tracker in (Tracker.generic(), Tracker.generic(), Tracker.generic().set_params(events="divide")):
+        session = open_session(0, simulated.movie, source, tmp_path / "store", tracker)
+        found.append((len(looked), session.event_names(), session.tracker.events))
+        session.close()
+    (first, second, named) = found
+    assert first == second == (1, first[1], "auto")  # what is exported looks for itself
+    assert named == (1, ["appear", "disappear", "divide", "move"], "divide")

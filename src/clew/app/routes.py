@@ -100,10 +100,15 @@ class Server:
         ]
         handlers: Any = {HTTPException: _on_http, TooLarge: _on_large, ClewError: _on_error, 500: _on_fault}
         # around all, so that also the answer to a fault is marked
-        self.app = Guard(Starlette(routes=routes, lifespan=self._life, exception_handlers=handlers), token, addresses)
+        self.app = Guard(Starlette(routes=routes, lifespan=self.life, exception_handlers=handlers), token, addresses)
+
+    def end(self) -> None:
+        """End the streams of events, that would go on forever."""
+        self.stream.close()
 
     @asynccontextmanager
-    async def _life(self, _: Starlette) -> AsyncIterator[None]:
+    async def life(self, _: Starlette | None = None) -> AsyncIterator[None]:
+        """From the start of the worker to the end of the sessions."""
         loop = asyncio.get_running_loop()
         supervisor = self.supervisor = self._make_supervisor(
             self.worker_movies,

@@ -9,11 +9,10 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -21,9 +20,10 @@ import uvicorn
 from clew.annotation.learner import Learner
 from clew.annotation.store.identity import MovieIdentity
 from clew.annotation.store.store import Store
-from clew.app.beginnings import Beginning
+from clew.app.beginnings import Beginning, as_looked_at, decided, keep_kinds
 from clew.app.masks import Masks
 from clew.app.messages import WorkerMovie
+from clew.app.opening import Opening
 from clew.app.positions import Positions
 from clew.app.predictor import Predictor, Weights
 from clew.app.routes import Server
@@ -35,6 +35,7 @@ from clew.tracking.detections import Source
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 
+Bound = socket.socket
 LOOPBACK = "127.0.0.1"
 LAST_SECONDS = 2
 """That requests under way have when the server ends."""
@@ -102,6 +103,26 @@ def check_public(address: str) -> str:
 
 
 @dataclass(frozen=True)
+class Address:
+    """Where the page is."""
+
+    base: str
+    scheme: str
+    port: int
+    token: str
+
+    @classmethod
+    def of(cls, bound: Bound, host: str, scheme: str, public: str, token: str) -> Address:
+        """That of a socket; `public` if browsers reach it under another one."""
+        name, port = host if host not in ("0.0.0.0", "::") else "localhost", bound.getsockname()[1]
+        return cls(public or f"{scheme}://{_bracketed(name)}:{port}/", scheme, port, token)
+
+    def __str__(self) -> str:
+        """As it is opened."""
+        return f"{self.base}?token={self.token}"
+
+
+@dataclass(frozen=True)
 class Certificate:
     """Files for TLS, in PEM."""
 
@@ -131,10 +152,11 @@ def open_session(
     try:
         masks = Masks.of(movie, source, opened.edits())
         chosen = Beginning.kept(opened) if as_before else None
-        tracker = tracker if chosen is None else chosen.tracker()
-        learner = Learner(masks.positions.source, tracker=tracker)
+        tracker = (tracker or Tracker.generic()) if chosen is None else chosen.tracker()
+        learner = Learner(masks.positions.source, tracker=as_looked_at(opened, source, tracker))
+        keep_kinds(opened, source, tracker, learner.pairs.events)
         predictor = Predictor(learner.pairs, Weights(learner.version, learner.w), SESSION.kept_candidates)
-        return Session(number, masks, opened, predictor, learner.tracker, chosen)
+        return Session(number, masks, opened, predictor, tracker, chosen)
     except BaseException:
         opened.close()
         raise
@@ -145,33 +167,45 @@ def make_server(
 ) -> tuple[Server, str]:
     """The server of some sessions, and its token."""
     token = token or new_token()
-    movies = [WorkerMovie(session.changes.masks.source, _decided(session)) for session in sessions]
+    movies = [
+        WorkerMovie(session.changes.masks.source, decided(session.tracker, session.predictor.events))
+        for session in sessions
+    ]
     return Server(sessions, movies, token=token, addresses=addresses, **others), token
 
 
-def _decided(session: Session) -> Tracker:
-    """The tracker that a session began with and the kinds of events of its movie, which nobody looks for again."""
-    tracker = copy(session.tracker)
-    tracker.events = sorted(str(event) for event in session.predictor.events)
-    return tracker
+class Served(Protocol):
+    """What can be served: a server, or the opening of one."""
+
+    @property
+    def app(self) -> Any:
+        """The ASGI application."""
+
+    def end(self) -> None:
+        """Let go of what would go on forever."""
 
 
 def run(
-    server: Server, bound: socket.socket, on_start: Callable[[], None] = lambda: None, tls: Certificate | None = None
+    server: Served, bound: socket.socket, on_start: Callable[[], None] = lambda: None, tls: Certificate | None = None
 ) -> None:
-    """Serve until Ctrl-C or a signal to end; then everything is closed."""
+    """Serve until Ctrl-C or a signal to end; then everything is closed. Why movies could not be opened is raised."""
     config = uvicorn.Config(
         server.app, log_level="error", access_log=False, server_header=False, lifespan="on", ws="none",
-        timeout_graceful_shutdown=LAST_SECONDS, timeout_keep_alive=60,
+        interface="asgi3", timeout_graceful_shutdown=LAST_SECONDS, timeout_keep_alive=60,
         ssl_certfile=None if tls is None else tls.certificate, ssl_keyfile=None if tls is None else tls.key,
     )  # fmt: skip
-    _Uvicorn(config, server, on_start).run(sockets=[bound])
+    uvicorn_server = _Uvicorn(config, server, on_start)
+    if isinstance(server, Opening):
+        server.stop = uvicorn_server.stop
+    uvicorn_server.run(sockets=[bound])
+    if isinstance(server, Opening) and server.failure is not None:
+        raise server.failure
 
 
 class _Uvicorn(uvicorn.Server):
     """Uvicorn that ends the streams of news when it is to end, and returns instead of dying of the signal."""
 
-    def __init__(self, config: uvicorn.Config, served: Server, on_start: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, served: Served, on_start: Callable[[], None]) -> None:
         super().__init__(config)
         self._served, self._on_start = served, on_start
 
@@ -190,7 +224,11 @@ class _Uvicorn(uvicorn.Server):
             for which, handler in former.items():
                 signal.signal(which, handler)
 
+    def stop(self) -> None:
+        """End without a signal."""
+        self.should_exit = True
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End: first the streams, that would go on forever."""
-        self._served.stream.close()
+        self._served.end()
         super().handle_exit(sig, frame)

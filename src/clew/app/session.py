@@ -20,7 +20,7 @@ from clew.annotation.store.answers import Answer, Fact
 from clew.annotation.store.history import Act, Author, Entry
 from clew.annotation.store.store import Store
 from clew.annotation.strategies.pool import is_open, usual_confidence
-from clew.app.beginnings import BEGINNING, SUFFIX, Beginning, begin
+from clew.app.beginnings import BEGINNING, SUFFIX, Beginning, begin, decided
 from clew.app.changes import Changes, Outcome
 from clew.app.exports import Kind, write_answers, write_masks, write_tracks
 from clew.app.families import Families, TrackCells, all_right, wrong_from
@@ -216,11 +216,11 @@ class Session:
         """Begin with weights of another movie: what was answered here is learned anew from there."""
         before, source = self.progress.wrong(), self.changes.masks.source
         tracker = await asyncio.to_thread(beginning.tracker)
-        self.tracker, pairs, weights = await asyncio.to_thread(begin, source, tracker, self.predictor.events)
+        pairs, weights = await asyncio.to_thread(begin, source, tracker, self.predictor.events)
         await self._in_turn(self.store.note, BEGINNING, beginning.to_json())
         edited = replace(pairs, source=self.positions.source)
         await self._in_turn(self.predictor.begin, edited, weights)
-        self.beginning, self.before, self.start = beginning, before, self.start + 1
+        self.tracker, self.beginning, self.before, self.start = tracker, beginning, before, self.start + 1
         self.questions, self._asked_events = (), EventTable.empty()
         self.asked = self.learned = self.completed = -1
         self.publish("began", {"weights": beginning.name})
@@ -316,7 +316,7 @@ class Session:
         coming = [question.frame for question in self._open_questions(self.settings.questions_ahead)]
         return Learn(
             self.number, self.state.revision, self.state.annotations, (place, *coming), self.predictor.events,
-            self.changes.masks.edits, self.start, self.tracker if self.start else None,
+            self.changes.masks.edits, self.start, decided(self.tracker, self.predictor.events) if self.start else None,
         )  # fmt: skip
 
     def take_life(self, alive: bool, problem: str) -> None:

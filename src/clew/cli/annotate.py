@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import webbrowser
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,7 +31,9 @@ from clew.errors import InputError
 from clew.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from clew.app.run import Certificate
+    from clew.app.opening import Opening, Report
+    from clew.app.routes import Server
+    from clew.app.run import Bound, Certificate
     from clew.app.session import Session
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 STORE = ".annotations.clewdb"
 PORT = "port"
 """The note in a store that tells where its page was last."""
+AT_ONCE = 1.0
+"""Seconds within which movies that cannot be opened are mostly noticed: then no browser is opened."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -101,54 +106,76 @@ def annotate(
     The page's address holds a secret token: who knows it may see the movie and answer. Ctrl-C ends the page; nothing
     that was answered is lost.
     """
-    from clew.app.run import addresses_of, bind, bind_as_before, check_public, make_server, run
+    from clew.app.opening import Opening
+    from clew.app.run import Address, addresses_of, check_public, make_server, run
+    from clew.app.security import new_token
     from clew.tracking.archive import load_tracker
     from clew.tracking.tracker import Tracker
 
     paths = _stores(movies, labels, images, store, parse_frames(frames))
     tls, public = _certificate(tls_cert, tls_key), public and check_public(public)
-    scheme = "http" if tls is None else "https"
-    with contextlib.ExitStack() as cleanup:
-        if port is None:
-            bind(host, 0).close()  # an address that cannot be used is refused before a store is made
-        bound = None if port is None else cleanup.enter_context(contextlib.closing(bind(host, port)))
-        tracker = Tracker.generic() if weights is None else load_tracker(weights)
-        if events is not None:
-            tracker.set_params(events=events)
-        opened = [open_pixels(path, labels, images, spacing, channel, sparse, frames) for path, _ in paths]
-        sessions: list[Session] = []
-        for number, (movie, (_, place)) in enumerate(zip(opened, paths, strict=True)):
-            sessions.append(_open(number, movie, place, tracker, no_cache, weights is None))
-            cleanup.callback(sessions[-1].close)
-        if bound is None:
-            last = sessions[0].store.noted(PORT)
-            bound = cleanup.enter_context(contextlib.closing(bind_as_before(host, last)))
-            if last not in (None, bound.getsockname()[1]):
-                note(
-                    f"port {last}, which this movie had last, is taken; another one is used. Answers that a page of "
-                    "then could not send can be saved there to a file, and imported here"
-                )
-        for session in sessions:
-            session.store.note(PORT, bound.getsockname()[1])
-        server, token = make_server(sessions, addresses_of(bound, host, scheme, public))
-        name = host if host not in ("0.0.0.0", "::") else "localhost"
-        name = f"[{name}]" if ":" in name else name
-        address = f"{public or f'{scheme}://{name}:{bound.getsockname()[1]}/'}?token={token}"
-        for session, (_, place) in zip(sessions, paths, strict=True):
-            known = len(session.state.annotations)
-            note(f"{session.movie.name}: answers are kept in {shown(place)}" + (f" ({known} so far)" if known else ""))
-        if host not in LOOPBACK:
-            note(f"the page can be reached from other machines under {host}, by anyone who knows the token")
-            if tls is None:
-                note(
-                    "WARNING: without --tls-cert and --tls-key, anyone on the network between can read the token and "
-                    "the movie; an ssh tunnel to this machine needs no --host"
-                )
-        typer.echo(f"clew annotate: {address}")
-        sys.stdout and sys.stdout.flush()
-        note("Ctrl-C ends it.")
-        run(server, bound, lambda: _show(address) if browser else None, tls)
+    tracker = Tracker.generic() if weights is None else load_tracker(weights)
+    if events is not None:
+        tracker.set_params(events=events)
+    opened = [open_pixels(path, labels, images, spacing, channel, sparse, frames) for path, _ in paths]
+    with contextlib.closing(_bound(host, port, paths[0][1])) as bound:
+        address = Address.of(bound, host, "http" if tls is None else "https", public, new_token())
+        allowed = addresses_of(bound, host, address.scheme, public)
+
+        def open_server(report: Report) -> Server:
+            """In a thread, while the page says how far it is."""
+            sessions: list[Session] = []
+            with contextlib.ExitStack() as cleanup:
+                for number, (movie, (_, place)) in enumerate(zip(opened, paths, strict=True)):
+                    sessions.append(_open(number, movie, place, tracker, no_cache, weights is None, report))
+                    cleanup.callback(sessions[-1].close)
+                for session in sessions:
+                    session.store.note(PORT, address.port)
+                server, _ = make_server(sessions, allowed, address.token)
+                cleanup.pop_all()  # from now on it is the server that closes them
+            return server
+
+        def announce(server: Server) -> None:
+            """The page can be opened: say where."""
+            _tell(server.sessions, [place for _, place in paths], host, tls is not None)
+            typer.echo(f"clew annotate: {address}")
+            sys.stdout and sys.stdout.flush()
+            note("Ctrl-C ends it.")
+
+        opening = Opening(open_server, address.token, allowed, announce)
+        run(opening, bound, lambda: _show(str(address), opening) if browser else None, tls)
     note("ended; all answers are kept.")
+
+
+def _bound(host: str, port: int | None, store: Path) -> Bound:
+    """The socket of the page: on the port that was asked for, or the one that the first movie had last."""
+    from clew.annotation.store.store import noted_in
+    from clew.app.run import bind, bind_as_before
+
+    if port is not None:
+        return bind(host, port)
+    last = noted_in(store, PORT)
+    bound = bind_as_before(host, last)
+    if last not in (None, bound.getsockname()[1]):
+        note(
+            f"port {last}, which this movie had last, is taken; another one is used. Answers that a page of then could "
+            "not send can be saved there to a file, and imported here"
+        )
+    return bound
+
+
+def _tell(sessions: Sequence[Session], stores: list[Path], host: str, is_secure: bool) -> None:
+    """Where answers are kept, and who can see the page."""
+    for session, place in zip(sessions, stores, strict=True):
+        known = len(session.state.annotations)
+        note(f"{session.movie.name}: answers are kept in {shown(place)}" + (f" ({known} so far)" if known else ""))
+    if host not in LOOPBACK:
+        note(f"the page can be reached from other machines under {host}, by anyone who knows the token")
+        if not is_secure:
+            note(
+                "WARNING: without --tls-cert and --tls-key, anyone on the network between can read the token and the "
+                "movie; an ssh tunnel to this machine needs no --host"
+            )
 
 
 def _certificate(certificate: Path | None, key: Path | None) -> Certificate | None:
@@ -189,14 +216,23 @@ def _beside(path: Path, frames: range | None) -> Path:
     return whole.with_name(whole.name + part + STORE)
 
 
-def _open(number: int, movie: Movie, store: Path, tracker: Tracker | None, no_cache: bool, as_before: bool) -> Session:
+def _open(
+    number: int, movie: Movie, store: Path, tracker: Tracker | None, no_cache: bool, as_before: bool, report: Report
+) -> Session:
+    """A session of a movie; `report` is told what is being done, the terminal too."""
     from clew.app.run import open_session
     from clew.tracking.measurement.measure import measure
 
     check_folder(store.absolute().parent)
     movie = replace(movie, name=shown(Path(movie.name)))  # a folder's name may be no valid Unicode
     with ProgressBar(f"measuring {movie.name}") as progress:
-        source = measure(movie, cache=None if no_cache else "auto", n_jobs=-1, progress=progress)
+
+        def tell(done: int, total: int) -> None:
+            report(f"Measuring the cells of {movie.name}: frame {done} of {total}", done, total)
+            progress(done, total)
+
+        source = measure(movie, cache=None if no_cache else "auto", n_jobs=-1, progress=tell)
+    report(f"Looking at what happens in {movie.name}", 0, 0)
     return open_session(number, movie, source, store, tracker, as_before)
 
 
@@ -226,10 +262,13 @@ def _example() -> Path:
     return folder / "01"
 
 
-def _show(address: str) -> None:
+def _show(address: str, opening: Opening) -> None:
     """Open the browser, unless it is one that would take the terminal; what goes wrong is no harm."""
 
     def show() -> None:
+        opening.settled.wait(AT_ONCE)
+        if opening.failure is not None:
+            return
         with contextlib.suppress(Exception):
             found = webbrowser.get()
             if not isinstance(found, webbrowser.GenericBrowser) or isinstance(found, webbrowser.BackgroundBrowser):

@@ -58,3 +58,20 @@ def test_a_contradiction_is_shown_and_can_replace(annotator, another, tmp_path):
     annotator.page.wait_for_selector("#refused", state="hidden")
     annotator.saved()
     assert annotator.exported(tmp_path) == {(frame, "move", source, target, True)}
+
+
+def test_the_page_shows_how_far_the_opening_is(browser, served):
+    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    how_far = {"doing": "Measuring the cells of 01: frame 5 of 20", "done": 5, "total": 20}
+    replies = [{"error": "", "kind": "opening", **how_far}] * 3
+
+    def reply(route):
+        route.fulfill(status=503, json=replies.pop()) if replies else route.continue_()
+
+    page.route("**/api/movies", reply)
+    page.goto(served.address)
+    page.wait_for_selector("#question >> text=frame 5 of 20")
+    assert page.get_attribute("#opening", "value") == "0.25"
+    page.wait_for_selector('#question:not([data-key=""])[data-key]')
+    assert page.is_hidden("#opening")
+    page.context.close()

@@ -32,6 +32,17 @@ from clew.tracking.events import Annotations, Event
 MAX_KEY = 200
 
 
+def noted_in(path: str | Path, name: str) -> Any:
+    """What a store that is not open has noted under a name; None if there is none, or it cannot be read."""
+    with contextlib.suppress(sqlite3.Error, OSError, StoreError, ValueError):
+        where = Path(os.path.realpath(path))
+        if where.is_file() and where.stat().st_size:
+            with contextlib.closing(connect(where, "ro")) as connection:
+                found = connection.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone()
+            return None if found is None else json.loads(found[0])
+    return None
+
+
 class Store:
     """The annotations of a movie, with all of their history; one process at a time may have it open.
 

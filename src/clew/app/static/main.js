@@ -19,6 +19,7 @@ import { listenToTime, showTime } from "./timeline.js";
 import { showTree } from "./tree.js";
 import { showQuestion } from "./words.js";
 
+const AGAIN = 300; // ms until the page asks again how far the opening is
 const switcher = document.getElementById("movie");
 
 function render() {
@@ -44,6 +45,22 @@ function makeSwitcher() {
   switcher.addEventListener("change", () => openMovie(Number(switcher.value)));
 }
 
+/** The movies, as soon as they are open; until then the page shows what is being done. */
+async function openedMovies() {
+  for (;;) {
+    try {
+      const movies = await getJson("/api/movies");
+      state.opening = null;
+      return movies;
+    } catch (error) {
+      if (error.body?.kind !== "opening") throw error;
+      state.opening = error.body;
+      changed();
+      await new Promise((resolve) => setTimeout(resolve, AGAIN));
+    }
+  }
+}
+
 async function start() {
   makeButtons();
   makeHelp(ACTIONS, keyName);
@@ -58,7 +75,7 @@ async function start() {
   watchSize();
   onChange(render);
   try {
-    state.movies = await getJson("/api/movies");
+    state.movies = await openedMovies();
   } catch (error) {
     state.gone = whyGone(error);
     changed();

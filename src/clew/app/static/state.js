@@ -3,6 +3,7 @@
 export const state = {
   movies: [],
   movie: null, // the one that is open: {id, name, n_frames, …}
+  opening: null, // how far the movies are opened: {doing, done, total}
   mode: "questions", // or "browse", or "masks"
   frame: 0, // the left pane; the right one shows frame + 1
   slice: null, // of a 3D movie; null is the projection

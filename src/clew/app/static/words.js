@@ -13,6 +13,7 @@ import { isFiltered } from "./steering.js";
 const box = document.getElementById("question");
 const [heading, reason] = [box.querySelector("h1"), box.querySelector("p")];
 const [cells, why] = reason.children; // the cells are seen in the panes, and heard here
+const bar = document.getElementById("opening");
 const sureness = document.getElementById("sureness");
 const hintBox = document.getElementById("hint");
 
@@ -26,6 +27,15 @@ export function showQuestion() {
   reason.classList.toggle("action", !question && state.mode === "questions" && anySkipped());
   showSureness(question);
   showHint();
+  showOpening();
+}
+
+/** How far the opening of the movies is; a bar without an end where nobody knows. */
+function showOpening() {
+  const { opening } = state;
+  bar.hidden = !opening;
+  if (opening?.total) bar.value = opening.done / opening.total;
+  else bar.removeAttribute("value");
 }
 
 /** Screen readers speak on every change of the text, so the same text is not set twice. */
@@ -44,7 +54,7 @@ function asked(question) {
 }
 
 function idle() {
-  if (!state.movie) return ["Opening the movie …", ""];
+  if (!state.movie) return ["Opening the movie …", state.opening?.doing ?? ""];
   if (isMending()) return ["Mend the outlines.", "Your edits are kept beside the movie; its own masks stay as they are."];
   if (state.mode === "browse") return ["Click a cell to say what happens to it.", `Frame ${state.frame} → ${state.frame + 1}`];
   if (isFiltered()) return ["Nothing more to ask of what you chose.", "Change the filter to go on."];
