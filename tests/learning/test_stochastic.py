@@ -12,22 +12,52 @@ from clew.learning.algorithm import Algorithm
 from clew.learning.bounds import Bundle, dual_value
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES, loss_values, penalty_part, reward_part
-from clew.learning.stochastic import DualPoint, StochasticSettings, stochastic_pass
+from clew.learning.rows import differences
+from clew.learning.stochastic import DEFAULTS, DualPoint, StochasticSettings
+from clew.learning.task import Space, Subset, online_task
 from clew.models.chain import Chain
+from clew.models.tree import Tree
 
 from .problems import GENERATORS, assignment_task, cases, chain_task, fully_annotated, minimum_over_list, precision
 
 HINGE, BRIDGE = LOSSES["hinge"], LOSSES["bridge"]
 
 
-def point_of(task, lam, groups=None):
-    """The dual at the reward's features, with the first bounds of w = 0, and the linear term."""
+def point_of(task, lam, groups=None, settings=DEFAULTS, online=False):
+    """The dual at the reward's features, and the linear term; by batches, or one example after the other."""
     w = np.zeros(task.n_features)
     reward = reward_part(task, HINGE, w)
     bundle = Bundle(task.n_features, np.arange(task.n_examples) if groups is None else groups, None, reward)
     bundle.start_at_base()
-    bundle.add(penalty_part(task, HINGE, w), w)
-    return DualPoint(bundle, lam), -np.asarray(reward.features.sum(axis=0)).ravel()
+    oracle = None
+    if online:
+        whole, examples = online_task(task)
+        oracle = whole.online(w, Space.COMPATIBLE, 0.0, 1.0, examples)
+
+    def evaluate(w, examples):
+        return penalty_part(task, HINGE, w, examples)
+
+    return DualPoint(bundle, lam, evaluate, oracle, settings), -np.asarray(reward.features.sum(axis=0)).ravel()
+
+
+def check_pass(task, point, v, lam, rng):
+    """One pass: α stays on the simplices, w stays w(α), the dual value does not fall and lies under the primal."""
+    bundle = point.bundle
+    before = point.set.dual_value()
+    point.run_pass(rng)
+    value = point.set.dual_value()
+    assert value >= before - 1e-9 * (1 + abs(before))
+    point.set.store()
+    assert (bundle.alpha >= 0).all()
+    np.testing.assert_allclose(np.bincount(bundle.group, weights=bundle.alpha), 1.0, atol=1e-9)
+    w = point.set.weights
+    np.testing.assert_allclose(w, -(v + bundle.shared[0] + bundle.slopes.combined(bundle.alpha)) / lam, atol=1e-7)
+    assert value == pytest.approx(dual_value(bundle, v, lam, bundle.alpha), abs=1e-7)
+    for other in (w, np.zeros_like(v), rng.normal(size=len(v))):
+        primal = lam / 2 * other @ other + penalty_part(task, HINGE, other).values.sum() + v @ other
+        assert value <= primal + 1e-9 * (1 + abs(primal))
+        highest = bundle.sum_by_group(penalty_part(task, HINGE, other).values)[bundle.group]
+        assert (bundle.scores(other) <= highest + 1e-9 * (1 + np.abs(highest))).all()
 
 
 @settings(max_examples=30)
@@ -40,38 +70,115 @@ def point_of(task, lam, groups=None):
 )
 def test_the_dual_value_never_falls_and_lies_under_the_primal(seed, lam, batches, n_groups, sweeps):
     task = assignment_task(n=12, known=1.0, seed=seed % 7)
-    point, v = point_of(task, lam, np.arange(12) * n_groups // 12)
-    bundle, rng = point.bundle, np.random.default_rng(seed)
-    options = StochasticSettings(batches=batches, period=2, sweeps=sweeps)
-    last = -np.inf
+    options = StochasticSettings(batches=batches, period=2, sweeps=sweeps, patience=1)
+    point, v = point_of(task, lam, np.arange(12) * n_groups // 12, options)
+    rng = np.random.default_rng(seed)
+    point.aim(v)
     for _ in range(6):
-        point.aim(v)
-        before = dual_value(bundle, v, lam, bundle.alpha)
-        stochastic_pass(point, lambda w, examples: penalty_part(task, HINGE, w, examples), rng, options)
-        value = dual_value(bundle, v, lam, bundle.alpha)
-        assert value >= before - 1e-9 * (1 + abs(before))
-        assert value >= last - 1e-9 * (1 + abs(value))
-        last = value
-        assert (bundle.alpha >= 0).all()
-        np.testing.assert_allclose(np.bincount(bundle.group, weights=bundle.alpha), 1.0, atol=1e-9)
-        np.testing.assert_allclose(
-            point.w, -(v + bundle.shared[0] + bundle.slopes.combined(bundle.alpha)) / lam, atol=1e-7
-        )
-        for w in (point.w, np.zeros_like(v), rng.normal(size=len(v))):
-            primal = lam / 2 * w @ w + penalty_part(task, HINGE, w).values.sum() + v @ w
-            assert value <= primal + 1e-9 * (1 + abs(primal))
+        check_pass(task, point, v, lam, rng)
 
 
-def test_passes_alone_close_the_gap():
+MODELS = {
+    "chain": (Chain, {}),
+    "chain with ends": (Chain, {"boundary": True}),
+    "chain without bias": (Chain, {"bias": False, "normalize": True}),
+    "tree": (Tree, {}),
+    "tree of small label features": (Tree, {"label_scale": 0.3}),
+}
+
+
+def forest_task(name, seed, known=0.6, dense=False, n=10):
+    """Forests with sparse or dense inputs, some nodes of which are annotated."""
+    rng = np.random.default_rng(seed)
+    kind, parameters = MODELS[name]
+    X, Y = [], []
+    for _ in range(n):
+        size = int(rng.integers(1, 6))
+        rows = rng.normal(size=(size, 4)) * (rng.random((size, 4)) < (1.0 if dense else 0.4))
+        parents = np.array([int(rng.integers(-1, i)) for i in range(size)])
+        X.append(rows if kind is Chain else (rows, parents))
+        Y.append([int(rng.integers(3)) if rng.random() < known else None for _ in range(size)])
+    Y[0][0], Y[1][0] = 0, 1
+    model = kind(n_states=3, **parameters)
+    return model.prepare(X, Y).task(X, Y)
+
+
+@settings(max_examples=25)
+@given(
+    name=st.sampled_from(list(MODELS)),
+    seed=st.integers(0, 2**16),
+    lam=st.sampled_from([0.1, 1.0, 10.0]),
+    which=st.sampled_from(["whole", "subset", "part"]),
+    dense=st.booleans(),
+    chunk=st.sampled_from([1, 40, 2**20]),
+)
+def test_one_example_after_the_other_keeps_the_same_laws(name, seed, lam, which, dense, chunk):
+    task = forest_task(name, seed, dense=dense)
+    if which == "subset":
+        task = Subset(task, np.array([7, 0, 3, 1]))
+    if which == "part":
+        task = task.annotated_part() or task
+    rng = np.random.default_rng(seed)
+    point, v = point_of(task, lam, settings=StochasticSettings(period=2, patience=1, chunk=chunk), online=True)
+    point.aim(v)
+    for _ in range(4):
+        check_pass(task, point, v, lam, rng)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name):
+    """With a λ so large that w hardly moves, every example's new bound is what the argmax says of it at that w."""
+    task, lam = forest_task(name, 5), 1e12
+    point, _ = point_of(task, lam, online=True)
+    bundle, w = point.bundle, np.random.default_rng(0).normal(size=task.n_features)
+    point.aim(-lam * w - bundle.shared[0])
+    point.run_pass(np.random.default_rng(0))
+    point.set.store()
+    linear = penalty_part(task, HINGE, w)
+    expected = differences(linear.features, bundle.base).toarray()
+    for k in range(task.n_examples, len(bundle)):  # the first ones are the bases
+        g = bundle.group[k]
+        np.testing.assert_allclose(bundle.slopes.csr[[k]].toarray()[0], expected[g], atol=1e-9)
+        assert bundle.offsets[k] == pytest.approx(linear.offsets[g] - bundle.base_offsets[g])
+    above = linear.values > bundle.base @ w + bundle.base_offsets + 1e-9
+    assert set(bundle.group[task.n_examples :]) == set(np.flatnonzero(above))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_layout_is_a_permutation(name):
+    task = forest_task(name, 3)
+    oracle = task.online(np.zeros(task.n_features), Space.COMPATIBLE, 0.0, 1.0)
+    columns = np.arange(task.n_features)
+    np.testing.assert_array_equal(oracle.columns_out(oracle.columns_in(columns)), columns)
+    w = np.random.default_rng(0).normal(size=task.n_features)
+    np.testing.assert_array_equal(oracle.vector_in(w)[oracle.columns_in(columns)], w)
+    np.testing.assert_array_equal(oracle.vector_out(oracle.vector_in(w)), w)
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_passes_alone_close_the_gap(online):
     task = chain_task(n=40, known=1.0)
     lam = 4.0
-    point, v = point_of(task, lam)
+    point, v = point_of(task, lam, online=online)
     rng = np.random.default_rng(0)
+    point.aim(v)
     for _ in range(60):
-        point.aim(v)
-        stochastic_pass(point, lambda w, examples: penalty_part(task, HINGE, w, examples), rng)
-    primal = lam / 2 * point.w @ point.w + penalty_part(task, HINGE, point.w).values.sum() + v @ point.w
-    assert primal - dual_value(point.bundle, v, lam, point.bundle.alpha) <= 0.02 * primal
+        point.run_pass(rng)
+    w = point.set.weights
+    primal = lam / 2 * w @ w + penalty_part(task, HINGE, w).values.sum() + v @ w
+    assert primal - point.set.dual_value() <= 0.02 * primal
+
+
+def test_little_memory_merges_bounds_and_keeps_the_lower_bound():
+    task, lam = forest_task("chain", 1, known=1.0, dense=True, n=40), 0.5
+    point, v = point_of(task, lam, online=True)
+    point.bundle.memory = 40_000
+    point.set.load()
+    point.aim(v)
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        check_pass(task, point, v, lam, rng)
+    assert point.bundle.nbytes < 40_000
 
 
 @pytest.mark.parametrize("model", GENERATORS)

@@ -63,7 +63,12 @@ class Bundle:
     @property
     def shared(self) -> tuple[Array, float]:
         """What all groups' bases add to the linear term and to the constant: Σ_g base_g (d,) and Σ_g base_offset_g."""
-        return np.asarray(self.base.sum(axis=0)).ravel(), float(self.base_offsets.sum())
+        return np.asarray(self.base.sum(axis=0)).ravel(), self.shared_offset
+
+    @property
+    def shared_offset(self) -> float:
+        """Σ_g base_offset_g."""
+        return float(self.base_offsets.sum())
 
     @property
     def nbytes(self) -> int:
@@ -94,15 +99,6 @@ class Bundle:
         np.maximum.at(best, self.group, self.scores(w))
         return best
 
-    def values_of(self, groups: Indices, w: Array) -> Array:
-        """The model's values of some groups at w, without a look at the others."""
-        place = np.full(self.n_groups, -1)
-        place[groups] = np.arange(len(groups))
-        members = np.flatnonzero(place[self.group] >= 0)
-        best = np.full(len(groups), -np.inf)
-        np.maximum.at(best, place[self.group[members]], self.slopes.times(w, members) + self.offsets[members])
-        return np.asarray(best + self.base[groups] @ w + self.base_offsets[groups])
-
     def add(self, linear: Linear, w: Array, known: Array | None = None) -> int:
         """Add the bounds that say something new at w; returns how many. `known` are the model's `values(w)`."""
         value = self.sum_by_group(linear.values)
@@ -119,7 +115,7 @@ class Bundle:
     def extend(self, slopes: Any, offsets: Array, group: Indices) -> int:
         """Add bounds with these slopes (n, d) and offsets (n,), one for each of these groups; room is made for them."""
         fresh = differences(slopes, self.base[group])
-        self._make_room(int(fresh.nnz), group)
+        self.make_room(int(fresh.nnz), group)
         n = len(group)
         self.slopes = self.slopes.extended(fresh)
         self.offsets = np.concatenate([self.offsets, offsets - self.base_offsets[group]])
@@ -175,6 +171,19 @@ class Bundle:
         self._gram = gram.relative_to(references).kept(members)
         self.group, self.alpha, self.idle = group, self.alpha[members], self.idle[members]
 
+    def replace(self, slopes: Rows, offsets: Array, group: Indices, alpha: Array, idle: Indices) -> None:
+        """Have these bounds instead, relative to the same bases."""
+        self.slopes, self.offsets, self.group = slopes, offsets, group
+        self.alpha, self.idle, self._gram = alpha, idle, None
+
+    def relative_to(self, base: Linear) -> None:
+        """Keep the bounds as differences from another linear function of each group."""
+        rows, offsets = summed(sp.csr_array(base.features), self.group_of), self.sum_by_group(base.offsets)
+        whole = sp.csr_array(self.slopes.csr + self.base[self.group])
+        self.slopes, self._gram = Rows.of(differences(whole, rows[self.group])), None
+        self.offsets = self.offsets + (self.base_offsets - offsets)[self.group]
+        self.base, self.base_offsets = rows, offsets
+
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""
         if mask.all():
@@ -193,7 +202,7 @@ class Bundle:
         """Drop bounds that were inactive for long; they do not carry the dual value, so the lower bound survives."""
         self.keep(self.idle <= patience)
 
-    def _make_room(self, n_entries: int, group: Indices) -> None:
+    def make_room(self, n_entries: int, group: Indices) -> None:
         """Let so many entries, of bounds of these groups, be added within the memory.
 
         First go the bounds that were inactive for longest. Where that is not enough, the active bounds of the groups

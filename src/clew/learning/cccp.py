@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -18,15 +17,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.checks import floats, positive, shown
-from clew.errors import InexactArgmaxWarning, InputError, NotConvergedWarning
-from clew.learning.algorithm import PRESETS, STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
+from clew.errors import InputError
+from clew.learning.algorithm import PRESETS, Algorithm
 from clew.learning.bounds import Bundle
-from clew.learning.groups import make_groups
+from clew.learning.groups import fit_unseen, make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
 from clew.learning.master import Regulariser, check_regulariser, chosen_solver, known_bound, regularisation, update
-from clew.learning.result import Record, Result, Status
+from clew.learning.phase import StochasticPhase, Watch, goes_by_batches
+from clew.learning.result import Record, Result, Status, warn_of
 from clew.learning.rows import differences
-from clew.learning.stochastic import DualPoint, stochastic_pass
 from clew.learning.task import Array, Indices, Task, separated
 
 __all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
@@ -130,28 +129,28 @@ class _Run:
         self.residual = self.inexactness = 0.0
         self.iteration = self.fallbacks = 0
         self.history: list[Record] = []
-        self.rng, self.by_batches = np.random.default_rng(algorithm.random_state), False
         self.rebases = False
-        """Whether the bounds get new bases while CCCP goes on; batches keep sums over the old ones."""
-        self.dual: DualPoint | None = None
+        """Whether the bounds get new bases while CCCP goes on; the stochastic phase keeps sums over the old ones."""
+        self.phase: StochasticPhase | None = None
         self.bundle: Bundle
         self.best: tuple[Array, _Convex]
         self.lower_bound, self.gap = -np.inf, np.inf
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
-        linear, interrupted = self._penalty(w), False
+        interrupted = False
         try:
             reward = self._reward(w)
         except KeyboardInterrupt:  # without it there is no iterate to keep: it is asked for once more
             reward, interrupted = self._reward(w), True
+        linear = None if self._needs_no_look(reward) else self._penalty(w)
         self.bundle = self._first_bundle(linear, reward, warm_start)
-        self.by_batches = self._goes_by_batches()
+        if self._stochastic(self.bundle.n_groups) and not interrupted:
+            w, linear, reward = self._stochastic_phase(w, linear, reward)
+            interrupted = self.phase is not None and self.phase.interrupted
         by_ascent = chosen_solver(self.algorithm.solver, self.task.n_features) == "ascent"
-        self.rebases = by_ascent and not self.by_batches and self.loss.reward is not None
-        if self.by_batches and self.loss.reward is not None:
-            self.bundle.start_at_base()
-        self.best = w, self._add(linear, w)
+        self.rebases = by_ascent and self.phase is None and self.loss.reward is not None
+        self.best = w, self._add(self._penalty(w) if linear is None else linear, w)
         try:
             if interrupted:
                 raise KeyboardInterrupt
@@ -161,7 +160,7 @@ class _Run:
             point, status = self._point(*self.best), limit.status
         except KeyboardInterrupt:
             point, status = self._point(*self.best, reward if interrupted else None), Status.INTERRUPTED
-        self._tell(status)
+        warn_of(status, self.gap, self.algorithm.tol, self.inexactness)
         return Result(
             w=point.w, objective=point.objective, lower_bound=self.lower_bound, gap=self.gap, status=status,
             lam=self.lam, regulariser=self.regulariser, loss=self.loss, passes=self.passes,
@@ -204,11 +203,15 @@ class _Run:
         lower = known_bound(self.bundle, point.v, self.lam * self.n, self.regulariser)
         lower = (lower + point.constant) / self.n
         share = MODEL_PRECISION
+        if self.phase is not None and upper - lower <= precision:
+            self.lower_bound, self.gap = lower, upper - lower
+            self._record(upper, lower, precision)
+            return False
         while True:
             gap = upper - lower
-            if self.by_batches:
-                self._pass_in_batches(point)
-            w, value = self._model_update(point, share * (max(precision, gap) if np.isfinite(gap) else precision))
+            w, value = self._model_update(
+                point, precision, share * (max(precision, gap) if np.isfinite(gap) else precision)
+            )
             stalled = value <= lower and self.residual > 0.5 * gap
             lower = max(lower, value)
             self.lower_bound, self.gap = lower, upper - lower
@@ -231,13 +234,36 @@ class _Run:
             # An imprecise model update proposes much the same w again: where the gap hardly moves, ask for more.
             share = MODEL_PRECISION if upper - lower <= 0.9 * gap else share / 2
 
-    def _pass_in_batches(self, point: _Point) -> None:
-        """Bounds and dual weights from a pass that learns while it looks (stochastic.py)."""
-        began, argmax = time.perf_counter(), self.oracle
-        self.dual = self.dual or DualPoint(self.bundle, self.lam * self.n)
-        self.dual.aim(point.v)
-        stochastic_pass(self.dual, self._batch, self.rng)
-        self.master += time.perf_counter() - began - (self.oracle - argmax)
+    def _stochastic_phase(self, w: Array, linear: Linear | None, reward: Linear) -> tuple[Array, Linear, Linear]:
+        """Where passes that learn while they look lead from w, with C and R there; or w itself, if J is lower there."""
+        if linear is not None and self.loss.reward is None:
+            self._add(linear, w)  # without a base, every group needs a bound to begin with
+        watch = Watch(self._reward, self._passed, self._progress, self._limit_reached)
+        self.phase = StochasticPhase(
+            self.task, self.loss, self.lam * self.n, self.algorithm, self.bundle, self._batch, watch
+        )
+        following = self.phase.run(w, reward)
+        found = (
+            following,
+            self._penalty(following),
+            reward.at(following) if self.phase.fixed_reward else self._reward(following),
+        )
+        if self.phase.fixed_reward or not w.any():
+            return found
+        known = w, self._penalty(w) if linear is None else linear, reward
+        return min(found, known, key=lambda at: self._objective(*at))
+
+    def _objective(self, w: Array, convex: Linear, reward: Linear) -> float:
+        """J(w), Eq. 7, as a sum over examples."""
+        return self._regularised(w) + float(convex.values.sum()) - float(reward.values.sum())
+
+    def _passed(self, share: float, seconds: float) -> None:
+        self.passes, self.oracle = self.passes + share, self.oracle + seconds
+
+    def _progress(self, estimate: float, lower: float, precision: float) -> None:
+        """Tell the callback where the stochastic phase stands, by its own estimate."""
+        lower /= self.n
+        self._call(replace(self._record_of(lower + estimate / self.n, lower, precision / self.n), certified=False))
 
     def _look(self, point: _Point, w: Array, upper: float) -> float:
         """Evaluate J̃_t between the best w and this one, add the bounds found there, and return the best value."""
@@ -259,8 +285,17 @@ class _Run:
         self.reward_passes += self.loss.needs_clipping * len(examples) / self.n
         return linear
 
-    def _model_update(self, point: _Point, tol: float) -> tuple[Array, float]:
-        """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples."""
+    def _model_update(self, point: _Point, precision: float, tol: float) -> tuple[Array, float]:
+        """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples.
+
+        While the stochastic phase still gets on, its passes are the update; later they come before an exact one.
+        """
+        if self.phase is not None and not self.phase.exhausted:
+            self.reach = 1.0
+            w, lower = self.phase.update(point.v, precision * self.n)
+            return w, (lower + point.constant) / self.n
+        if self.phase is not None:
+            self.phase.one_pass(point.v)
         began = time.perf_counter()
         radius = max(point.objective, 0.0) / self.lam
         solved = update(
@@ -309,19 +344,23 @@ class _Run:
         self.master += time.perf_counter() - began
         return _Convex(float(np.maximum(found, known).sum()), linear)
 
-    def _goes_by_batches(self) -> bool:
+    def _stochastic(self, n_groups: int) -> bool:
         """Whether there is a stochastic phase."""
-        if self.regulariser == "l1" or self.algorithm.stochastic is False:
-            return False
-        by_ascent = chosen_solver(self.algorithm.solver, self.task.n_features) == "ascent"
-        large = self.bundle.n_groups >= STOCHASTIC_GROUPS and self.task.n_features >= STOCHASTIC_WEIGHTS
-        return self.algorithm.stochastic is True or (by_ascent and large)
+        return goes_by_batches(self.algorithm, self.regulariser, self.task.n_features, n_groups)
 
-    def _first_bundle(self, convex: Linear, base: Linear, warm_start: Result | None) -> Bundle:
-        """An empty bundle, or the bounds of an earlier fit that still hold."""
-        plane = differences(sp.csr_array(convex.features), sp.csr_array(base.features))
+    def _needs_no_look(self, reward: Linear) -> bool:
+        """Whether the groups are known before C was evaluated, so that a stochastic phase can begin at once."""
         options = self.algorithm
-        groups = make_groups(self.n, options.groups, plane, options.memory)
+        fits = options.groups == "auto" and fit_unseen(self.n, sp.csr_array(reward.features), options.memory)
+        return fits and self.loss.reward is not None and self._stochastic(self.n)
+
+    def _first_bundle(self, convex: Linear | None, base: Linear, warm_start: Result | None) -> Bundle:
+        """An empty bundle, or the bounds of an earlier fit that still hold. Without C, examples are groups."""
+        options = self.algorithm
+        groups = np.arange(self.n)
+        if convex is not None:
+            plane = differences(sp.csr_array(convex.features), sp.csr_array(base.features))
+            groups = make_groups(self.n, options.groups, plane, options.memory)
         bundle = Bundle(self.task.n_features, groups, self.task.keys, base, options.memory)
         old = None if warm_start is None else warm_start.bundle
         if old is None or warm_start is None or warm_start.loss != self.loss or old.n_features != self.task.n_features:
@@ -331,34 +370,27 @@ class _Run:
     def _regularised(self, w: Array) -> float:
         return self.lam * self.n * regularisation(w, self.regulariser)
 
-    def _record(self, upper: float, lower: float, precision: float) -> None:
+    def _record_of(self, upper: float, lower: float, precision: float) -> Record:
         seconds = time.perf_counter() - self.began
-        record = Record(self.iteration, self.passes, self.bundle.added, upper, lower, precision, seconds)
-        self.history.append(record)
+        return Record(self.iteration, self.passes, self.bundle.added, upper, lower, precision, seconds)
+
+    def _record(self, upper: float, lower: float, precision: float) -> None:
+        self.history.append(self._record_of(upper, lower, precision))
+        self._call(self.history[-1])
+
+    def _call(self, record: Record) -> None:
         log.debug("%s", record)
         if self.callback is not None:
             self.callback(record)
 
-    def _check_limits(self) -> None:
+    def _limit_reached(self) -> Status | None:
+        """The limit that was reached, if any."""
         if self.passes >= self.algorithm.max_passes:
-            raise _Limit(Status.PASS_LIMIT)
+            return Status.PASS_LIMIT
         limit = self.algorithm.time_limit
-        if limit is not None and time.perf_counter() - self.began > limit:
-            raise _Limit(Status.TIME_LIMIT)
+        return Status.TIME_LIMIT if limit is not None and time.perf_counter() - self.began > limit else None
 
-    def _tell(self, status: Status) -> None:
-        """Not converged is said, never hidden; nor is an argmax that is none."""
-        if status is not Status.CONVERGED:
-            warnings.warn(
-                f"the fit ended by {status.value} with a gap of {self.gap:.3g} (asked: {self.algorithm.tol:.3g}); "
-                "the best weights so far were kept",
-                NotConvergedWarning,
-                stacklevel=4,
-            )
-        if self.inexactness > 0:
-            warnings.warn(
-                f"the argmax is not exact: it fell short of an output that it had returned before by "
-                f"{self.inexactness:.3g}. The gap is not a certificate",
-                InexactArgmaxWarning,
-                stacklevel=4,
-            )
+    def _check_limits(self) -> None:
+        status = self._limit_reached()
+        if status is not None:
+            raise _Limit(status)

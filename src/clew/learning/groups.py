@@ -44,6 +44,14 @@ def make_groups(n_examples: int, groups: int | str, plane: Any, memory: int) -> 
         count = (count + 1) // 2
 
 
+def fit_unseen(n_examples: int, base: Any, memory: int) -> bool:
+    """Whether bounds of a group for each example fit into the memory even if all have twice the base's entries.
+
+    Then nobody has to look at the first bounds to know.
+    """
+    return PEAK * EXPECTED_BOUNDS * (ENTRY_BYTES * 2 * int(base.nnz) + BOUND_BYTES * n_examples) <= memory
+
+
 def _consecutive(n_examples: int, count: int) -> Indices:
     return (np.arange(n_examples) * count) // n_examples
 

@@ -113,6 +113,10 @@ class Linear:
     values: Array
     """(n,) the value at the w where it was computed."""
 
+    def at(self, w: Array) -> Linear:
+        """The same functions with their values at another w."""
+        return replace(self, values=np.asarray(self.features @ w) + self.offsets)
+
 
 def penalty_part(task: Task, loss: Loss, w: Array, examples: Indices | None = None) -> Linear:
     """C_n at w with a subgradient: max(P_n, R_n), or P_n alone where it is never the smaller one."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from clew.errors import NotConverged
+from clew.errors import InexactArgmaxWarning, NotConverged, NotConvergedWarning
 from clew.learning.bounds import Bundle
 from clew.learning.losses import Loss
 from clew.learning.task import Array
@@ -38,6 +39,8 @@ class Record:
     precision: float
     """ε_t, that this CCCP iteration asks for."""
     seconds: float
+    certified: bool = True
+    """False while passes of the stochastic phase estimate the objective; the history has certified lines alone."""
 
     @property
     def gap(self) -> float:
@@ -121,3 +124,21 @@ class Result:
         from clew.learning.plotting import plot_result
 
         return plot_result(self)
+
+
+def warn_of(status: Status, gap: float, tol: float, inexactness: float) -> None:
+    """Not converged is said, never hidden; nor is an argmax that is none."""
+    if status is not Status.CONVERGED:
+        warnings.warn(
+            f"the fit ended by {status.value} with a gap of {gap:.3g} (asked: {tol:.3g}); "
+            "the best weights so far were kept",
+            NotConvergedWarning,
+            stacklevel=4,
+        )
+    if inexactness > 0:
+        warnings.warn(
+            f"the argmax is not exact: it fell short of an output that it had returned before by {inexactness:.3g}. The "
+            "gap is not a certificate",
+            InexactArgmaxWarning,
+            stacklevel=4,
+        )

@@ -21,7 +21,7 @@ from clew.learning.cccp import learn
 from clew.learning.losses import Loss, loss_values, simplify
 from clew.learning.master import Regulariser, regularisation
 from clew.learning.result import Result, Status
-from clew.learning.task import Array, Space, Task, separated
+from clew.learning.task import Array, Space, Task, is_determined, separated
 
 COARSE = 0.01
 """The precision of starts, as a share of the loss at w = 0: they are improved upon."""
@@ -41,8 +41,9 @@ class Start:
         self.loss = simplify(loss, task)
         self.result: Result | None = None
         """The last fit on the annotated part, if there is one."""
-        self.part = None if loss.reward is None else task.annotated_part()
-        searchable = loss.reward is not None and Space.COMPATIBLE in task.spaces
+        convex = loss.reward is None or (loss.reward is Space.COMPATIBLE and is_determined(task))
+        self.part = None if convex else task.annotated_part()
+        searchable = not convex and Space.COMPATIBLE in task.spaces
         self.contrast = contrast(task) if self.part is None and searchable else None
         if self.part is not None:
             self.loss = replace(simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0)

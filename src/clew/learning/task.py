@@ -143,6 +143,92 @@ class SeparableTask(Task, Protocol):
         ...
 
 
+@runtime_checkable
+class DeterminedTask(Task, Protocol):
+    """A task that knows whether its annotations leave anything open."""
+
+    @property
+    def determined(self) -> bool:
+        """Whether Y* is one output for each example: then every loss with reward space Y* is convex."""
+        ...
+
+
+def is_determined(task: Task) -> bool:
+    """Whether Y* is known to be one output for each example."""
+    whole = task.task if isinstance(task, Subset) else task
+    return isinstance(whole, DeterminedTask) and whole.determined
+
+
+class Layout(Protocol):
+    """An order of the weights in which compiled code is faster: a permutation, said in both directions."""
+
+    def columns_in(self, columns: NDArray[Any]) -> NDArray[Any]:
+        """From columns of φ to places in this layout."""
+        ...
+
+    def columns_out(self, places: NDArray[Any]) -> NDArray[Any]:
+        """And back."""
+        ...
+
+    def vector_in(self, w: Array) -> Array:
+        """Weights in this layout."""
+        ...
+
+    def vector_out(self, w: Array) -> Array:
+        """And back."""
+        ...
+
+
+class SameOrder:
+    """The layout of φ itself."""
+
+    def columns_in(self, columns: NDArray[Any]) -> NDArray[Any]:
+        """The same columns."""
+        return columns
+
+    columns_out = vector_in = vector_out = columns_in
+
+
+class OnlineOracle(Layout, Protocol):
+    """Answers one example after the other while w moves, in compiled code; see `stochastic.py`.
+
+    Bounds are differences from the features of one reference output for each example, the reward's at one w.
+    """
+
+    @property
+    def fixed_reward(self) -> bool:
+        """Whether all of Y* has the same features, so that the reward is the same linear function at every w."""
+        ...
+
+    def capacity(self, examples: Indices) -> int:
+        """How many entries the bounds of these examples can have at the most."""
+        ...
+
+    def run(self, working_set: Any, groups: Indices, steps: int, gaps: Array) -> None:
+        """For each of these groups, an example each, in turn: argmax at w, new bound, pairwise steps on its bounds."""
+        ...
+
+
+@runtime_checkable
+class OnlineTask(Task, Protocol):
+    """A task that can look and learn example by example, where most weights do not concern any one of them."""
+
+    def online(
+        self, w: Array, reward: Space, reward_weight: float, penalty_weight: float, examples: Indices | None = None
+    ) -> OnlineOracle:
+        """An oracle for max_Y [f + penalty_weight · Δ] whose reference outputs are the reward's at w.
+
+        With `examples` it knows those alone, and counts them from 0 on.
+        """
+        ...
+
+
+def online_task(task: Task) -> tuple[OnlineTask, Indices | None] | None:
+    """The `OnlineTask` that a task is or takes its examples from, with these examples; None if there is none."""
+    whole, examples = (task.task, task.examples) if isinstance(task, Subset) else (task, None)
+    return (whole, examples) if isinstance(whole, OnlineTask) else None
+
+
 def separated(task: Task) -> Task:
     """The same mean loss over more and simpler examples, where the task is a `SeparableTask`."""
     whole, examples = (task.task, task.examples) if isinstance(task, Subset) else (task, None)

@@ -16,11 +16,12 @@ from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models import max_product, sum_product
 from clew.models.base import check_lengths, check_weights, identity
 from clew.models.blocks import Block, make_blocks
-from clew.models.fingerprint import fingerprint
+from clew.models.fingerprint import fingerprint, fingerprint_arrays
 from clew.models.inputs import stack
 from clew.models.max_product import Forest, InputRows, SparseRows
 from clew.models.node_task import NodeTask
 from clew.models.nodes import NodeModel, stack_allowed
+from clew.models.online import ForestOracle
 from clew.parallel import map_examples, resolve_jobs
 
 
@@ -134,12 +135,12 @@ class ForestTask(NodeTask):
     def fingerprints(self) -> list[bytes]:
         """A fingerprint of each example: what its features and its annotation are, however they were given."""
         common = fingerprint(*identity(self.model))
+        lengths = np.diff(self.offsets)
+        parent = np.maximum(self.parent - np.repeat(self.offsets[:-1], lengths), -1)
         keys = []
-        for i in range(self.n_examples):
+        for i, content in enumerate(self.inputs.contents(self.offsets)):
             nodes = slice(self.offsets[i], self.offsets[i + 1])
-            parent = np.maximum(self.parent[nodes] - self.offsets[i], -1)
-            content = self.inputs.content(int(nodes.start), int(nodes.stop))
-            keys.append(fingerprint(common, *content, parent, self.allowed[nodes], self.counted[nodes]))
+            keys.append(fingerprint_arrays(common, *content, parent[nodes], self.allowed[nodes], self.counted[nodes]))
         return keys
 
     def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
@@ -162,7 +163,7 @@ class ForestTask(NodeTask):
         every = np.arange(self.n_examples)
         return every if examples is None else every[np.asarray(examples)]
 
-    def _nodes(self, chosen: Indices) -> Indices:
+    def nodes_of(self, chosen: Indices) -> Indices:
         """The stacked nodes of these examples, one example after the other."""
         lengths = np.diff(self.offsets)[chosen]
         before = np.cumsum(lengths) - lengths
@@ -198,7 +199,7 @@ class ForestTask(NodeTask):
         bias, begin, end = (w[b : b + S] if b >= 0 else none for b in self.blocks[[0, 2, 3]])
         transition = w[self.blocks[1] : self.blocks[1] + S * S].reshape(S, S)
         penalty = np.full(self.n_examples, -np.inf) if space is Space.COMPATIBLE else loss_weight / self.scale
-        scores = self.inputs.scores(w[: S * self.inputs.n_inputs].reshape(S, -1), self._nodes(chosen))
+        scores = self.inputs.scores(w[: S * self.inputs.n_inputs].reshape(S, -1), self.nodes_of(chosen))
         max_product.complete_scores(
             scores, chosen, self.offsets, self.allowed, self.counted, penalty, self.costs, bias, begin, end
         )
@@ -230,22 +231,38 @@ class ForestTask(NodeTask):
         expected = np.zeros((S, S))
         sum_product.expected_transitions(scores, rest, chosen, self.offsets, self.parent, transition, share, expected)
         first = np.cumsum(lengths) - lengths
-        blocks = [self.inputs.weighted_sum(probability, self._nodes(chosen))]
+        blocks = [self.inputs.weighted_sum(probability, self.nodes_of(chosen))]
         blocks += [probability.sum(axis=0)] * bool(model.bias) + [expected]
         blocks += [probability[first].sum(axis=0), probability[first + lengths - 1].sum(axis=0)] * bool(model.boundary)
         return totals, np.concatenate([block.ravel() for block in blocks]) * self.column_scale
 
+    @property
+    def input_rows(self) -> InputRows:
+        """The features of all nodes, as compiled code sees them."""
+        inputs = self.inputs
+        return InputRows(inputs.data, inputs.begins, inputs.columns, inputs.column_begins, inputs.n_inputs)
+
+    @property
+    def forest(self) -> Forest:
+        """All examples, as compiled code sees them."""
+        return Forest(self.offsets, self.parent, self.allowed, self.costs, self.counted, self.blocks)
+
+    def online(
+        self, w: Array, reward: Space, reward_weight: float, penalty_weight: float, examples: Indices | None = None
+    ) -> ForestOracle:
+        """An oracle that answers one example after the other while w moves."""
+        return ForestOracle(self, w, reward, reward_weight, penalty_weight, self._chosen(examples))
+
     def rows_of(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
         """φ and Δ of given labelings of the chosen examples."""
-        nodes, inputs = self._nodes(chosen), self.inputs
+        nodes, inputs = self.nodes_of(chosen), self.inputs
         capacity = int(np.diff(inputs.begins)[nodes].sum()) + 2 * len(nodes) + 2 * len(chosen)
         index_type: type[np.integer[Any]] = np.int32 if max(capacity, self.n_features) < 2**31 else np.int64
         values, indices = np.empty(capacity), np.empty(capacity, dtype=index_type)
         indptr, mistakes = np.zeros(len(chosen) + 1, dtype=index_type), np.zeros(len(chosen))
         max_product.collect_features(
-            InputRows(inputs.data, inputs.begins, inputs.columns, inputs.column_begins, inputs.n_inputs),
-            Forest(self.offsets, self.parent, self.allowed, self.costs, self.counted, self.blocks),
-            self.n_features, states, chosen, found, SparseRows(values, indices, indptr, mistakes),
+            self.input_rows, self.forest, self.n_features, states, chosen, found,
+            SparseRows(values, indices, indptr, mistakes),
         )  # fmt: skip
         n = indptr[-1]
         values[:n] *= self.column_scale[indices[:n]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from clew.models.labels import Place, name_place
 
 DENSE_FROM = 0.5
 """The share of non-zero entries from which rows are stored with their zeros."""
+
+ENTRIES_AT_A_TIME = 2**19
+"""Of all examples' features, while their fingerprints are taken."""
 
 LARGEST = 1e100
 """Features whose squares, summed over any data, are still numbers."""
@@ -80,14 +84,36 @@ class Inputs:
         add_rows(self.data, self.begins, self.columns, self.column_begins, rows, weights, total)
         return np.ascontiguousarray(total.T)
 
-    def content(self, first: int, last: int) -> tuple[NDArray[np.int64], Array]:
-        """The non-zeros of rows first … last-1 and their places, the same however they are stored."""
-        data = self.data[self.begins[first] : self.begins[last]]
-        counts = np.diff(self.begins[first : last + 1])
-        row = np.repeat(np.arange(last - first), counts)
-        within = np.arange(len(data)) - np.repeat(self.begins[first:last] - self.begins[first], counts)
-        places = row * self.n_inputs + self.columns[np.repeat(self.column_begins[first:last], counts) + within]
-        return places[data != 0], data[data != 0]
+    def contents(self, offsets: Indices) -> Iterator[tuple[NDArray[np.int64], Array]]:
+        """For the rows of each example, their non-zeros' places and values, the same however rows are stored.
+
+        Example n has the rows offsets[n] … offsets[n+1]-1; some thousand entries are computed at a time.
+        """
+        for examples in _chunks(self.begins[offsets], ENTRIES_AT_A_TIME):
+            first, last = offsets[examples.start], offsets[examples.stop]
+            data = self.data[self.begins[first] : self.begins[last]]
+            counts = np.diff(self.begins[first : last + 1])
+            lengths = np.diff(offsets[examples.start : examples.stop + 1])
+            row = np.arange(last - first) - np.repeat(offsets[examples.start : examples.stop] - first, lengths)
+            # from an entry to its place among the columns
+            shift = self.column_begins[first:last] - self.begins[first:last]
+            entry = np.arange(self.begins[first], self.begins[last]) + np.repeat(shift, counts)
+            places = np.repeat(row, counts) * self.n_inputs + self.columns[entry]
+            used = np.concatenate([[0], np.cumsum(data != 0)])
+            places, data = places[data != 0], data[data != 0]
+            ends = used[self.begins[offsets[examples.start : examples.stop + 1]] - self.begins[first]]
+            for begin, end in pairwise(ends):
+                yield places[begin:end], data[begin:end]
+
+
+def _chunks(begins: Indices, entries: int) -> Iterator[slice]:
+    """Consecutive examples with about so many entries together, at least one."""
+    first, n = 0, len(begins) - 1
+    while first < n:
+        last = int(np.searchsorted(begins, begins[first] + entries, side="right")) - 1
+        last = min(max(last, first + 1), n)
+        yield slice(first, last)
+        first = last
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

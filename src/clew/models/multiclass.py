@@ -24,7 +24,7 @@ from clew.models.base import (
     n_examples,
 )
 from clew.models.blocks import Block, input_names
-from clew.models.fingerprint import fingerprint
+from clew.models.fingerprint import fingerprint, fingerprint_arrays
 from clew.models.inputs import Inputs, as_matrix
 from clew.models.labels import Label, LabelSpace
 from clew.models.node_task import NodeTask
@@ -217,8 +217,9 @@ class MulticlassTask(NodeTask):
     def fingerprints(self) -> list[bytes]:
         """A fingerprint of each row and its candidates."""
         common = fingerprint(*identity(self.model))
-        rows = zip(range(self.n_examples), self.allowed, self.counted, strict=True)
-        return [fingerprint(common, *self.inputs.content(i, i + 1), allowed, counted) for i, allowed, counted in rows]
+        contents = self.inputs.contents(np.arange(self.n_examples + 1))
+        rows = zip(contents, self.allowed, self.counted[:, None], strict=True)
+        return [fingerprint_arrays(common, *content, allowed, counted) for content, allowed, counted in rows]
 
     def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
         """The best classes in `space`."""

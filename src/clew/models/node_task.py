@@ -21,6 +21,11 @@ class NodeTask:
     counted: Mask
     """(nodes,) the nodes that have features; so have edges between two of them."""
 
+    @property
+    def determined(self) -> bool:
+        """Whether Y* is one output for each example."""
+        return bool((self.allowed.sum(axis=1) == 1).all())
+
     def fingerprints(self) -> list[bytes]:
         """A fingerprint of each example: what its features and its annotation are, however they were given."""
         raise NotImplementedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any, Self
 
 import numpy as np
@@ -202,14 +202,17 @@ def annotated_nodes(space: LabelSpace, annotation: Any) -> Indices:
 
 
 def stack_allowed(space: LabelSpace, Y: Sequence[Any], offsets: Indices) -> Mask:
-    """(total T, S) the states that every example's annotation allows; all at once where Y has arrays of one type."""
+    """(total T, S) the states that every example's annotation allows; all at once where Y has arrays or lists alone."""
     lengths = np.diff(offsets)
     n_states = space.n_states
     if len(Y) and all(is_parsed(y) and y.shape == (n, n_states) for y, n in zip(Y, lengths, strict=True)):
         return space.allowed(np.concatenate(Y), int(offsets[-1]), place_in(offsets))
-    flat = all(is_flat(y) and y.dtype == Y[0].dtype and len(y) == n for y, n in zip(Y, lengths, strict=True))
-    if flat and len(Y):
-        return space.allowed(np.concatenate(Y), int(offsets[-1]), place_in(offsets))
+    if len(Y) and all(len(y) == n for y, n in zip(Y, lengths, strict=True) if isinstance(y, (list, np.ndarray))):
+        # strings of different widths are of one type; so is all that lists hold
+        if all(is_flat(y) and (y.dtype == Y[0].dtype or y.dtype.kind == Y[0].dtype.kind == "U") for y in Y):
+            return space.allowed(np.concatenate(Y), int(offsets[-1]), place_in(offsets))
+        if all(isinstance(y, list) for y in Y):
+            return space.allowed(list(chain.from_iterable(Y)), int(offsets[-1]), place_in(offsets))
     rows = [
         space.allowed(y, int(n), lambda k, example=i: (example, k))  # type: ignore[misc]
         for i, (y, n) in enumerate(zip(Y, lengths, strict=True))

@@ -1,0 +1,186 @@
+"""The argmax on forests while the weights move: one example after the other, in one compiled pass.
+
+The weights lie feature by feature, (F, S), so that the scores of a node read whole lines of memory; what labels alone
+have follows. An example's new bound is the difference of its best labeling from its reference labeling: where
+the two agree nothing is written, so that a bound has as many entries as the nodes that went wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.learning.linked_bounds import Bounds, link_bound, says_more, visit_group
+from clew.learning.task import Array, Indices, Space
+from clew.learning.working_set import WorkingSet
+from clew.models.inputs import multiply_rows
+from clew.models.max_product import Forest, InputRows, complete_scores, kernel, maximise
+
+if TYPE_CHECKING:
+    from clew.models.forest import ForestTask
+
+
+class ForestOracle:
+    """`OnlineOracle` of a ForestTask; see `clew.learning.task`."""
+
+    def __init__(
+        self, task: ForestTask, w: Array, reward: Space, reward_weight: float, penalty_weight: float, examples: Indices
+    ) -> None:
+        self.examples = examples
+        self.n_states, self.n_inputs = task.allowed.shape[1], task.inputs.n_inputs
+        self.inputs, self.forest = task.input_rows, task.forest
+        self.order = task.order
+        nodes = task.nodes_of(examples)
+        states, _ = task.best_states(w, reward, reward_weight, examples)
+        self.reference = np.zeros(len(task.allowed), dtype=np.intp)
+        self.reference[nodes] = states
+        wrong = np.zeros(len(task.allowed))
+        wrong[nodes] = task.costs[nodes] * ~task.allowed[nodes, states]
+        self.base_offsets = reward_weight * np.add.reduceat(wrong, task.offsets[:-1]) / task.scale
+        settled = (task.allowed[nodes].sum(axis=1) == 1) | ~task.counted[nodes]
+        self.fixed_reward = reward is Space.COMPATIBLE and bool(settled.all())
+        self.penalty = penalty_weight / task.scale
+        self.label_scale = float(task.model.label_scale_)
+        lengths = np.diff(task.offsets)
+        entries = np.diff(task.inputs.begins[task.offsets])
+        # both labelings of every node: inputs, bias, edge and the two ends
+        self.largest = 2 * (entries + 2 * lengths + 2)
+
+    def columns_in(self, columns: NDArray[Any]) -> NDArray[Any]:
+        """From s·F + f to f·S + s."""
+        f_part = columns < self.n_states * self.n_inputs
+        s, f = np.divmod(columns, self.n_inputs)
+        return np.where(f_part, f * self.n_states + s, columns)
+
+    def columns_out(self, places: NDArray[Any]) -> NDArray[Any]:
+        """From f·S + s to s·F + f."""
+        f_part = places < self.n_states * self.n_inputs
+        f, s = np.divmod(places, self.n_states)
+        return np.where(f_part, s * self.n_inputs + f, places)
+
+    def vector_in(self, w: Array) -> Array:
+        """(d,) with the unary weights as (F, S)."""
+        return self._transposed(w, self.n_states, self.n_inputs)
+
+    def vector_out(self, w: Array) -> Array:
+        """(d,) with the unary weights as (S, F)."""
+        return self._transposed(w, self.n_inputs, self.n_states)
+
+    def _transposed(self, w: Array, rows: int, columns: int) -> Array:
+        unary = w[: rows * columns].reshape(rows, columns)
+        return np.concatenate([unary.T.ravel(), w[rows * columns :]])
+
+    def capacity(self, groups: Indices) -> int:
+        """Entries of bounds in which every node went wrong."""
+        return int(self.largest[self.examples[groups]].sum())
+
+    def run(self, working_set: WorkingSet, groups: Indices, steps: int, gaps: Array) -> None:
+        """For each of these groups, an example each, in turn: argmax at w, new bound, pairwise steps on its bounds."""
+        before, bounds, w, lam = working_set.n_rows, working_set.bounds, working_set.w, working_set.lam
+        working_set.n_rows = int(
+            online_pass(
+                self.inputs, self.forest, self.order, self.reference, self.base_offsets, self.penalty, self.label_scale,
+                self.examples, groups, bounds, before, w, lam, steps, working_set.dense, gaps,
+            )
+        )  # fmt: skip
+        working_set.bundle.added += working_set.n_rows - before
+
+
+@kernel  # type: ignore[untyped-decorator]
+def online_pass(
+    inputs: InputRows, forest: Forest, order: Indices, reference: Indices, base_offsets: Array, penalty: Array,
+    label_scale: float, examples: Indices, groups: Indices, bounds: Bounds, n_rows: int, w: Array, lam: float,
+    steps: int, dense: Array, gaps: Array,
+) -> int:  # fmt: skip
+    """Returns how many bounds there are then; α, w and gaps change in place. Group g has one example, examples[g]."""
+    offsets, parent, allowed, costs, counted, blocks = forest
+    S = allowed.shape[1]
+    longest = 0
+    largest = 1
+    for g in groups:
+        longest = max(longest, offsets[examples[g] + 1] - offsets[examples[g]])
+        largest = max(largest, bounds.sizes[g] + 1)
+    all_scores, all_states = np.empty((longest, S)), np.empty(longest, np.intp)
+    which, score = np.empty(largest, np.int64), np.empty(largest)
+    unary = w[: S * inputs.n_inputs].reshape(inputs.n_inputs, S)
+    transition = np.empty((S, S))
+    labels = np.zeros((3, S))  # bias, begin and end
+    for g in groups:
+        e = examples[g]
+        first, last = offsets[e], offsets[e + 1]
+        for row, block in enumerate((0, 2, 3)):
+            if blocks[block] >= 0:
+                labels[row] = label_scale * w[blocks[block] : blocks[block] + S]
+        for i in range(S):
+            for j in range(S):
+                transition[j, i] = label_scale * w[blocks[1] + i * S + j]
+        one = np.full(1, e)
+        scores, states = all_scores[: last - first], all_states[: last - first]
+        scores[:] = 0.0
+        multiply_rows(
+            inputs.data, inputs.begins, inputs.columns, inputs.column_begins, np.arange(first, last), unary, scores
+        )
+        complete_scores(scores, one, offsets, allowed, counted, penalty, costs, labels[0], labels[1], labels[2])
+        maximise(scores, one, offsets, order, parent, allowed, counted, transition, False, states)
+        write_difference(inputs, forest, e, states, reference, label_scale, dense, bounds, n_rows)
+        wrong = 0.0
+        for v in range(first, last):
+            if not allowed[v, states[v - first]]:
+                wrong += costs[v]
+        bounds.offsets[n_rows] = penalty[e] * wrong - base_offsets[e]
+        if says_more(bounds, g, n_rows, w):
+            link_bound(bounds, g, n_rows)
+            n_rows += 1
+        gaps[g] = visit_group(bounds, g, w, lam, steps, dense, which, score)
+    return n_rows
+
+
+@kernel  # type: ignore[untyped-decorator]
+def write_difference(
+    inputs: InputRows, forest: Forest, e: int, states: Indices, reference: Indices, label_scale: float, dense: Array,
+    bounds: Bounds, k: int,
+) -> None:  # fmt: skip
+    """The entries of bound k, φ(states) − φ(reference) of example e, without those that cancel."""
+    offsets, parent, _, _, counted, blocks = forest
+    S = forest.allowed.shape[1]
+    first, last = offsets[e], offsets[e + 1]
+    begin = bounds.begins[k]
+    end = begin
+    for v in range(first, last):
+        if not counted[v]:
+            continue
+        p = parent[v]
+        for side in range(2):
+            sign = 1.0 if side == 0 else -1.0
+            s = states[v - first] if side == 0 else reference[v]
+            if states[v - first] != reference[v]:
+                shift = inputs.column_begins[v] - inputs.begins[v]
+                for entry in range(inputs.begins[v], inputs.begins[v + 1]):
+                    place = inputs.columns[entry + shift] * S + s
+                    dense[place] += sign * inputs.data[entry]
+                    bounds.indices[end] = place
+                    end += 1
+                for block in (0, 2, 3):
+                    at_end = (block == 2 and v != first) or (block == 3 and v != last - 1)
+                    if blocks[block] >= 0 and not at_end:
+                        dense[blocks[block] + s] += sign * label_scale
+                        bounds.indices[end] = blocks[block] + s
+                        end += 1
+            if p >= 0 and counted[p]:
+                above = states[p - first] if side == 0 else reference[p]
+                if states[v - first] != reference[v] or states[p - first] != reference[p]:
+                    place = blocks[1] + above * S + s
+                    dense[place] += sign * label_scale
+                    bounds.indices[end] = place
+                    end += 1
+    written = begin
+    for p in range(begin, end):  # a column that was met before is zero by now
+        place = bounds.indices[p]
+        if dense[place] != 0.0:
+            bounds.data[written] = dense[place]
+            bounds.indices[written] = place
+            dense[place] = 0.0
+            written += 1
+    bounds.begins[k + 1] = written
