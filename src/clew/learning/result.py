@@ -137,8 +137,8 @@ def warn_of(status: Status, gap: float, tol: float, inexactness: float) -> None:
         )
     if inexactness > 0:
         warnings.warn(
-            f"the argmax is not exact: it fell short of an output that it had returned before by {inexactness:.3g}. The "
-            "gap is not a certificate",
+            f"the argmax is not exact: it fell short of an output that it had returned before by {inexactness:.3g}. "
+            "The gap is not a certificate",
             InexactArgmaxWarning,
             stacklevel=4,
         )
