@@ -47,7 +47,7 @@ def check_pass(task, point, v, lam, rng):
     point.run_pass(rng)
     value = point.set.dual_value()
     assert value >= before - 1e-9 * (1 + abs(before))
-    point.set.store()
+    point.set.give_back()
     assert (bundle.alpha >= 0).all()
     np.testing.assert_allclose(np.bincount(bundle.group, weights=bundle.alpha), 1.0, atol=1e-9)
     w = point.set.weights
@@ -133,7 +133,7 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name):
     bundle, w = point.bundle, np.random.default_rng(0).normal(size=task.n_features)
     point.aim(-lam * w - bundle.shared[0])
     point.run_pass(np.random.default_rng(0))
-    point.set.store()
+    point.set.give_back()
     linear = penalty_part(task, HINGE, w)
     expected = differences(linear.features, bundle.base).toarray()
     for k in range(task.n_examples, len(bundle)):  # the first ones are the bases
@@ -173,7 +173,7 @@ def test_little_memory_merges_bounds_and_keeps_the_lower_bound():
     task, lam = forest_task("chain", 1, known=1.0, dense=True, n=40), 0.5
     point, v = point_of(task, lam, online=True)
     point.bundle.memory = 40_000
-    point.set.load()
+    point.set.take_over()
     point.aim(v)
     rng = np.random.default_rng(0)
     for _ in range(8):

@@ -80,7 +80,7 @@ class StochasticPhase:
             self._iterate(reward)
         except KeyboardInterrupt:
             self.interrupted = True
-        self.point.set.store()
+        self.point.set.give_back()
         return self.point.set.weights
 
     def _iterate(self, reward: Linear) -> None:
@@ -106,19 +106,19 @@ class StochasticPhase:
     def update(self, v: Array, precision: float) -> tuple[Array, float]:
         """More passes on the bundle as it is now, until about the precision; w and the lower bound there."""
         self.target = min(TIGHTER * self.target, precision)
-        self.point.set.load()
+        self.point.set.take_over()
         self.point.aim(v)
         self._passes(self.target)
         self.exhausted |= self.target < FLOOR * precision
-        self.point.set.store()
+        self.point.set.give_back()
         return self.point.set.weights, dual_value(self.bundle, v, self.lam, self.bundle.alpha)
 
     def one_pass(self, v: Array) -> None:
         """One pass on the bundle as it is now."""
-        self.point.set.load()
+        self.point.set.take_over()
         self.point.aim(v)
         self._pass(np.nan)
-        self.point.set.store()
+        self.point.set.give_back()
 
     def _passes(self, precision: float) -> None:
         """Passes until the estimated gap is at most this, or until they lead no further."""

@@ -35,9 +35,9 @@ class WorkingSet:
         self.w, self.v = np.zeros(0), np.zeros(0)
         self.n_rows = 0
         self.bounds: Bounds
-        self.load()
+        self.take_over()
 
-    def load(self) -> None:
+    def take_over(self) -> None:
         """Take the bounds and dual weights of the bundle."""
         rows, n, n_groups = self.bundle.slopes, len(self.bundle), self.bundle.n_groups
         indices = self.layout.columns_in(rows.indices)
@@ -50,7 +50,7 @@ class WorkingSet:
         self.n_rows = n
         self._link()
 
-    def store(self) -> None:
+    def give_back(self) -> None:
         """Give bounds and dual weights back to the bundle."""
         b, n, bundle = self.bounds, self.n_rows, self.bundle
         end = int(b.begins[n])
@@ -93,9 +93,9 @@ class WorkingSet:
         if too_large():
             self.keep(self.bounds.alpha[: self.n_rows] > 0)
         if too_large():  # merging the active bounds is the bundle's business
-            self.store()
+            self.give_back()
             self.bundle.make_room(n_entries, groups)
-            self.load()
+            self.take_over()
         b = self.bounds
         if self.n_rows + n_rows >= len(b.begins) or self.n_rows + n_rows > len(b.offsets):
             rows = int(ROOM * (self.n_rows + n_rows)) + 2
