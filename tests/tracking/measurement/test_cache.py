@@ -190,10 +190,18 @@ def test_a_temporary_store_goes_with_its_source(pixels):
     assert not folder.exists()
 
 
-def test_few_frames_stay_in_memory(pixels):
+def test_few_frames_stay_in_memory_for_all_windows(pixels, monkeypatch):
     source = measure(movie_of(pixels))
+    size = sum(column.nbytes for column in source.detections(0).columns.values())
+    monkeypatch.setattr("clew.tracking.measurement.measure.KEPT", 3 * size)
+    source = pickle.loads(pickle.dumps(source))
     first = source.detections(0)
     assert source.detections(0) is first
+    assert source.window(0, 1).detections(0) is first
+    shift = np.full_like(first.position, 0.5)
+    shared = source.overlap(0, shift)
+    assert source.window(0, 1).overlap(0, shift.copy()) is shared
+    assert source.overlap(0, shift + 1) is not shared
     for t in range(N_FRAMES):
         source.detections(t)
     assert source.detections(0) is not first

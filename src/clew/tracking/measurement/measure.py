@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
+from clew.cache import Cache
 from clew.errors import InputError, StoreError
 from clew.executors import Executor, Threads
 from clew.learning.task import Array
+from clew.models.fingerprint import fingerprint
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
 from clew.tracking.measurement.cache import Shared, Store, Where, digest, frame_digest, open_store
 from clew.tracking.measurement.regions import VERSION, measure_frame, moved_volume, shared_volume
@@ -16,19 +18,28 @@ from clew.tracking.movie import Movie
 
 CHUNK = 8
 """Frames that one job measures: each is read once, and one more for what the last shares with its next."""
-KEPT_FRAMES = 8
-"""Measured frames that stay in memory."""
+KEPT = 64 * 2**20
+"""Bytes of measured frames that stay in memory: a movie's units, kinds of events and events are found one after the
+other, in the same frames. The same for what masks share after the flow."""
+
+
+class Kept:
+    """What was last asked for of a movie, for all windows of it."""
+
+    def __init__(self) -> None:
+        self.frames: Cache[tuple[Detections, Shared]] = Cache(KEPT, lambda frame: _bytes(frame[0]))
+        self.overlaps: Cache[Overlap] = Cache(KEPT, lambda overlap: 3 * overlap.volume.nbytes)
 
 
 class Measured:
     """The detections of a movie of label images; frames are read back one by one as they are asked for."""
 
-    def __init__(self, movie: Movie, store: Store, keys: list[str], first: int = 0) -> None:
+    def __init__(self, movie: Movie, store: Store, keys: list[str], first: int = 0, kept: Kept | None = None) -> None:
         self.movie, self.store, self.keys, self.first = movie, store, keys, first
+        self._kept = Kept() if kept is None else kept
         self.name, self.n_frames, self.ndim = movie.name, movie.n_frames, movie.ndim
         pixels = {"intensity", "histogram"} if movie.images is None else set()
         self.has = frozenset({*GROUPS, OVERLAP} - pixels)
-        self._frame = lru_cache(KEPT_FRAMES)(partial(_recall, movie, store, keys, first))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Measured, (self.movie, self.store, self.keys, self.first)
@@ -37,7 +48,8 @@ class Measured:
         """Frames `first` to `last` alone, under their numbers."""
         keys = self.keys[first - self.first : last + 1 - self.first]
         # what the last frame shares with its next is measured with it, should its file be gone
-        return Measured(self.movie.window(first, min(last + 1, self.n_frames - 1)), self.store, keys, first)
+        movie = self.movie.window(first, min(last + 1, self.n_frames - 1))
+        return Measured(movie, self.store, keys, first, self._kept)
 
     def content(self, t: int) -> bytes:
         """A digest of the pixels of frame `t` and its next, and of how they were measured."""
@@ -59,10 +71,18 @@ class Measured:
         if shift is None:
             source, target, volume = self._frame(t)[1]
             return Overlap(a.rows(source), b.rows(target), volume.astype(float))
-        rows, target, volume = moved_volume(
-            self.movie.label(t), self.movie.label(t + 1), a.label, shift, self.movie.spacing
-        )
+        key = self.keys[t - self.first], fingerprint(shift)
+        return self._kept.overlaps.get(t, lambda: self._moved_overlap(a, b, shift), key)
+
+    def _moved_overlap(self, a: Detections, b: Detections, shift: Array) -> Overlap:
+        label, spacing = self.movie.label, self.movie.spacing
+        rows, target, volume = moved_volume(label(a.frame), label(b.frame), a.label, shift, spacing)
         return Overlap(rows, b.rows(target), volume)
+
+    def _frame(self, t: int) -> tuple[Detections, Shared]:
+        """A measured frame, and what it shares with the next."""
+        key = self.keys[t - self.first]
+        return self._kept.frames.get(t, lambda: _recall(self.movie, self.store, key, t), key)
 
     def measured_again(self, movie: Movie, frames: Iterable[int]) -> Measured:
         """The detections of a movie that differs from this one in the label images of some frames.
@@ -125,9 +145,13 @@ def _measure_chunk(store: Store, chunk: tuple[Movie, range]) -> list[str]:
     return keys
 
 
-def _recall(movie: Movie, store: Store, keys: list[str], first: int, t: int) -> tuple[Detections, Shared]:
+def _bytes(cells: Detections) -> int:
+    """What the measurements of a frame take."""
+    return sum(column.nbytes for column in (cells.label, cells.position, *cells.columns.values()))
+
+
+def _recall(movie: Movie, store: Store, key: str, t: int) -> tuple[Detections, Shared]:
     """A measured frame from the store; measured again should its file be gone or damaged by now."""
-    key = keys[t - first]
     kept = store.recall(key, t)
     if kept is None:
         if _measure_chunk(store, (movie, range(t, t + 1))) != [key]:
