@@ -47,9 +47,9 @@ test: $(STAMP) ## run all tests but the slow ones; those of the page in Chromium
 	@scripts/browser || echo "the tests of the page are skipped, or fail where CI is set" >&2
 	$(BIN)/pytest $(SHARED)
 
-slow: $(STAMP) ## run the slow tests: the full sweeps of what make test samples
+slow: $(STAMP) ## run the slow tests: the full sweeps of what make test samples, and all examples of hypothesis
 	@scripts/browser || true
-	$(BIN)/pytest $(SHARED) -m slow
+	CLEW_THOROUGH=1 $(BIN)/pytest $(SHARED) -m "slow or hypothesis"
 
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check

@@ -19,13 +19,13 @@ SHOWN = 0.25
 CLEW, PERCEPTRON, GREY = "#00798c", "#d1495b", "#6b7a80"
 
 
-def main(path: str = "letters.png", draws: int = 3) -> None:
+def main(path: str = "letters.png", draws: int = 3, n_words: int = 200) -> None:
     """Learn from ever more letters, some times over, and draw what came of it."""
     chain = Chain(classes=list(LETTERS))
     right = {"clew": np.zeros((draws, len(FRACTIONS))), "perceptron": np.zeros((draws, len(FRACTIONS)))}
     for draw_number in range(draws):
         rng = np.random.default_rng(draw_number)
-        X, words = simulate(200, rng)
+        X, words = simulate(n_words, rng)
         X_new, words_new = simulate(300, rng)
         truth = [list(word) for word in words_new]
         for i, fraction in enumerate(FRACTIONS):

@@ -86,7 +86,7 @@ def draw(
     pictures: list, annotation: list, alone: np.ndarray, found: np.ndarray, right: dict[str, float], share: float
 ) -> Figure:
     """The first picture with its strokes, the second, new one, and both ways to segment it beside the truth."""
-    figure = Figure(figsize=(12, 2.75), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(12, 3), layout="constrained", facecolor="white")
     axes = figure.subplots(1, 5)
     numbers = np.array([CLASSES.index(name) if name else -1 for name in annotation]).reshape(SIZE, SIZE)
     axes[0].imshow(pictures[0][0], cmap="gray")

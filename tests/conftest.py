@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .effort import examples
+
 # a first call compiles, so a deadline in milliseconds would say nothing
-settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 

@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from clew.cli import app
 
+from .conftest import simulate
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 LANGUAGES = {"python", "console", "sh", "text", ""}
@@ -24,7 +26,9 @@ FENCE = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # a page that is served until Ctrl-C, and experiments that take an hour: parsed here, and run by their own tests
 ONLY_PARSED = {"annotate", "reproduce"}
 # movies are simulated as the page says, but for their size: the last value of an option counts
-SMALLER = {"simulate": ["--frames", "8", "--cells", "20"], "demo": ["--frames", "8", "--cells", "20"]}
+SMALLER = {"simulate": ["--frames", "6", "--cells", "16"], "demo": ["--frames", "6", "--cells", "16"]}
+# and so are words: a third of them
+MANY_WORDS = re.compile(r"simulate\((\d+), rng\)")
 UsageError = typer.BadParameter.__base__  # click's, of which some versions of typer have a copy
 
 
@@ -58,13 +62,19 @@ def pages_with(*languages: str) -> list[Path]:
     return [page for page in PAGES if any(block.language in languages for block in blocks(page))]
 
 
+@pytest.fixture(scope="module")
+def brief(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A movie of few frames: each page tracks it several times."""
+    return simulate(tmp_path_factory.mktemp("brief"), frames=6, cells=16, cycle=20, seed=6)
+
+
 @pytest.fixture
-def folder(simulated: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(brief: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a reader stands: with a movie in data/01, and a table of some annotated events."""
     from clew.tracking.formats.annotation_csv import write_annotations
 
-    shutil.copytree(simulated.folder, tmp_path / "data", ignore=shutil.ignore_patterns(".clew"))
-    write_annotations(tmp_path / "some.csv", simulated.some)
+    shutil.copytree(brief.folder, tmp_path / "data", ignore=shutil.ignore_patterns(".clew"))
+    write_annotations(tmp_path / "some.csv", brief.some)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -81,7 +91,8 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page: Path, folder: Path) 
     for block in blocks(page):
         where = f"{name_of(block.page)}:{block.line}"
         if block.language == "python" and not block.text.startswith("--8<--"):
-            code = compile("\n" * block.line + block.text, str(page), "exec")  # a traceback shows the page's own line
+            text = MANY_WORDS.sub(lambda many: f"simulate({int(many[1]) // 3}, rng)", block.text)
+            code = compile("\n" * block.line + text, str(page), "exec")  # a traceback shows the page's own line
             exec(code, names)
         elif block.language in ("console", "sh"):
             for command in block.commands():

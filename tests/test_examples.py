@@ -24,7 +24,7 @@ def percents(text):
 
 @pytest.mark.parametrize("main", ["letters.py"], indirect=True)
 def test_letters(main, tmp_path, capsys):
-    main("letters.png", draws=1)
+    main("letters.png", draws=1, n_words=60)
     said = capsys.readouterr().out
     right = [percents(line.partition(":")[2]) for line in said.splitlines() if "annotated:" in line]
     assert [clew for clew, _ in right] == sorted(clew for clew, _ in right)  # more annotation, more letters
@@ -35,7 +35,7 @@ def test_letters(main, tmp_path, capsys):
 
 @pytest.mark.parametrize("main", ["scribbles.py"], indirect=True)
 def test_scribbles(main, tmp_path, capsys):
-    main("scribbles.png", shown=3, new=3)
+    main("scribbles.png", shown=2, new=2)
     alone, together = percents(capsys.readouterr().out.splitlines()[1])
     assert together > alone + 5
     assert (tmp_path / "scribbles.png").stat().st_size > 5_000
@@ -50,7 +50,7 @@ def test_tracking(main, tmp_path, capsys):
 
 @pytest.mark.parametrize("main", ["track_movie.py"], indirect=True)
 def test_track_movie(main, tmp_path, capsys):
-    main(frames=8)
+    main(frames=6)
     assert percents(capsys.readouterr().out)[0] < 5
     assert (tmp_path / "tracked/res_track.txt").is_file()
     assert (tmp_path / "tracked.clew").is_file()
@@ -58,7 +58,7 @@ def test_track_movie(main, tmp_path, capsys):
 
 @pytest.mark.parametrize("main", ["suggest.py"], indirect=True)
 def test_suggest(main, tmp_path, capsys):
-    main("suggest.png", seeds=1, rounds=2)
+    main("suggest.png", seeds=1, rounds=1)
     lines = [line for line in capsys.readouterr().out.splitlines() if "annotated:" in line]
     suggested = [float(re.search(r"suggested ([\d.]+)", line)[1]) for line in lines]
     assert suggested[-1] > suggested[0]  # more letters annotated, more read right

@@ -20,7 +20,7 @@ from clew.models import Assignment, Chain, Graph, Multiclass, Tree
 from clew.preprocessing import NodeTransformer
 
 from .learning.problems import sequences
-from .models.contract import MODELS, instances
+from .models.contract import MODELS, instance, instances
 
 mpl.use("agg")
 
@@ -51,7 +51,7 @@ def test_estimator_checks(estimator, check):
 
 @pytest.mark.parametrize("generate", MODELS, ids=lambda generate: generate.__name__)
 def test_blocks_hold_every_weight_and_names_are_different(generate):
-    for case in instances(generate)[:10]:
+    for case in instances(generate, 10):
         blocks = case.model.blocks()
         places = np.concatenate([block.places.ravel() for block in blocks])
         assert set(places.tolist()) == set(range(case.model.n_features))
@@ -105,7 +105,7 @@ def test_names_of_a_table():
 
 @pytest.mark.parametrize("generate", MODELS, ids=lambda generate: generate.__name__)
 def test_weights_have_a_picture(generate):
-    case = instances(generate)[1]
+    case = instance(generate, 1)
     svm = StructuredPerceptron(case.model)
     svm.model_, svm.coef_ = case.model, case.w
     figure = svm.plot_weights(top=2)

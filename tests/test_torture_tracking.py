@@ -171,9 +171,9 @@ def test_a_tiff_that_claims_a_million_million_pixels(folder):
 
 
 @pytest.mark.posix
-@pytest.mark.parametrize("side", [70, pytest.param(224, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("side", [50, pytest.param(224, marks=pytest.mark.slow)])
 def test_50000_detections_in_a_frame(side):
-    """In a process of its own, of which the memory is measured; a tenth of them may take a tenth of the bound."""
+    """In a process of its own, of which the memory is measured; fewer may take as much less of the bound."""
     n = min(side**2, 50_000)
     code = """
         import resource

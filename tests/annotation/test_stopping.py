@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.annotation.stopping import Check, Correction, answers_until, wrong_events
 from clew.tracking.model.probability import expected_wrong
+
+from ..effort import examples
 
 
 def test_without_answers_it_is_the_calibration_that_comes_with_clew():
@@ -42,7 +44,7 @@ def test_the_interval_holds_the_number_as_often_as_it_says():
 
 
 @given(st.lists(st.floats(0, 1), max_size=30), st.floats(0.1, 10))
-@settings(max_examples=60)
+@examples(60)
 def test_so_many_answers_do_and_fewer_do_not(chances, target):
     probability, correction = np.array(chances), Correction.of([])
     n = answers_until(probability, correction, target)

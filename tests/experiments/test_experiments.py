@@ -21,7 +21,7 @@ from clew.experiments.tables import Summary, curve
 @pytest.fixture(scope="module")
 def setup(simulated, tmp_path_factory):
     cache = tmp_path_factory.mktemp("measurements")
-    return Setup(f"{simulated.path}[0:7]", f"{simulated.path}[9:]", str(cache), pairs=2)
+    return Setup(f"{simulated.path}[0:5]", f"{simulated.path}[10:]", str(cache), pairs=2)
 
 
 @pytest.fixture(scope="module")

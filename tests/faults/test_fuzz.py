@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from ..effort import sweep
+
 BENCHMARK = Path(__file__).parents[2] / "benchmarks/fuzz.py"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="fuzzing needs limits of time and memory that this system has not")
-def test_answers_or_a_clew_error(tmp_path):
+@sweep(100, 1000)
+def test_answers_or_a_clew_error(tmp_path, n):
     done = subprocess.run(
-        [sys.executable, BENCHMARK, "--cases", "250", "--seconds", "800", "--seed", "7", "--corpus", tmp_path],
+        [sys.executable, BENCHMARK, "--cases", str(n), "--seconds", "800", "--seed", "7", "--corpus", tmp_path],
         capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

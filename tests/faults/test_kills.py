@@ -14,7 +14,8 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks/faults.py"
 @pytest.mark.parametrize(
     ("commands", "kills"),
     [
-        (["track", "detect", "simulate", "train", "annotate"], 20),
+        (["track", "detect", "simulate", "train", "annotate"], 10),
+        pytest.param(["track", "detect", "simulate", "train", "annotate"], 50, marks=pytest.mark.slow),
         pytest.param(["reproduce"], 4, marks=pytest.mark.slow),  # its fits take longest
     ],
 )

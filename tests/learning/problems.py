@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import count, islice
 from typing import Any
 
 import clarabel
@@ -17,7 +18,7 @@ from clew.learning.task import Argmax, Space
 from clew.models.assignment import Assignment
 from clew.models.chain import Chain
 
-from ..models.contract import MODELS, Instance, Listing, instances
+from ..models.contract import MODELS, Instance, Listing, instance
 
 GENERATORS = {generate.__name__: generate for generate in MODELS}
 
@@ -25,9 +26,9 @@ GENERATORS = {generate.__name__: generate for generate in MODELS}
 @cache
 def cases(name: str, n: int = 12) -> list[Instance]:
     """Small instances of a model in which something is annotated."""
-    found = instances(GENERATORS[name])
-    some = [case for case in found if sum(case.model.n_parts(y) for y in case.Y) > 2]
-    return [case for case in some if any((listing.loss > 0).any() for listing in case.listings)][:n]
+    found = (instance(GENERATORS[name], seed) for seed in count())
+    some = (case for case in found if sum(case.model.n_parts(y) for y in case.Y) > 2)
+    return list(islice((case for case in some if any((listing.loss > 0).any() for listing in case.listings)), n))
 
 
 @cache

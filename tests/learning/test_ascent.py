@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.learning.ascent import ascend
 from clew.learning.bounds import dual_value, on_simplices
 from clew.learning.master import update
 
+from ..effort import examples
 from .problems import as_linear, fill, random_bundle
 
 
@@ -24,7 +25,7 @@ def assert_gram_is_right(bundle):
         np.testing.assert_allclose(block[np.ix_(slot, slot)], expected, atol=1e-12 * (1 + np.abs(expected).max()))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     seed=st.integers(0, 2**16),
     steps=st.lists(st.sampled_from(["add", "some", "keep", "prune", "merge"]), min_size=1, max_size=8),
@@ -55,7 +56,7 @@ def test_inner_products_stay_right_while_bounds_come_and_go(seed, steps):
         assert one == pytest.approx(other, abs=1e-7)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     seed=st.integers(0, 2**16),
     n_groups=st.sampled_from([1, 3, 20]),

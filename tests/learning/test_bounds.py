@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError
@@ -15,6 +15,7 @@ from clew.learning.groups import EXPECTED_BOUNDS, PEAK, group_keys, make_groups,
 from clew.learning.losses import LOSSES, penalty_part
 from clew.learning.master import update
 
+from ..effort import examples
 from .problems import GENERATORS, as_linear, cases, fill, precision, random_bundle
 
 
@@ -28,7 +29,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     model=st.sampled_from(list(GENERATORS)),
     loss=st.sampled_from(list(LOSSES.values())),
@@ -115,7 +116,7 @@ def test_memory_that_holds_nothing_leaves_each_group_one_bound():
     assert dual_value(bundle, v, 0.5, bundle.alpha) == pytest.approx(solved.lower_bound, abs=1e-7)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(seed=st.integers(0, 2**16), n_groups=st.sampled_from([1, 4]), base=st.booleans())
 def test_a_base_changes_neither_bounds_nor_minimum(seed, n_groups, base):
     rng = np.random.default_rng(seed)

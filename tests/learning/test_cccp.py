@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
@@ -22,6 +22,7 @@ from clew.models.assignment import Assignment
 from clew.models.base import ExampleTask
 from clew.models.multiclass import Multiclass
 
+from ..effort import examples, sweep
 from .problems import (
     GENERATORS,
     Counted,
@@ -49,7 +50,7 @@ def small(task):
     return 0.1 * np.random.default_rng(0).normal(size=task.n_features)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     model=st.sampled_from(list(GENERATORS)),
     loss=st.sampled_from(list(LOSSES.values())),
@@ -103,16 +104,17 @@ def test_invariants(model, loss, regulariser, groups, solver, stabilise, identit
 @pytest.mark.parametrize("model", GENERATORS)
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])
 @pytest.mark.parametrize("settings", [{"groups": 1}, {"solver": "interior-point"}, {"solver": "ascent"}], ids=str)
-def test_full_annotation_gives_the_minimum_over_all_listed_outputs(model, regulariser, settings):
-    for case in fully_annotated(model)[:2]:
-        for lam in (0.1, 0.5):
-            result = learn(
-                case.task, HINGE, lam, regulariser=regulariser, algorithm=Algorithm(tol=1e-4, eta=1e-4, **settings)
-            )
-            expected = minimum_over_list(case.listings, lam, regulariser)
-            assert result.converged
-            assert result.lower_bound <= expected + 1e-7
-            assert expected - 1e-7 <= result.objective <= expected + 1e-4 + 1e-7
+@sweep(2, 8)
+def test_full_annotation_gives_the_minimum_over_all_listed_outputs(model, regulariser, settings, n):
+    for k in range(n):  # each instance with the one λ or the other, then with both
+        case, lam = fully_annotated(model)[k % 4], (0.1, 0.5)[(k + k // 4) % 2]
+        result = learn(
+            case.task, HINGE, lam, regulariser=regulariser, algorithm=Algorithm(tol=1e-4, eta=1e-4, **settings)
+        )
+        expected = minimum_over_list(case.listings, lam, regulariser)
+        assert result.converged
+        assert result.lower_bound <= expected + 1e-7
+        assert expected - 1e-7 <= result.objective <= expected + 1e-4 + 1e-7
 
 
 @pytest.mark.parametrize(

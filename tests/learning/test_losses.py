@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError, MissingCapability
@@ -22,6 +22,7 @@ from clew.learning.losses import (
 from clew.learning.task import Argmax, Space
 from clew.models.base import ExampleTask
 
+from ..effort import examples
 from .problems import GENERATORS, Dense, Table, cases, listed_losses, precision, table_data
 
 IDENTITIES = [("bridge", "hinge"), ("max", "ramp"), ("max-delta", "ramp-delta")]
@@ -102,7 +103,7 @@ def test_a_model_without_a_search_in_incompatible_outputs_is_told_so(loss):
         require_spaces(simplify(LOSSES[loss], exact), exact)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     model=st.sampled_from(list(GENERATORS)),
     loss=st.sampled_from(list(LOSSES.values())),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import clarabel
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
@@ -15,6 +15,7 @@ from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES
 from clew.learning.master import check_regulariser, known_bound, regularisation, update
 
+from ..effort import examples
 from .problems import as_linear, assignment_task, model_value, random_bundle
 
 SOLVERS = ["interior-point", "ascent"]
@@ -39,7 +40,7 @@ def bundles(draw):
     return bundle, v, scale**2 * draw(st.sampled_from([1.0, 10.0, 1e3])), rng
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(problem=bundles())
 def test_ascent_and_interior_point_find_the_same_minimum(problem):
     bundle, v, lam, rng = problem
@@ -57,7 +58,7 @@ def test_ascent_and_interior_point_find_the_same_minimum(problem):
     assert one.lower_bound == pytest.approx(other.lower_bound, abs=1e-4 * scale)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(seed=st.integers(0, 2**16), solver=st.sampled_from(SOLVERS))
 def test_the_minimum_is_that_of_a_general_solver(seed, solver):
     rng = np.random.default_rng(seed)
@@ -88,7 +89,7 @@ def l1_minimum(bundle, v, lam, radius):
     return linprog(cost, rows, right, bounds=bounds).fun
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     seed=st.integers(0, 2**16),
     n_groups=st.sampled_from([1, 4]),
@@ -108,7 +109,7 @@ def test_the_l1_update_is_the_linear_programme(seed, n_groups, per_group, lam, r
     np.testing.assert_allclose(np.bincount(bundle.group, weights=bundle.alpha), 1.0)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(problem=bundles())
 def test_known_dual_weights_bound_the_model_with_another_linear_term(problem):
     bundle, v, lam, rng = problem

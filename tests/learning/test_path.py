@@ -14,6 +14,7 @@ from clew.learning.task import Argmax, Space
 from clew.models.assignment import Assignment
 from clew.models.listed import CLPL
 
+from ..effort import sweep
 from .problems import GENERATORS, assignment_task, cases, chain_task, matchings
 
 BRIDGE = LOSSES["bridge"]
@@ -21,8 +22,9 @@ BRIDGE = LOSSES["bridge"]
 
 @pytest.mark.parametrize("known", [1.0, 0.4])
 @pytest.mark.parametrize("make", [assignment_task, chain_task])
-def test_a_path_costs_less_than_its_fits_from_scratch(make, known):
-    task = make(n=20, known=known)
+@sweep(10, 20)
+def test_a_path_costs_less_than_its_fits_from_scratch(make, known, n):
+    task = make(n=n, known=known)
     lams = lambda_grid(task, BRIDGE)
     path = list(fit_path(task, BRIDGE, lams))
     alone = [next(fit_path(task, BRIDGE, [lam])) for lam in lams]

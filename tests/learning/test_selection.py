@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.learning.cccp import learn
@@ -12,6 +12,7 @@ from clew.learning.losses import LOSSES, loss_values
 from clew.learning.selection import Fold, PathPoint, _surrogates, best_point, cross_validate
 from clew.learning.task import Argmax, Space, Subset
 
+from ..effort import examples, sweep
 from .problems import assignment_task, chain_task
 
 BRIDGE = LOSSES["bridge"]
@@ -69,7 +70,7 @@ def test_a_clear_difference_of_mistakes_decides_whatever_the_surrogate_says():
     assert best_point([point(1.0, many, np.zeros(100)), point(0.1, few, np.ones(100))]).lam == 0.1
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**16), n=st.integers(1, 8), m=st.integers(1, 30))
 def test_what_is_chosen_was_measured_and_cannot_be_told_from_the_best(seed, n, m):
     rng = np.random.default_rng(seed)
@@ -114,10 +115,11 @@ def test_a_short_list_is_tried_as_a_whole_unless_it_becomes_worse():
 
 
 @pytest.mark.parametrize("known", [1.0, 0.3])
-def test_the_chosen_weights_predict_held_out_annotations_as_well_as_any_of_a_fine_grid(known):
-    task = chain_task(n=40, known=known)
+@sweep(21, 40)
+def test_the_chosen_weights_predict_held_out_annotations_as_well_as_any_of_a_grid(known, n):
+    task = chain_task(n=n, known=known)
     folds = folds_of(task)
-    grid = np.geomspace(30, 1e-3, 7).tolist()
+    grid = np.geomspace(30, 1e-3, 5 if n < 40 else 7).tolist()
     chosen = best_point(cross_validate(folds, BRIDGE, grid))
     for lam in grid:
         (alone,) = cross_validate(folds, BRIDGE, [lam])

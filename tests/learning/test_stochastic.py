@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.datasets import entity_f1, hide, sentences, token_features, vectorise
@@ -18,6 +18,7 @@ from clew.learning.task import Space, Subset, online_task
 from clew.models.chain import Chain
 from clew.models.tree import Tree
 
+from ..effort import examples
 from .problems import GENERATORS, assignment_task, cases, chain_task, fully_annotated, minimum_over_list, precision
 
 HINGE, BRIDGE = LOSSES["hinge"], LOSSES["bridge"]
@@ -60,7 +61,7 @@ def check_pass(task, point, v, lam, rng):
         assert (bundle.scores(other) <= highest + 1e-9 * (1 + np.abs(highest))).all()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     seed=st.integers(0, 2**16),
     lam=st.sampled_from([0.1, 1.0, 10.0]),

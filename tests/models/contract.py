@@ -156,21 +156,23 @@ class Instance:
     listings: list[Listing]
 
 
-@cache
 def instances(generate: Generate, n: int = 30) -> list[Instance]:
     """The same random instances for all tests."""
-    made = []
-    for seed in range(n):
-        rng = np.random.default_rng(seed)
-        model, X, Y = generate(rng)
-        model = model.prepare(X, Y)
-        listings = []
-        for x, y in zip(X, Y, strict=True):
-            outputs = list(model.outputs(x))
-            features = np.array([model.joint_features(x, output) for output in outputs])
-            listings.append(Listing(outputs, features, np.array([model.loss(y, output) for output in outputs])))
-        made.append(Instance(model, X, Y, model.task(X, Y), rng.normal(size=model.n_features), listings))
-    return made
+    return [instance(generate, seed) for seed in range(n)]
+
+
+@cache
+def instance(generate: Generate, seed: int) -> Instance:
+    """One of them; listing its outputs takes longest, so that each is made once and only if a test needs it."""
+    rng = np.random.default_rng(seed)
+    model, X, Y = generate(rng)
+    model = model.prepare(X, Y)
+    listings = []
+    for x, y in zip(X, Y, strict=True):
+        outputs = list(model.outputs(x))
+        features = np.array([model.joint_features(x, output) for output in outputs])
+        listings.append(Listing(outputs, features, np.array([model.loss(y, output) for output in outputs])))
+    return Instance(model, X, Y, model.task(X, Y), rng.normal(size=model.n_features), listings)
 
 
 def mapped_floats(x: Any, change: Callable[[Array], Any]) -> Any:

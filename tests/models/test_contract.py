@@ -13,7 +13,8 @@ from clew.errors import InputError
 from clew.learning.task import Space, Subset, Task
 from clew.models.base import ExampleTask, forced_margins, take
 
-from .contract import MODELS, instances, mapped_floats
+from ..effort import sweep
+from .contract import MODELS, instance, instances, mapped_floats
 
 CALLS = [(space, weight) for space in Space for weight in (-1.0, 0.0, 1.0)]
 
@@ -21,9 +22,10 @@ every_model = pytest.mark.parametrize("generate", MODELS, ids=lambda generate: g
 
 
 @every_model
-def test_task_argmax_is_as_good_as_listing_all_outputs(generate):
+@sweep(10, 30)
+def test_task_argmax_is_as_good_as_listing_all_outputs(generate, n):
     empty = 0
-    for case in instances(generate):
+    for case in instances(generate, n):
         assert isinstance(case.task, Task)
         for space, weight in CALLS:
             answer = case.task.argmax(case.w, space, weight)
@@ -34,12 +36,13 @@ def test_task_argmax_is_as_good_as_listing_all_outputs(generate):
             assert not answer.loss[~answer.found].any()
             assert not answer.features[np.flatnonzero(~answer.found)].sum()
             empty += (~answer.found).sum()
-    assert empty > 10
+    assert empty > n // 3
 
 
 @every_model
-def test_task_rows_are_features_and_loss_of_one_output_in_the_space(generate):
-    for case in instances(generate):
+@sweep(10, 30)
+def test_task_rows_are_features_and_loss_of_one_output_in_the_space(generate, n):
+    for case in instances(generate, n):
         for space, weight in CALLS:
             answer = case.task.argmax(case.w, space, weight)
             for row, loss, found, listing in zip(
@@ -50,8 +53,9 @@ def test_task_rows_are_features_and_loss_of_one_output_in_the_space(generate):
 
 
 @every_model
-def test_one_example_at_a_time_agrees_with_all_at_once(generate):
-    for case in instances(generate)[:10]:
+@sweep(3, 10)
+def test_one_example_at_a_time_agrees_with_all_at_once(generate, n):
+    for case in instances(generate, n):
         one_by_one = ExampleTask(case.model, [*case.X], [*case.Y])
         for space, weight in CALLS:
             one, batch = (task.argmax(case.w, space, weight) for task in (one_by_one, case.task))
@@ -63,33 +67,34 @@ def test_one_example_at_a_time_agrees_with_all_at_once(generate):
 
 @every_model
 def test_sparse_rows_have_no_duplicates(generate):
-    for case in instances(generate)[:20]:
+    for case in instances(generate, 10):
         features = case.task.argmax(case.w, Space.ALL, 1.0).features
         for begin, end in zip(features.indptr[:-1], features.indptr[1:], strict=True):
             assert len(np.unique(features.indices[begin:end])) == end - begin
 
 
 @every_model
-def test_parts_hide_and_mistakes_are_consistent(generate):
+@sweep(10, 30)
+def test_parts_hide_and_mistakes_are_consistent(generate, n):
     rng = np.random.default_rng(0)
-    for case in instances(generate)[:30]:
+    for case in instances(generate, n):
         model = case.model
         for y, listing in zip(case.Y, case.listings, strict=True):
-            n = model.n_parts(y)
-            marks = rng.random(n) < 0.5
-            fewer, none = model.hide(y, marks), model.hide(y, np.ones(n, dtype=bool))
-            assert model.n_parts(model.hide(y, np.zeros(n, dtype=bool))) == n
-            assert model.n_parts(fewer) == n - marks.sum()
+            parts = model.n_parts(y)
+            marks = rng.random(parts) < 0.5
+            fewer, none = model.hide(y, marks), model.hide(y, np.ones(parts, dtype=bool))
+            assert model.n_parts(model.hide(y, np.zeros(parts, dtype=bool))) == parts
+            assert model.n_parts(fewer) == parts - marks.sum()
             assert model.n_parts(none) == 0
             for output, loss in list(zip(listing.outputs, listing.loss, strict=True))[:: 1 + len(listing.outputs) // 8]:
                 mistakes = model.mistakes(y, output)
                 assert (mistakes == 0) == (loss == 0)
-                assert 0 <= mistakes <= n
+                assert 0 <= mistakes <= parts
                 kept, hidden = model.mistakes(fewer, output), model.mistakes(model.hide(y, ~marks), output)
                 assert kept + hidden == mistakes
                 assert model.loss(none, output) == 0
             with pytest.raises(InputError):
-                model.hide(y, np.zeros(n + 1, dtype=bool))
+                model.hide(y, np.zeros(parts + 1, dtype=bool))
 
 
 def read_only(array):
@@ -99,7 +104,8 @@ def read_only(array):
 
 
 @every_model
-def test_number_types_and_memory_orders_give_the_same_answers(generate):
+@sweep(3, 5)
+def test_number_types_and_memory_orders_give_the_same_answers(generate, n):
     changes = [
         np.float32,
         lambda a: a.astype(np.int16),
@@ -107,7 +113,7 @@ def test_number_types_and_memory_orders_give_the_same_answers(generate):
         read_only,
         lambda a: np.repeat(a, 2, 0)[::2],
     ]
-    for case in instances(generate)[:5]:
+    for case in instances(generate, n):
         X = mapped_floats(case.X, lambda a: np.round(3 * a))
         expected = case.model.task(X, case.Y)
         for change in changes:
@@ -119,11 +125,12 @@ def test_number_types_and_memory_orders_give_the_same_answers(generate):
 
 
 @every_model
-def test_permuted_examples_give_permuted_answers_and_subsets_choose_them(generate):
+@sweep(4, 10)
+def test_permuted_examples_give_permuted_answers_and_subsets_choose_them(generate, n):
     rng = np.random.default_rng(0)
-    for case in instances(generate)[:10]:
-        n = case.task.n_examples
-        permutation, some = rng.permutation(n), rng.permutation(n)[: n // 2]
+    for case in instances(generate, n):
+        m = case.task.n_examples
+        permutation, some = rng.permutation(m), rng.permutation(m)[: m // 2]
         permuted = case.model.task(take(case.X, permutation), take(case.Y, permutation))
         subset = Subset(case.task, permutation)
         assert permuted.keys == subset.keys
@@ -142,7 +149,7 @@ def test_permuted_examples_give_permuted_answers_and_subsets_choose_them(generat
 
 @every_model
 def test_threads_and_pickling_change_nothing(generate):
-    for case in instances(generate)[:5]:
+    for case in instances(generate, 5):
         for other in (case.model.task(case.X, case.Y, n_jobs=2), pickle.loads(pickle.dumps(case.task))):
             for space, weight in CALLS:
                 one, two = case.task.argmax(case.w, space, weight), other.argmax(case.w, space, weight)
@@ -151,9 +158,10 @@ def test_threads_and_pickling_change_nothing(generate):
 
 
 @every_model
-def test_annotated_part_has_equal_features_on_all_compatible_outputs(generate):
+@sweep(10, 30)
+def test_annotated_part_has_equal_features_on_all_compatible_outputs(generate, n):
     parts = 0
-    for case in instances(generate):
+    for case in instances(generate, n):
         part = case.task.annotated_part()
         if part is None:
             continue
@@ -173,12 +181,12 @@ def test_annotated_part_has_equal_features_on_all_compatible_outputs(generate):
         assert (both[0] >= np.maximum(both[1], both[2]) - 1e-9).all()
         if not getattr(part, "relaxed", False):
             np.testing.assert_allclose(both[0], np.maximum(both[1], both[2]), atol=1e-9)
-    assert parts > 10 or all(case.task.annotated_part() is None for case in instances(generate))
+    assert parts > n // 3 or all(case.task.annotated_part() is None for case in instances(generate, n))
 
 
 @every_model
 def test_keys_follow_the_annotation(generate):
-    for case in instances(generate)[:10]:
+    for case in instances(generate, 10):
         assert case.task.keys is not None
         hidden = [case.model.hide(y, np.ones(case.model.n_parts(y), dtype=bool)) for y in case.Y]
         for y, key, other in zip(case.Y, case.task.keys, case.model.task(case.X, hidden).keys, strict=True):
@@ -187,7 +195,7 @@ def test_keys_follow_the_annotation(generate):
 
 @every_model
 def test_prediction_is_the_best_of_all_outputs(generate):
-    for case in instances(generate)[:20]:
+    for case in instances(generate, 20):
         for x, y, listing in zip(case.X, case.model.predict(case.X, case.w), case.listings, strict=True):
             best = listing.best(case.w, Space.ALL, 0.0)
             assert case.model.joint_features(x, y) @ case.w == pytest.approx(best, abs=1e-9)
@@ -195,7 +203,7 @@ def test_prediction_is_the_best_of_all_outputs(generate):
 
 @every_model
 def test_parameters_and_domain_survive_clone_and_json(generate):
-    for case in instances(generate)[:10]:
+    for case in instances(generate, 10):
         copy = clone(case.model)
         assert copy.get_params() == case.model.get_params()
         restored = copy.restored(json.loads(json.dumps(case.model.domain)))
@@ -206,7 +214,7 @@ def test_parameters_and_domain_survive_clone_and_json(generate):
 
 @every_model
 def test_wrong_weights_and_lengths_are_refused(generate):
-    case = instances(generate)[0]
+    case = instance(generate, 0)
     for w in (case.w[:-1], np.append(case.w, 0.0), case.w[None], np.full_like(case.w, np.nan)):
         with pytest.raises(InputError, match="w has"):
             case.task.argmax(w, Space.ALL, 0.0)
@@ -230,9 +238,10 @@ def forced(case, listing, x):
 
 
 @every_model
-def test_max_marginals_and_margins_are_those_of_the_list_of_all_outputs(generate):
+@sweep(6, 10)
+def test_max_marginals_and_margins_are_those_of_the_list_of_all_outputs(generate, n):
     parts = 0
-    for case in instances(generate)[:10]:
+    for case in instances(generate, n):
         found = zip(
             case.model.max_marginals(case.X, case.w), case.model.margins(case.X, case.w),
             case.X, case.listings, strict=True,
@@ -243,12 +252,12 @@ def test_max_marginals_and_margins_are_those_of_the_list_of_all_outputs(generate
             np.testing.assert_allclose(np.atleast_2d(losses), expected, atol=1e-7)
             np.testing.assert_allclose(np.atleast_1d(margins), lost, atol=1e-7)
             np.testing.assert_allclose(forced_margins(case.model, x, case.w), lost, atol=1e-7)
-    assert parts > 30
+    assert parts > 3 * n
 
 
 @every_model
 def test_an_annotation_of_one_part_says_what_the_output_says(generate):
-    for case in instances(generate)[:10]:
+    for case in instances(generate, 10):
         for x, listing in zip(case.X, case.listings, strict=True):
             for output in listing.outputs[:5]:
                 whole = case.model.candidates(x, output)

@@ -4,12 +4,14 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.events import ARITY, Annotations, Event, EventTable
+
+from ..effort import examples
 
 LABELS = {0: [1, 2, 3, 9], 1: [1, 2, 3, 4], 2: [1, 2], 3: []}
 
@@ -133,7 +135,7 @@ events = st.sampled_from(list(Event)).flatmap(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.tuples(events, st.booleans()), max_size=6))
 def test_contradictions_as_brute_force_finds_them(rows):
     told = [((t, event, tuple(sorted(a)), tuple(sorted(b))), happened) for (t, event, a, b), happened in rows]

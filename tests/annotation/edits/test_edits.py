@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -14,6 +14,8 @@ from clew.annotation.edits.operations import cut, delete, grow, merge, outline
 from clew.errors import InputError
 from clew.tracking.measurement.measure import measure
 from clew.tracking.movie import Movie
+
+from ...effort import examples
 
 IMAGES = arrays(np.uint16, st.tuples(st.integers(2, 12), st.integers(2, 12)), elements=st.integers(0, 4))
 
@@ -45,7 +47,7 @@ def edits(draw):
 
 
 @given(edits())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_cells_that_are_not_touched_keep_their_pixels_and_undoing_restores_the_bits(case):
     labels, edit = case
     if edit is None:

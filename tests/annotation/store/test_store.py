@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.annotation.store.answers import Answer
@@ -15,6 +15,8 @@ from clew.annotation.store.store import Store
 from clew.errors import InputError, StoreError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.events import Event
+
+from ...effort import examples
 
 MOVIE = MovieIdentity("cells", 10, 2, (64, 64), "0" * 40)
 
@@ -321,7 +323,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=40)
+@examples(40)
 def test_any_sequence_is_as_with_a_list_of_states(steps, tmp_path_factory):
     """Against the plainest model: all states in a list, a place in it, and every pair of answers compared."""
     path = tmp_path_factory.mktemp("law") / "store"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError, StoreError
@@ -24,6 +24,8 @@ from clew.tracking.model.features import feature_names, features_of
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
 from clew.tracking.model.solve import Nodes, join_events
+
+from ...effort import examples
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +153,7 @@ def beyond(movie, gaps, last):
     return Nodes(frame[begin + row], label[begin + row], position[begin + row], kept)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(lineages(), st.integers(1, 9))
 def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
     n_frames, frame, label, position, columns, events, sure, lead = movie
@@ -163,7 +165,7 @@ def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
     assert_parts_are(parts, tracks, expected)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(lineages(), st.integers(1, 3), st.integers(1, 6))
 def test_skeletons_join_in_any_order_of_brackets(movie, per_block, at):
     parts = [Skeleton.of(block) for block in cut_up(movie, per_block)]

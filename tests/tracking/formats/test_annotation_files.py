@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError, StoreError
@@ -15,6 +15,8 @@ from clew.tracking.formats.annotations import read_annotations
 from clew.tracking.formats.events_csv import read_events, write_events
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
+
+from ...effort import examples
 
 TABLE = EventTable.of([
     (0, Event.MOVE, [1], [2]), (12, Event.DIVIDE, [5], [17, 18]), (12, Event.APPEAR, [], [3]),
@@ -175,7 +177,7 @@ def test_a_file_that_is_not_there(tmp_path):
         read_annotation_table(tmp_path)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(events, st.booleans()), max_size=20))
 def test_annotations_come_back(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("annotations") / "some.csv"

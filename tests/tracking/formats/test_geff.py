@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from geff.core_io import read_to_memory
 from geff.validate.data import ValidationConfig
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import DataWarning, InputError, StoreError
@@ -18,6 +18,8 @@ from clew.tracking.formats.annotations import read_annotations
 from clew.tracking.formats.geff import is_geff, read_geff, write_geff
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
+
+from ...effort import examples
 
 MOVIE = Movie.from_arrays(np.zeros((4, 5, 6), dtype=np.uint8), spacing=(0.5, 0.25), name="a movie")
 
@@ -58,7 +60,7 @@ def told(events: EventTable, confidence) -> dict:
     return dict(zip(events, np.asarray(confidence).tolist(), strict=True))
 
 
-@settings(max_examples=7, deadline=None)
+@examples(7)
 @given(seed=st.integers(0, 10**6), ndim=st.sampled_from([2, 3]))
 def test_a_lineage_comes_back_and_is_valid(tmp_path_factory, seed, ndim):
     lineage = random_lineage(seed, ndim=ndim)

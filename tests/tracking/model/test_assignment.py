@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InfeasibleAnnotation
@@ -11,6 +11,8 @@ from clew.tracking.detections import Detections
 from clew.tracking.events import Event
 from clew.tracking.model.assignment import assign, incidence, make_program, undominated
 from clew.tracking.model.candidates import candidates
+
+from ...effort import examples
 
 
 def frames(seed, n, m):
@@ -26,7 +28,7 @@ def exact(found, scores):
     return outputs, outputs @ scores
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 10_000), n=st.integers(0, 3), m=st.integers(0, 3))
 def test_the_best_of_all_choices(seed, n, m):
     (a, b), rng = frames(seed, n, m)
@@ -45,7 +47,7 @@ def test_the_best_of_all_choices(seed, n, m):
         assert margin == pytest.approx(values.max() - others.max() if len(others) else np.inf)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=st.integers(0, 10_000))
 def test_pruning_changes_nothing(seed):
     (a, b), rng = frames(seed, 12, 13)

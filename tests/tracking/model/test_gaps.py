@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.models.program import BinaryProgram
@@ -22,6 +22,8 @@ from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
 from clew.tracking.model.solve import joined_pairs, solve
 from clew.tracking.tracker import Tracker
+
+from ...effort import examples
 
 #  a grid of cells that hardly move, of which some are missing for one frame
 MISSING = {(2, 7), (4, 13), (4, 19), (6, 8)}
@@ -158,7 +160,7 @@ def choices(pair, w):
         yield float(scores[rows].sum()), pair.candidates.table(pair.a, pair.b, rows)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 10_000))
 def test_no_choice_with_one_gap_or_none_is_better(seed):
     pairs, w = three_frames(seed)

@@ -5,11 +5,13 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.models.highs import KeptProgram
 from clew.tracking.model.margins import margins
+
+from ...effort import examples
 
 
 def random_columns(rng, n_sources, n_targets, n_extra):
@@ -34,7 +36,7 @@ def solve(rows, n_detections, scores, lower, upper):
     return A, KeptProgram(A, one, one, lower, upper).maximise_with_prices(scores)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 5), m=st.integers(1, 5), integral=st.booleans())
 def test_margins_are_those_of_solving_anew(seed, n, m, integral):
     rng = np.random.default_rng(seed)
