@@ -104,7 +104,7 @@ def forest_task(name, seed, known=0.6, dense=False, n=10):
     return model.prepare(X, Y).task(X, Y)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     name=st.sampled_from(list(MODELS)),
     seed=st.integers(0, 2**16),
