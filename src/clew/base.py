@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
@@ -15,12 +14,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from clew import parallel
 from clew.calibration import Calibration, Method, calibrate
-from clew.checks import floats, whole
+from clew.checks import floats, shown, whole
 from clew.errors import InputError, MissingCapability, NotCalibrated
 from clew.folds import split_annotations
 from clew.learning.plotting import plot_blocks
 from clew.learning.task import Array, Indices, Space, Task
-from clew.models.base import ExampleTask, Model, check_lengths, check_weights, forced_margins, n_examples, take
+from clew.models.base import (
+    ExampleTask,
+    Model,
+    check_kind,
+    check_lengths,
+    check_weights,
+    forced_margins,
+    n_examples,
+    take,
+)
 from clew.models.blocks import feature_names
 
 
@@ -254,6 +262,12 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             model = clone(self.model, safe=False)
         except TypeError as error:  # of copy.deepcopy
             raise InputError(f"the model cannot be copied ({error}); expected parameters that are values") from None
+        if lacking := [
+            name for name in ("joint_features", "loss", "argmax") if not callable(getattr(model, name, None))
+        ]:
+            raise InputError(f"model is {shown(model)}, without {lacking[0]}; expected one of clew.models, or your own")
+        if isinstance(model, type):
+            raise InputError(f"model is the class {model.__name__}; expected an object of it, {model.__name__}()")
         if isinstance(model, Model):
             model.check_parameters()
         check_kind(model, X)
@@ -313,13 +327,6 @@ def as_examples(X: Any) -> Any:
     return np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "__len__") else X
 
 
-def check_kind(model: Any, X: Any) -> None:
-    """Refuse one sparse matrix for all inputs where each input is more than a row."""
-    if sp.issparse(X) and isinstance(model, Model) and not model.of_rows:
-        kind = type(model).__name__
-        raise InputError(f"X is one sparse matrix of shape {X.shape}; a {kind} expects a sequence with an entry each")
-
-
 def parse(model: Any, X: Any, Y: Any) -> Any:
     """The annotations as the model reads them fastest, where it offers that: parsed once, not at each use."""
     check_kind(model, X)
@@ -375,7 +382,7 @@ def make_generator(random_state: Any) -> np.random.Generator:
         return np.random.default_rng(check_random_state(random_state).randint(2**31))
     except (TypeError, ValueError):
         raise InputError(
-            f"random_state is {random_state!r}; expected None, a seed, a RandomState or a NumPy Generator"
+            f"random_state is {shown(random_state)}; expected None, a seed, a RandomState or a NumPy Generator"
         ) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import reprlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,6 +67,52 @@ def callable_or_none(value: Any, name: str) -> None:
     """Refuse what cannot be called."""
     if value is not None and not callable(value):
         raise InputError(f"{name} is {shown(value)}; expected a function")
+
+
+def fraction(value: Any, name: str) -> float:
+    """A number from 0 to 1."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise InputError(f"{name} is {shown(value)}; expected a number from 0 to 1")
+    return float(value)
+
+
+def generator(value: Any, name: str) -> np.random.Generator:
+    """NumPy's generator of random numbers."""
+    if not isinstance(value, np.random.Generator):
+        raise InputError(f"{name} is {shown(value)}; expected numpy.random.default_rng(seed)")
+    return value
+
+
+def listed(values: Any, name: str, kind: type | None = None) -> list[Any]:
+    """All of something that can be gone through, but text; `kind` is what each must be."""
+    if isinstance(values, str | bytes | bytearray | type) or not isinstance(values, Iterable):
+        raise InputError(f"{name} is {shown(values)}; expected a list")
+    try:
+        items = list(values)
+    except TypeError:  # such as an array of no dimensions
+        raise InputError(f"{name} is {shown(values)}; expected a list") from None
+    for at, item in enumerate(items):
+        if kind is not None and not isinstance(item, kind):
+            raise InputError(f"{name} has {shown(item)} at place {at}; expected a {kind.__name__}")
+    return items
+
+
+def frames(which: Any, n: int, name: str) -> range:
+    """Some frames of n, from a slice."""
+    try:
+        chosen = range(n)[which]
+    except (TypeError, ValueError, IndexError):
+        chosen = None
+    if not isinstance(chosen, range):
+        raise InputError(f"{name} is {shown(which)}; expected a slice, such as 0:10")
+    return chosen
+
+
+def frame(t: Any, first: int, last: int, name: str) -> int:
+    """The number of one frame."""
+    if not is_number(t) or t % 1 != 0 or not first <= t <= last:
+        raise InputError(f"{name} has no frame {shown(t)}; its frames are {first} to {last}")
+    return int(t)
 
 
 def array(values: Any, name: str) -> NDArray[Any]:

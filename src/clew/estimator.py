@@ -210,7 +210,7 @@ class StructuredSVM(RegularisedEstimator):
         if not isinstance(self.start, str):
             return floats(self.start, "start")
         if self.start not in ("auto", "zero"):
-            raise InputError(f"start must be 'auto', 'zero' or an array of weights, not {self.start!r}")
+            raise InputError(f"start must be 'auto', 'zero' or an array of weights, not {shown(self.start)}")
         return np.zeros(task.n_features) if self.start == "zero" else None
 
 

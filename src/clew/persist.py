@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.checks import shown
 from clew.errors import InputError, StoreError
 from clew.locks import try_lock
 
@@ -92,6 +93,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 @contextlib.contextmanager
 def written(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to piece by piece, which takes its place when the block ends well; else the old one stays."""
+    _check_path(path)
     try:
         target = Path(os.path.realpath(path))  # through a link, not in its place
         _remove_leftovers(str(target.parent))
@@ -165,6 +167,7 @@ def sync_folder(folder: Path) -> None:
 
 def read_bytes(path: str | Path) -> bytes:
     """The whole file, if it is one (a pipe would block) and not too large."""
+    _check_path(path)
     try:
         if not Path(path).is_file():
             raise StoreError(f"{path}: there is no such file" if not Path(path).exists() else f"{path}: is not a file")
@@ -174,6 +177,11 @@ def read_bytes(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: cannot be read ({_reason(error)})") from error
+
+
+def _check_path(path: Any) -> None:
+    if not isinstance(path, str | Path):
+        raise InputError(f"path is {shown(path)}; expected a path")
 
 
 def _reason(error: Exception) -> str:

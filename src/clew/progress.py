@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -11,6 +11,11 @@ from rich.status import Status as Spinner
 
 if TYPE_CHECKING:  # the command line shows progress before anything is learned, and must not wait for the learner
     from clew.learning.result import Record
+
+
+def asked_for(shown: Any) -> bool:
+    """Whether a switch or a number of scikit-learn's `verbose` asks for progress; anything else does not."""
+    return shown is True or (isinstance(shown, int | float) and shown > 0)
 
 
 class ProgressLine:
@@ -21,7 +26,7 @@ class ProgressLine:
 
     def __init__(self, shown: bool, title: str = "learning") -> None:
         self.title = title
-        self.spinner = Spinner(title, console=Console(stderr=True)) if shown else None
+        self.spinner = Spinner(title, console=Console(stderr=True)) if asked_for(shown) else None
 
     def __call__(self, record: Record) -> None:
         """Show the newest record of a fit."""
@@ -61,7 +66,9 @@ class ProgressBar:
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         )  # fmt: skip
         console = Console(stderr=True)
-        self.progress = Progress(*columns, console=console, transient=True) if shown and console.is_terminal else None
+        self.progress = (
+            Progress(*columns, console=console, transient=True) if asked_for(shown) and console.is_terminal else None
+        )
         self.task = None if self.progress is None else self.progress.add_task(title, total=None)
 
     def __call__(self, done: int, total: int) -> None:

@@ -680,8 +680,14 @@ def test_a_part_of_a_movie_counts_from_0():
     assert part.n_frames == 5
     np.testing.assert_array_equal(part.label(0), frames[3])
     np.testing.assert_array_equal(part.image(4), frames[7] / 2)
-    with pytest.raises(IndexError):
-        part.label(5)
+    for t in (5, -1, 0.5, None, "a", True):
+        with pytest.raises(InputError, match="its frames are 0 to 4"):
+            part.label(t)
+        with pytest.raises(InputError, match="its frames are 0 to 4"):
+            part.image(t)
+    for which in (3, None, "a", slice("a", "b"), slice(0.5, 1)):
+        with pytest.raises(InputError, match="expected a slice"):
+            part[which]
     with pytest.raises(InputError, match="0 frames"):
         part[5:]
 

@@ -15,7 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from clew.checks import fraction as checked_fraction
+from clew.checks import generator, listed, shown, whole
+from clew.errors import InputError
+
 Rng = np.random.Generator
+MAX_SENTENCES = 10_000_000
 
 KINDS = ("PER", "LOC", "ORG", "MISC")
 LABELS = ("O", *(f"{place}-{kind}" for kind in KINDS for place in "BI"))
@@ -90,6 +95,7 @@ class Lexicon:
 
 def sentences(n: int, rng: Rng) -> tuple[list[list[str]], list[NDArray[np.str_]]]:
     """Tokens and labels (B-PER, I-PER, …, O) of n sentences of about 14 tokens, a sixth of which are names."""
+    n, rng = whole(n, "n", 0, MAX_SENTENCES), generator(rng, "rng")
     common = Lexicon("common", rng, FUNCTION_WORDS.split() * 4)
     names = {kind: Lexicon(kind, rng) for kind in KINDS}
     texts, labels = [], []
@@ -127,6 +133,7 @@ def _add_entity(
 
 def token_features(tokens: Sequence[str]) -> list[list[str]]:
     """What taggers commonly see of each token: its form, affixes and shape, and the forms of its four neighbours."""
+    tokens = listed(tokens, "tokens", str)
     own = [
         [f"w={t.lower()}", f"W={t}", f"p2={t[:2]}", f"p3={t[:3]}", f"s2={t[-2:]}", f"s3={t[-3:]}", f"shape={_shape(t)}"]
         for t in tokens
@@ -152,11 +159,16 @@ def vectorise(
     features: Sequence[Sequence[Sequence[str]]], index: dict[str, int] | None = None
 ) -> tuple[list[Any], dict[str, int]]:
     """(T, F) sparse rows of each sentence, and the column of each feature; those not in a given index are left out."""
+    if index is not None:
+        columns_of = listed(index.values(), "columns", int) if isinstance(index, dict) else [None]
+        if sorted(columns_of) != list(range(len(columns_of))):
+            raise InputError(f"index is {shown(index)}; expected a dict from features to the columns 0, 1, …, or None")
     known: dict[str, int] = {} if index is None else index
     rows = []
-    for sentence in features:
-        columns, begins = [], [0]
-        for token in sentence:
+    for sentence in listed(features, "features"):
+        columns: list[int] = []
+        begins = [0]
+        for token in (listed(token, "the features of a token", str) for token in listed(sentence, "a sentence")):
             found = [known.setdefault(f, len(known)) for f in token] if index is None else [
                 known[f] for f in token if f in known
             ]  # fmt: skip
@@ -169,7 +181,11 @@ def vectorise(
 
 def hide(labels: Sequence[NDArray[np.str_]], fraction: float, rng: Rng) -> list[list[str | None]]:
     """The labels of a fraction of the tokens; None for the others."""
-    return [[str(label) if rng.random() < fraction else None for label in sentence] for sentence in labels]
+    share, rng = checked_fraction(fraction, "fraction"), generator(rng, "rng")
+    return [
+        [str(label) if rng.random() < share else None for label in listed(sentence, "labels of a sentence", str)]
+        for sentence in listed(labels, "labels")
+    ]
 
 
 def entity_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
@@ -181,9 +197,9 @@ def entity_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 def _entities(labels: Sequence[Sequence[str]]) -> list[tuple[int, int, int, str]]:
     """(sentence, first token, last token, kind) of every entity; an I without its B begins one."""
     found = []
-    for n, sentence in enumerate(labels):
+    for n, sentence in enumerate(listed(labels, "labels")):
         begin, kind = 0, ""
-        for i, label in enumerate([*sentence, "O"]):
+        for i, label in enumerate([*listed(sentence, "labels of a sentence", str), "O"]):
             if kind and label != f"I-{kind}":
                 found.append((n, begin, i - 1, kind))
                 kind = ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from clew.checks import fraction as checked_fraction
+from clew.checks import generator, listed, one_of, whole
 from clew.learning.task import Array
 
 LETTERS = "ACDEILMNORST"
@@ -26,10 +28,13 @@ LEXICON = (
 PREDICTABLE = 3.0
 """Pairs follow each other in proportion to their count to this power."""
 NOISE = 1.7
+MAX_WORDS = 1_000_000
+"""About 2 GB of pixels."""
 
 
 def glyph(letter: str) -> Array:
     """(35,) the pixels of a letter, -1 and 1."""
+    one_of(letter, "letter", tuple(LETTERS))
     rows = np.frombuffer(bytes.fromhex(GLYPHS[letter]), np.uint8)
     pixels = np.unpackbits(rows[:, None], axis=1)[:, -COLUMNS:]
     return np.where(pixels.ravel() == 1, 1.0, -1.0)
@@ -48,6 +53,7 @@ def language() -> tuple[Array, Array]:
 
 def simulate(n_words: int, rng: np.random.Generator) -> tuple[list[Array], list[str]]:
     """Noisy images (T, 35) of words of a Markov chain, and the words."""
+    n_words, rng = whole(n_words, "n_words", 0, MAX_WORDS), generator(rng, "rng")
     begin, follow = language()
     words = []
     for length in rng.integers(4, 10, size=n_words):
@@ -61,4 +67,5 @@ def simulate(n_words: int, rng: np.random.Generator) -> tuple[list[Array], list[
 
 def annotate(words: list[str], fraction: float, rng: np.random.Generator) -> list[list[str | None]]:
     """Each letter is known with the probability `fraction`, None otherwise."""
-    return [[letter if rng.random() < fraction else None for letter in word] for word in words]
+    share, rng = checked_fraction(fraction, "fraction"), generator(rng, "rng")
+    return [[letter if rng.random() < share else None for letter in word] for word in listed(words, "words", str)]

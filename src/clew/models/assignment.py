@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numba import njit
 from scipy.optimize import linear_sum_assignment
 
-from clew.checks import floats
+from clew.checks import floats, shown
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.base import ALL_SPACES, Model, check_finite, check_lengths, check_weights, identity
@@ -300,9 +300,11 @@ def columns_of(
     """For each row its candidate columns, or None where it is not annotated or all columns are candidates."""
     if annotation is None:
         return [None] * (n_rows or 0)
-    unordered = isinstance(annotation, (Set, Mapping, str)) or sp.issparse(annotation)
+    unordered = isinstance(annotation, (Set, Mapping, str, type)) or sp.issparse(annotation)
     if unordered or not hasattr(annotation, "__len__") or getattr(annotation, "ndim", 1) == 0:
-        raise InputError(f"{name_place(example)} is {annotation!r}; expected a column, candidates or None for each row")
+        raise InputError(
+            f"{name_place(example)} is {shown(annotation)}; expected a column, candidates or None for each row"
+        )
     if n_rows is not None and len(annotation) != n_rows:
         raise InputError(f"{name_place(example)}: {len(annotation)} rows are annotated; x has {n_rows}")
     if is_parsed(annotation):
@@ -319,7 +321,7 @@ def columns_of(
             raise InfeasibleAnnotation(message, example, (row,))
         for column in columns:
             if not is_whole(column) or column < 0:
-                raise InputError(f"{name_place(example, row)}: {column!r} is annotated; expected a column's index")
+                raise InputError(f"{name_place(example, row)}: {shown(column)} is annotated; expected a column's index")
         different = {int(column) for column in columns}
         rows.append(None if different == set(range(n_columns or 0)) else sorted(different))
     return rows

@@ -67,6 +67,7 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
 
     def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
         """A copy that knows the data's labels and dimensions; refuses data that cannot be learned from."""
+        check_kind(self, X)
         model = self.learn_domain(X, Y)
         model.task(X, Y)  # for its checks of every example
         return model
@@ -262,15 +263,25 @@ def n_examples(values: Any, name: str = "X") -> int:
     shape = getattr(values, "shape", None)
     if isinstance(shape, tuple) and shape:
         return int(shape[0])
-    if isinstance(values, (str, bytes, Mapping, Set)) or not hasattr(values, "__len__") or shape is not None:
+    indexed = hasattr(values, "__len__") and hasattr(values, "__getitem__") and shape is None
+    if isinstance(values, (str, bytes, type, Mapping, Set)) or not indexed:
         kind = "None" if values is None else f"a {type(values).__name__}"
         hint = ": learning requires y to be passed, but the target y is None" if name == "Y" and values is None else ""
         raise InputError(f"{name} is {kind}; expected a sequence or an array with an entry for each example{hint}")
     return len(values)
 
 
-def check_lengths(X: Sequence[Any], Y: Sequence[Any]) -> None:
+def check_kind(model: Any, X: Any) -> None:
+    """Refuse one sparse matrix for all inputs where each input is more than a row."""
+    if sp.issparse(X) and isinstance(model, Model) and not model.of_rows:
+        kind = type(model).__name__
+        raise InputError(f"X is one sparse matrix of shape {X.shape}; a {kind} expects a sequence with an entry each")
+
+
+def check_lengths(X: Any, Y: Any) -> None:
     """As many annotations as inputs, and at least one."""
+    if sp.issparse(Y):
+        raise InputError(f"Y is a sparse matrix of shape {Y.shape}; expected a sequence or an array of annotations")
     n_inputs, n_annotations = n_examples(X, "X"), n_examples(Y, "Y")
     if n_inputs != n_annotations:
         raise InputError(f"X has {n_inputs} examples and Y has {n_annotations}; they must have the same length")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from clew.checks import listed
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
 
@@ -55,7 +56,7 @@ def input_names(names: Sequence[Any] | None, n_inputs: int) -> list[str]:
     """The names of the input features, checked; x0, x1, … where none are given."""
     if names is None:
         return [f"x{i}" for i in range(n_inputs)]
-    given = [str(name) for name in names]
+    given = [str(name) for name in listed(names, "input_names")]
     if len(given) != n_inputs:
         raise InputError(f"{len(given)} input names are given; expected {n_inputs}, one for each input feature")
     return given

@@ -41,8 +41,10 @@ def as_nodes(labels: Any, example: int | None) -> Any:
         return labels
     if hasattr(labels, "__array__") and np.asarray(labels).ndim:
         return np.asarray(labels)
-    if isinstance(labels, (Set, dict)) or not hasattr(labels, "__len__") or hasattr(labels, "shape"):
-        raise InputError(f"{name_place(example)}: a sequence with a label for each node is expected, not {labels!r}")
+    if isinstance(labels, (Set, dict, type)) or not hasattr(labels, "__len__") or hasattr(labels, "shape"):
+        raise InputError(
+            f"{name_place(example)}: a sequence with a label for each node is expected, not {shown(labels)}"
+        )
     return labels
 
 
@@ -109,7 +111,9 @@ class LabelSpace:
             if all(is_whole(label) and 0 <= float(label) < n_states for label in labels):
                 return cls(tuple(range(int(n_states))))
             if len(labels) > n_states or width is not None:
-                raise InputError(f"{len(labels)} labels are annotated, {labels!r}; there should be {n_states} states")
+                raise InputError(
+                    f"{len(labels)} labels are annotated, {shown(labels)}; there should be {n_states} states"
+                )
         elif not labels:
             raise InputError("nothing is annotated: give the classes or their number, or annotate an example")
         elif minus_one and labels == [1]:
@@ -150,13 +154,13 @@ class LabelSpace:
             return np.asarray(len(known) / (self.n_states * np.where(counts > 0, counts, len(known) / self.n_states)))
         if not isinstance(class_weight, Mapping):
             raise InputError(
-                f"class_weight is {class_weight!r}; expected 'balanced' or a mapping from classes to weights"
+                f"class_weight is {shown(class_weight)}; expected 'balanced' or a mapping from classes to weights"
             )
         weights = np.ones(self.n_states)
         for label, weight in class_weight.items():
             if not isinstance(label, Hashable) or plain(label) not in self._state_of:
                 raise InputError(
-                    f"class_weight names {label!r}, which is not one of the classes {shortened(self.classes)}"
+                    f"class_weight names {shown(label)}, which is not one of the classes {shortened(self.classes)}"
                 )
             weights[self._state_of[plain(label)]] = positive(weight, f"class_weight of {label!r}", LARGEST_WEIGHT)
         return weights
@@ -254,7 +258,7 @@ def declared_classes(classes: Iterable[Any], n_states: int | None) -> tuple[Labe
     if isinstance(classes, Set):
         explicit = in_order(explicit)
     if not explicit or len(set(explicit)) != len(explicit):
-        raise InputError(f"classes must be different labels, at least one; they are {explicit!r}")
+        raise InputError(f"classes must be different labels, at least one; they are {shown(explicit)}")
     if n_states not in (None, len(explicit)):
         raise InputError(
             f"{len(explicit)} classes are declared, and the number of states is {n_states}; give one of both"

@@ -65,7 +65,7 @@ class Multiclass(Model):
         matrix = as_matrix(X, None)
         check_rows(matrix, Y)
         model = copy.copy(self)
-        n_states = min(self.n_classes or 0, 10**18) if is_number(self.n_classes) else 0
+        n_states = max(0, min(self.n_classes or 0, 10**18)) if is_number(self.n_classes) else 0
         check_size(
             n_states * (matrix.shape[1] + 1.0), MAX_WEIGHTS, f"a Multiclass with {n_states} classes: its weights"
         )

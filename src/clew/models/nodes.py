@@ -179,7 +179,7 @@ class NodeModel(Model):
         return labels
 
 
-def check_label_scale(label_scale: float | str, matrices: Sequence[Any]) -> float:
+def check_label_scale(label_scale: Any, matrices: Sequence[Any]) -> float:
     """The size of label features: the number that was given, or the root mean square norm of all input rows."""
     if isinstance(label_scale, str) and label_scale == "auto":
         entries = [np.asarray(m.data if sp.issparse(m) else m, dtype=float) for m in matrices]
@@ -188,7 +188,7 @@ def check_label_scale(label_scale: float | str, matrices: Sequence[Any]) -> floa
         rms = np.sqrt(squares / max(1, sum(m.shape[0] for m in matrices)))
         return float(rms) if np.isfinite(rms) and rms > 0 else 1.0
     smallest, largest = LABEL_SCALES
-    if not is_number(label_scale) or not smallest <= float(label_scale) <= largest:
+    if not is_number(label_scale) or not smallest <= label_scale <= largest:
         raise InputError(
             f"label_scale is {shown(label_scale)}; expected a positive number from {smallest:g} to {largest:g}, or "
             "'auto'"

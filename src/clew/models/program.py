@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from clew.checks import floats, is_number, shown
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask, Matrix
-from clew.models.base import check_finite, check_lengths
+from clew.models.base import check_finite, check_kind, check_lengths
 from clew.models.highs import Binary
 from clew.models.labels import name_place
 from clew.models.linear import Annotated, LinearModel
@@ -47,6 +47,7 @@ class BinaryProgram(LinearModel):
 
     def prepare(self, X: Sequence[Program], Y: Sequence[Any]) -> Self:
         """A copy that knows how many features a variable has; refuses data that are not of its kind."""
+        check_kind(self, X)
         model = self.learn_domain(X, Y)
         for n, x in enumerate(X):
             checked(x, model.n_features, n)
@@ -188,7 +189,9 @@ def values(annotation: Any, n_vars: int, example: int | None = None) -> Binary:
         full = np.full(n_vars, -1, dtype=np.int8)
         for variable, value in annotation.items():
             if not isinstance(variable, int | np.integer) or not 0 <= variable < n_vars:
-                raise InputError(f"{where}: variable {variable!r} is annotated; there are variables 0 to {n_vars - 1}")
+                raise InputError(
+                    f"{where}: variable {shown(variable)} is annotated; there are variables 0 to {n_vars - 1}"
+                )
             if not isinstance(value, bool | np.bool_) and not (is_number(value) and value in (0, 1)):
                 raise InputError(f"{where}: variable {variable} is annotated {shown(value)}; expected 0 or 1")
             full[variable] = value

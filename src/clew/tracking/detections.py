@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from clew import checks
 from clew.checks import array, floats, whole
 from clew.errors import InputError
 from clew.learning.task import Indices
@@ -205,7 +206,9 @@ class DetectionTable:
 
     def __getitem__(self, frames: slice) -> Self:
         """Some of the frames, one after the other, counted from 0 again."""
-        which = range(self.n_frames)[frames]
+        which = checks.frames(frames, self.n_frames, "frames")
+        if which.step != 1:
+            raise InputError(f"every {which.step}th frame of a table is asked for; expected all between two frames")
         rows = slice(self._begin[which.start], self._begin[max(which.start, which.stop)])
         frame = np.repeat(np.arange(self.n_frames), np.diff(self._begin))[rows] - which.start
         columns = {key: column[rows] for key, column in self._columns.items()}
@@ -216,10 +219,7 @@ class DetectionTable:
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`."""
-        if t not in self._frames:
-            raise InputError(
-                f"{self.name} has no frame {t}; its frames are {self._frames.start} to {self._frames.stop - 1}"
-            )
+        t = checks.frame(t, self._frames.start, self._frames.stop - 1, self.name)
         rows = slice(self._begin[t], self._begin[t + 1])
         columns = {key: column[rows] for key, column in self._columns.items()}
         return Detections(t, self._label[rows], self._position[rows], columns)
@@ -247,7 +247,7 @@ def _check_length(frame: Labels, n_frames: int | None) -> None:
     used = np.unique(frame)
     longest = max(int(used[-1]) + 1 if len(used) else 0, n_frames or 0)
     if longest > MAX_FRAMES:
-        raise InputError(f"the table has {longest:,} frames; expected {MAX_FRAMES:,} at most")
+        raise InputError(f"the table has {min(longest, 10**18):,} frames or more; expected {MAX_FRAMES:,} at most")
     gap = np.diff(used, prepend=-1)
     if len(used) and gap.max() > MAX_GAP:
         at = int(np.argmax(gap))

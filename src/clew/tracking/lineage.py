@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.checks import shown, whole
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
 from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
@@ -54,6 +55,7 @@ class Lineage:
 
     def __post_init__(self) -> None:
         """Refuse what is no lineage."""
+        self._check_types()
         n, m = len(self.frame), len(self.events)
         for name, array, rows in [
             ("label", self.label, n), ("position", self.position, n), ("confidence", self.confidence, m),
@@ -68,6 +70,20 @@ class Lineage:
         if n and (self.label.min() <= NONE or np.any((step < 0) | ((step == 0) & (climb <= 0)))):
             raise InputError("the nodes of a lineage must have positive labels, and be sorted by frame, then label")
         self._check_events()
+
+    def _check_types(self) -> None:
+        """Refuse what is no array of the right kind."""
+        whole(self.n_frames, "the lineage's n_frames", 0)
+        if not isinstance(self.events, EventTable) or not isinstance(self.columns, Mapping):
+            raise InputError("a lineage has events as an EventTable, and columns as a mapping from names to arrays")
+        for name, array, ndim, kinds in [
+            ("frame", self.frame, 1, "iu"), ("label", self.label, 1, "iu"), ("position", self.position, 2, "iuf"),
+            ("confidence", self.confidence, 1, "iuf"),
+            *((f"column {name!r}", column, 1, "biuf") for name, column in self.columns.items()),
+            *([] if self.probability is None else [("probability", self.probability, 1, "iuf")]),
+        ]:  # fmt: skip
+            if not isinstance(array, np.ndarray) or array.ndim != ndim or array.dtype.kind not in kinds:
+                raise InputError(f"the lineage's {name} is {shown(array)}; expected an array of numbers in {ndim}D")
 
     def _check_events(self) -> None:
         """Each node has one fate and one history, and each event as many of both sides as its kind has."""
@@ -158,6 +174,7 @@ class Lineage:
 
     def least_certain(self, n: int) -> Indices:
         """Rows of the `n` events with the least confidence, the least first."""
+        n = whole(n, "n", 0)
         return np.argsort(self.confidence, kind="stable")[:n]
 
     @cached_property
@@ -167,6 +184,7 @@ class Lineage:
 
     def descendants(self, track: int) -> NDArray[np.int64]:
         """(k,) ids of all tracks that come from one, itself not among them, ascending."""
+        track = whole(track, "track", 1)
         if track not in self.tracks.id:
             raise InputError(f"there is no track {track} among the {len(self.tracks.id)} tracks of the lineage")
         found = np.zeros(0, dtype=np.int64)

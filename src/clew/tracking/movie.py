@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from clew import checks
 from clew.checks import array, floats
 from clew.errors import InputError
 from clew.tracking.detections import MAX_FRAMES
@@ -233,7 +234,7 @@ class Movie:
 
     def label(self, t: int) -> NDArray[Any]:
         """The label image of frame t."""
-        frame = self.labels[t]
+        frame = self.labels[checks.frame(t, 0, self.n_frames - 1, self.name)]
         if frame.dtype.kind == "i" and frame.min(initial=0) < 0:
             raise InputError(f"frame {t} of {self.name} has the label {frame.min()}; labels are not negative")
         if frame.dtype == np.uint64:  # NumPy computes with it and other integers in floats
@@ -244,14 +245,14 @@ class Movie:
 
     def image(self, t: int) -> NDArray[Any] | None:
         """The raw image of frame t, if there are any."""
-        return None if self.images is None else self.images[t]
+        return None if self.images is None else self.images[checks.frame(t, 0, self.n_frames - 1, self.name)]
 
     def __len__(self) -> int:
         return self.n_frames
 
     def __getitem__(self, frames: slice) -> Movie:
         """Some of the frames, counted from 0 again."""
-        which = range(self.n_frames)[frames]
+        which = checks.frames(frames, self.n_frames, "frames")
         images = None if self.images is None else Excerpt(self.images, which)
         of_whole = which if self.excerpt is None else self.excerpt[frames]
         return replace(self, labels=Excerpt(self.labels, which), images=images, excerpt=of_whole)

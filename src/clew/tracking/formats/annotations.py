@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clew import checks
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.truth import Labelled, Progress, truth_annotations
@@ -28,7 +29,7 @@ def read_annotations(
     GEFF name the movie's own labels. Whether those exist is for `check_annotations` to say. Of an excerpt, annotations
     are read by the numbers that frames have in the whole movie, and those outside are left out.
     """
-    path, excerpt = Path(path), getattr(movie, "excerpt", None)
+    path, excerpt = checks.path(path, "path"), getattr(movie, "excerpt", None)
     if not path.exists():
         raise InputError(f"{path}: there are no annotations of this name")
     if is_geff(path):
