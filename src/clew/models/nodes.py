@@ -207,7 +207,7 @@ def stack_allowed(space: LabelSpace, Y: Sequence[Any], offsets: Indices) -> Mask
     n_states = space.n_states
     if len(Y) and all(is_parsed(y) and y.shape == (n, n_states) for y, n in zip(Y, lengths, strict=True)):
         return space.allowed(np.concatenate(Y), int(offsets[-1]), place_in(offsets))
-    if len(Y) and all(len(y) == n for y, n in zip(Y, lengths, strict=True) if isinstance(y, (list, np.ndarray))):
+    if len(Y) and all(len(y) == n for y, n in zip(Y, lengths, strict=True) if isinstance(y, list) or is_flat(y)):
         # strings of different widths are of one type; so is all that lists hold
         if all(is_flat(y) and (y.dtype == Y[0].dtype or y.dtype.kind == Y[0].dtype.kind == "U") for y in Y):
             return space.allowed(np.concatenate(Y), int(offsets[-1]), place_in(offsets))
