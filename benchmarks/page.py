@@ -2,7 +2,7 @@
 
     CLEW_DATA=… python benchmarks/page.py latency [--answers 40] [--simulated FOLDER]
     CLEW_DATA=… python benchmarks/page.py annotator [--blank] [--answers 150] [--random 600] [--plot FILE]
-    python benchmarks/page.py kills [--kills 50]
+    python benchmarks/page.py kills [--kills 50] [--forked]
     CLEW_DATA=… python benchmarks/page.py edits [--edits 20]
 
 `latency` presses Enter in headless Chromium and measures there: from the key to the next question drawn with its
@@ -50,6 +50,7 @@ def main() -> None:
     three.set_defaults(run=kills)
     three.add_argument("--kills", type=int, default=50)
     three.add_argument("--seconds", type=float, default=1.0, help="of a run of answers, at most, before the kill")
+    three.add_argument("--forked", action="store_true", help="servers forked from one process, without a worker")
     three.add_argument("--seed", type=int, default=0)
     four = commands.add_parser("edits")
     four.set_defaults(run=edits)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from page_forked import Forked
 from page_server import PATIENCE, Served, console, load, simulated
 
 KILL_FRAMES, KILL_CELLS = 60, 80
@@ -30,7 +31,7 @@ def kills(options: argparse.Namespace) -> None:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         movie = simulated(Path(folder) / "small", KILL_FRAMES, KILL_CELLS)
-        served = Served(movie, Path(folder) / "store.clewdb")
+        served = (Forked if options.forked else Served)(movie, Path(folder) / "store.clewdb")
         cells = {t: labels_of(served, t) for t in EDITED}
         for n in range(options.kills):
             console.print(f"kill {n + 1}: {len(acknowledged)} answers and edits so far", end="\r")

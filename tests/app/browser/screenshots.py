@@ -89,7 +89,12 @@ def states(person: Annotator, folder: Path) -> None:
     take(person, "answered", folder)
     person.press("Escape", "0")
     take(person, "browse", folder)
-    person.press("e")
+    person.press("f")
+    take(person, "filter", folder)
+    person.press("Escape", "o")
+    person.page.wait_for_selector("#overview tbody tr:nth-child(2)")
+    take(person, "movies", folder)
+    person.press("Escape", "e")
     take(person, "export", folder)
     person.press("Escape", "?")
     take(person, "keys", folder)
@@ -99,6 +104,14 @@ def states(person: Annotator, folder: Path) -> None:
     person.press("q", "y", "y")
     person.page.wait_for_selector("#banner", state="visible")
     take(person, "offline", folder)
+    person.page.unroute("**/api/**")
+    doing = {"doing": "Measuring the cells of nuclei-01: frame 23 of 40", "done": 23, "total": 40}
+    how_far = {"error": "", "kind": "opening", **doing}
+    person.page.route("**/api/movies", lambda route: route.fulfill(status=503, json=how_far))
+    person.page.reload()
+    person.page.wait_for_selector("#opening", state="visible")
+    take(person, "opening", folder)
+    person.page.unroute("**/api/movies")
 
 
 def main(folder: Path = HERE) -> None:
@@ -108,7 +121,9 @@ def main(folder: Path = HERE) -> None:
         write_simulation(movie, NucleiSettings(frames=40, cells=60, cycle=45, seed=3, noise=0.3))
         marks = truth_annotations(open_truth(movie / "01_GT/TRA"), open_movie(movie / "01"))
         truth = {(frame, str(event), sources, targets) for frame, event, sources, targets in marks.events}
-        served = Served([movie / "01"])
+        other = Path(temporary) / "others"
+        write_simulation(other, NucleiSettings(frames=12, cells=30, seed=4))
+        served = Served([movie / "01", other / "01"])
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         first = True
         for width, height in SIZES:

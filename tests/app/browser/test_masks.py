@@ -170,14 +170,19 @@ def test_merge_cut_delete_and_add_by_mouse_undo_export_and_reopen(own):
     assert np.array_equal(open_movie(folder / "flat/01").label(1), movie.label(1))
 
 
-def test_masks_in_depth_are_mended_in_a_slice_and_in_the_projection(own):
-    person, _, folder = own
+def open_deep(person):
+    """The movie in three dimensions."""
+    person.page.select_option("#movie", "1")
+    person.page.wait_for_function("() => document.getElementById('time').max === '2'")
+    person.page.wait_for_selector('#question:not([data-key=""])')
+    person.settle()
+
+
+def test_masks_in_depth_are_mended_in_a_slice_and_in_the_projection_and_reopened(own):
+    person, server, folder = own
     movie = open_movie(folder / "deep/01")
     page = person.page
-    page.select_option("#movie", "1")
-    page.wait_for_function("() => document.getElementById('time').max === '2'")
-    page.wait_for_selector('#question:not([data-key=""])')
-    person.settle()
+    open_deep(person)
     before = movie.label(1)
     sizes = np.bincount(before.reshape(-1))[1:]
     cell = int(np.argmax(sizes)) + 1
@@ -204,6 +209,18 @@ def test_masks_in_depth_are_mended_in_a_slice_and_in_the_projection(own):
     assert not (after == other).any()
     untouched = ~np.isin(before, [0, cell, other])
     assert np.array_equal(after[untouched], before[untouched])
+
+    server.stop()
+    server.start()
+    page.goto(server.address)
+    open_deep(person)
+    mend(person)
+    edited(person, 2)
+    flat = seen(person)
+    assert {cell, int(new)} <= set(np.unique(flat).tolist())
+    assert other not in flat
+    assert np.array_equal(masks_in(person.export(folder, "masks"))[1], after)
+    assert np.array_equal(open_movie(folder / "deep/01").label(1), before)
 
 
 def test_what_cannot_be_edited_is_told_and_the_keys_fit_the_mode(annotator):

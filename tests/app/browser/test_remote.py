@@ -1,6 +1,8 @@
-"""The page behind a path of another server, as a reverse proxy hands it on, and the events that it streams."""
+"""The page behind a path of another server, as a reverse proxy hands it on with its stream of events, and by TLS."""
 
 import http.client
+import shutil
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -65,5 +67,29 @@ def test_the_page_works_below_a_path_of_another_server(browser, proxy, solid, tm
         person.saved()
         other.until_annotated(1)  # told through the proxy, too
         assert person.complaints == other.complaints == []
+    finally:
+        served.stop()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="a certificate is made with openssl")
+def test_the_page_by_tls(browser, solid, tmp_path):
+    names = [tmp_path / name for name in ("key.pem", "cert.pem")]
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    said = ["-subj", "/CN=127.0.0.1", "-days", "2", "-keyout", str(names[0]), "-out", str(names[1])]
+    subprocess.run([*make, *said], check=True, capture_output=True)
+    files = ["--tls-key", str(names[0]), "--tls-cert", str(names[1])]
+    served = Served([solid], *files, "--store", str(tmp_path / "answers.clewdb"))
+    try:
+        assert served.address.startswith(f"https://127.0.0.1:{served.port}/")
+        person = Annotator(browser.new_context(ignore_https_errors=True).new_page())
+        person.open(served.address)
+        person.press("y")
+        person.saved()
+        person.until_annotated(1)
+        assert person.complaints == []
+        plain = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+        plain.request("GET", "/")
+        with pytest.raises((http.client.HTTPException, ConnectionError)):  # nothing is told in the clear
+            plain.getresponse()
     finally:
         served.stop()

@@ -1,4 +1,4 @@
-// Mouse and touch on the panes: click cells, drag to pan, wheel or pinch to zoom.
+// Mouse and touch on the panes: click cells, drag to pan, wheel or pinch to zoom; a long press or the right button looks at a cell.
 
 import { cancel, pick } from "./answering.js";
 import { browseTo } from "./asking.js";
@@ -9,8 +9,10 @@ import { beginStroke, clickMask, draws, dropStroke, endStroke, goOn, isMending }
 import { changed, state } from "./state.js";
 
 const STILL = 4; // a pointer that moved by fewer pixels has clicked
+const LONG = 550; // ms: a finger that rests so long looks at the cell instead of answering
 const down = new Map(); // pointers that touch: id → {x, y}
 let moved = 0;
+let resting = 0; // the timer of a long press
 
 function cellUnder(event) {
   const pane = paneAt(event.offsetX);
@@ -27,15 +29,23 @@ export function listenToPointer(overlay) {
     if (down.size) dropStroke(); // a second finger: it is a pinch
     else if (draws() && event.button === 0) beginStroke(paneAt(event.offsetX).side, pointUnder(event, paneAt(event.offsetX)));
     down.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
+    clearTimeout(resting);
+    if (event.pointerType !== "mouse" && down.size === 1 && !draws()) resting = setTimeout(() => rest(event), LONG);
     overlay.setPointerCapture(event.pointerId);
   });
   overlay.addEventListener("pointermove", (event) => (down.has(event.pointerId) ? drag(event) : hover(event, overlay)));
+  overlay.addEventListener("contextmenu", (event) => {
+    event.preventDefault();
+    if (event.button === 2 && event.pointerType === "mouse") lookAt(cellUnder(event));
+  });
   overlay.addEventListener("pointerup", (event) => {
+    clearTimeout(resting);
     if (!down.delete(event.pointerId) || down.size) return;
     if (state.stroke && !state.stroke.sent) endStroke(moved < STILL);
-    else if (moved < STILL) click(cellUnder(event));
+    else if (moved < STILL && event.button === 0) click(cellUnder(event));
   });
   overlay.addEventListener("pointercancel", (event) => {
+    clearTimeout(resting);
     down.delete(event.pointerId);
     dropStroke();
   });
@@ -44,6 +54,18 @@ export function listenToPointer(overlay) {
     event.preventDefault();
     zoomBy(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0015)), paneAt(event.offsetX), event.offsetX, event.offsetY);
   }, { passive: false });
+}
+
+/** A finger rests on a cell: it is looked at, and lifting the finger says nothing. */
+function rest(event) {
+  if (moved >= STILL || down.size !== 1) return;
+  moved = Infinity;
+  lookAt(cellUnder(event));
+}
+
+/** Select a cell, whatever a click on it would say. */
+function lookAt(cell) {
+  if (cell.label && !isMending() && !isLinking()) browseTo(state.frame, cell, "browse");
 }
 
 function drag(event) {
