@@ -53,12 +53,20 @@ def answer(person: Annotator, truth: set, n: int) -> None:
     person.until(f"state.wrong && state.curve.at(-1)?.[0] === {answered}")
 
 
-def stroke(person: Annotator, folder: Path) -> None:
+def outline_of_two(served: Served) -> tuple[int, int]:
+    """Frame and label of an outline that is to be cut: one that splits, or that two merged into, if there is any."""
+    cells = [(0, served.ask("/api/movies/0/pair/0")["a"][0]["id"])]
+    for t in range(30):
+        for one in served.ask(f"/api/movies/0/pair/{t}")["events"]:
+            if one["event"] == "split":
+                cells.append((t, one["sources"][0]))
+    return cells[-1]
+
+
+def stroke(person: Annotator, folder: Path, frame: int, cell: int) -> None:
     """A cell that is being cut: the picture is taken before the button is let go."""
-    person.press("q")
-    person.page.wait_for_selector('#question:not([data-key=""])')
-    _, _, (cell,), _, _ = person.skip_to("split")  # two cells with one outline
-    person.press("x")
+    person.look_at(frame, cell)
+    person.press("0", "x")
     x, y = person._place("a", cell)
     person.page.mouse.move(x, y - 60)
     person.page.mouse.down()
@@ -75,7 +83,7 @@ def stroke(person: Annotator, folder: Path) -> None:
     person.press("Escape")
 
 
-def states(person: Annotator, folder: Path) -> None:
+def states(person: Annotator, folder: Path, cut: tuple[int, int]) -> None:
     """One picture after the other."""
     take(person, "question", folder)
     person.skip_to("move")
@@ -99,7 +107,7 @@ def states(person: Annotator, folder: Path) -> None:
     person.press("Escape", "?")
     take(person, "keys", folder)
     person.press("Escape")
-    stroke(person, folder)
+    stroke(person, folder, *cut)
     person.page.route("**/api/**", lambda route: route.abort())
     person.press("q", "y", "y")
     person.page.wait_for_selector("#banner", state="visible")
@@ -135,7 +143,8 @@ def main(folder: Path = HERE) -> None:
                     for _ in range(ROUNDS):
                         answer(person, truth, ANSWERS // ROUNDS)
                     first = False
-                states(person, folder)
+                person.until("state.wrong")  # the movie is tracked
+                states(person, folder, outline_of_two(served))
                 context.close()
         undo_all(served)
         served.stop()

@@ -23,30 +23,34 @@ def tablet(browser, served):
     assert person.complaints == []
 
 
-def touch(page, kind, *points):
-    """Fingers as the device reports them."""
+def fingers(page):
+    """Touches a page as a device reports it."""
     session = page.context.new_cdp_session(page)
-    at = [{"x": x, "y": y, "id": n} for n, (x, y) in enumerate(points)]
-    session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
+
+    def touch(kind, *points):
+        at = [{"x": x, "y": y, "id": n} for n, (x, y) in enumerate(points)]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
+
+    return touch
 
 
 def test_tap_long_press_and_pinch(tablet):
-    page = tablet.page
+    page, touch = tablet.page, fingers(tablet.page)
     page.tap("[data-action=yes]")
     tablet.until_annotated(1)
     _, _, (source,), _, _ = tablet.skip_to("move")
     far = tablet.nearest(source, 2)[1]
     x, y = tablet._place("b", far)
-    touch(page, "touchStart", (x, y))
+    touch("touchStart", (x, y))
     page.wait_for_function("() => document.querySelector('[data-action=browse]').ariaPressed === 'true'")
-    touch(page, "touchEnd")
+    touch("touchEnd")
     assert far in tablet.asked()[3]  # it is looked at, and nothing was said
     tablet.until_annotated(1)
 
     before = page.evaluate(SCALE)
-    touch(page, "touchStart", (300, 500), (340, 500))
-    touch(page, "touchMove", (240, 500), (400, 500))
-    touch(page, "touchEnd")
+    touch("touchStart", (300, 500), (340, 500))
+    touch("touchMove", (240, 500), (400, 500))
+    touch("touchEnd")
     assert page.evaluate(SCALE) > 2 * before
 
     page.tap("[data-action=questions]")

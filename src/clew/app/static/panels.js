@@ -89,6 +89,7 @@ function button(words, run) {
 export function makeLegend() {
   for (const name of ["sure", "fair", "unsure", "pinned"]) {
     const canvas = Object.assign(document.createElement("canvas"), { width: 88, height: 22 });
+    canvas.setAttribute("aria-hidden", "true"); // the word beside it says the same
     drawSample(canvas, INK[name]);
     const row = document.createElement("div");
     row.append(canvas, text("span", INK[name].word));

@@ -94,7 +94,7 @@ const doubtsOf = (track) => track.cells.filter(([, , certainty]) => certainty !=
 
 /** A step of a track that is not sure, in the style of its certainty; a click on the track there goes to it. */
 function doubt(track, [t, , certainty], x, y) {
-  const to = Math.max(Math.min(x(t + 1), x(track.end)), x(t) + 3);
+  const to = Math.max(Math.min(x(t + 1), x(track.end)), x(t) + 4);
   return shape("line", { x1: x(t), x2: to, y1: y(track.id), y2: y(track.id), class: `doubt ${surenessOf({ certainty })}` });
 }
 
