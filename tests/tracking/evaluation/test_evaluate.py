@@ -51,12 +51,12 @@ def test_task_loss_by_hand():
         (1, MOVE, [5], [7]), (1, DISAPPEAR, [6], []),
     ])  # fmt: skip
     loss = task_loss(truth, predicted)
-    assert loss.annotated.tolist() == [3, 1, 1, 0, 0, 1]
-    assert loss.missed.tolist() == [2, 1, 1, 0, 0, 1]
-    assert loss.denied.tolist() == [1, 0, 1, 0, 0, 0]
-    assert loss.invented.tolist() == [1, 0, 0, 0, 0, 0]
+    assert loss.annotated[list(PAIRWISE)].tolist() == [3, 1, 1, 0, 0, 1]
+    assert loss.missed[list(PAIRWISE)].tolist() == [2, 1, 1, 0, 0, 1]
+    assert loss.denied[list(PAIRWISE)].tolist() == [1, 0, 1, 0, 0, 0]
+    assert loss.invented[list(PAIRWISE)].tolist() == [1, 0, 0, 0, 0, 0]
     assert loss.total == 6 / 8
-    expected = np.zeros((6, 7), dtype=int)
+    expected = np.zeros((len(Event), NOTHING + 1), dtype=int)
     expected[MOVE, MOVE] = 1  # 2 went elsewhere
     expected[MOVE, NOTHING] = 1  # nobody said a word of 8
     expected[DIVIDE, MOVE] = 1
@@ -281,7 +281,7 @@ def result():
 def test_a_lineage(truth, movie, result):
     found = evaluate(result, truth, movie)
     # 8 and 9 merge, and 1 moves; of the second pair only the third cell is certain: three cells come of 8
-    assert found.loss.annotated.tolist() == [2, 0, 0, 0, 0, 1]
+    assert found.loss.annotated[list(PAIRWISE)].tolist() == [2, 0, 0, 0, 0, 1]
     assert found.loss.total == 0
     assert found.aogm.split_vertices == 1
     assert (found.aogm.missing_vertices, found.aogm.false_vertices) == (0, 0)
@@ -300,8 +300,8 @@ def test_a_folder_with_its_tables_and_without(tmp_path, truth, movie, result):
     write_result(folder, movie, result)
     by_tracks = evaluate(folder, truth)
     # the tracks cannot tell the merge: one of the two cells is said to disappear
-    assert by_tracks.loss.missed.tolist() == [0, 0, 0, 0, 0, 1]
-    assert by_tracks.loss.confusion[MERGE].tolist() == [1, 0, 0, 1, 0, 0, 0]
+    assert by_tracks.loss.missed[list(PAIRWISE)].tolist() == [0, 0, 0, 0, 0, 1]
+    assert by_tracks.loss.confusion[MERGE][[*PAIRWISE, NOTHING]].tolist() == [1, 0, 0, 1, 0, 0, 0]
     assert "tracks" in by_tracks.events_from
     (folder / MANIFEST).unlink()  # a folder from elsewhere, which says nothing of its files
     write_events(folder / "events.csv", result)

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InfeasibleAnnotation
@@ -14,6 +14,8 @@ from clew.tracking.model import assignment
 from clew.tracking.model.assignment import assign, incidence, n_detections, takes_part, undominated
 from clew.tracking.model.candidates import candidates
 from clew.tracking.model.tiles import TiledProgram, boxes
+
+from ...effort import examples
 
 
 def random_pair(seed, n, dims, crowded):
@@ -31,7 +33,7 @@ def random_pair(seed, n, dims, crowded):
     return found, scores + rng.normal(0, 0.7, len(found)), np.concatenate([before, after])
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     seed=st.integers(0, 10_000), n=st.integers(1, 120), dims=st.sampled_from([2, 3]),
     size=st.integers(1, 120), crowded=st.sampled_from([0.5, 2.0, 6.0]),
@@ -51,7 +53,7 @@ def test_tiles_have_the_value_of_one_programme_and_cover_each_detection_once(see
     assert scores[kept] @ chosen <= bound + 1e-6
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 10_000), size=st.integers(2, 60))
 def test_what_is_pinned_holds_in_tiles(seed, size):
     found, scores, position = random_pair(seed, 60, 2, 2.0)

@@ -9,7 +9,7 @@ import pytest
 
 from clew.errors import InputError
 from clew.tracking.evaluation.aogm import Aogm, Found
-from clew.tracking.evaluation.evaluate import Evaluation, TaskLoss
+from clew.tracking.evaluation.evaluate import NOTHING, Evaluation, TaskLoss
 from clew.tracking.events import PAIRWISE, Event, EventTable
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie
@@ -77,10 +77,11 @@ WEIGHTS = {
 
 
 def evaluation(scores=True):
-    annotated, missed = np.array([1234, 31, 7, 0, 0, 0]), np.array([17, 3, 0, 0, 0, 0])
-    confusion = np.zeros((6, 7), dtype=np.int64)
+    none = np.zeros(len(Event), dtype=np.int64)
+    annotated, missed = none.copy(), none.copy()
+    annotated[:3], missed[:3] = [1234, 31, 7], [17, 3, 0]
+    confusion = np.zeros((len(Event), NOTHING + 1), dtype=np.int64)
     confusion[Event.DIVIDE, Event.MOVE] = 3
-    none = np.zeros(6, dtype=np.int64)
     return Evaluation(
         TaskLoss(annotated, missed, none, none, confusion),
         Aogm(1, 2, 3, 4, 6, 5, 100, 90),

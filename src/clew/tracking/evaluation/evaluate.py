@@ -42,7 +42,7 @@ from clew.tracking.formats.names import TRACKS as TRACKS_FILE
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Excerpt
 
-NOTHING = len(PAIRWISE)
+NOTHING = len(Event)
 """The column of a confusion matrix for cells about which nothing was predicted."""
 TOLERANCES = (0, 1)
 """How many frames too early or late a division may be found."""
@@ -52,7 +52,7 @@ SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
 
 @dataclass(frozen=True, slots=True)
 class TaskLoss:
-    """Annotated events that were missed, and events that were said not to happen and yet predicted; (6,) by event."""
+    """Annotated events that were missed, and events that were said not to happen and yet predicted; (k,) by event."""
 
     annotated: NDArray[np.int64]
     """Events that happened."""
@@ -63,7 +63,7 @@ class TaskLoss:
     invented: NDArray[np.int64]
     """Those of them that were predicted."""
     confusion: NDArray[np.int64]
-    """(6, 7) what was predicted instead for the sources of missed events (the target of an appearance), in the last
+    """(k, k + 1) what was predicted instead for the sources of missed events (the target of an appearance), in the last
     column nothing. The diagonal counts the right event with wrong cells."""
 
     @property
@@ -74,7 +74,7 @@ class TaskLoss:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        instead = [*map(str, PAIRWISE), "nothing"]
+        instead = [*map(str, Event), "nothing"]
         return {
             "total": self.total,
             "annotated": int(self.annotated.sum() + self.denied.sum()),
@@ -103,7 +103,7 @@ def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
     no_source = said.sources[:, 0] == NONE
     same = find.find(said) >= 0
     missed = happened & ~same
-    confusion = np.zeros((len(PAIRWISE), NOTHING + 1), dtype=np.int64)
+    confusion = np.zeros((len(Event), NOTHING + 1), dtype=np.int64)
     for cells, later in [(said.sources[:, 0], False), (said.sources[:, 1], False), (said.targets[:, 0], True)]:
         asked = np.flatnonzero(missed & (cells != NONE) & (no_source | (not later)))
         instead = find(said.frame[asked] + later, np.full(len(asked), later), cells[asked])
@@ -112,7 +112,7 @@ def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
         np.add.at(confusion, (said.event[asked], kind), 1)
 
     def number(which: Mask) -> NDArray[np.int64]:
-        return np.bincount(said.event[which], minlength=len(PAIRWISE))
+        return np.bincount(said.event[which], minlength=len(Event))
 
     return TaskLoss(number(happened), number(missed), number(~happened), number(~happened & same), confusion)
 

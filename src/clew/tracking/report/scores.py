@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.tracking.evaluation.evaluate import Evaluation, TaskLoss
+from clew.tracking.evaluation.evaluate import NOTHING, Evaluation, TaskLoss
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.report import markup
 from clew.tracking.report.markup import counted, number
@@ -59,7 +59,7 @@ def _instead(loss: TaskLoss, event: Event) -> str:
     if not counts.any():
         return "–"
     most = int(counts.argmax())
-    name = "nothing" if most == len(PAIRWISE) else "other cells" if most == event else str(Event(most))
+    name = "nothing" if most == NOTHING else "other cells" if most == event else str(Event(most))
     return f"{name} ({counts[most]:,})"
 
 
