@@ -159,9 +159,8 @@ def test_its_scores_are_the_evaluations(page):
 
 def test_denied_events_are_counted():
     loss = evaluation().loss
-    denied = TaskLoss(
-        loss.annotated, loss.missed, np.array([6, 0, 0, 0, 0, 0]), np.array([3, 0, 0, 0, 0, 0]), loss.confusion
-    )
+    first = (np.arange(len(Event)) == 0).astype(int)
+    denied = TaskLoss(loss.annotated, loss.missed, 6 * first, 3 * first, loss.confusion)
     rows = cells(ET.fromstring(evaluation_section(Evaluation(denied, Aogm(0, 0, 0, 0, 0, 0, 1, 1), {}, None, "x"))))
     assert ["move", "1,234", "17", "1.61 %", "6", "3", "–"] in rows
     assert ["TRA, tracking", "1.0000"] in rows

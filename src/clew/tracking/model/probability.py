@@ -37,7 +37,8 @@ class Calibration:
     @classmethod
     def generic(cls) -> Calibration:
         """The one that comes with clew."""
-        return cls(SLOPE, np.array([INTERCEPTS[str(event)] for event in Event]), SPREAD)
+        # of a kind that the generic weights do not know, nothing is known before it is learned
+        return cls(SLOPE, np.array([INTERCEPTS.get(str(event), 0.0) for event in Event]), SPREAD)
 
     def recalibrated(self, expected: float, counted: float) -> Calibration:
         """After `counted` wrong events were found among annotated ones of which `expected` were to be wrong.
