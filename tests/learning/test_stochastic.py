@@ -145,6 +145,53 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name):
     assert set(bundle.group[task.n_examples :]) == set(np.flatnonzero(above))
 
 
+@settings(max_examples=25)
+@given(
+    name=st.sampled_from(list(MODELS)),
+    seed=st.integers(0, 2**16),
+    lam=st.sampled_from([0.1, 1.0]),
+    unknown=st.booleans(),
+    subset=st.booleans(),
+)
+def test_bounds_that_follow_another_completion_are_bounds(name, seed, lam, unknown, subset):
+    """After a look at the reward elsewhere; of bounds that came with the bundle, nobody knows the outputs."""
+    task, rng = forest_task(name, seed, known=0.4), np.random.default_rng(seed)
+    if subset:
+        task = Subset(task, np.array([7, 0, 3, 1]))
+    point, v = point_of(task, lam, online=True)
+    point.aim(v)
+    for _ in range(2):
+        check_pass(task, point, v, lam, rng)
+    if unknown:
+        point.set.take_over()
+    w = rng.normal(size=task.n_features)
+    reward = reward_part(task, HINGE, w)
+    point.oracle.follow(point.set, w)
+    point.bundle.set_base(reward)
+    v = -np.asarray(reward.features.sum(axis=0)).ravel()
+    point.aim(v)
+    for _ in range(2):
+        check_pass(task, point, v, lam, rng)
+
+
+def test_w_stays_where_it_was_when_bounds_follow():
+    """Without transitions and ends only nodes with another completion change, and bounds take all of that over."""
+    X = [np.eye(4)[[0, 1, 2]], np.eye(4)[[1, 3]]]
+    Y = [[0, None, 1], [None, 1]]
+    task = Chain(n_states=3, bias=False, label_scale=1e-9).prepare(X, Y).task(X, Y)
+    point, v = point_of(task, 1.0, online=True)
+    point.aim(v)
+    for _ in range(5):
+        point.run_pass(np.random.default_rng(0))
+    before, w = point.set.weights, np.random.default_rng(1).normal(size=task.n_features)
+    reward = reward_part(task, HINGE, w)
+    assert (abs(reward.features - point.bundle.base).max(axis=1).toarray() > 0).all()
+    point.oracle.follow(point.set, w)
+    point.bundle.set_base(reward)
+    point.aim(-np.asarray(reward.features.sum(axis=0)).ravel())
+    np.testing.assert_allclose(point.set.weights, before, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_layout_is_a_permutation(name):
     task = forest_task(name, 3)

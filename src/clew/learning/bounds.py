@@ -176,13 +176,20 @@ class Bundle:
         self.slopes, self.offsets, self.group = slopes, offsets, group
         self.alpha, self.idle, self._gram = alpha, idle, None
 
+    def set_base(self, base: Linear) -> None:
+        """Take another linear function of each group, for bounds that will be given relative to it (`replace`)."""
+        self.base, self.base_offsets = (
+            summed(sp.csr_array(base.features), self.group_of),
+            self.sum_by_group(base.offsets),
+        )
+
     def relative_to(self, base: Linear) -> None:
         """Keep the bounds as differences from another linear function of each group."""
-        rows, offsets = summed(sp.csr_array(base.features), self.group_of), self.sum_by_group(base.offsets)
         whole = sp.csr_array(self.slopes.csr + self.base[self.group])
-        self.slopes, self._gram = Rows.of(differences(whole, rows[self.group])), None
-        self.offsets = self.offsets + (self.base_offsets - offsets)[self.group]
-        self.base, self.base_offsets = rows, offsets
+        offsets = self.offsets + self.base_offsets[self.group]
+        self.set_base(base)
+        self.slopes, self._gram = Rows.of(differences(whole, self.base[self.group])), None
+        self.offsets = offsets - self.base_offsets[self.group]
 
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""

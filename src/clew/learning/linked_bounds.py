@@ -23,6 +23,8 @@ class Bounds(NamedTuple):
     """On the simplex in each group."""
     idle: NDArray[np.int64]
     """Passes since α was last positive."""
+    tags: NDArray[np.int64]
+    """What an oracle knows the output of a bound by; −1 where it does not."""
     group: NDArray[np.int64]
     following: NDArray[np.int64]
     """The next bound of the same group; −1 at the end."""
@@ -66,7 +68,7 @@ def compact(b: Bounds, mask: Mask, n_rows: int) -> int:
             b.data[end + p - first] = b.data[p]
             b.indices[end + p - first] = b.indices[p]
         b.offsets[kept], b.alpha[kept] = b.offsets[k], b.alpha[k]
-        b.idle[kept], b.group[kept] = b.idle[k], b.group[k]
+        b.idle[kept], b.tags[kept], b.group[kept] = b.idle[k], b.tags[k], b.group[k]
         b.begins[kept] = end  # kept ≤ k, so that the begins that are still to be read stay
         end += last - first
         kept += 1
@@ -96,10 +98,11 @@ def says_more(b: Bounds, g: int, k: int, w: Array) -> bool:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def link_bound(b: Bounds, g: int, k: int) -> None:
+def link_bound(b: Bounds, g: int, k: int, tag: int) -> None:
     """Add bound k, whose entries and offset are written, to group g, which has one already."""
     b.alpha[k] = 0.0
     b.idle[k] = 0
+    b.tags[k] = tag
     b.group[k] = g
     b.following[k] = b.head[g]
     b.head[g] = k
@@ -120,7 +123,7 @@ def append(
         b.begins[n_rows + 1] = begin + size
         b.offsets[n_rows] = offsets[i]
         if says_more(b, groups[i], n_rows, w):
-            link_bound(b, groups[i], n_rows)
+            link_bound(b, groups[i], n_rows, -1)
             n_rows += 1
     return n_rows
 

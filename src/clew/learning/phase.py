@@ -101,7 +101,11 @@ class StochasticPhase:
             if settled or self.exhausted or self.watch.over():
                 return
             before = value
-            reward = self.watch.reward(self.point.set.weights)
+            w = self.point.set.weights
+            reward = self.watch.reward(w)
+            if self.point.oracle is not None:
+                self.point.oracle.follow(self.point.set, w)
+                self.bundle.set_base(reward)
 
     def update(self, v: Array, precision: float) -> tuple[Array, float]:
         """More passes on the bundle as it is now, until about the precision; w and the lower bound there."""

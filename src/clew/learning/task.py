@@ -200,8 +200,12 @@ class OnlineOracle(Layout, Protocol):
         """Whether all of Y* has the same features, so that the reward is the same linear function at every w."""
         ...
 
-    def capacity(self, examples: Indices) -> int:
-        """How many entries the bounds of these examples can have at the most."""
+    def capacity(self, groups: Indices) -> int:
+        """How many entries the bounds of these groups, an example each, can have at the most."""
+        ...
+
+    def follow(self, working_set: Any, w: Array) -> None:
+        """Take the reward's outputs at w as the references, and let the bounds follow, relative to these."""
         ...
 
     def run(self, working_set: Any, groups: Indices, steps: int, gaps: Array) -> None:

@@ -44,8 +44,9 @@ class WorkingSet:
         whole = np.int64
         self.bounds = Bounds(
             rows.data.copy(), indices.astype(np.uint32), rows.begins.copy(), self.bundle.offsets.copy(),
-            on_simplices(self.bundle), self.bundle.idle.astype(whole), self.bundle.group.astype(whole),
-            np.full(n, -1, whole), np.full(n_groups, -1, whole), np.zeros(n_groups, whole),
+            on_simplices(self.bundle), self.bundle.idle.astype(whole), np.full(n, -1, whole),
+            self.bundle.group.astype(whole), np.full(n, -1, whole), np.full(n_groups, -1, whole),
+            np.zeros(n_groups, whole),
         )  # fmt: skip
         self.n_rows = n
         self._link()
@@ -99,10 +100,9 @@ class WorkingSet:
         b = self.bounds
         if self.n_rows + n_rows >= len(b.begins) or self.n_rows + n_rows > len(b.offsets):
             rows = int(ROOM * (self.n_rows + n_rows)) + 2
-            per_row = (_grown(a, rows, self.n_rows) for a in (b.offsets, b.alpha, b.idle, b.group, b.following))
-            offsets, alpha, idle, group, following = per_row
-            begins = _grown(b.begins, rows + 1, self.n_rows + 1)
-            b = b._replace(begins=begins, offsets=offsets, alpha=alpha, idle=idle, group=group, following=following)
+            names = ("offsets", "alpha", "idle", "tags", "group", "following")
+            grown = {name: _grown(getattr(b, name), rows, self.n_rows) for name in names}
+            b = b._replace(begins=_grown(b.begins, rows + 1, self.n_rows + 1), **grown)
         if self.n_entries + n_entries > len(b.data):
             entries = int(ROOM * self.n_entries) + n_entries
             b = b._replace(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from clew.learning.linked_bounds import Bounds, link_bound, says_more, visit_group
 from clew.learning.task import Array, Indices, Space
 from clew.learning.working_set import WorkingSet
+from clew.models.completions import follow, write_difference
 from clew.models.inputs import multiply_rows
 from clew.models.max_product import Forest, InputRows, complete_scores, kernel, maximise
 
@@ -32,13 +33,12 @@ class ForestOracle:
         self.n_states, self.n_inputs = task.allowed.shape[1], task.inputs.n_inputs
         self.inputs, self.forest = task.input_rows, task.forest
         self.order = task.order
-        nodes = task.nodes_of(examples)
-        states, _ = task.best_states(w, reward, reward_weight, examples)
-        self.reference = np.zeros(len(task.allowed), dtype=np.intp)
-        self.reference[nodes] = states
-        wrong = np.zeros(len(task.allowed))
-        wrong[nodes] = task.costs[nodes] * ~task.allowed[nodes, states]
-        self.base_offsets = reward_weight * np.add.reduceat(wrong, task.offsets[:-1]) / task.scale
+        self.task, self.nodes = task, task.nodes_of(examples)
+        self.reward, self.reward_weight = reward, reward_weight
+        self.reference: Indices
+        self.base_offsets: Array
+        self._refer_to(w)
+        nodes = self.nodes
         settled = (task.allowed[nodes].sum(axis=1) == 1) | ~task.counted[nodes]
         self.fixed_reward = reward is Space.COMPATIBLE and bool(settled.all())
         self.penalty = penalty_weight / task.scale
@@ -47,6 +47,9 @@ class ForestOracle:
         entries = np.diff(task.inputs.begins[task.offsets])
         # both labelings of every node: inputs, bias, edge and the two ends
         self.largest = 2 * (entries + 2 * lengths + 2)
+        self.lengths = lengths
+        self.outputs, self.n_written = np.zeros(0, dtype=np.int32), 0
+        """The labelings of all bounds that were found here; a bound's tag is where its own begins."""
 
     def columns_in(self, columns: NDArray[Any]) -> NDArray[Any]:
         """From s·F + f to f·S + s."""
@@ -76,14 +79,45 @@ class ForestOracle:
         """Entries of bounds in which every node went wrong."""
         return int(self.largest[self.examples[groups]].sum())
 
+    def follow(self, working_set: WorkingSet, w: Array) -> None:
+        """Take the reward's outputs at w as the references, and let the bounds follow (completions.py)."""
+        old, old_offsets = self.reference, self.base_offsets
+        self._refer_to(w)
+        self._make_room(working_set, np.zeros(0, dtype=np.intp))
+        follow(self, working_set, old, old_offsets)
+
+    def _refer_to(self, w: Array) -> None:
+        """The reward's labelings at w, and what the reward adds to their scores."""
+        task, nodes = self.task, self.nodes
+        states, _ = task.best_states(w, self.reward, self.reward_weight, self.examples)
+        self.reference = np.zeros(len(task.allowed), dtype=np.intp)
+        self.reference[nodes] = states
+        wrong = np.zeros(len(task.allowed))
+        wrong[nodes] = task.costs[nodes] * ~task.allowed[nodes, states]
+        self.base_offsets = self.reward_weight * np.add.reduceat(wrong, task.offsets[:-1]) / task.scale
+
+    def _make_room(self, working_set: WorkingSet, groups: Indices) -> None:
+        """Room for a labeling of each of these groups; labelings of bounds that are gone make it."""
+        need = int(self.lengths[self.examples[groups]].sum())
+        if len(groups) and self.n_written + need <= len(self.outputs):
+            return
+        tags, n = working_set.bounds.tags, working_set.n_rows
+        lengths = self.lengths[self.examples[working_set.bounds.group[:n]]] * (tags[:n] >= 0)
+        begins = np.cumsum(lengths) - lengths
+        kept = int(lengths.sum())
+        outputs = np.empty(2 * kept + need, dtype=np.int32)
+        within = np.arange(kept) - np.repeat(begins, lengths)
+        outputs[:kept] = self.outputs[np.repeat(tags[:n], lengths) + within]
+        tags[:n] = np.where(tags[:n] >= 0, begins, -1)
+        self.outputs, self.n_written = outputs, kept
+
     def run(self, working_set: WorkingSet, groups: Indices, steps: int, gaps: Array) -> None:
         """For each of these groups, an example each, in turn: argmax at w, new bound, pairwise steps on its bounds."""
+        self._make_room(working_set, groups)
         before, bounds, w, lam = working_set.n_rows, working_set.bounds, working_set.w, working_set.lam
-        working_set.n_rows = int(
-            online_pass(
-                self.inputs, self.forest, self.order, self.reference, self.base_offsets, self.penalty, self.label_scale,
-                self.examples, groups, bounds, before, w, lam, steps, working_set.dense, gaps,
-            )
+        working_set.n_rows, self.n_written = online_pass(
+            self.inputs, self.forest, self.order, self.reference, self.base_offsets, self.penalty, self.label_scale,
+            self.examples, groups, bounds, before, self.outputs, self.n_written, w, lam, steps, working_set.dense, gaps,
         )  # fmt: skip
         working_set.bundle.added += working_set.n_rows - before
 
@@ -91,10 +125,13 @@ class ForestOracle:
 @kernel  # type: ignore[untyped-decorator]
 def online_pass(
     inputs: InputRows, forest: Forest, order: Indices, reference: Indices, base_offsets: Array, penalty: Array,
-    label_scale: float, examples: Indices, groups: Indices, bounds: Bounds, n_rows: int, w: Array, lam: float,
-    steps: int, dense: Array, gaps: Array,
-) -> int:  # fmt: skip
-    """Returns how many bounds there are then; α, w and gaps change in place. Group g has one example, examples[g]."""
+    label_scale: float, examples: Indices, groups: Indices, bounds: Bounds, n_rows: int,
+    outputs: NDArray[np.int32], n_written: int, w: Array, lam: float, steps: int, dense: Array, gaps: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Returns how many bounds and how much of `outputs` there are then; α, w and gaps change in place.
+
+    Group g has one example, examples[g].
+    """
     offsets, parent, allowed, costs, counted, blocks = forest
     S = allowed.shape[1]
     longest = 0
@@ -131,56 +168,10 @@ def online_pass(
                 wrong += costs[v]
         bounds.offsets[n_rows] = penalty[e] * wrong - base_offsets[e]
         if says_more(bounds, g, n_rows, w):
-            link_bound(bounds, g, n_rows)
+            link_bound(bounds, g, n_rows, n_written)
             n_rows += 1
+            for t in range(last - first):
+                outputs[n_written + t] = states[t]
+            n_written += last - first
         gaps[g] = visit_group(bounds, g, w, lam, steps, dense, which, score)
-    return n_rows
-
-
-@kernel  # type: ignore[untyped-decorator]
-def write_difference(
-    inputs: InputRows, forest: Forest, e: int, states: Indices, reference: Indices, label_scale: float, dense: Array,
-    bounds: Bounds, k: int,
-) -> None:  # fmt: skip
-    """The entries of bound k, φ(states) − φ(reference) of example e, without those that cancel."""
-    offsets, parent, _, _, counted, blocks = forest
-    S = forest.allowed.shape[1]
-    first, last = offsets[e], offsets[e + 1]
-    begin = bounds.begins[k]
-    end = begin
-    for v in range(first, last):
-        if not counted[v]:
-            continue
-        p = parent[v]
-        for side in range(2):
-            sign = 1.0 if side == 0 else -1.0
-            s = states[v - first] if side == 0 else reference[v]
-            if states[v - first] != reference[v]:
-                shift = inputs.column_begins[v] - inputs.begins[v]
-                for entry in range(inputs.begins[v], inputs.begins[v + 1]):
-                    place = inputs.columns[entry + shift] * S + s
-                    dense[place] += sign * inputs.data[entry]
-                    bounds.indices[end] = place
-                    end += 1
-                for block in (0, 2, 3):
-                    at_end = (block == 2 and v != first) or (block == 3 and v != last - 1)
-                    if blocks[block] >= 0 and not at_end:
-                        dense[blocks[block] + s] += sign * label_scale
-                        bounds.indices[end] = blocks[block] + s
-                        end += 1
-            if p >= 0 and counted[p]:
-                above = states[p - first] if side == 0 else reference[p]
-                if states[v - first] != reference[v] or states[p - first] != reference[p]:
-                    place = blocks[1] + above * S + s
-                    dense[place] += sign * label_scale
-                    bounds.indices[end] = place
-                    end += 1
-    written = begin
-    for p in range(begin, end):  # a column that was met before is zero by now
-        place = bounds.indices[p]
-        if dense[place] != 0.0:
-            bounds.data[written] = dense[place]
-            bounds.indices[written] = place
-            dense[place] = 0.0
-            written += 1
-    bounds.begins[k + 1] = written
+    return n_rows, n_written

@@ -1,0 +1,158 @@
+"""Bounds that follow the completion of the annotation from one CCCP iteration to the next.
+
+The reward's output ỹ completes what is annotated. When ỹ changes at some nodes, v changes by all of φ(ỹ_new) −
+φ(ỹ_old), while the outputs of the bounds still agree with ỹ_old there: w(α) would leap, and passes would have to find
+the same mistakes again around the new completion. But an output that takes over ỹ_new where it agreed with ỹ_old is an
+output too, and so has a bound. With it in the old one's place, and its α, w stays almost where it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.learning.linked_bounds import Bounds
+from clew.learning.task import Array, Indices
+from clew.learning.working_set import WorkingSet
+from clew.models.max_product import Forest, InputRows, kernel
+
+if TYPE_CHECKING:
+    from clew.models.online import ForestOracle
+
+
+def follow(oracle: ForestOracle, working_set: WorkingSet, old: Indices, old_offsets: Array) -> None:
+    """Rewrite the bounds as differences from the oracle's references, their outputs changed where these did.
+
+    Bounds of outputs that nobody knows stay what they were, relative to the new references.
+    """
+    new, row, bounds = oracle.reference, 0, working_set.bounds
+    size = working_set.n_entries + int(oracle.largest.max(initial=0))
+    data, indices, begins = np.empty(size), np.empty(size, np.uint32), np.zeros_like(bounds.begins)
+    while True:
+        written = bounds._replace(data=data, indices=indices, begins=begins)
+        row = follow_references(
+            oracle.inputs, oracle.forest, oracle.examples, bounds, working_set.n_rows, written, row, oracle.largest,
+            oracle.outputs, old, new, oracle.penalty, old_offsets, oracle.base_offsets, oracle.label_scale,
+            working_set.dense,
+        )  # fmt: skip
+        if row == working_set.n_rows:
+            break
+        size = int(1.5 * size) + int(oracle.largest.max()) + working_set.n_entries
+        data, indices = np.resize(data, size), np.resize(indices, size)
+    working_set.bounds = written
+
+
+@kernel  # type: ignore[untyped-decorator]
+def follow_references(
+    inputs: InputRows, forest: Forest, examples: Indices, bounds: Bounds, n_rows: int, written: Bounds, row: int,
+    largest: Indices, outputs: NDArray[np.int32], old: Indices, new: Indices, penalty: Array, old_offsets: Array,
+    new_offsets: Array, label_scale: float, dense: Array,
+) -> int:  # fmt: skip
+    """Write the rows from `row` on; returns the first one for which there is no room, or how many there are."""
+    offsets, _, allowed, costs, _, _ = forest
+    longest = 0
+    for e in examples:
+        longest = max(longest, offsets[e + 1] - offsets[e])
+    all_states = np.empty(longest, np.intp)
+    for k in range(row, n_rows):
+        e = examples[bounds.group[k]]
+        first, last = offsets[e], offsets[e + 1]
+        begin, size = written.begins[k], bounds.begins[k + 1] - bounds.begins[k]
+        if begin + largest[e] + size > len(written.data):
+            return k
+        tag = bounds.tags[k]
+        same = True
+        for v in range(first, last):
+            same &= old[v] == new[v]
+        reference_itself = size == 0 and bounds.offsets[k] == 0.0
+        if same or reference_itself:
+            for p in range(size):
+                written.data[begin + p] = bounds.data[bounds.begins[k] + p]
+                written.indices[begin + p] = bounds.indices[bounds.begins[k] + p]
+            written.begins[k + 1] = begin + size
+        elif tag >= 0:
+            states = all_states[: last - first]
+            wrong = 0.0
+            for v in range(first, last):
+                if outputs[tag + v - first] == old[v]:
+                    outputs[tag + v - first] = new[v]
+                states[v - first] = outputs[tag + v - first]
+                if not allowed[v, states[v - first]]:
+                    wrong += costs[v]
+            write_difference(inputs, forest, e, states, new, label_scale, dense, written, k)
+            bounds.offsets[k] = penalty[e] * wrong - new_offsets[e]
+        else:
+            write_difference(inputs, forest, e, old[first:last], new, label_scale, dense, written, k)
+            add_row(bounds, k, written, dense)
+            bounds.offsets[k] += old_offsets[e] - new_offsets[e]
+    return n_rows
+
+
+@kernel  # type: ignore[untyped-decorator]
+def add_row(bounds: Bounds, k: int, written: Bounds, dense: Array) -> None:
+    """Add row k of one set of bounds to that of another, without entries that cancel."""
+    begin, end = written.begins[k], written.begins[k + 1]
+    for p in range(begin, end):
+        dense[written.indices[p]] += written.data[p]
+    for p in range(bounds.begins[k], bounds.begins[k + 1]):
+        dense[bounds.indices[p]] += bounds.data[p]
+        written.indices[end] = bounds.indices[p]
+        end += 1
+    written.begins[k + 1] = emit(written, begin, end, dense)
+
+
+@kernel  # type: ignore[untyped-decorator]
+def emit(bounds: Bounds, begin: int, end: int, dense: Array) -> int:
+    """Turn columns with sums in `dense` into entries, each once and none that is zero; returns where they end."""
+    written = begin
+    for p in range(begin, end):  # a column that was met before is zero by now
+        place = bounds.indices[p]
+        if dense[place] != 0.0:
+            bounds.data[written] = dense[place]
+            bounds.indices[written] = place
+            dense[place] = 0.0
+            written += 1
+    return written
+
+
+@kernel  # type: ignore[untyped-decorator]
+def write_difference(
+    inputs: InputRows, forest: Forest, e: int, states: Indices, reference: Indices, label_scale: float, dense: Array,
+    bounds: Bounds, k: int,
+) -> None:  # fmt: skip
+    """The entries of bound k, φ(states) − φ(reference) of example e, without those that cancel."""
+    offsets, parent, _, _, counted, blocks = forest
+    S = forest.allowed.shape[1]
+    first, last = offsets[e], offsets[e + 1]
+    begin = bounds.begins[k]
+    end = begin
+    for v in range(first, last):
+        if not counted[v]:
+            continue
+        p = parent[v]
+        for side in range(2):
+            sign = 1.0 if side == 0 else -1.0
+            s = states[v - first] if side == 0 else reference[v]
+            if states[v - first] != reference[v]:
+                shift = inputs.column_begins[v] - inputs.begins[v]
+                for entry in range(inputs.begins[v], inputs.begins[v + 1]):
+                    place = inputs.columns[entry + shift] * S + s
+                    dense[place] += sign * inputs.data[entry]
+                    bounds.indices[end] = place
+                    end += 1
+                for block in (0, 2, 3):
+                    at_end = (block == 2 and v != first) or (block == 3 and v != last - 1)
+                    if blocks[block] >= 0 and not at_end:
+                        dense[blocks[block] + s] += sign * label_scale
+                        bounds.indices[end] = blocks[block] + s
+                        end += 1
+            if p >= 0 and counted[p]:
+                above = states[p - first] if side == 0 else reference[p]
+                if states[v - first] != reference[v] or states[p - first] != reference[p]:
+                    place = blocks[1] + above * S + s
+                    dense[place] += sign * label_scale
+                    bounds.indices[end] = place
+                    end += 1
+    bounds.begins[k + 1] = emit(bounds, begin, end, dense)
