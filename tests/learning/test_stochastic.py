@@ -145,7 +145,7 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name):
     assert set(bundle.group[task.n_examples :]) == set(np.flatnonzero(above))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     name=st.sampled_from(list(MODELS)),
     seed=st.integers(0, 2**16),
