@@ -183,7 +183,8 @@ def test_w_stays_where_it_was_when_bounds_follow():
     point.aim(v)
     for _ in range(5):
         point.run_pass(np.random.default_rng(0))
-    before, w = point.set.weights, np.random.default_rng(1).normal(size=task.n_features)
+    before, w = point.set.weights, np.zeros(task.n_features)
+    w[2 * 4 + 1] = 1.0  # label 2 for the nodes that are not annotated, both of which have input 1
     reward = reward_part(task, HINGE, w)
     assert (abs(reward.features - point.bundle.base).max(axis=1).toarray() > 0).all()
     point.oracle.follow(point.set, w)
