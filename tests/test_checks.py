@@ -289,3 +289,14 @@ def test_labels_of_a_table_that_are_none(label):
 
 def test_a_table_of_nothing_is_empty():
     assert DetectionTable(np.array([], "U1"), [], np.zeros((0, 2))).n_frames == 0
+
+
+def test_whole_floats_count_as_integers_do():
+    settings = {"starts": 2.0, "patience": np.float32(3), "groups": 2.0, "random_state": np.float64(1)}
+    algorithm = clew.Algorithm(**settings, max_passes=5)
+    assert all(type(getattr(algorithm, name)) is int for name in settings)
+    clew.StructuredSVM(Multiclass(), lam=[1.0, 0.1], folds=2.0, algorithm=algorithm, random_state=0).fit(ROWS, LABELS)
+    clew.StructuredPerceptron(Chain(), max_epochs=3.0, patience=np.float16(2)).fit(X, Y)
+    clew.StructuredCRF(Chain(), lam=1.0, max_iterations=5.0).fit(X, Y)
+    movie = Movie.from_arrays(MASKS)
+    assert len(Tracker.generic(cache=None, n_jobs=1.0, neighbours=4.0).track(movie).events) == 2

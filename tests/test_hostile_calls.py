@@ -20,9 +20,11 @@ import scipy.sparse as sp
 
 import clew
 from clew import datasets
+from clew.annotation.settings import Adaptation
 from clew.errors import ClewError
 from clew.models import Chain
 from clew.tracking import Annotations, DetectionTable, EventTable, Lineage, Movie, Tracker, read_annotations
+from clew.tracking.measurement.detect import DetectionSettings
 
 
 def wrong() -> list[Any]:
@@ -72,6 +74,9 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
     folder, svm, movie, found = tmp_path_factory.mktemp("calls"), fitted(), Movie.from_arrays(MASKS), lineage()
     svm.save(folder / "a.clew")
     (folder / "a.csv").write_text("frame,event,sources,targets,happened\n0,move,1,1,yes\n")
+    task = Chain(n_states=2).prepare(X, Y).task(X, Y)
+    quick = {"task": task, "loss": clew.LOSSES["hinge"], "lam": 1.0, "regulariser": "l2", "start": None}
+    quick |= {"algorithm": clew.Algorithm(max_passes=3), "warm_start": None}
     events, table = EventTable.of(MOVES), DetectionTable(**TABLE)
     return {
         "EventTable": (EventTable, fields(events)),
@@ -92,6 +97,10 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
         "get_feature_names": (svm.get_feature_names, {"input_names": ["a", "b"]}),
         "prepare": (Chain(n_states=2).prepare, {"X": X, "Y": Y}),
         "Algorithm": (clew.Algorithm, fields(clew.Algorithm())),
+        "Loss": (clew.Loss, fields(clew.LOSSES["bridge"])),
+        "DetectionSettings": (DetectionSettings, fields(DetectionSettings())),
+        "Adaptation": (Adaptation, fields(Adaptation())),
+        "learn": (lambda **given: clew.learn(**given), quick),
         "simulate": (datasets.simulate, {"n_words": 1, "rng": RNG}),
         "sentences": (datasets.sentences, {"n": 1, "rng": RNG}),
         "annotate": (datasets.annotate, {"words": ["ACE"], "fraction": 0.5, "rng": RNG}),
@@ -106,8 +115,8 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
 NAMES = [
     "EventTable", "EventTable.of", "Annotations.of", "DetectionTable", "DetectionTable[]", "Movie", "Movie[]",
     "Lineage", "Lineage.", "load", "save", "read_annotations", "predict", "score", "suggest", "get_feature_names",
-    "prepare", "Algorithm", "simulate", "sentences", "annotate", "hide", "vectorise", "token_features", "entity_f1",
-    "glyph",
+    "prepare", "Algorithm", "Loss", "DetectionSettings", "Adaptation", "learn", "simulate", "sentences",
+    "annotate", "hide", "vectorise", "token_features", "entity_f1", "glyph",
 ]  # fmt: skip
 
 

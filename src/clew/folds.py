@@ -35,6 +35,7 @@ def make_folds(
     the task that is learned from, `ordinary` the one whose task loss is counted: the same unless the loss is CLPL.
     `weights` are those of the examples.
     """
+    n_folds = whole(n_folds, "folds", 2)
     if what_to_hold_out(model, len(Y), n_folds, hold_out) == "examples":
         return _by_examples(weighted(trained(X, Y), weights), weighted(ordinary(X, Y), weights), n_folds, rng)
     return [
@@ -60,6 +61,7 @@ def split_annotations(
     model: Any, Y: Sequence[Any], n_folds: int, hold_out: str, rng: np.random.Generator
 ) -> list[tuple[list[Any], list[Any]]]:
     """For each fold the annotations to learn from and those held out, both with None or less for what is hidden."""
+    n_folds = whole(n_folds, "folds", 2)
     annotated = [annotation is not None for annotation in Y]
     if hasattr(model, "n_parts"):
         annotated = [model.n_parts(annotation) > 0 for annotation in Y]

@@ -9,11 +9,10 @@ from typing import Any, Literal, Self
 from clew.base import StructuredEstimator
 from clew.checks import floats, positive, shown
 from clew.errors import InputError
+from clew.learning.algorithm import LAMBDAS
 from clew.learning.likelihood import LikelihoodResult
 from clew.learning.result import Result
 
-LAMBDAS = 1e-100, 1e100
-"""The smallest and the largest λ: with features of the largest size, products of both are still numbers."""
 HoldOut = Literal["auto", "examples", "parts"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clew.checks import is_number, positive, shown
 from clew.errors import InputError
 from clew.tracking.model.prior import TRUST
 
@@ -30,12 +31,11 @@ class Adaptation:
 
     def __post_init__(self) -> None:
         for name in ("stiffness", "trust", "window", "pseudo_window", "kept_candidates"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} is {getattr(self, name)}; expected a positive number")
-        if self.pseudo_pairs < 0:
-            raise InputError(f"pseudo_pairs is {self.pseudo_pairs}; expected 0 or more")
-        if not 0 <= self.pseudo_share < 1:
-            raise InputError(f"pseudo_share is {self.pseudo_share}; expected a share from 0 to under 1")
+            positive(getattr(self, name), name)
+        if not is_number(self.pseudo_pairs) or self.pseudo_pairs < 0:
+            raise InputError(f"pseudo_pairs is {shown(self.pseudo_pairs)}; expected 0 or more")
+        if not is_number(self.pseudo_share) or not 0 <= self.pseudo_share < 1:
+            raise InputError(f"pseudo_share is {shown(self.pseudo_share)}; expected a share from 0 to under 1")
 
 
 DEFAULT = Adaptation()

@@ -54,24 +54,27 @@ class Algorithm:
     """Spare the search in Y° where `losses.simplify` proves it needless."""
 
     def __post_init__(self) -> None:
+        """Refuse what is no setting; whole floats become integers, so that they can count."""
         for name in ("epsilon", "tol", "eta", "max_passes", "memory"):
             positive(getattr(self, name), name)
         for name in ("starts", "patience"):
-            whole(getattr(self, name), name, 1)
-        whole(self.random_state, "random_state", 0)
+            object.__setattr__(self, name, whole(getattr(self, name), name, 1))
+        object.__setattr__(self, "random_state", whole(self.random_state, "random_state", 0))
         for name in ("recycle", "adaptive", "stabilise", "identities"):
-            flag(getattr(self, name), name)
+            object.__setattr__(self, name, flag(getattr(self, name), name))
         if not is_number(self.rho) or not 0 < self.rho < 1:
             raise InputError(f"rho must lie between 0 and 1, not {shown(self.rho)}")
         if self.time_limit is not None:
             positive(self.time_limit, "time_limit")
         if not isinstance(self.groups, str) or self.groups != "auto":
-            whole(self.groups, "groups other than 'auto'", 1)
+            object.__setattr__(self, "groups", whole(self.groups, "groups other than 'auto'", 1))
         if not isinstance(self.stochastic, bool | str) or self.stochastic not in (True, False, "auto"):
             raise InputError(f"stochastic must be True, False or 'auto', not {shown(self.stochastic)}")
         one_of(self.solver, "solver", SOLVERS)
 
 
+LAMBDAS = 1e-100, 1e100
+"""The smallest and the largest λ: with features of the largest size, products of both are still numbers."""
 FOR_EVER = 10**9
 STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS = 100, 10_000
 """With fewer groups batches are too small to pay, and with fewer weights most of them change with every example. One

@@ -8,7 +8,6 @@ The paper's method, Yu & Joachims' procedure, BMRM and clew's default are this c
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from clew.checks import floats, positive, shown
+from clew.checks import callable_or_none, floats, positive, shown
 from clew.errors import InputError
-from clew.learning.algorithm import PRESETS, Algorithm
+from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
 from clew.learning.bounds import Bundle
 from clew.learning.groups import fit_unseen, make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
@@ -55,10 +54,13 @@ def learn(
 ) -> Result:
     """Minimise J from `start` (zero if None); bounds of `warm_start` are re-used where they still hold."""
     algorithm = Algorithm() if algorithm is None else algorithm
-    lam = positive(lam, "λ", sys.float_info.max)
-    for given, kind in ((task, Task), (loss, Loss), (algorithm, Algorithm)):
+    lam = positive(lam, "λ", LAMBDAS[1])
+    if lam < LAMBDAS[0]:
+        raise InputError(f"λ is {lam}; expected at least {LAMBDAS[0]:g}")
+    for given, kind in ((task, Task), (loss, Loss), (algorithm, Algorithm), (warm_start, Result | None)):
         if not isinstance(given, kind):
-            raise InputError(f"expected a {kind.__name__}, not {shown(given)}")
+            raise InputError(f"learn got {shown(given)}; expected a {getattr(kind, '__name__', 'Result or None')}")
+    callable_or_none(callback, "callback")
     if task.n_examples == 0:
         raise InputError("there are no examples to learn from")
     check_regulariser(regulariser)

@@ -88,7 +88,7 @@ def maximise_likelihood(
     if not (np.isfinite(lam) and lam > 0):
         raise InputError(f"λ is {lam}; expected a positive number")
     positive(tol, "tol")
-    whole(max_iterations, "max_iterations", 1)
+    max_iterations = whole(max_iterations, "max_iterations", 1)
     problem = _Problem(task, lam)
     w = np.zeros(task.n_features) if start is None else floats(start, "the start")
     if w.shape != (task.n_features,) or not np.isfinite(w).all():

@@ -15,9 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from clew.checks import shown
+from clew.checks import is_number, shown
 from clew.errors import InputError, MissingCapability
 from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task
+
+LARGEST_WEIGHT = 1e100
+"""Of Δ in a loss: its squares are still numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,15 @@ class Loss:
     margin: float = 0.0
 
     def __post_init__(self) -> None:
+        spaces = isinstance(self.penalty, Space) and isinstance(self.reward, Space | None)
+        if not isinstance(self.name, str) or not spaces:
+            raise InputError(
+                f"loss {shown(self.name)}: penalty is {shown(self.penalty)}, reward {shown(self.reward)}; expected a "
+                "name and clew.Space each, or None as the reward"
+            )
+        for value in (self.penalty_weight, self.reward_weight, self.margin):
+            if not is_number(value) or not abs(value) <= LARGEST_WEIGHT:
+                raise InputError(f"loss {self.name!r}: a weight or margin is {shown(value)}; expected a number")
         if not self.penalty_weight >= max(0.0, self.reward_weight) or not self.margin >= 0:
             raise InputError(
                 f"loss {self.name!r}: penalty_weight must be ≥ 0 and ≥ reward_weight, and margin ≥ 0; got "

@@ -45,8 +45,8 @@ def perceptron(
     For each example with prediction ŷ = argmax_Y f that contradicts its annotation, w moves by φ(ỹ) − φ(ŷ) with
     ỹ = argmax_{Y*} f. `averaged` returns the mean of w over all steps of the best epochs, which is less noisy.
     """
-    whole(max_epochs, "max_epochs", 1)
-    whole(patience, "patience", 1)
+    max_epochs = whole(max_epochs, "max_epochs", 1)
+    patience = whole(patience, "patience", 1)
     flag(averaged, "averaged")
     rng = rng or np.random.default_rng(0)
     # The mean of w over all steps is w − late / steps, if late sums every change times the steps before it: then a step

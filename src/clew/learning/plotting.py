@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from clew import extras
+from clew.checks import whole
 
 if TYPE_CHECKING:
     from clew.learning.result import Result
@@ -68,6 +69,7 @@ def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Any:
     extras.require("plot", "a picture of weights")
     import matplotlib.pyplot as plt
 
+    top = whole(top, "top", 1)
     panels = [panel for block in blocks for panel in _panels(block, w, top)]
     sizes = [max(0.9, 0.28 * values.shape[1]) for _, values, _, _ in panels]
     height = max(2.4, 0.24 * max(values.shape[0] for _, values, _, _ in panels) + 1.2)

@@ -73,7 +73,7 @@ class Lineage:
 
     def _check_types(self) -> None:
         """Refuse what is no array of the right kind."""
-        whole(self.n_frames, "the lineage's n_frames", 0)
+        object.__setattr__(self, "n_frames", whole(self.n_frames, "the lineage's n_frames", 0))
         if not isinstance(self.events, EventTable) or not isinstance(self.columns, Mapping):
             raise InputError("a lineage has events as an EventTable, and columns as a mapping from names to arrays")
         for name, array, ndim, kinds in [

@@ -5,6 +5,7 @@ For crowded or textured cells, masks by a trained network (Cellpose, StarDist) a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,6 +20,7 @@ from skimage.measure import block_reduce
 from skimage.morphology import h_maxima
 from skimage.segmentation import relabel_sequential, watershed
 
+from clew.checks import is_number, listed, positive, shown
 from clew.errors import InputError
 from clew.executors import Threads
 from clew.learning.task import Array, Mask
@@ -60,13 +62,13 @@ class DetectionSettings:
     def __post_init__(self) -> None:
         for name in ("diameter", "smoothing", "window", "min_size", "separation"):
             value = getattr(self, name)
-            if not (value is None and name == "diameter") and not 0 < value < np.inf:
-                raise InputError(f"{name} is {value}; expected a positive number")
+            if value is not None or name != "diameter":
+                positive(value, name, sys.float_info.max)
         for name in ("sensitivity", "edge"):
-            if not 0 < getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; expected a number between 0 and 1")
-        if self.spacing is not None and not all(0 < size < np.inf for size in self.spacing):
-            raise InputError(f"spacing is {self.spacing}; expected positive numbers")
+            if not is_number(value := getattr(self, name)) or not 0 < value < 1:
+                raise InputError(f"{name} is {shown(value)}; expected a number between 0 and 1")
+        for size in () if self.spacing is None else listed(self.spacing, "spacing"):
+            positive(size, "spacing", sys.float_info.max)
 
 
 def detect_frame(image: NDArray[Any], *, settings: DetectionSettings | None = None) -> NDArray[np.int32]:

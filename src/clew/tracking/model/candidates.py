@@ -97,7 +97,7 @@ def candidates(
     k = 4, at 33 bytes each: 46 MB for 50,000 cells in a frame, and three times that while they are made. Round cells
     share pixels with few but their nearest; long ones may have up to 2k neighbours.
     """
-    whole(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
+    neighbours = whole(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
     positive(reach, "reach")
     shared = Overlap.none() if overlap is None else overlap
     forward = _joined(
