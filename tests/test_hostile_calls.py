@@ -81,6 +81,7 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
     return {
         "EventTable": (EventTable, fields(events)),
         "EventTable.of": (one_event, {"frame": 0, "event": 0, "sources": [1], "targets": [1]}),
+        "Annotations": (Annotations, fields(Annotations.of(events))),
         "Annotations.of": (Annotations.of, {"events": events, "happened": True, "row": None}),
         "DetectionTable": (DetectionTable, TABLE),
         "DetectionTable[]": (lambda t, which: (table.detections(t), table[which]), {"t": 0, "which": slice(0, 1)}),
@@ -113,10 +114,10 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
 
 
 NAMES = [
-    "EventTable", "EventTable.of", "Annotations.of", "DetectionTable", "DetectionTable[]", "Movie", "Movie[]",
-    "Lineage", "Lineage.", "load", "save", "read_annotations", "predict", "score", "suggest", "get_feature_names",
-    "prepare", "Algorithm", "Loss", "DetectionSettings", "Adaptation", "learn", "simulate", "sentences",
-    "annotate", "hide", "vectorise", "token_features", "entity_f1", "glyph",
+    "EventTable", "EventTable.of", "Annotations", "Annotations.of", "DetectionTable", "DetectionTable[]",
+    "Movie", "Movie[]", "Lineage", "Lineage.", "load", "save", "read_annotations", "predict", "score", "suggest",
+    "get_feature_names", "prepare", "Algorithm", "Loss", "DetectionSettings", "Adaptation", "learn", "simulate",
+    "sentences", "annotate", "hide", "vectorise", "token_features", "entity_f1", "glyph",
 ]  # fmt: skip
 
 

@@ -42,9 +42,9 @@ class Loss:
                 f"loss {shown(self.name)}: penalty is {shown(self.penalty)}, reward {shown(self.reward)}; expected a "
                 "name and clew.Space each, or None as the reward"
             )
-        for value in (self.penalty_weight, self.reward_weight, self.margin):
-            if not is_number(value) or not abs(value) <= LARGEST_WEIGHT:
-                raise InputError(f"loss {self.name!r}: a weight or margin is {shown(value)}; expected a number")
+        for name in ("penalty_weight", "reward_weight", "margin"):
+            if not is_number(value := getattr(self, name)) or not abs(value) <= LARGEST_WEIGHT:
+                raise InputError(f"loss {self.name!r}: {name} is {shown(value)}; expected a finite number")
         if not self.penalty_weight >= max(0.0, self.reward_weight) or not self.margin >= 0:
             raise InputError(
                 f"loss {self.name!r}: penalty_weight must be ≥ 0 and ≥ reward_weight, and margin ≥ 0; got "

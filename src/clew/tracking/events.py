@@ -213,6 +213,16 @@ class Annotations:
     row: Indices
     """(n,) where each stands in the file it came from, for messages; 1 is the first line."""
 
+    def __post_init__(self) -> None:
+        """Refuse what does not fit the events; `of` makes all of it."""
+        if not isinstance(self.events, EventTable):
+            raise InputError(f"events is {shown(self.events)}; expected an EventTable, as EventTable.of makes it")
+        for name, column, kinds in (("happened", self.happened, "b"), ("row", self.row, "iu")):
+            fits = isinstance(column, np.ndarray) and column.shape == (len(self.events),)
+            if not fits or column.dtype.kind not in kinds:
+                what = "booleans" if name == "happened" else "integers"
+                raise InputError(f"{name} is {shown(column)}; expected an array of {len(self.events)} {what}")
+
     @classmethod
     def of(cls, events: EventTable, happened: Any = True, row: Any = None) -> Self:
         """Events as annotations; all of them happened unless told otherwise."""
