@@ -85,6 +85,7 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
         "Annotations.of": (Annotations.of, {"events": events, "happened": True, "row": None}),
         "DetectionTable": (DetectionTable, TABLE),
         "DetectionTable[]": (lambda t, which: (table.detections(t), table[which]), {"t": 0, "which": slice(0, 1)}),
+        "Movie()": (Movie, fields(movie)),
         "Movie": (Movie.from_arrays, {"labels": MASKS, "images": MASKS, "spacing": [1.0, 1.0]}),
         "Movie[]": (lambda t, which: (movie.label(t), movie.image(t), movie[which]), {"t": 0, "which": slice(0, 1)}),
         "Lineage": (lambda **given: Lineage(**given).to_networkx(), fields(found)),
@@ -115,9 +116,9 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
 
 NAMES = [
     "EventTable", "EventTable.of", "Annotations", "Annotations.of", "DetectionTable", "DetectionTable[]",
-    "Movie", "Movie[]", "Lineage", "Lineage.", "load", "save", "read_annotations", "predict", "score", "suggest",
-    "get_feature_names", "prepare", "Algorithm", "Loss", "DetectionSettings", "Adaptation", "learn", "simulate",
-    "sentences", "annotate", "hide", "vectorise", "token_features", "entity_f1", "glyph",
+    "Movie()", "Movie", "Movie[]", "Lineage", "Lineage.", "load", "save", "read_annotations", "predict", "score",
+    "suggest", "get_feature_names", "prepare", "Algorithm", "Loss", "DetectionSettings", "Adaptation", "learn",
+    "simulate", "sentences", "annotate", "hide", "vectorise", "token_features", "entity_f1", "glyph",
 ]  # fmt: skip
 
 

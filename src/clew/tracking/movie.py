@@ -177,6 +177,7 @@ class Movie:
     """Which frames of a longer movie these are; None for a whole one. Files of annotations have the longer one's."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         if not 1 <= len(self.labels) <= MAX_FRAMES:
             raise InputError(f"{self.name} has {len(self.labels):,} frames; expected 1 to {MAX_FRAMES:,}")
         if self.labels.dtype.kind not in "iu":
@@ -197,6 +198,18 @@ class Movie:
                 f"{', '.join('zyx'[-self.ndim :])}"
             )
 
+    def _check_types(self) -> None:
+        """Refuse what are no frames and no sizes; `from_arrays` takes arrays and lists of any kind."""
+        for what, given in (("labels", self.labels), ("images", self.images)):
+            alike = all(
+                hasattr(given, name) for name in ("shape", "dtype", "spacing", "first", "__len__", "__getitem__")
+            )
+            if not alike and not (given is None and what == "images"):
+                raise InputError(f"{what} is {checks.shown(given)}; expected frames, as Movie.from_arrays makes them")
+        if not isinstance(self.name, str) or not isinstance(self.excerpt, range | None):
+            raise InputError("a movie has a name, and as its excerpt a range of frames or None")
+        object.__setattr__(self, "spacing", tuple(floats(self.spacing, "spacing").ravel().tolist()))
+
     @classmethod
     def from_arrays(
         cls, labels: Any, images: Any = None, spacing: Sequence[float] | None = None, name: str = "array"
@@ -204,7 +217,7 @@ class Movie:
         """A movie of anything that is indexed by frame: arrays (t, …), lists of images, Zarr arrays."""
         masks = ArrayFrames.of(labels, "labels")
         raw = None if images is None else ArrayFrames.of(images, "images")
-        size = (1.0,) * len(masks.shape) if spacing is None else tuple(floats(spacing, "spacing").ravel().tolist())
+        size: Any = (1.0,) * len(masks.shape) if spacing is None else spacing
         return cls(name, masks, raw, size, "arrays in memory")
 
     @property
