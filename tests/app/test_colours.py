@@ -9,7 +9,8 @@ import pytest
 
 import clew.app
 
-INK = (Path(clew.app.__file__).parent / "static/ink.js").read_text()
+STATIC = Path(clew.app.__file__).parent / "static"
+INK = (STATIC / "ink.js").read_text()
 SEEN = {
     "as most people do": np.eye(3),
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -41,3 +42,20 @@ def test_colour_never_speaks_alone():
     styles = re.findall(r"(?:unsure|fair|sure|pinned): \{[^}]*?dash: (\[[^\]]*\])[^}]*?\}", INK)
     doubled = re.findall(r"(?:unsure|fair|sure|pinned): \{([^}]*)\}", INK)
     assert len({(style, "double: true" in words) for style, words in zip(styles, doubled, strict=True)}) == 4
+
+
+def luminance(colour):
+    """The relative luminance of a colour (WCAG 2)."""
+    value = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+    return float(TO_XYZ[1] @ linear)
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_marks_and_words_stand_out_from_the_ground_in_both_themes(theme):
+    block = (STATIC / "style.css").read_text().split(":root")[1 + theme]
+    colours = dict(re.findall(r"--([\w-]+): (#\w{6});", block))
+    ground = luminance(colours["surface"])
+    for name, least in (("text", 7), ("quiet", 4.5), ("accent", 4.5), ("fair", 3), ("unsure", 3)):
+        low, high = sorted([luminance(colours[name]), ground])
+        assert (high + 0.05) / (low + 0.05) >= least, name

@@ -17,7 +17,7 @@ from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
 
 HERE = Path(__file__).parents[3] / "docs/images"
 SIZES = [(1280, 800), (1024, 600), (1920, 1080), (820, 1180)]
-ANSWERS, ROUNDS = 48, 4
+ANSWERS, ROUNDS = 36, 3
 
 
 def take(person: Annotator, name: str, folder: Path) -> None:
@@ -35,7 +35,9 @@ def few_colours(picture: Image.Image) -> Image.Image:
     """A palette of its own for the greys and one for the rest: a third of the size, and no thin line fades."""
     pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
     grey = np.ptp(pixels.astype(int), axis=1) <= 24
-    parts = [(np.unique(pixels[~grey], axis=0), 160, Image.Quantize.MAXCOVERAGE), (pixels[grey], 96, None)]
+    codes = np.unique(pixels[~grey].astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32))
+    bright = np.column_stack([codes >> 16, codes >> 8 & 255, codes & 255]).astype(np.uint8)
+    parts = [(bright, 160, Image.Quantize.MAXCOVERAGE), (pixels[grey], 96, None)]
     colours = [Image.fromarray(part[None]).quantize(n, method).getpalette()[: 3 * n] for part, n, method in parts]
     palette = Image.new("P", (1, 1))
     palette.putpalette([*colours[0], *colours[1]])
@@ -49,6 +51,8 @@ def answer(person: Annotator, truth: set, n: int) -> None:
         person.press("y" if person.asked()[:4] in truth else "n")
         person.page.wait_for_timeout(120)
     person.saved()
+    while person.page.is_visible("#refused"):  # of a simulated person's "no" too many
+        person.page.locator("#refused button").last.click()
     answered = int(person.page.inner_text("#annotated"))
     person.until(f"state.wrong && state.curve.at(-1)?.[0] === {answered}")
 
@@ -56,7 +60,7 @@ def answer(person: Annotator, truth: set, n: int) -> None:
 def outline_of_two(served: Served) -> tuple[int, int]:
     """Frame and label of an outline that is to be cut: one that splits, or that two merged into, if there is any."""
     cells = [(0, served.ask("/api/movies/0/pair/0")["a"][0]["id"])]
-    for t in range(30):
+    for t in range(29):
         for one in served.ask(f"/api/movies/0/pair/{t}")["events"]:
             if one["event"] == "split":
                 cells.append((t, one["sources"][0]))
@@ -66,7 +70,13 @@ def outline_of_two(served: Served) -> tuple[int, int]:
 def stroke(person: Annotator, folder: Path, frame: int, cell: int) -> None:
     """A cell that is being cut: the picture is taken before the button is let go."""
     person.look_at(frame, cell)
-    person.press("0", "x")
+    person.press("x")
+    zoom = """async ([frame, cell]) => {
+        const { centreOn } = await import("/static/camera.js"), { changed } = await import("/static/state.js");
+        centreOn({ frame, sources: [cell], targets: [] });
+        changed();
+    }"""
+    person.page.evaluate(zoom, [frame, cell])
     x, y = person._place("a", cell)
     person.page.mouse.move(x, y - 60)
     person.page.mouse.down()
@@ -113,7 +123,7 @@ def states(person: Annotator, folder: Path, cut: tuple[int, int]) -> None:
     person.page.wait_for_selector("#banner", state="visible")
     take(person, "offline", folder)
     person.page.unroute("**/api/**")
-    doing = {"doing": "Measuring the cells of nuclei-01: frame 23 of 40", "done": 23, "total": 40}
+    doing = {"doing": "Measuring the cells of nuclei-01: frame 17 of 30", "done": 17, "total": 30}
     how_far = {"error": "", "kind": "opening", **doing}
     person.page.route("**/api/movies", lambda route: route.fulfill(status=503, json=how_far))
     person.page.reload()
@@ -126,7 +136,7 @@ def main(folder: Path = HERE) -> None:
     """All pictures, of a simulated movie."""
     with tempfile.TemporaryDirectory() as temporary, playwright.sync_playwright() as driver:
         movie = Path(temporary) / "nuclei"
-        write_simulation(movie, NucleiSettings(frames=40, cells=60, cycle=45, seed=3, noise=0.3))
+        write_simulation(movie, NucleiSettings(frames=30, cells=50, cycle=40, seed=3, noise=0.3))
         marks = truth_annotations(open_truth(movie / "01_GT/TRA"), open_movie(movie / "01"))
         truth = {(frame, str(event), sources, targets) for frame, event, sources, targets in marks.events}
         other = Path(temporary) / "others"
