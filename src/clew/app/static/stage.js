@@ -14,6 +14,8 @@ const stage = document.getElementById("stage");
 const images = [...stage.querySelectorAll("canvas.image")];
 const overlay = stage.querySelector("canvas.overlay");
 const chips = [...stage.querySelectorAll(".chip")];
+const hint = document.getElementById("hint");
+const HINT = 100; // pixels at the bottom that the hint takes: cells in question that are there send it to the top
 let due = false;
 
 /** Draw before the next paint. */
@@ -72,6 +74,7 @@ function draw() {
     if (!shown.sources.length && frames[1]) inPane(context, panes[0], () => drawGhosts(context, panes[0], frames[1], shown.targets));
     drawNumbers(context);
     drawEvent(context, pair, shown);
+    hint.classList.toggle("high", tagBoxes().cells.some((box) => box[3] > overlay.clientHeight - HINT));
   }
 }
 
