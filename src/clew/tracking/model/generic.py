@@ -81,21 +81,21 @@ GENERIC = {
     "gap: distance to the nearest cell": 0.20286,
     "gap: mask uncovered": 0.08743,
 }
-SLOPE = 12.0223
+SLOPE = 10.8996
 INTERCEPTS = {
-    "move": -0.3918,
-    "divide": -0.0992,
-    "appear": -2.3411,
-    "disappear": -2.8949,
-    "split": 1.4116,
-    "merge": 0.3224,
-    "gap": 0.7946,
+    "move": -0.4616,
+    "divide": 0.8638,
+    "appear": -1.9068,
+    "disappear": -2.2165,
+    "split": 1.5762,
+    "merge": 0.6289,
+    "gap": 1.6865,
 }
 """Of the probability that an event is right, see `probability.py`."""
-SPREAD = 0.3195
+SPREAD = 0.4115
 """Of the logarithm of the number of wrong events, as expected over as counted, on kinds left out."""
-MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = 0.2435, 0.1005, 32.44
+MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = 0.2381, 0.0999, 36.10
 """What is added to a split's lead over the division after a merge and without one, and the slope of the
 log-odds on their sum, in norms of the weights; see `linking/counts.py`."""
-FALSE_MERGES, FALSE_GAPS = 0.00096, 0.00034
+FALSE_MERGES, FALSE_GAPS = 0.0013, 0.00027
 """The share of events that are taken for merges, and for gaps, in movies that have none."""
