@@ -83,3 +83,16 @@ def test_the_average_is_that_of_the_weights_after_every_step():
     result = perceptron(Watched(), max_epochs=1)
     again = perceptron(task, max_epochs=1, averaged=False)
     np.testing.assert_allclose(result.w, np.mean([*seen[1:], again.w], axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("averaged", [True, False])
+@pytest.mark.parametrize("known", [1.0, 0.4])
+def test_compiled_epochs_take_the_same_steps(averaged, known):
+    task = chain_task(n=12, known=known, noise=1.0)
+
+    class ByArgmax:
+        n_examples, n_features, spaces, argmax = task.n_examples, task.n_features, task.spaces, task.argmax
+
+    one, other = (perceptron(t, averaged=averaged, max_epochs=4, patience=4) for t in (task, ByArgmax()))
+    np.testing.assert_allclose(one.w, other.w, atol=1e-9)
+    np.testing.assert_allclose(one.losses, other.losses)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.checks import flag, whole
-from clew.learning.task import Array, Space, Task
+from clew.learning.task import Array, Epochs, EpochTask, Indices, Space, Task
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,28 @@ class PerceptronResult:
         return f"{end}: task loss {self.losses[-1]:.4g} after {self.epochs} epochs"
 
 
+class _Epochs:
+    """Epochs of any task, by its argmax."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.steps = task, 0
+        self.weights = np.zeros(task.n_features), np.zeros(task.n_features)
+
+    def run(self, order: Indices) -> None:
+        """A step for each of these examples in turn."""
+        w, late = self.weights
+        for n in order:
+            one = np.array([n])
+            predicted = self.task.argmax(w, Space.ALL, 0.0, one)
+            if predicted.loss[0] > 0:
+                wanted = self.task.argmax(w, Space.COMPATIBLE, 0.0, one)
+                for features, sign in ((wanted.features, 1.0), (predicted.features, -1.0)):
+                    row = sp.coo_array(features)
+                    np.add.at(w, row.col, sign * row.data)
+                    np.add.at(late, row.col, sign * self.steps * row.data)
+            self.steps += 1
+
+
 def perceptron(
     task: Task,
     *,
@@ -49,21 +71,14 @@ def perceptron(
     patience = whole(patience, "patience", 1)
     flag(averaged, "averaged")
     rng = rng or np.random.default_rng(0)
-    # The mean of w over all steps is w − late / steps, if late sums every change times the steps before it: then a step
-    # costs what its change has entries, not what w has.
-    w, late = np.zeros(task.n_features), np.zeros(task.n_features)
-    steps, best_w, losses = 0, w, list[float]()
+    epochs: Epochs = task.epochs() if isinstance(task, EpochTask) else _Epochs(task)
+    steps, best_w, losses = 0, np.zeros(task.n_features), list[float]()
     while len(losses) < max_epochs:
-        for n in rng.permutation(task.n_examples):
-            one = np.array([n])
-            predicted = task.argmax(w, Space.ALL, 0.0, one)
-            if predicted.loss[0] > 0:
-                wanted = task.argmax(w, Space.COMPATIBLE, 0.0, one)
-                for features, sign in ((wanted.features, 1.0), (predicted.features, -1.0)):
-                    row = sp.coo_array(features)
-                    np.add.at(w, row.col, sign * row.data)
-                    np.add.at(late, row.col, sign * steps * row.data)
-            steps += 1
+        epochs.run(rng.permutation(task.n_examples))
+        steps += task.n_examples
+        # The mean of w over all steps is w − late / steps, if late sums every change times the steps before it: then a
+        # step costs what its change has entries, not what w has.
+        w, late = epochs.weights
         candidate = w - late / steps if averaged else w.copy()
         loss = float(task.argmax(candidate, Space.ALL, 0.0).loss.mean())
         if not losses or loss < min(losses):

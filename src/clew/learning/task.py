@@ -227,6 +227,28 @@ class OnlineTask(Task, Protocol):
         ...
 
 
+class Epochs(Protocol):
+    """Epochs of the perceptron in compiled code, from w = 0."""
+
+    @property
+    def weights(self) -> tuple[Array, Array]:
+        """W, and the sum of all its changes times the steps before them."""
+        ...
+
+    def run(self, order: Indices) -> None:
+        """A step for each of these examples in turn."""
+        ...
+
+
+@runtime_checkable
+class EpochTask(Task, Protocol):
+    """A task on which the perceptron's steps cost what their changes have entries, not what w has."""
+
+    def epochs(self) -> Epochs:
+        """The perceptron's state before its first step."""
+        ...
+
+
 def online_task(task: Task) -> tuple[OnlineTask, Indices | None] | None:
     """The `OnlineTask` that a task is or takes its examples from, with these examples; None if there is none."""
     whole, examples = (task.task, task.examples) if isinstance(task, Subset) else (task, None)

@@ -16,6 +16,7 @@ from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models import max_product, sum_product
 from clew.models.base import check_lengths, check_weights, identity
 from clew.models.blocks import Block, make_blocks
+from clew.models.epochs import ForestEpochs
 from clew.models.fingerprint import fingerprint, fingerprint_arrays
 from clew.models.inputs import stack
 from clew.models.max_product import Forest, InputRows, SparseRows
@@ -252,6 +253,10 @@ class ForestTask(NodeTask):
     ) -> ForestOracle:
         """An oracle that answers one example after the other while w moves."""
         return ForestOracle(self, w, reward, reward_weight, penalty_weight, self._chosen(examples))
+
+    def epochs(self) -> ForestEpochs:
+        """The perceptron's state before its first step."""
+        return ForestEpochs(self)
 
     def rows_of(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
         """φ and Δ of given labelings of the chosen examples."""

@@ -132,7 +132,7 @@ def online_pass(
 
     Group g has one example, examples[g].
     """
-    offsets, parent, allowed, costs, counted, blocks = forest
+    offsets, _, allowed, costs, _, _ = forest
     S = allowed.shape[1]
     longest = 0
     largest = 1
@@ -141,26 +141,12 @@ def online_pass(
         largest = max(largest, bounds.sizes[g] + 1)
     all_scores, all_states = np.empty((longest, S)), np.empty(longest, np.intp)
     which, score = np.empty(largest, np.int64), np.empty(largest)
-    unary = w[: S * inputs.n_inputs].reshape(inputs.n_inputs, S)
-    transition = np.empty((S, S))
-    labels = np.zeros((3, S))  # bias, begin and end
+    transition, labels = np.empty((S, S)), np.zeros((3, S))
     for g in groups:
         e = examples[g]
         first, last = offsets[e], offsets[e + 1]
-        for row, block in enumerate((0, 2, 3)):
-            if blocks[block] >= 0:
-                labels[row] = label_scale * w[blocks[block] : blocks[block] + S]
-        for i in range(S):
-            for j in range(S):
-                transition[j, i] = label_scale * w[blocks[1] + i * S + j]
-        one = np.full(1, e)
-        scores, states = all_scores[: last - first], all_states[: last - first]
-        scores[:] = 0.0
-        multiply_rows(
-            inputs.data, inputs.begins, inputs.columns, inputs.column_begins, np.arange(first, last), unary, scores
-        )
-        complete_scores(scores, one, offsets, allowed, counted, penalty, costs, labels[0], labels[1], labels[2])
-        maximise(scores, one, offsets, order, parent, allowed, counted, transition, False, states)
+        label_forest(inputs, forest, order, penalty, label_scale, e, w, transition, labels, all_scores, all_states)
+        states = all_states[: last - first]
         write_difference(inputs, forest, e, states, reference, label_scale, dense, bounds, n_rows)
         wrong = 0.0
         for v in range(first, last):
@@ -175,3 +161,31 @@ def online_pass(
             n_written += last - first
         gaps[g] = visit_group(bounds, g, w, lam, steps, dense, which, score)
     return n_rows, n_written
+
+
+@kernel  # type: ignore[untyped-decorator]
+def label_forest(
+    inputs: InputRows, forest: Forest, order: Indices, penalty: Array, label_scale: float, e: int, w: Array,
+    transition: Array, labels: Array, scores: Array, states: Indices,
+) -> None:  # fmt: skip
+    """Fill `states` with the best labeling of example e at w, with a penalty as `complete_scores` has it.
+
+    `transition` (S, S), `labels` (3, S), for bias, begin and end, and `scores` are scratch.
+    """
+    offsets, parent, allowed, costs, counted, blocks = forest
+    S = allowed.shape[1]
+    for row, block in enumerate((0, 2, 3)):
+        if blocks[block] >= 0:
+            labels[row] = label_scale * w[blocks[block] : blocks[block] + S]
+    for i in range(S):
+        for j in range(S):
+            transition[j, i] = label_scale * w[blocks[1] + i * S + j]
+    first, last = offsets[e], offsets[e + 1]
+    here, there = scores[: last - first], states[: last - first]
+    here[:] = 0.0
+    one = np.full(1, e)
+    unary = w[: S * inputs.n_inputs].reshape(inputs.n_inputs, S)
+    nodes = np.arange(first, last)
+    multiply_rows(inputs.data, inputs.begins, inputs.columns, inputs.column_begins, nodes, unary, here)
+    complete_scores(here, one, offsets, allowed, counted, penalty, costs, labels[0], labels[1], labels[2])
+    maximise(here, one, offsets, order, parent, allowed, counted, transition, False, there)
