@@ -224,9 +224,10 @@ def _cases(folder: Path, commands: list[Command], n: int, rng: random.Random) ->
             raise SystemExit(f"clew {' '.join(arguments)} ended with exit code {code}")
     expected = {command.name: _expected(command, folder) for command in commands}
     counts: Counter[tuple[str, str, str]] = Counter()
-    turns = [command for command in commands for _ in range(command.share)]
-    for case in range(n):
-        command, fault = turns[case % len(turns)], FAULTS[(case + case // len(turns)) % len(FAULTS)]  # each with each
+    rounds = range(max(command.share for command in commands))
+    turns = [command for k in rounds for command in commands if k < command.share]
+    for case in range(n):  # in turns, so that few cases have every command, and many have each with each fault
+        command, fault = turns[case % len(turns)], FAULTS[(case + case // len(commands)) % len(FAULTS)]
         try:
             state = _case(folder, command, fault, expected[command.name], case % AGAIN == 0, rng)
         except KeyboardInterrupt:
