@@ -74,6 +74,7 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
     folder, svm, movie, found = tmp_path_factory.mktemp("calls"), fitted(), Movie.from_arrays(MASKS), lineage()
     svm.save(folder / "a.clew")
     (folder / "a.csv").write_text("frame,event,sources,targets,happened\n0,move,1,1,yes\n")
+    generic = Tracker.generic(cache=None, n_jobs=1)
     task = Chain(n_states=2).prepare(X, Y).task(X, Y)
     quick = {"task": task, "loss": clew.LOSSES["hinge"], "lam": 1.0, "regulariser": "l2", "start": None}
     quick |= {"algorithm": clew.Algorithm(max_passes=3), "warm_start": None}
@@ -92,6 +93,8 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
         "Lineage.": (lambda n, track: (found.least_certain(n), found.descendants(track)), {"n": 1, "track": 1}),
         "load": (clew.load, {"path": folder / "a.clew"}),
         "save": (svm.save, {"path": folder / "b.clew"}),
+        "track": (generic.track, {"movie": movie, "annotations": None, "client": None}),
+        "track_blocks": (generic.track_blocks, {"movie": movie, "output": folder / "r", "memory": None}),
         "read_annotations": (read_annotations, {"path": folder / "a.csv", "movie": movie}),
         "predict": (lambda X: (svm.predict(X), svm.margins(X), svm.decision_function(X)), {"X": X}),
         "score": (svm.score, {"X": X, "Y": Y, "sample_weight": None}),
@@ -116,6 +119,7 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
 
 NAMES = [
     "EventTable", "EventTable.of", "Annotations", "Annotations.of", "DetectionTable", "DetectionTable[]",
+    "track", "track_blocks",
     "Movie()", "Movie", "Movie[]", "Lineage", "Lineage.", "load", "save", "read_annotations", "predict", "score",
     "suggest", "get_feature_names", "prepare", "Algorithm", "Loss", "DetectionSettings", "Adaptation", "learn",
     "simulate", "sentences", "annotate", "hide", "vectorise", "token_features", "entity_f1", "glyph",

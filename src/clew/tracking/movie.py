@@ -285,7 +285,9 @@ def open_frames(path: str | Path, *, channel: int | None = None, sparse: bool = 
     Where there are several channels, `channel` is the one to take, from 0 on. `sparse` says that a Zarr array lacks the
     chunks in which nothing is.
     """
-    where = Path(path)
+    where = checks.path(path, "path")
+    channel = None if channel is None else checks.whole(channel, "channel", 0)
+    checks.flag(sparse, "sparse")
     if not where.exists():
         raise InputError(f"{where} does not exist; a folder of TIFFs, a TIFF stack or a Zarr array is looked for")
     if where.is_dir():
@@ -317,6 +319,11 @@ def open_movie(
     to use where they have several, and `sparse` says that Zarr arrays lack the chunks in which nothing is.
     """
     raw: Frames | None
+    path, labels, images = (
+        None if given is None else checks.path(given, name)
+        for name, given in (("path", path), ("labels", labels), ("images", images))
+    )
+    channel = None if channel is None else checks.whole(channel, "channel", 0)
     if path is not None and images is not None:
         raise InputError("images is for a movie that is opened by its labels; a sequence folder has its images in it")
     if labels is not None:
@@ -332,7 +339,7 @@ def open_movie(
         raise InputError("a movie is opened by the path of a sequence folder, by labels (and images), or by both")
     name = folder.stem if path is None else f"{folder.parent.name}-{folder.name}"
     if spacing is not None:
-        size: tuple[float, ...] = tuple(map(float, spacing))
+        size: Any = spacing
     else:
         of_images = None if raw is None else raw.spacing
         size = of_images or masks.spacing or (1.0,) * len(masks.shape)

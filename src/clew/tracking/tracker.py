@@ -13,6 +13,8 @@ from typing import Any, Literal, Self
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from clew import checks
+from clew.checks import shown, whole
 from clew.errors import DataWarning, InputError
 from clew.estimator import StructuredSVM
 from clew.executors import Executor, Threads, executor_for
@@ -201,9 +203,11 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         Solved blocks of frames are kept in a hidden folder within `output`, so that the same call goes on after it was
         cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes.
         """
+        folder = checks.path(output, "output")
+        memory = None if memory is None else whole(memory, "memory", 1)
         executor = executor_for(client, self.n_jobs)
         work = self._problems(movie, annotations, executor, memory)
-        return TrackedBlocks.of(work, executor, Checkpoints.beside(Path(output)), self.verbose)
+        return TrackedBlocks.of(work, executor, Checkpoints.beside(folder), self.verbose)
 
     def _problems(
         self, movie: AnyMovie, annotations: Annotations | None, executor: Executor, memory: int | None = None
@@ -243,6 +247,11 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         if isinstance(movie, str | Path):
             movie = open_movie(movie)
         if not isinstance(movie, Movie):
+            lacking = [
+                name for name in ("detections", "overlap", "n_frames", "ndim", "has") if not hasattr(movie, name)
+            ]
+            if lacking or isinstance(movie, type):
+                raise InputError(f"movie is {shown(movie)}; expected a Movie, a DetectionTable or a path")
             return movie
         with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
             return measure(movie, cache=self.cache, n_jobs=self.n_jobs, progress=progress, executor=executor)
@@ -322,6 +331,8 @@ def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations
 
 def _checked(annotations: Annotations, source: Source) -> Annotations:
     """Annotations whose cells are in the movie and that do not contradict each other, each once."""
+    if not isinstance(annotations, Annotations):
+        raise InputError(f"annotations is {shown(annotations)}; expected a clew.tracking Annotations table")
     return check_annotations(
         annotations, lambda t: source.detections(t).label, source.n_frames, f"annotations of {source.name}"
     )

@@ -220,3 +220,11 @@ def test_entries_of_no_use_are_limited(pixels, tmp_path):
 
 def test_two_movies_of_one_folder_do_not_share_entries(tmp_path):
     assert open_store("auto", "a", tmp_path).folder != open_store("auto", "b", tmp_path).folder
+
+
+@pytest.mark.parametrize("where", [True, 0, 1.5, ["a"], {"a": 1}, b"a", "a\0b", np.array(["auto", "a"]), object()])
+def test_a_folder_that_is_no_path_is_refused(where, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="cache is"):
+        open_store(where, "movie", tmp_path)
+    assert not list(tmp_path.iterdir())

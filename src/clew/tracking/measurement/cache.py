@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from clew import persist
+from clew import checks, persist
 from clew.errors import CacheWarning, StoreError
 from clew.learning.task import Array
 from clew.tracking.detections import Detections
@@ -99,12 +99,13 @@ def open_store(where: Where, name: str, beside: Path | None) -> Store:
 
     A temporary one is removed with the last reference to the store, at the latest when Python ends.
     """
-    if where not in (None, "auto"):
-        folder = Path(str(where))
+    given = where is not None and not (isinstance(where, str) and where == "auto")
+    if given:
+        folder = checks.path(where, "cache")
         if reason := _unwritable(folder):
             raise StoreError(f"{folder}: measurements cannot be kept there ({reason}); choose another folder, or None")
         return Store(folder)
-    if where == "auto" and beside is not None:
+    if where is not None and beside is not None:
         folder = beside / FOLDER / digest([name.encode("utf-8", "surrogateescape")])[:16]
         reason = _unwritable(folder)
         if reason is None:
