@@ -286,7 +286,7 @@ def test_every_pair_is_in_one_block(n_frames, per_block):
 
 
 def test_blocks_shrink_with_memory_and_too_little_is_told():
-    lengths = [block_length(BASE + extra * 10**6, 10_000) for extra in (455, 460, 470, 1000)]
+    lengths = [block_length(BASE + extra * 10**6, 10_000) for extra in (389, 395, 405, 1000)]
     assert lengths == sorted(lengths)
     assert lengths[0] >= 1
     assert lengths[0] < lengths[-1]

@@ -191,10 +191,10 @@ def test_a_temporary_store_goes_with_its_source(pixels):
 
 
 def test_few_frames_stay_in_memory_for_all_windows(pixels, monkeypatch):
-    source = measure(movie_of(pixels))
-    size = sum(column.nbytes for column in source.detections(0).columns.values())
+    measured = measure(movie_of(pixels))
+    size = sum(column.nbytes for column in measured.detections(0).columns.values())
     monkeypatch.setattr("clew.tracking.measurement.measure.KEPT", 3 * size)
-    source = pickle.loads(pickle.dumps(source))
+    source = pickle.loads(pickle.dumps(measured))
     first = source.detections(0)
     assert source.detections(0) is first
     assert source.window(0, 1).detections(0) is first

@@ -13,15 +13,18 @@ import re
 from clew.errors import InputError
 from clew.tracking.detections import Source
 from clew.tracking.measurement.scales import sampled_pairs
+from clew.tracking.model.flow import SETTINGS
 
 PAIRS = 16
 """Frame pairs of a block where nothing else limits it: the frame that two blocks share costs a sixteenth more reading,
 and a movie of a few hundred frames still keeps a dozen workers busy."""
 CELL = 200
 """Bytes of a detection in a block's result: label, place, measurements and its events, twice while it is written."""
-PAIR = 45_000
-"""Bytes of a detection while its frame pair is solved: flow, candidates, scores, and the programme. What
-benchmarks/large_frames.py prints for pairs of 10,000 and 30,000 cells in 3D; in 2D it is less."""
+PAIR = 8_000
+"""Bytes of a detection while its frame pair is solved: flow, candidates, scores, and the programmes of a tile. More than
+what benchmarks/large_frames.py prints for pairs of 20,000 to a million cells in 3D; in 2D it is less."""
+VOTE = 38_000
+"""Bytes of each cell that votes for the shift of its frame, in 3D; `FlowSettings.voters` do at most."""
 BASE = 300 * 2**20
 """Bytes of a process that has imported everything."""
 PIXELS = 6
@@ -76,7 +79,7 @@ def block_length(memory: int, cells: int, frame_bytes: int = 0, longest: int = P
 
     `frame_bytes` is what a frame's pixels take, label image and raw image together.
     """
-    needed = BASE + PIXELS * frame_bytes + (PAIR + 2 * CELL) * cells
+    needed = BASE + PIXELS * frame_bytes + (PAIR + 2 * CELL) * cells + VOTE * min(cells, SETTINGS.voters)
     if needed > memory:
         raise InputError(
             f"a worker has {memory / 2**20:,.0f} MiB; expected at least {needed / 2**20:,.0f} MiB for a frame pair of "

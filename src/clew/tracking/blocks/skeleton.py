@@ -157,8 +157,11 @@ def _ends_of(block: Block, gaps: Gaps) -> tuple[Indices, Indices]:
     label = np.concatenate([inside.label, beyond.label])
 
     def nodes(frames: NDArray[np.int64], labels: Labels) -> Indices:
-        found = [int(np.flatnonzero((frame == t) & (label == name))[0]) for t, name in zip(frames, labels, strict=True)]
-        return np.column_stack([np.array(found, dtype=np.intp), np.full(len(found), NO_NODE, dtype=np.intp)])
+        found = np.empty(len(frames), dtype=np.intp)
+        for t in np.unique(frames):  # cells are in order of frames, then labels
+            here, (begin, end) = frames == t, np.searchsorted(frame, [t, t + 1])
+            found[here] = begin + np.searchsorted(label[begin:end], labels[here])
+        return np.column_stack([found, np.full(len(found), NO_NODE, dtype=np.intp)])
 
     return nodes(gaps.events.frame, gaps.events.sources[:, 0]), nodes(gaps.events.ends(), gaps.events.targets[:, 0])
 
