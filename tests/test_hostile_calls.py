@@ -74,6 +74,7 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
     folder, svm, movie, found = tmp_path_factory.mktemp("calls"), fitted(), Movie.from_arrays(MASKS), lineage()
     svm.save(folder / "a.clew")
     (folder / "a.csv").write_text("frame,event,sources,targets,happened\n0,move,1,1,yes\n")
+    settings = {"neighbours": 4, "reach": None, "events": "auto"}
     generic = Tracker.generic(cache=None, n_jobs=1)
     task = Chain(n_states=2).prepare(X, Y).task(X, Y)
     quick = {"task": task, "loss": clew.LOSSES["hinge"], "lam": 1.0, "regulariser": "l2", "start": None}
@@ -94,6 +95,7 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
         "load": (clew.load, {"path": folder / "a.clew"}),
         "save": (svm.save, {"path": folder / "b.clew"}),
         "track": (generic.track, {"movie": movie, "annotations": None, "client": None}),
+        "settings": (lambda **given: Tracker.generic(cache=None, n_jobs=1, **given).track(movie), settings),
         "track_blocks": (generic.track_blocks, {"movie": movie, "output": folder / "r", "memory": None}),
         "read_annotations": (read_annotations, {"path": folder / "a.csv", "movie": movie}),
         "predict": (lambda X: (svm.predict(X), svm.margins(X), svm.decision_function(X)), {"X": X}),
@@ -119,7 +121,7 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
 
 NAMES = [
     "EventTable", "EventTable.of", "Annotations", "Annotations.of", "DetectionTable", "DetectionTable[]",
-    "track", "track_blocks",
+    "track", "track_blocks", "settings",
     "Movie()", "Movie", "Movie[]", "Lineage", "Lineage.", "load", "save", "read_annotations", "predict", "score",
     "suggest", "get_feature_names", "prepare", "Algorithm", "Loss", "DetectionSettings", "Adaptation", "learn",
     "simulate", "sentences", "annotate", "hide", "vectorise", "token_features", "entity_f1", "glyph",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import pdtrc
 
-from clew.checks import shown
+from clew.checks import listed, shown
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.events import BY_NAME, Event
@@ -62,7 +62,7 @@ def parse_events(events: str | Iterable[str | Event]) -> frozenset[Event] | None
             return None
         events = events.replace(",", " ").split()
     named = set()
-    for event in events if isinstance(events, Iterable) else [events]:
+    for event in [events] if isinstance(events, Event) else listed(events, "events"):
         if not isinstance(event, Event) and str(event) not in BY_NAME:
             raise InputError(f"there is no event {shown(event)}; expected 'auto', or some of {', '.join(BY_NAME)}")
         named.add(event if isinstance(event, Event) else BY_NAME[str(event)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -108,7 +109,7 @@ class Pairs:
         over: Over = map,
     ) -> Self:
         """Estimate a movie's own units and flow, and the reach unless it is given; `over` maps over sampled frames."""
-        if reach is not None and not (is_number(reach) and 0 < reach < np.inf):
+        if reach is not None and not (is_number(reach) and 0 < reach <= sys.float_info.max):
             raise InputError(f"reach is {shown(reach)}; expected a positive length in the unit of the movie's spacing")
         motion = estimate_motion(source, over=over)
         scales = estimate_scales(source, motion.usual, over)
