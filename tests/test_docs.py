@@ -67,6 +67,13 @@ def test_every_public_name_is_in_the_generated_reference(package):
     assert not missing, f"no directive in docs/reference/: {', '.join(missing)}"
 
 
+def test_inner_products_in_docstrings_are_no_tags():
+    """The site reads docstrings as Markdown, in which <w, φ> is a tag and not shown."""
+    tag = re.compile(r"<\w+, [^<>\n]+>")
+    found = {path.name: tags for path in (ROOT / "src").rglob("*.py") if (tags := tag.findall(path.read_text("utf-8")))}
+    assert found == {}, "write ⟨w, φ⟩"
+
+
 def test_every_page_is_in_the_navigation_of_the_site():
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}

@@ -29,7 +29,7 @@ class StructuredCRF(RegularisedEstimator):
     """Maximum marginal likelihood of partial annotations: minimises λ/2 ‖w‖² − (1/N) Σ log P(Y* | x).
 
     The same models, data and `fit` as `StructuredSVM`, for those who want probabilities: `predict_proba` gives the true
-    marginals of P(y | x) ∝ exp<w, φ(x, y)>, and needs no calibration. For `Multiclass` (multinomial logistic regression
+    marginals of P(y | x) ∝ exp⟨w, φ(x, y)⟩, and needs no calibration. For `Multiclass` (multinomial logistic regression
     with candidate sets), `Chain` and `Tree`.
 
     Args:

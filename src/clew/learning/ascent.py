@@ -41,7 +41,7 @@ DEFAULTS = AscentSettings()
 
 @dataclass(frozen=True)
 class _Dual:
-    """max_α <b, α> − λ/2 ‖w(α)‖² on the simplices, with w(α) = −(v + Aα)/λ: Eqs. 14 and 15.
+    """max_α ⟨b, α⟩ − λ/2 ‖w(α)‖² on the simplices, with w(α) = −(v + Aα)/λ: Eqs. 14 and 15.
 
     `v` has the groups' bases in it. As a group's α sums to one, gaps and steps do not change by that.
     """
@@ -71,7 +71,7 @@ class _Dual:
 
 
 def ascend(bundle: Bundle, v: Array, lam: float, tol: float, settings: AscentSettings = DEFAULTS) -> Array:
-    """α for min_w λ/2 ‖w‖² + <v, w> + Σ_g max_{k ∈ g} (<a_k, w> + b_k), to a duality gap of about `tol`.
+    """α for min_w λ/2 ‖w‖² + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k), to a duality gap of about `tol`.
 
     About: the sweeps add the groups' gaps up while w moves; at one w it may be `slack` times as large. Sweeps find out
     quickly which bounds are active, but then creep; a step of conjugate gradients on the active bounds jumps to where

@@ -23,7 +23,7 @@ UNLIMITED = 2**62
 
 
 class Bundle:
-    """Bounds <base_g + a_k, w> + base_offset_g + b_k, each under the sum of C_n over the examples of its group g.
+    """Bounds ⟨base_g + a_k, w⟩ + base_offset_g + b_k, each under the sum of C_n over the examples of its group g.
 
     What the bounds of a group have in common, for structured outputs most of their features, is kept once: `base`,
     any linear function, for instance the reward's. `slopes` (K, d) are the sparse differences a_k from it; `offsets`
@@ -143,7 +143,7 @@ class Bundle:
         return members, np.searchsorted(self.group[members], np.arange(self.n_groups + 1))
 
     def inner_products(self) -> gram.Gram:
-        """<a_j, a_k> within the groups; computed once for each pair of bounds."""
+        """⟨a_j, a_k⟩ within the groups; computed once for each pair of bounds."""
         self._gram = gram.updated(self._gram, self.slopes, *self.sorted_by_group())
         return self._gram
 

@@ -106,7 +106,7 @@ class _Point:
     v: Array
     """−Σ_n φ(x_n, ỹ_n): N times Eq. 10 with its sign."""
     constant: float
-    """−Σ_n of the reward's offsets, so that <v, w> + constant ≥ −Σ R_n(w) for every w."""
+    """−Σ_n of the reward's offsets, so that ⟨v, w⟩ + constant ≥ −Σ R_n(w) for every w."""
 
 
 class _Run:

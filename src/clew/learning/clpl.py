@@ -3,7 +3,7 @@
     L(w) = l( mean_{y ∈ Y*} f(x, y) ) + Σ_{y ∈ Y°} l( −f(x, y) ),     l(a) = |1 − a|₊
 
 A sum of hinges, each the larger one of zero and a linear function, is itself a maximum of linear functions:
-L(w) = max_z <w, φ_z> + Δ_z, where z ∈ {0, 1}^(1 + |Y°|) says which hinges are on, Δ_z = z₀ + Σ z_y and
+L(w) = max_z ⟨w, φ_z⟩ + Δ_z, where z ∈ {0, 1}^(1 + |Y°|) says which hinges are on, Δ_z = z₀ + Σ z_y and
 φ_z = −z₀ mean_{Y*} φ + Σ z_y φ(y). That makes it a Task with outputs z, and the same optimiser certifies it. The
 optimiser prefers the hinges one by one (`Hinges`): none of them ever has more than two bounds, and so the model is soon
 complete.
@@ -23,7 +23,7 @@ from clew.learning.task import Argmax, Array, Indices, Mask, Matrix, Space, Task
 
 
 class Hinges:
-    """Hinges |offset + <slope, w>|₊ as examples with two outputs, on and off."""
+    """Hinges |offset + ⟨slope, w⟩|₊ as examples with two outputs, on and off."""
 
     spaces = frozenset({Space.ALL})
     loss_zero_iff_compatible = False

@@ -13,7 +13,7 @@ from clew.learning.task import Array, Indices, Mask
 
 @dataclass(frozen=True)
 class Gram:
-    """<a_j, a_k> of the bounds within each group: `blocks[start[g] + j·size[g] + k]`."""
+    """⟨a_j, a_k⟩ of the bounds within each group: `blocks[start[g] + j·size[g] + k]`."""
 
     blocks: Array
     start: Indices
@@ -26,7 +26,7 @@ class Gram:
         return Gram(self.blocks, self.start, self.size, self.slot[mask])
 
     def relative_to(self, references: Indices) -> Gram:
-        """<a_j − a_r, a_k − a_r> for one bound r in each group, (G,) by its row; −1 for a group without bounds."""
+        """⟨a_j − a_r, a_k − a_r⟩ for one bound r in each group, (G,) by its row; −1 for a group without bounds."""
         blocks = self.blocks.copy()
         slot = np.where(references >= 0, self.slot[np.maximum(references, 0)], -1)
         _shift(blocks, self.start, self.size, slot)

@@ -1,8 +1,8 @@
 """Marginal likelihood of partial annotations: conditional random fields with latent parts.
 
-    J(w) = λ/2 ‖w‖² + (1/N) Σ_n [log Z_n(Y) − log Z_n(Y*)],   Z(S) = Σ_{y ∈ S} exp<w, φ(x, y)>
+    J(w) = λ/2 ‖w‖² + (1/N) Σ_n [log Z_n(Y) − log Z_n(Y*)],   Z(S) = Σ_{y ∈ S} exp⟨w, φ(x, y)⟩
 
-is minus the mean log-probability P(Y* | x) that the annotation holds, under P(y | x) ∝ exp<w, φ(x, y)> (Lafferty et al.
+is minus the mean log-probability P(Y* | x) that the annotation holds, under P(y | x) ∝ exp⟨w, φ(x, y)⟩ (Lafferty et al.
 2001; with parts that nobody annotated: Quattoni et al. 2007, Tsuboi et al. 2008). Its gradient is λw plus the mean of
 E[φ | Y] − E[φ | Y*]. Where everything is annotated it is strongly convex, and ‖gradient‖² / (2λ) bounds how far J lies
 above its minimum; otherwise the same number says how flat it is where the search ended.

@@ -134,7 +134,7 @@ def visit_group(
 ) -> float:
     """Pairwise steps on one group: mass goes from the worst active bound to the best one; returns the gap before.
 
-    A step along a_up − a_down changes the value of bound i by −length/λ · <a_i, a_up − a_down>: one product for each
+    A step along a_up − a_down changes the value of bound i by −length/λ · ⟨a_i, a_up − a_down⟩: one product for each
     bound gives all values after the step, and the curvature.
     """
     size = 0

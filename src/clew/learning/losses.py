@@ -118,7 +118,7 @@ def require_spaces(loss: Loss, task: Task) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """One linear function <features_n, w> + offset_n for each example: a bound that is tight where it was computed."""
+    """One linear function ⟨features_n, w⟩ + offset_n for each example: a bound that is tight where it was computed."""
 
     features: Matrix
     offsets: Array

@@ -79,7 +79,7 @@ Attempt = Callable[[Bundle, Array, float, float], tuple[Array, Array] | None]
 def update(
     bundle: Bundle, v: Array, lam: float, regulariser: Regulariser, radius: float, tol: float, solver: Solver = "auto"
 ) -> Update:
-    """min_w λΩ(w) + <v, w> + Σ_g max_{k ∈ g} (<a_k, w> + b_k); the bundle takes over the dual weights.
+    """min_w λΩ(w) + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k); the bundle takes over the dual weights.
 
     `radius` bounds ‖w‖₁ from outside (λΩ(w) ≤ J(w) ≤ J(w_t) at the minimiser); only L1 needs it, whose model can be
     unbounded while it has few bounds. `tol` is how precise the update must be.

@@ -24,7 +24,7 @@ ACTIVE_SET_ITERATIONS = 20_000
 
 
 def interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array, Array] | None:  # noqa: ARG001
-    """α and w from Clarabel on the primal (w, ξ): min λ/2 ‖w‖² + <v, w> + Σ ξ_g with a_k w + b_k ≤ ξ_g.
+    """α and w from Clarabel on the primal (w, ξ): min λ/2 ‖w‖² + ⟨v, w⟩ + Σ ξ_g with a_k w + b_k ≤ ξ_g.
 
     None where its numbers are not finite. Its other statuses ("almost solved", "insufficient progress") are not relied
     upon in either direction: the caller measures the gap of what it returned.
@@ -131,12 +131,12 @@ def _minus_slack(bundle: Bundle) -> Any:
 
 
 def _rows(bundle: Bundle, unit: float) -> Any:
-    """(K, d + G) the constraints <a_k, w> − ξ_g ≤ −b_k."""
+    """(K, d + G) the constraints ⟨a_k, w⟩ − ξ_g ≤ −b_k."""
     return sp.csr_array(sp.hstack([bundle.slopes.csr / unit, _minus_slack(bundle)]))
 
 
 def _fill_programme(lp: Any, cost: Array, lower: Array, upper: Array, rows: Any, right: Array) -> None:
-    """Min <cost, x> with lower ≤ x ≤ upper and rows x ≤ right."""
+    """Min ⟨cost, x⟩ with lower ≤ x ≤ upper and rows x ≤ right."""
     lp.num_col_, lp.num_row_ = len(cost), len(right)
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, lower, upper
     lp.row_lower_, lp.row_upper_ = np.full(len(right), -highspy.kHighsInf), right

@@ -107,7 +107,7 @@ class Rows:
         return Rows.of(self.csr[rows])
 
     def times(self, w: Array, rows: Indices | None = None) -> Array:
-        """(n,) <row, w> of all rows or of some."""
+        """(n,) ⟨row, w⟩ of all rows or of some."""
         out = np.zeros(self.n_rows if rows is None else len(rows))
         which = np.arange(self.n_rows) if rows is None else rows
         _times(self.data, self.indices, self.begins, which, w, out)

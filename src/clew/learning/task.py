@@ -44,7 +44,7 @@ class Argmax:
     """(n,) False where the space is empty, which only Y° can be."""
 
     def values(self, w: Array, loss_weight: float) -> Array:
-        """(n,) <w, φ> + loss_weight · Δ; minus infinity where nothing was found."""
+        """(n,) ⟨w, φ⟩ + loss_weight · Δ; minus infinity where nothing was found."""
         return np.where(self.found, np.asarray(self.features @ w) + loss_weight * self.loss, -np.inf)
 
 
@@ -78,7 +78,7 @@ class Task(Protocol):
         ...
 
     def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
-        """For each example, the output in `space` that maximises <w, φ(x, y)> + loss_weight · Δ(y*, y)."""
+        """For each example, the output in `space` that maximises ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y)."""
         ...
 
     def annotated_part(self) -> Task | None:

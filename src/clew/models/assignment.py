@@ -40,7 +40,7 @@ class Example:
         return np.asarray(~self.allowed.all(axis=1))
 
     def best(self, w: Array, space: Space, loss_weight: float) -> Indices | None:
-        """(n,) the columns that maximise Σᵢ <w, x[i, yᵢ]> + loss_weight · Δ in the space; None where it is empty."""
+        """(n,) the columns that maximise Σᵢ ⟨w, x[i, yᵢ]⟩ + loss_weight · Δ in the space; None where it is empty."""
         wrong = ~self.allowed
         scores = (self.x @ w) * self.counted[:, None] + (loss_weight / self.divisor) * wrong
         if space is Space.ALL:

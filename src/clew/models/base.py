@@ -42,7 +42,7 @@ class StructuredModel(Protocol):
         ...
 
     def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
-        """The output in `space` that maximises <w, φ(x, y)> + loss_weight · Δ(y*, y); None where there is none.
+        """The output in `space` that maximises ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y); None where there is none.
 
         For a prediction, `annotation` is None, `space` is ALL and `loss_weight` is 0.
         """
@@ -140,7 +140,7 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
 
     @property
     def column_scale(self) -> Array:
-        """(d,) the size of each feature: the score that w adds is <w · column_scale, counts of what is in y>."""
+        """(d,) the size of each feature: the score that w adds is ⟨w · column_scale, counts of what is in y⟩."""
         return np.ones(int(self.n_features))
 
     def with_class_weight(self, class_weight: Any, Y: Any) -> tuple[Self, Array | None]:  # noqa: ARG002
@@ -158,7 +158,7 @@ class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> Any:
         """For each input (parts, choices) what the best output loses when a part is forced: 0 for its own choice.
 
-        max over y with y_t = s of <w, φ(x, y)>, less the maximum over all y; minus infinity where no output has it.
+        max over y with y_t = s of ⟨w, φ(x, y)⟩, less the maximum over all y; minus infinity where no output has it.
         """
         raise NotImplementedError
 

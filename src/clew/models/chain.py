@@ -14,7 +14,7 @@ from clew.models.forest import ForestModel
 class Chain(ForestModel):
     """x is (T, F) features, dense or sparse; y is a sequence of T labels.
 
-    <w, φ(x, y)> = Σ_t [U(y_t)·x_t + b(y_t)] + Σ_t A(y_t, y_{t+1}) + begin(y_1) + end(y_T)
+    ⟨w, φ(x, y)⟩ = Σ_t [U(y_t)·x_t + b(y_t)] + Σ_t A(y_t, y_{t+1}) + begin(y_1) + end(y_T)
 
     w has the blocks U (S, F), b (S) if `bias`, A (S, S) [from, to], and begin (S) and end (S) if `boundary`, in this
     order; all but U belong to features of size `label_scale`, which "auto" makes the typical norm of x_t. Δ counts the

@@ -64,7 +64,7 @@ class ForestModel(NodeModel):
         return task
 
     def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
-        """The best labeling for each input, max_y <w, φ(x, y)>."""
+        """The best labeling for each input, max_y ⟨w, φ(x, y)⟩."""
         if len(X) == 0:
             return []
         task = ForestTask(self, X, [None] * len(X), n_jobs)
@@ -79,7 +79,7 @@ class ForestModel(NodeModel):
         return np.split(task.marginals(w), task.offsets[1:-1])
 
     def marginals(self, X: Sequence[Any], w: Array) -> list[Array]:
-        """For each input (T, S) P(y_t = s) under P(y) ∝ exp<w, φ(x, y)>, by sum-product up and down."""
+        """For each input (T, S) P(y_t = s) under P(y) ∝ exp⟨w, φ(x, y)⟩, by sum-product up and down."""
         if len(X) == 0:
             return []
         task = ForestTask(self, X, [None] * len(X))
@@ -219,7 +219,7 @@ class ForestTask(NodeTask):
     def log_partition(
         self, w: Array, space: Space, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
-        """(n,) log Σ over `space` of exp<w, φ>, and (d,) its gradient summed with `share`: Σ_n share_n E[φ_n]."""
+        """(n,) log Σ over `space` of exp⟨w, φ⟩, and (d,) its gradient summed with `share`: Σ_n share_n E[φ_n]."""
         chosen = self._chosen(examples)
         scores, transition = self._scores(w, space, 0.0, chosen)
         nodes, rest = np.empty_like(scores), np.empty_like(scores)

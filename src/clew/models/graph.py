@@ -28,7 +28,7 @@ MAX_VARIABLES = 1e7
 class Graph(NodeModel, LinearModel):
     """x is (features (n, F), edges (m, 2)) or (features, edges, edge features (m, E)); y is a sequence of n labels.
 
-    <w, φ(x, y)> = Σᵢ [U(yᵢ)·xᵢ + b(yᵢ)] + Σ over edges (i, j) of Σₖ gₖ(i, j) Aₖ(yᵢ, yⱼ)
+    ⟨w, φ(x, y)⟩ = Σᵢ [U(yᵢ)·xᵢ + b(yᵢ)] + Σ over edges (i, j) of Σₖ gₖ(i, j) Aₖ(yᵢ, yⱼ)
 
     w has the blocks U (S, F), b (S) if `bias`, and A (E, S, S), in this order; without edge features E = 1 and g = 1.
     With `symmetric`, Aₖ(s, t) = Aₖ(t, s) and only its S(S+1)/2 entries with s ≤ t are there, row by row. Δ counts the

@@ -46,7 +46,7 @@ OWN_TOLERANCES: dict[str, Any] = {
 
 
 class KeptProgram:
-    """max <scores, y> over y in {0, 1}ⁿ with row_lower ≤ A y ≤ row_upper and lower ≤ y ≤ upper.
+    """max ⟨scores, y⟩ over y in {0, 1}ⁿ with row_lower ≤ A y ≤ row_upper and lower ≤ y ≤ upper.
 
     The model is passed once. Each question changes the costs and re-solves the LP relaxation from the last basis. A
     fractional answer is cut off by rows that hold for every output; where none is found, an integer programme is solved

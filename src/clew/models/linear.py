@@ -22,7 +22,7 @@ from clew.parallel import map_examples
 class Annotated:
     """A programme with its annotation, all linear in the output z ∈ {0, 1}ⁿ.
 
-    φ = featuresᵀ z; the number of annotated parts that z gets wrong is <wrong, z> + wrong_constant, Δ is that number
+    φ = featuresᵀ z; the number of annotated parts that z gets wrong is ⟨wrong, z⟩ + wrong_constant, Δ is that number
     divided by `divisor`, and z lies in Y° exactly if it is at least one.
     """
 
@@ -52,7 +52,7 @@ class Annotated:
         return KeptProgram(self.A, self.row_lower, self.row_upper, *bounds)
 
     def scores(self, w: Array, loss_weight: float) -> Array:
-        """(n,) what each variable adds to <w, φ> + loss_weight · Δ."""
+        """(n,) what each variable adds to ⟨w, φ⟩ + loss_weight · Δ."""
         return np.asarray(self.features @ w + (loss_weight / self.divisor) * self.wrong)
 
     def joint_features(self, z: Binary | Array) -> Array:
@@ -111,7 +111,7 @@ class LinearTask:
         self.kept: dict[tuple[int, Space], KeptProgram] = {}
 
     def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
-        """Maximise <w, φ> + loss_weight · Δ in `space`, from the basis of the last question about each example."""
+        """Maximise ⟨w, φ⟩ + loss_weight · Δ in `space`, from the basis of the last question about each example."""
         w = check_weights(w, self.n_features)
         indices = range(self.n_examples) if examples is None else [int(n) for n in examples]
         found = map_examples(lambda n: self._one(n, w, space, loss_weight), indices, self.n_jobs)

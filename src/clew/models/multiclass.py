@@ -33,7 +33,7 @@ from clew.models.node_task import NodeTask
 class Multiclass(Model):
     """x is a feature row; y is one label. X is (n, F), dense or sparse.
 
-    <w, φ(x, y)> = U(y)·x + b(y); w is (S, F + 1) row by row, the last of each row being b (S, F without `bias`).
+    ⟨w, φ(x, y)⟩ = U(y)·x + b(y); w is (S, F + 1) row by row, the last of each row being b (S, F without `bias`).
     Δ(y*, y) = 1 where y is not among the candidates, else 0. Y has labels, candidate sets and unknown markers, see
     `clew.models.labels.LabelSpace`, or is a boolean (n, S) matrix of candidates.
     """
@@ -228,7 +228,7 @@ class MulticlassTask(NodeTask):
         return self.rows_of(*self.best_states(w, space, loss_weight, chosen), chosen)
 
     def scores(self, w: Array, chosen: Indices | None = None) -> Array:
-        """(n, S) <w, φ> of every class of the chosen rows."""
+        """(n, S) ⟨w, φ⟩ of every class of the chosen rows."""
         chosen = np.arange(self.n_examples) if chosen is None else chosen
         blocks = check_weights(w, self.n_features).reshape(self.allowed.shape[1], -1)
         n_inputs = self.inputs.n_inputs
@@ -241,7 +241,7 @@ class MulticlassTask(NodeTask):
     def log_partition(
         self, w: Array, space: Space, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
-        """(n,) log Σ over `space` of exp<w, φ>, and (d,) its gradient summed with `share`: Σ_n share_n E[φ_n]."""
+        """(n,) log Σ over `space` of exp⟨w, φ⟩, and (d,) its gradient summed with `share`: Σ_n share_n E[φ_n]."""
         chosen = np.arange(self.n_examples) if examples is None else np.asarray(examples)
         scores = self.scores(w, chosen)
         if space is Space.COMPATIBLE:

@@ -16,7 +16,7 @@ from clew.models.labels import name_place
 class Tree(ForestModel):
     """x is (features (n, F), parents (n,)) with -1 as the parent of a root; y is a sequence of n labels.
 
-    <w, φ(x, y)> = Σ_v [U(y_v)·x_v + b(y_v)] + Σ_{v no root} A(y_parent(v), y_v)
+    ⟨w, φ(x, y)⟩ = Σ_v [U(y_v)·x_v + b(y_v)] + Σ_{v no root} A(y_parent(v), y_v)
 
     w has the blocks U (S, F), b (S) if `bias`, and A (S, S) [parent, child], in this order; all but U belong to
     features of size `label_scale`, which "auto" makes the typical norm of x_v. Δ counts the wrong annotated nodes, or

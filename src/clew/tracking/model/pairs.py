@@ -75,7 +75,7 @@ class FramePair(CandidatePair):
         return assemble(self.blocks)
 
     def scores(self, w: Array) -> Array:
-        """(n,) <w, features> of each candidate."""
+        """(n,) ⟨w, features⟩ of each candidate."""
         begins = np.cumsum([0, *(self.blocks[event].shape[1] for event in Event)])
         return np.concatenate([self.blocks[event] @ w[begins[event] : begins[event + 1]] for event in Event])
 

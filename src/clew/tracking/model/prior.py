@@ -1,6 +1,6 @@
 """What was known before the first annotation: the score of earlier weights as one more feature of every event.
 
-Learning with features φ and <w₀, φ> gives weights w = v + u w₀. A short v and some u ≠ 0 are cheap, so that a few
+Learning with features φ and ⟨w₀, φ⟩ gives weights w = v + u w₀. A short v and some u ≠ 0 are cheap, so that a few
 annotations choose between scaling the earlier weights and moving away from them; many annotations settle v.
 """
 
