@@ -348,7 +348,7 @@ class _Run:
 
     def _stochastic(self, n_groups: int) -> bool:
         """Whether there is a stochastic phase."""
-        return goes_by_batches(self.algorithm, self.regulariser, self.task.n_features, n_groups)
+        return goes_by_batches(self.algorithm, self.regulariser, self.task, n_groups)
 
     def _needs_no_look(self, reward: Linear) -> bool:
         """Whether the groups are known before C was evaluated, so that a stochastic phase can begin at once."""

@@ -28,12 +28,13 @@ TIGHTER = 0.6
 """Where the certificate found more than the passes had estimated, they go on to this share of the estimate."""
 
 
-def goes_by_batches(algorithm: Algorithm, regulariser: Regulariser, n_features: int, n_groups: int) -> bool:
+def goes_by_batches(algorithm: Algorithm, regulariser: Regulariser, task: Task, n_groups: int) -> bool:
     """Whether a fit has a stochastic phase."""
     if regulariser == "l1" or algorithm.stochastic is False:
         return False
-    large = n_groups >= STOCHASTIC_GROUPS and n_features >= STOCHASTIC_WEIGHTS
-    return algorithm.stochastic is True or (large and chosen_solver(algorithm.solver, n_features) == "ascent")
+    enough = online_task(task) is not None or task.n_features >= STOCHASTIC_WEIGHTS
+    by_ascent = chosen_solver(algorithm.solver, task.n_features) == "ascent"
+    return algorithm.stochastic is True or (by_ascent and enough and n_groups >= STOCHASTIC_GROUPS)
 
 
 @dataclass(frozen=True)
