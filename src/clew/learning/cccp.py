@@ -109,6 +109,14 @@ class _Point:
     """−Σ_n of the reward's offsets, so that ⟨v, w⟩ + constant ≥ −Σ R_n(w) for every w."""
 
 
+def _asked(ask: Callable[[Array], Linear], w: Array) -> tuple[Linear, bool]:
+    """What is found at w, asked once more after Ctrl-C: without it there is no iterate to keep. Whether that was so."""
+    try:
+        return ask(w), False
+    except KeyboardInterrupt:
+        return ask(w), True
+
+
 class _Run:
     """One call of `learn`. Sums over examples inside, means in what it reports."""
 
@@ -140,12 +148,11 @@ class _Run:
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
-        interrupted = False
-        try:
-            reward = self._reward(w)
-        except KeyboardInterrupt:  # without it there is no iterate to keep: it is asked for once more
-            reward, interrupted = self._reward(w), True
-        linear = None if self._needs_no_look(reward) else self._penalty(w)
+        reward, interrupted = _asked(self._reward, w)
+        linear: Linear | None = None
+        if not self._needs_no_look(reward):
+            linear, again = _asked(self._penalty, w)
+            interrupted |= again
         self.bundle = self._first_bundle(linear, reward, warm_start)
         if self._stochastic(self.bundle.n_groups) and not interrupted:
             w, linear, reward = self._stochastic_phase(w, linear, reward)
