@@ -22,7 +22,7 @@ from clew.learning.bounds import Bundle
 from clew.learning.groups import fit_unseen, make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
 from clew.learning.master import Regulariser, check_regulariser, chosen_solver, known_bound, regularisation, update
-from clew.learning.phase import StochasticPhase, Watch, goes_by_batches
+from clew.learning.phase import StochasticPhase, Watch, asked, goes_by_batches
 from clew.learning.result import Record, Result, Status, warn_of
 from clew.learning.rows import differences
 from clew.learning.task import Array, Indices, Task, separated
@@ -109,14 +109,6 @@ class _Point:
     """−Σ_n of the reward's offsets, so that ⟨v, w⟩ + constant ≥ −Σ R_n(w) for every w."""
 
 
-def _asked(ask: Callable[[Array], Linear], w: Array) -> tuple[Linear, bool]:
-    """What is found at w, asked once more after Ctrl-C: without it there is no iterate to keep. Whether that was so."""
-    try:
-        return ask(w), False
-    except KeyboardInterrupt:
-        return ask(w), True
-
-
 class _Run:
     """One call of `learn`. Sums over examples inside, means in what it reports."""
 
@@ -148,10 +140,10 @@ class _Run:
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
-        reward, interrupted = _asked(self._reward, w)
+        reward, interrupted = asked(self._reward, w)
         linear: Linear | None = None
         if not self._needs_no_look(reward):
-            linear, again = _asked(self._penalty, w)
+            linear, again = asked(self._penalty, w)
             interrupted |= again
         self.bundle = self._first_bundle(linear, reward, warm_start)
         if self._stochastic(self.bundle.n_groups) and not interrupted:

@@ -37,6 +37,14 @@ def goes_by_batches(algorithm: Algorithm, regulariser: Regulariser, task: Task, 
     return algorithm.stochastic is True or (by_ascent and enough and n_groups >= STOCHASTIC_GROUPS)
 
 
+def asked(ask: Callable[[Array], Linear], w: Array) -> tuple[Linear, bool]:
+    """What is found at w, asked once more after Ctrl-C: without it there is no iterate to keep. Whether that was so."""
+    try:
+        return ask(w), False
+    except KeyboardInterrupt:
+        return ask(w), True
+
+
 @dataclass(frozen=True)
 class Watch:
     """What a phase tells the fit that it is part of, and asks it."""
