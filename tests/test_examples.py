@@ -2,6 +2,7 @@
 
 import re
 import runpy
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ def test_letters(main, tmp_path, capsys):
     main("letters.png", draws=1, n_words=60)
     said = capsys.readouterr().out
     right = [percents(line.partition(":")[2]) for line in said.splitlines() if "annotated:" in line]
-    assert [clew for clew, _ in right] == sorted(clew for clew, _ in right)  # more annotation, more letters
+    by_clew = [clew for clew, _ in right]
+    assert by_clew[-1] > by_clew[0] + 15  # more annotation, more letters
+    assert all(more > less - 5 for less, more in pairwise(by_clew))  # up to what 60 words can tell
     assert right[0][0] > right[0][1]  # and with few, more than the perceptron
     assert "converged" in said
     assert (tmp_path / "letters.png").stat().st_size > 20_000

@@ -177,6 +177,7 @@ def test_50000_detections_in_a_frame(side):
     n = min(side**2, 50_000)
     code = """
         import resource
+        from pathlib import Path
         import numpy as np
         from clew.tracking.movie import Movie
         from clew.tracking.tracker import Tracker
@@ -191,7 +192,10 @@ def test_50000_detections_in_a_frame(side):
                     frame[y + down, x + right] = np.arange(1, n + 1)
         events = Tracker.generic(cache=None, n_jobs=1).track(Movie.from_arrays(labels)).events
         moved = (events.sources[:, 0] == events.targets[:, 0]).sum()
-        print(moved, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on Linux, that of the parent at the least
+        if Path("/proc/self/status").exists():
+            peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
+        print(moved, int(peak) * 1024)
     """
     code = textwrap.dedent(code)
     # kernels are compiled once, which takes memory of its own: some cells first, in a process of their own

@@ -1,5 +1,6 @@
 """Servers over a simulated movie, without a process and without a worker."""
 
+import asyncio
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -9,6 +10,17 @@ from starlette.testclient import TestClient
 
 TOKEN = "a-token-for-tests"
 HOST = "127.0.0.1:8017"
+
+
+@contextmanager
+def no_loop():
+    """A thread without a running loop: the browser of other tests leaves its own in this one, between two calls."""
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
 
 
 class Idle:

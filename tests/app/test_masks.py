@@ -49,7 +49,7 @@ def labels_of(page, frame):
 
 def test_an_edit_changes_two_pairs_and_nothing_else(page, simulated):
     before = {t: get(page, f"/pair/{t}") for t in range(13)}
-    kept = [page.session.predictor._kept.pair(t, page.session.state.annotations.at(t)) for t in range(13)]
+    kept = [page.session.predictor.kept.pair(t, page.session.state.annotations.at(t)) for t in range(13)]
     gone = before[4]["a"][2]["id"]
     reply = edit(page, "delete", cells=[gone]).json()
     assert [pair["frame"] for pair in reply["pairs"]] == [3, 4]
@@ -59,7 +59,7 @@ def test_an_edit_changes_two_pairs_and_nothing_else(page, simulated):
     assert gone not in [cell["id"] for cell in reply["pairs"][0]["b"]]
     assert not (labels_of(page, 4) == gone).any()
     assert (simulated.movie.label(4) == gone).any()  # the movie's own masks are as they were
-    now = [page.session.predictor._kept.pair(t, page.session.state.annotations.at(t)) for t in range(13)]
+    now = [page.session.predictor.kept.pair(t, page.session.state.annotations.at(t)) for t in range(13)]
     assert [t for t in range(13) if now[t] is not kept[t]] == [3, 4]  # made anew, the others are the same objects
     others = {t: get(page, f"/pair/{t}")["events"] for t in range(13)}
     assert all(others[t] == before[t]["events"] for t in set(range(13)) - {3, 4})

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from starlette.testclient import TestClient
-from tests.app.conftest import HOST, TOKEN, Idle
+from tests.app.conftest import HOST, TOKEN, Idle, no_loop
 
 from clew.annotation.store.store import noted_in
 from clew.app.opening import Opening, Stopped
@@ -82,7 +82,8 @@ def test_why_movies_cannot_be_opened_ends_the_serving(error):
     bound = bind()
     opening = Opening(open_server, TOKEN, [f"http://127.0.0.1:{bound.getsockname()[1]}"])
     if isinstance(error, Stopped):
-        run(opening, bound)
+        with no_loop():
+            run(opening, bound)
     else:
-        with pytest.raises(InputError, match="no such movie"):
+        with no_loop(), pytest.raises(InputError, match="no such movie"):
             run(opening, bound)

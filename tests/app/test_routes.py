@@ -191,7 +191,7 @@ def test_a_contradiction_is_told_in_words_and_can_replace(page):
 
 def test_an_answer_that_leaves_no_assignment_is_refused(page):
     """Everything else that a cell could do was denied."""
-    pair = page.session.predictor._kept.pairs.pair(0)
+    pair = page.session.predictor.kept.pairs.pair(0)
     table = pair.candidates.table(pair.a, pair.b, np.arange(len(pair.candidates)))
     source = int(pair.a.label[0])
     mine = list(table[np.flatnonzero((table.sources == source).any(axis=1))])

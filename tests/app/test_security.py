@@ -3,10 +3,11 @@
 import asyncio
 import json
 import socket
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.app.conftest import no_loop
 
+from clew.app import summaries
 from clew.app.run import Certificate, addresses_of, bind, check_public
 from clew.app.security import MAX_BODY, POLICY, Guard
 from clew.errors import InputError
@@ -42,8 +43,8 @@ def ask(app, path, *, method="GET", headers=None, chunks=(), query=f"token={TOKE
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8017),
     }  # fmt: skip
-    with ThreadPoolExecutor(1) as pool:  # a thread of its own: a browser that other tests opened has a loop in this one
-        pool.submit(asyncio.run, app(scope, receive, send)).result()
+    with no_loop():
+        asyncio.run(app(scope, receive, send))
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     body = b"".join(message.get("body", b"") for message in sent[1:])
     return sent[0]["status"], found, body, len(chunks) - len(left)
@@ -168,10 +169,10 @@ def test_every_response_has_the_policy(page, monkeypatch):
         assert (found[0], found[1]["content-security-policy"]) == (status, POLICY)
         assert found[1]["referrer-policy"] == "no-referrer"
 
-    def fail():
+    def fail(*_):
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr(page.session, "status", fail)
+    monkeypatch.setattr(summaries, "status", fail)
     fault = page.client.get("/api/movies/0/status")
     assert (fault.status_code, fault.headers["content-security-policy"]) == (500, POLICY)
     assert "inside" not in fault.text

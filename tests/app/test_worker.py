@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.app.conftest import no_loop
 from typer.testing import CliRunner
 
 from clew.annotation.learner import Learner
@@ -296,7 +297,8 @@ def refuse_what_only_a_socket_can_send(process):
 
 
 def annotate(*arguments):
-    return CliRunner().invoke(app, ["annotate", *map(str, arguments), "--no-browser"])
+    with no_loop():
+        return CliRunner().invoke(app, ["annotate", *map(str, arguments), "--no-browser"])
 
 
 def one_line(result, words):

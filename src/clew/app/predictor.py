@@ -66,7 +66,12 @@ class Predictor:
 
     @weights.setter
     def weights(self, weights: Weights) -> None:
-        self._now = weights, self._now[1]
+        self._now = weights, self.kept
+
+    @property
+    def kept(self) -> KeptPairs:
+        """The frame pairs of the movie as it is now."""
+        return self._now[1]
 
     def use_events(self, events: frozenset[Event]) -> None:
         """Let other kinds of events happen from now on; all predictions are to be made anew."""
@@ -76,11 +81,11 @@ class Predictor:
 
     def edited(self, source: Source, frames: Collection[int]) -> KeptPairs:
         """The frame pairs as they are when the cells of some are others; see `use_pairs`."""
-        return self._now[1].edited(source, frames)
+        return self.kept.edited(source, frames)
 
     def use_pairs(self, kept: KeptPairs, frames: Collection[int]) -> None:
         """Go on with pairs of which some are others; what was predicted of these is dropped."""
-        self._now = self._now[0], kept
+        self._now = self.weights, kept
         self.solved = {frame: solved for frame, solved in self.solved.items() if frame not in frames}
 
     def solve(self, frame: int, here: Annotations, kept: KeptPairs | None = None) -> SolvedPair:

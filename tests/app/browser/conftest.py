@@ -231,15 +231,23 @@ def _labels(text: str) -> tuple[int, ...]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def chromium() -> Iterator[Any]:
     """Chromium without a window."""
     if CHROMIUM is None:
         how = "no Chromium here: run scripts/browser, which installs it, or name one in CLEW_CHROMIUM"
         (pytest.fail if os.environ.get("CI") else pytest.skip)(how)  # where all must pass, none may be left out
     with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Any]:
+    """The browser, in which no page outlives its test: one that waits for a lost server keeps drawing."""
+    yield chromium
+    for context in chromium.contexts:
+        context.close()
 
 
 @pytest.fixture(scope="session")
