@@ -16,8 +16,8 @@ import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.metadata import version
+from functools import cache, lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
@@ -56,11 +56,17 @@ def write(path: str | Path, kind: str, meta: Mapping[str, Any], arrays: Mapping[
     """Write JSON content and plain arrays to one file."""
     packed = _pack_arrays(arrays)
     header = {
-        "format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "clew": version("clew"), "meta": dict(meta),
+        "format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "clew": _version(), "meta": dict(meta),
         "arrays": hashlib.sha256(packed).hexdigest(),
     }  # fmt: skip
     header[CHECKSUM] = _checksum(header)
     write_bytes(path, _zip({JSON: _json(header), ARRAYS: packed}))
+
+
+@cache
+def _version() -> str:
+    """Of this clew; looked up once, since that reads and parses a file."""
+    return metadata.version("clew")
 
 
 def read(path: str | Path, *kinds: str) -> Document:
@@ -212,7 +218,7 @@ def _header(members: Mapping[str, bytes]) -> dict[str, Any]:
         raise StoreError(f"{JSON} does not say that this is a clew file")
     if not isinstance(header.get("version"), int) or header["version"] > FORMAT_VERSION:
         raise StoreError(
-            f"it has format version {header.get('version')}, this clew {version('clew')} reads up to {FORMAT_VERSION}; "
+            f"it has format version {header.get('version')}, this clew {_version()} reads up to {FORMAT_VERSION}; "
             "a newer clew wrote it, so read it with a newer clew"
         )
     if set(members) != {JSON, ARRAYS}:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from clew import checks, persist
 from clew.errors import CacheWarning, StoreError
-from clew.learning.task import Array
 from clew.tracking.detections import Detections
 from clew.tracking.events import Labels
 
@@ -32,7 +31,7 @@ SUFFIX = ".clew"
 MAX_IDLE = 2**30
 """Bytes that entries which the movie, as it now is, has no use for may take; the oldest are removed first."""
 
-Shared = tuple[Labels, Labels, Array]
+Shared = tuple[Labels, Labels, NDArray[np.floating[Any]]]
 """(m,) each: labels of a frame and of the next whose masks share pixels, and the shared volume."""
 Where = Path | str | Literal["auto"] | None
 
@@ -47,11 +46,13 @@ class Store:
         self.folder = folder
         self._spare: dict[str, tuple[Detections, Shared]] = {}
 
-    def keep(self, key: str, cells: Detections, shared: Shared) -> None:
-        """Keep a frame."""
-        arrays: dict[str, NDArray[Any]] = {f"column.{name}": _single(column) for name, column in cells.columns.items()}
+    def keep(self, key: str, cells: Detections, shared: Shared) -> tuple[Detections, Shared]:
+        """Keep a frame; it is given back as `recall` will."""
+        cells = replace(cells, columns={name: _single(column) for name, column in cells.columns.items()})
+        shared = shared[0], shared[1], _single(shared[2])
+        arrays: dict[str, NDArray[Any]] = {f"column.{name}": column for name, column in cells.columns.items()}
         arrays |= {"label": cells.label, "position": cells.position}
-        arrays |= {"source": shared[0], "target": shared[1], "shared": _single(shared[2])}
+        arrays |= {"source": shared[0], "target": shared[1], "shared": shared[2]}
         try:
             persist.write(self._path(key), KIND, {"key": key}, arrays)
         except StoreError as error:
@@ -63,6 +64,7 @@ class Store:
                     stacklevel=2,
                 )
             self._spare[key] = cells, shared
+        return cells, shared
 
     def recall(self, key: str, frame: int) -> tuple[Detections, Shared] | None:
         """A frame that was kept; None if there is none, or if it is damaged."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from numpy.typing import NDArray
+
 from clew.cache import Cache
 from clew.errors import InputError, StoreError
 from clew.executors import Executor, Threads
@@ -24,11 +26,15 @@ other, in the same frames. The same for what masks share after the flow."""
 
 
 class Kept:
-    """What was last asked for of a movie, for all windows of it."""
+    """What was last measured or asked for of a movie, for all windows of it; another process begins with nothing."""
 
     def __init__(self) -> None:
         self.frames: Cache[tuple[Detections, Shared]] = Cache(KEPT, lambda frame: _bytes(frame[0]))
         self.overlaps: Cache[Overlap] = Cache(KEPT, lambda overlap: 3 * overlap.volume.nbytes)
+        self.labels: Cache[NDArray[Any]] = Cache(1)  # the last label image: the next frame pair begins with it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Kept, ()
 
 
 class Measured:
@@ -75,9 +81,13 @@ class Measured:
         return self._kept.overlaps.get(t, lambda: self._moved_overlap(a, b, shift), key)
 
     def _moved_overlap(self, a: Detections, b: Detections, shift: Array) -> Overlap:
-        label, spacing = self.movie.label, self.movie.spacing
-        rows, target, volume = moved_volume(label(a.frame), label(b.frame), a.label, shift, spacing)
+        first, second = self._label(a.frame), self._label(b.frame)
+        rows, target, volume = moved_volume(first, second, a.label, shift, self.movie.spacing)
         return Overlap(rows, b.rows(target), volume)
+
+    def _label(self, t: int) -> NDArray[Any]:
+        """The label image of a frame."""
+        return self._kept.labels.get(t, lambda: self.movie.label(t), self.keys[t - self.first])
 
     def _frame(self, t: int) -> tuple[Detections, Shared]:
         """A measured frame, and what it shares with the next."""
@@ -91,7 +101,7 @@ class Measured:
         """
         keys = self.keys.copy()
         for t in sorted({max(at, 0) for frame in frames for at in (frame - 1, frame)}):
-            keys[t : t + 1] = _measure_chunk(self.store, (movie, range(t, t + 1)))
+            keys[t : t + 1] = _measure_chunk(self.store, Kept(), (movie, range(t, t + 1)))
         return Measured(movie, self.store, keys)
 
 
@@ -117,15 +127,16 @@ def measure(
         for t in range(0, movie.n_frames, CHUNK)
     ]
     keys: list[str] = []
-    for done in (executor or Threads(n_jobs)).map(partial(_measure_chunk, store), chunks):
+    kept = Kept()
+    for done in (executor or Threads(n_jobs)).map(partial(_measure_chunk, store, kept), chunks):
         keys += done
         if progress is not None:
             progress(len(keys), movie.n_frames)
     store.prune(keys)
-    return Measured(movie, store, keys)
+    return Measured(movie, store, keys, kept=kept)
 
 
-def _measure_chunk(store: Store, chunk: tuple[Movie, range]) -> list[str]:
+def _measure_chunk(store: Store, kept: Kept, chunk: tuple[Movie, range]) -> list[str]:
     """Measure consecutive frames unless the store has them; their keys in the store."""
     movie, frames = chunk
     settings = repr((VERSION, tuple(map(float, movie.spacing)))).encode()
@@ -137,9 +148,11 @@ def _measure_chunk(store: Store, chunk: tuple[Movie, range]) -> list[str]:
         following = movie.label(t + 1) if t + 1 < movie.n_frames else None
         next_content = frame_digest(following)
         keys.append(digest([settings, content, frame_digest(image), next_content]))
-        if store.recall(keys[-1], t) is None:
+        frame = store.recall(keys[-1], t)
+        if frame is None:
             shared = shared_volume(labels, following, movie.spacing)
-            store.keep(keys[-1], measure_frame(t, labels, image, movie.spacing), shared)
+            frame = store.keep(keys[-1], measure_frame(t, labels, image, movie.spacing), shared)
+        kept.frames.put(t, keys[-1], frame)
         if following is not None:
             labels, content = following, next_content
     return keys
@@ -154,7 +167,7 @@ def _recall(movie: Movie, store: Store, key: str, t: int) -> tuple[Detections, S
     """A measured frame from the store; measured again should its file be gone or damaged by now."""
     kept = store.recall(key, t)
     if kept is None:
-        if _measure_chunk(store, (movie, range(t, t + 1))) != [key]:
+        if _measure_chunk(store, Kept(), (movie, range(t, t + 1))) != [key]:
             raise InputError(f"{movie.name}: the pixels of frame {t} changed after they were measured; measure again")
         kept = store.recall(key, t)
     if kept is None:
