@@ -30,6 +30,7 @@ from clew.tracking.model.registration import (
     LOOKS,
     Registration,
     RegistrationSettings,
+    best,
     lengths,
     mutual_nearest,
     spacing_of,
@@ -112,7 +113,7 @@ def estimate_flow(a: Detections, b: Detections, settings: FlowSettings = SETTING
     That of the last frame pairs is remembered, by their content.
     """
     looks = [each.columns[name] for each in (a, b) for name in LOOKS if name in each.columns]
-    return _kept.get(fingerprint(a.position, b.position, looks, settings), lambda: _estimate_flow(a, b, settings))
+    return _kept.get(fingerprint(a.position, b.position, looks), lambda: _estimate_flow(a, b, settings), settings)
 
 
 def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow:
@@ -121,12 +122,13 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
         return _with_links(x, y, np.zeros_like(x))
     points = Registration.of(x, y, settings.registration)
     rough = [points.refined(start, settings.rough_passes) for start in _starts(points, settings)]
-    points = points.by_looks_too(a, b, points.best(rough, 1)[0])
-    flows = [points.refined(start, settings.passes) for start in points.best(rough, settings.finalists)]
+    points = points.by_looks_too(a, b, best(points.fitted(rough), 1)[0])
+    starts = points.fitted(rough)
+    flows = points.fitted([points.refined(start, settings.passes) for start in best(starts, settings.finalists)])
     if len(rough) > 1:
         for _ in range(settings.fusions):
-            flows.append(points.refined(points.fused(rough + flows), settings.passes))
-    return _with_links(x, y, points.best(flows, 1)[0])
+            flows += points.fitted([points.refined(points.fused(starts + flows), settings.passes)])
+    return _with_links(x, y, best(flows, 1)[0])
 
 
 def _with_links(x: Array, y: Array, shift: Array) -> Flow:

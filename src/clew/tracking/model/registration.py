@@ -22,6 +22,7 @@ from scipy.spatial import cKDTree
 
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections
+from clew.tracking.model.nearest_points import NearestPoints
 
 FEWEST = 4
 """Cells in each frame below which there are no surroundings to speak of."""
@@ -31,8 +32,6 @@ OUTLYING = 3.0
 """Quartile ranges from the median, beyond which a look counts no more."""
 BETWEEN = 0.7071
 """The median difference between two cells, in quartile ranges, if looks are normally distributed."""
-AT_A_TIME = 2**15
-"""Cells whose local maps are computed at a time, at half a kB each."""
 SUREST = 0.1
 """The least change of a look from frame to frame, as a share of the difference between two cells: below, links would be
 chosen by looks alone."""
@@ -60,8 +59,8 @@ class Registration:
     """(m, ndim) and in the second."""
     looks: tuple[Array, Array]
     """(n, k) and (m, k): what they look like, as further coordinates, in units of length."""
-    tree: cKDTree
-    """The points of the second frame, by place and looks."""
+    second: NearestPoints
+    """The cells of the second frame, by place and looks."""
     around: Indices
     """(n, 3 neighbours) the cells around each of the first frame, the nearest first: itself. Of so many, enough are
     linked."""
@@ -74,7 +73,7 @@ class Registration:
         none = np.zeros((len(x), 0)), np.zeros((len(y), 0))
         k = min(3 * settings.neighbours, len(x))
         around = cKDTree(x).query(x, k=k)[1].reshape(len(x), k)
-        return cls(x, y, none, cKDTree(y), around, spacing_of(x), settings)
+        return cls(x, y, none, NearestPoints.of(y), around, spacing_of(x), settings)
 
     def by_looks_too(self, a: Detections, b: Detections, shift: Array) -> Self:
         """Cells are known again by their looks as well, as far as the links after a first flow bear them out.
@@ -93,75 +92,75 @@ class Registration:
         off = np.median(lengths(self.y[behind] - self.x[ahead] - shift[ahead]))
         weight = off * np.sqrt(1 / r**2 - 1)
         looks = first * weight, second * weight
-        return replace(self, looks=looks, tree=cKDTree(np.hstack([self.y, looks[1]])))
+        return replace(self, looks=looks, second=NearestPoints.of(np.hstack([self.y, looks[1]])))
 
     def links(self, shift: Array) -> tuple[Indices, Indices]:
         """(m,) each: the rows of cells that are each other's nearest after a flow."""
-        return _mutual_nearest(np.hstack([self.x + shift, self.looks[0]]), self.tree)
+        return _rows(self.second.mutual(self._moved(shift)))
 
     def misfits(self, shift: Array) -> Array:
         """(n,) how far each cell is from the nearest after a flow; a spacing at most."""
-        distance = self.tree.query(np.hstack([self.x + shift, self.looks[0]]))[0]
-        return np.asarray(np.minimum(distance, self.spacing))
+        return np.asarray(np.minimum(self.second.query(self._moved(shift))[0], self.spacing))
 
-    def best(self, shifts: Sequence[Array], n: int) -> list[Array]:
-        """The n flows after which cells lie nearest to others."""
-        return sorted(shifts, key=lambda shift: float(self.misfits(shift).mean()))[:n]
+    def _moved(self, shift: Array) -> Array:
+        """(n, ndim + k) the cells of the first frame after a flow, by place and looks."""
+        return np.hstack([self.x + shift, self.looks[0]])
 
-    def fused(self, shifts: Sequence[Array]) -> Array:
+    def fitted(self, shifts: Sequence[Array]) -> list[Fitted]:
+        """Flows with how well they fit."""
+        return [Fitted(shift, self.misfits(shift)) for shift in shifts]
+
+    def fused(self, flows: Sequence[Fitted]) -> Array:
         """(n, ndim) at each cell the flow of these that fits best around it."""
         around = self.around[:, : self.settings.neighbours]
         best, least = np.zeros_like(self.x), np.full(len(self.x), np.inf)
-        for shift in shifts:
-            misfit = self.misfits(shift)[around].mean(axis=1)
+        for flow in flows:
+            misfit = flow.misfits[around].mean(axis=1)
             better = misfit < least
-            best[better], least[better] = shift[better], misfit[better]
+            best[better], least[better] = flow.shift[better], misfit[better]
         return best
 
     def refined(self, start: Array, passes: int) -> Array:
         """(n, ndim) the flow by links and local maps in turns until the links stay, from one shift for all or each."""
         shift, linked = np.zeros_like(self.x) + start, np.full(len(self.x), -1)
+        settings = self.settings
         for _ in range(passes):
-            ahead, behind = self.links(shift)
-            before, linked = linked, np.full(len(self.x), -1)
-            linked[ahead] = behind
-            if len(ahead) < FEWEST or np.array_equal(linked, before):
+            before, linked = linked, self.second.mutual(self._moved(shift))
+            if np.count_nonzero(linked >= 0) < FEWEST or np.array_equal(linked, before):
                 break
-            shift = self._local_maps(shift, ahead, behind)
+            shift = _local_maps(
+                self.x, self.y, *self.looks, shift, linked, self.around,
+                (settings.neighbours, self.spacing, settings.near * self.spacing, settings.stiffness),
+            )  # fmt: skip
         return shift
 
-    def _local_maps(self, shift: Array, ahead: Indices, behind: Indices) -> Array:
-        """(n, ndim) at each cell the value of a robust affine map of the displacements around it, its own left out."""
-        settings, displacement = self.settings, self.y[behind] - self.x[ahead]
-        off = ((displacement - shift[ahead]) ** 2).sum(axis=1)
-        off += ((self.looks[0][ahead] - self.looks[1][behind]) ** 2).sum(axis=1)
-        # links that end far from a cell are guesses; where the flow is known, they do not, so it spreads from there
-        trust = 1 / (1 + off / (settings.near * self.spacing) ** 2)
-        link = np.full(len(self.x), -1)
-        link[ahead] = np.arange(len(ahead))
-        slopes, found = range(1, self.x.shape[1] + 1), np.empty_like(self.x)
-        for first in range(0, len(self.x), AT_A_TIME):
-            some = slice(first, first + AT_A_TIME)
-            normal, right = _normal_equations(
-                self.x, shift, link, displacement, trust, self.around[some], first, settings.neighbours, self.spacing
-            )
-            normal[:, slopes, slopes] += settings.stiffness
-            found[some] = np.linalg.solve(normal, right)[:, 0]
-        return found
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A flow, and how well it fits."""
+
+    shift: Array
+    """(n, ndim)"""
+    misfits: Array
+    """(n,) see `Registration.misfits`."""
+
+
+def best(flows: Sequence[Fitted], n: int) -> list[Array]:
+    """The n flows after which cells lie nearest to others."""
+    return [flow.shift for flow in sorted(flows, key=lambda flow: float(flow.misfits.mean()))[:n]]
 
 
 def mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
     """(m,) each: the rows of points that are each other's nearest."""
     if not len(x) or not len(y):
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
-    return _mutual_nearest(x, cKDTree(y))
+    return _rows(NearestPoints.of(y).mutual(x))
 
 
-def _mutual_nearest(x: Array, tree: cKDTree) -> tuple[Indices, Indices]:
-    ahead = tree.query(x)[1]
-    back = cKDTree(x).query(tree.data)[1]
-    mutual = np.flatnonzero(back[ahead] == np.arange(len(x)))
-    return mutual, ahead[mutual].astype(np.intp)
+def _rows(linked: Indices) -> tuple[Indices, Indices]:
+    """(m,) each: the rows of linked cells in both frames, from the partner of each, −1 for none."""
+    ahead = np.flatnonzero(linked >= 0)
+    return ahead, linked[ahead]
 
 
 def spacing_of(x: Array) -> float:
@@ -182,63 +181,95 @@ def _in_quartile_ranges(a: Detections, b: Detections, columns: Sequence[str]) ->
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _normal_equations(
-    x: Array, shift: Array, link: Indices, displacement: Array, trust: Array, around: Indices, first: int, most: int,
-    spacing: float,
-) -> tuple[Array, Array]:  # fmt: skip
-    """(n, 1 + ndim, 1 + ndim) and (n, 1 + ndim, ndim) of the local maps, each of the `most` nearest linked cells.
+def _local_maps(
+    x: Array, y: Array, looks: Array, later_looks: Array, shift: Array, linked: Indices, around: Indices,
+    settings: tuple[int, float, float, float],
+) -> Array:  # fmt: skip  # pragma: no cover  # compiled
+    """(n, ndim) at each cell the value of a robust affine map of the displacements around it, its own left out.
 
-    `link` is each cell's row among the displacements, −1 if it is not linked; `around` (n, k) those around some cells,
-    of which the first is in row `first` of all.
+    `linked` (n,) is the row of each cell's partner in the second frame, −1 if it has none. `settings` are how many
+    linked cells a map is made of, the spacing, the distance at which a link is half trusted, and the stiffness.
     """
-    n, ndim = len(around), x.shape[1]
-    normal, right = np.zeros((n, ndim + 1, ndim + 1)), np.zeros((n, ndim + 1, ndim))
-    used, off, z = np.empty(most, np.intp), np.empty(most), np.ones(ndim + 1)
-    middle, sorted_ = np.empty(ndim), np.empty(most)
+    most, spacing, near, stiffness = settings
+    n, ndim = x.shape
+    displacement, trust = np.zeros_like(x), np.zeros(n)
+    for i in range(n):
+        if linked[i] >= 0:
+            displacement[i] = y[linked[i]] - x[i]
+            # links that end far from a cell are guesses; where the flow is known, they do not, so it spreads from there
+            off = ((displacement[i] - shift[i]) ** 2).sum() + ((looks[i] - later_looks[linked[i]]) ** 2).sum()
+            trust[i] = 1 / (1 + off / near**2)
+    found, used, weight, room = np.empty_like(x), np.empty(most, np.intp), np.empty(most), np.empty(most)
+    normal, right, z = np.empty((ndim + 1, ndim + 1)), np.empty((ndim + 1, ndim)), np.ones(ndim + 1)
     for i in range(n):
         count = 0
         for j in around[i]:
-            if j != first + i and link[j] >= 0 and count < most:
+            if j != i and linked[j] >= 0 and count < most:
                 used[count] = j
                 count += 1
         if count == 0:  # nothing to learn from: the flow stays
-            normal[i, 0, 0] = 1.0
-            right[i, 0] = shift[first + i]
+            found[i] = shift[i]
             continue
-        for d in range(ndim):
-            for c in range(count):
-                off[c] = displacement[link[used[c]], d]
-            middle[d] = _median(off, count, sorted_)
+        _weigh(displacement, trust, used, count, spacing, weight, room)
+        normal[:], right[:] = 0.0, 0.0
         for c in range(count):
-            square = 0.0
             for d in range(ndim):
-                square += (displacement[link[used[c]], d] - middle[d]) ** 2
-            off[c] = np.sqrt(square)
-        usual = _median(off, count, sorted_) + 1e-3 * spacing
-        for c in range(count):
-            row = link[used[c]]
-            # Cauchy's weights: a wrong link has little say
-            weight = trust[row] / (1 + (off[c] / (2 * usual)) ** 2)
-            for d in range(ndim):
-                z[d + 1] = (x[used[c], d] - x[first + i, d]) / spacing
+                z[d + 1] = (x[used[c], d] - x[i, d]) / spacing
             for p in range(ndim + 1):
-                for q in range(ndim + 1):
-                    normal[i, p, q] += weight * z[p] * z[q]
+                for q in range(p + 1):
+                    normal[p, q] += weight[c] * z[p] * z[q]
                 for d in range(ndim):
-                    right[i, p, d] += weight * z[p] * displacement[row, d]
-    return normal, right
+                    right[p, d] += weight[c] * z[p] * displacement[used[c], d]
+        for p in range(1, ndim + 1):
+            normal[p, p] += stiffness
+        _eliminate(normal, right)
+        for d in range(ndim):
+            found[i, d] = right[0, d] / normal[0, 0]
+    return found
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _median(values: Array, n: int, room: Array) -> float:
-    """Of the first n, which are few: by insertion into `room`."""
-    for i in range(n):
+def _weigh(
+    displacement: Array, trust: Array, used: Indices, n: int, spacing: float, weight: Array, room: Array
+) -> None:  # pragma: no cover  # compiled
+    """How much say each of n linked cells has, by Cauchy's weights: a wrong link has little. `room` is to work in."""
+    for c in range(n):
+        weight[c] = 0.0
+    for d in range(displacement.shape[1]):
+        for c in range(n):
+            room[c] = displacement[used[c], d]
+        middle = _median(room, n)
+        for c in range(n):
+            weight[c] += (displacement[used[c], d] - middle) ** 2
+    for c in range(n):
+        weight[c] = room[c] = np.sqrt(weight[c])
+    usual = _median(room, n) + 1e-3 * spacing
+    for c in range(n):
+        weight[c] = trust[used[c]] / (1 + (weight[c] / (2 * usual)) ** 2)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _eliminate(normal: Array, right: Array) -> None:  # pragma: no cover  # compiled
+    """All unknowns but the first from symmetric positive definite equations, of which the lower half is there."""
+    for p in range(len(normal) - 1, 0, -1):
+        for q in range(p):
+            factor = normal[p, q] / normal[p, p]
+            for r in range(q + 1):
+                normal[q, r] -= factor * normal[p, r]
+            for d in range(right.shape[1]):
+                right[q, d] -= factor * right[p, d]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _median(values: Array, n: int) -> float:  # pragma: no cover  # compiled
+    """Of the first n, which are few: they are sorted by insertion."""
+    for i in range(1, n):
         value, at = values[i], i
-        while at > 0 and room[at - 1] > value:
-            room[at] = room[at - 1]
+        while at > 0 and values[at - 1] > value:
+            values[at] = values[at - 1]
             at -= 1
-        room[at] = value
-    return float(0.5 * (room[(n - 1) // 2] + room[n // 2]))
+        values[at] = value
+    return float(0.5 * (values[(n - 1) // 2] + values[n // 2]))
 
 
 def lengths(vectors: Array) -> Array:
