@@ -1,5 +1,7 @@
 """Frame pairs: scores by block are scores by row, and annotated events are always among the candidates."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.measure import measure
+from clew.tracking.model import pairs as frame_pairs
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
 
@@ -28,6 +31,29 @@ def test_scores_are_the_product_of_features_and_weights(pairs):
     features = pair.features()
     assert features.shape == (len(pair.candidates), len(w))
     assert np.allclose(pair.scores(w), features @ w)
+
+
+def test_a_pair_that_was_looked_at_is_not_made_again(pairs, monkeypatch):
+    w = np.random.default_rng(1).normal(size=len(feature_names(pairs.groups)))
+    few = replace(pairs, events=frozenset({Event.MOVE, Event.DIVIDE, Event.APPEAR, Event.DISAPPEAR}))
+    anew = few.scored(1, w)
+    whole = pairs.looked_at(1, w)
+    assert len(whole.candidates) > len(anew.candidates)
+    made = []
+    original = frame_pairs.candidates
+    monkeypatch.setattr(frame_pairs, "candidates", lambda *a, **k: made.append(1) or original(*a, **k))
+    again = few.scored(1, w)
+    assert not made
+    assert again.around is anew.around is None
+    for name in ("event", "sources", "targets"):
+        np.testing.assert_array_equal(getattr(again.candidates, name), getattr(anew.candidates, name))
+    np.testing.assert_array_equal(again.score, anew.score)
+    for other, weights in ((replace(few, reach=2 * few.reach), w), (few, 2 * w)):
+        other.scored(1, weights)
+        assert made.pop()
+    annotated = EventTable.of([(1, Event.APPEAR, [], [int(anew.b.label[0])])])
+    few.scored(1, w, annotated)
+    assert made.pop()
 
 
 def test_annotated_events_are_always_candidates(pairs, simulated):

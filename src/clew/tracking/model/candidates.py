@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from clew.checks import positive, whole
 from clew.errors import InputError
-from clew.learning.task import Indices
+from clew.learning.task import Indices, Mask
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import NONE, PAIRWISE, Event, EventTable
 from clew.tracking.measurement.scales import Scales
@@ -63,6 +63,10 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.event)
+
+    def __getitem__(self, rows: Mask) -> Self:
+        """Some of them."""
+        return replace(self, event=self.event[rows], sources=self.sources[rows], targets=self.targets[rows])
 
     def of_event(self, event: Event) -> slice:
         """Where the candidates of one event stand."""

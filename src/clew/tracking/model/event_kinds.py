@@ -129,7 +129,7 @@ def _look(w: Array, item: tuple[Pairs, range]) -> Seen:
     total = merges = 0
     ends: list[tuple[int, LooseEnds]] = []
     for frame in frames:
-        pair = pairs.scored(frame, w)
+        pair = pairs.looked_at(frame, w)
         answer = assign(pair.candidates, pair.score, position=pair.position)
         total, merges = total + len(answer.chosen), merges + int((answer.events == Event.MERGE).sum())
         # only cells that are alone by the best choice: to ask about others would take longer than the choice

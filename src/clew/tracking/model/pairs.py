@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from clew.cache import Cache
 from clew.checks import is_number, shown
 from clew.errors import InputError
 from clew.learning.task import Array
-from clew.tracking.detections import Detections, Source, window
+from clew.tracking.detections import Detections, Divisible, Source, window
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.scales import Over, Scales, estimate_scales
 from clew.tracking.model.candidates import ALL_EVENTS, NEIGHBOURS, Candidates, candidates, estimate_reach, find
@@ -22,6 +23,10 @@ from clew.tracking.model.flow import Motion, estimate_motion, moved
 from clew.tracking.model.loose_ends import Surroundings
 
 T = TypeVar("T")
+
+KEPT = 32 * 2**20
+"""Bytes of scored frame pairs that stay in memory: a movie's kinds of events are looked for in pairs that are solved
+afterwards, with some of the same candidates."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,21 @@ class ScoredPair(CandidatePair):
     """(d,) the weights."""
     around: Surroundings | None = None
     """For gaps; None where a movie has none."""
+
+    def only(self, events: frozenset[Event]) -> Self:
+        """The same with candidates of some kinds alone."""
+        kept = np.isin(self.candidates.event, list(events))
+        around = self.around if Event.GAP in events else None
+        return replace(self, candidates=self.candidates[kept], score=self.score[kept], around=around)
+
+    @property
+    def nbytes(self) -> int:
+        """What the candidates take, and the features that gaps need."""
+        arrays = [self.candidates.event, self.candidates.sources, self.candidates.targets, self.score]
+        return sum(array.nbytes for array in [*arrays, *(self.around.alone.values() if self.around else ())])
+
+
+_kept: Cache[ScoredPair] = Cache(KEPT, lambda pair: pair.nbytes)
 
 
 @dataclass(frozen=True)
@@ -130,8 +150,26 @@ class Pairs:
 
     def scored(self, frame: int, w: Array, extra: EventTable | None = None) -> ScoredPair:
         """The same with scores instead of features, which takes a fraction of the memory."""
+        if extra is None or not len(extra):
+            known = _kept.peek((self.source.name, frame), self._key(frame, w))
+            if known is not None:
+                return known.only(self.events)
         pair, around = self._pair(frame, extra, partial(event_scores, w=w))
         return ScoredPair(*pair, w, around)
+
+    def looked_at(self, frame: int, w: Array) -> ScoredPair:
+        """`scored` with all kinds of events, and remembered for when it is asked for with fewer."""
+        pair = replace(self, events=ALL_EVENTS).scored(frame, w)
+        if pair.nbytes <= KEPT and isinstance(self.source, Divisible):
+            _kept.put((self.source.name, frame), self._key(frame, w), pair)
+        return pair
+
+    def _key(self, frame: int, w: Array) -> tuple[Hashable, ...] | None:
+        """All that the candidates of a pair and their scores follow from, but for the kinds of events."""
+        if not isinstance(self.source, Divisible):
+            return None
+        frames = tuple(self.source.content(t) for t in (frame, frame + 1))
+        return *frames, w.tobytes(), self.groups, self.motion, self.scales, self.reach, self.neighbours
 
     def usual(self, frame: int, of: Callable[..., T]) -> tuple[Detections, Detections, Candidates, T]:
         """Two frames, their candidates without any that were added, and what `of` makes of these."""
