@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InfeasibleAnnotation
+from clew.models.highs import KeptProgram
 from clew.tracking.detections import Detections
 from clew.tracking.events import Event
 from clew.tracking.model import assignment
@@ -51,6 +52,32 @@ def test_tiles_have_the_value_of_one_programme_and_cover_each_detection_once(see
     # by weak duality no choice scores more than this, and the prices prove the choice where the LP is integral
     bound = prices.sum() + np.maximum(scores[kept] - A.T @ prices, 0).sum()
     assert scores[kept] @ chosen <= bound + 1e-6
+
+
+def integral(found, scores):
+    """Whether the LP of all candidates has an integral answer."""
+    A = incidence(found)
+    one, n = np.ones(A.shape[0]), len(found)
+    return np.isin(KeptProgram(A, one, one, np.zeros(n), np.ones(n)).maximise_relaxed(scores), [0, 1]).all()
+
+
+@examples(25)
+@given(seed=st.integers(0, 10_000), dims=st.sampled_from([2, 3]))
+def test_prices_hold_for_candidates_that_were_left_out_too(seed, dims):
+    found, scores, position = random_pair(seed, 50, dims, 0.5)
+    answer = assign(found, scores, position=position)
+    if integral(found, scores):
+        assert answer.reduced.max() < 1e-6
+        np.testing.assert_allclose(answer.reduced[answer.chosen], 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("size", [8, 25])
+def test_confidences_in_tiles_are_those_of_one_programme(monkeypatch, seed, size):
+    found, scores, position = random_pair(seed, 50, 2, 0.5)
+    whole = assign(found, scores, position=position).confidence()
+    monkeypatch.setattr(assignment, "LARGEST_PROGRAM", size)
+    np.testing.assert_allclose(assign(found, scores, position=position).confidence(), whole, atol=1e-6)
 
 
 @examples(15)

@@ -32,8 +32,8 @@ class Assignment:
     chosen: Indices
     """(m,) rows of the candidates, ascending."""
     reduced: Array
-    """(n,) score minus the LP's prices of the detections that the candidate takes part in: at most 0 (but for those
-    that the LP holds at 1), and what choosing the candidate would cost at least."""
+    """(n,) score minus the LP's prices of the detections that the candidate takes part in: at most 0 where the LP's
+    answer is integral, and what choosing the candidate would cost at least; 0 for those that are chosen."""
 
     @property
     def events(self) -> NDArray[np.int8]:

@@ -6,11 +6,14 @@ decides about its own detections, and what it took the next ones cannot take: ev
 
 Whether that is the best choice of the whole is seen from the prices. By the duality of linear programmes, a choice is
 best if there are prices of detections such that no candidate scores more than its detections' prices and none of the
-chosen less. Within a tile its own programme sees to that. Only candidates across a **seam**, whose detections were
-priced by different programmes, can break it: prices there are balanced first, since they are not unique, and where a
-candidate still scores more, the surroundings are solved anew, at the prices of all that is around them. If that
-programme would rather have a candidate that leads out, it was too small: it takes twice the hops, in the end the whole
-frame pair. So the halo is a matter of speed, and the choice is that of one programme.
+chosen less. Within a tile its own programme sees to that, unless its LP is fractional. Candidates across a **seam**,
+whose detections were priced by different programmes, break it most: prices there are balanced first, since they are not
+unique. Where a candidate still scores more, at a seam or not, the surroundings are solved anew, at the prices of all
+that is around them. If that programme would rather have a candidate that leads out, it was too small: it takes twice
+the hops, in the end the whole frame pair. So the halo is a matter of speed, and the choice is that of one programme.
+
+Prices with nothing left over also make confidences those of one programme: their search is exact with any prices, and
+cut off where it would take long, which good prices make rare.
 
 A frame pair that is no larger than a tile is one tile: it has no seam.
 """
@@ -102,7 +105,8 @@ class TiledProgram:
         around = self._touching(ends)
         chosen = np.flatnonzero(self.chosen[around])
         self.prices[:-1] += search_records(self.rows[around], self.n, chosen, self._reduced(around))[1]["price"]
-        unsettled, hops = self._detections(around[self._violated(around)]), HOPS
+        # not at seams alone: a tile's own LP may be fractional where that of the whole is not
+        unsettled, hops = self._detections(np.flatnonzero(self._violated(np.arange(len(self.scores))))), HOPS
         while unsettled.any():
             found = self._solved_anew(unsettled, hops)
             if found is None:
@@ -150,7 +154,24 @@ class TiledProgram:
         one, n = np.ones(len(detections)), len(columns)
         part = part if len(detections) == self.n else part[detections]
         answer = KeptProgram(part, one, one, np.zeros(n), np.ones(n)).maximise_with_prices(scores)
-        return None if answer is None else (answer[0] == 1, answer[1])
+        if answer is None:
+            return None
+        chosen, prices = answer[0] == 1, np.zeros(self.n + 1)
+        prices[detections] = answer[1]
+        self._raise(prices, inside, self.rows[columns[chosen]], scores[chosen])
+        return chosen, prices[detections]
+
+    @staticmethod
+    def _raise(prices: Array, inside: Mask, rows: Indices, scores: Array) -> None:
+        """Raise the prices of the inside, (n + 1,), until chosen columns, (c, k), score no more than theirs, in place.
+
+        The LP has bounds y ≤ 1 with prices of their own. As prices of detections these hold for all columns, also those
+        that were left out since others are at least as good. Each detection is in one chosen column.
+        """
+        mine = inside[rows]
+        excess = np.maximum(scores - np.where(mine, prices[rows], 0.0).sum(axis=1), 0.0)
+        share = np.repeat(excess / mine.sum(axis=1), mine.sum(axis=1))
+        prices[rows[mine]] += share
 
     def _price(self, inside: Mask, prices: Array, which: Mask, number: int) -> None:
         """Keep the prices of some of the inside, and which programme they are of."""
