@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 from clew.errors import DataWarning, InputError, StoreError
 from clew.learning.task import Array, Mask
 from clew.persist import read_bytes
+from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.events import BY_NAME, Event, EventTable, Labels
 from clew.tracking.faults import SHOWN
+from clew.tracking.formats.graph_columns import EdgeColumns, NodeColumns, graph_columns
 from clew.tracking.formats.manifest import warn_if_not_of_result
-from clew.tracking.formats.segments import components, segments
 from clew.tracking.formats.staging import settle, staged
 from clew.tracking.formats.tracks_csv import AXES
 from clew.tracking.formats.zarr_chunks import arrays_of, missing_chunk
@@ -78,37 +79,43 @@ def is_geff(path: str | Path) -> bool:
     return False
 
 
-def write_geff(path: str | Path, lineage: Lineage, movie: Movie | None = None) -> None:
-    """Write a lineage, all or nothing; a GEFF that is there already is replaced, nothing else is."""
+def write_geff(path: str | Path, lineage: Lineage | TrackedMovie, movie: Movie | None = None) -> None:
+    """Write a lineage, all or nothing; a GEFF that is there already is replaced, nothing else is.
+
+    A movie in parts is written without having the whole of it in memory.
+    """
     path = Path(path)
     settle(path.absolute().parent, path.name)
     if path.exists() and not is_geff(path):
         raise StoreError(f"{path}: is there already and is no GEFF; choose another name or take it away")
-    with staged(path.absolute().parent, path.name, lambda name: name == path.name) as stage:
-        _write(stage / path.name, lineage, movie)
+    tracked = as_parts(lineage)
+    with (
+        staged(path.absolute().parent, path.name, lambda name: name == path.name) as stage,
+        graph_columns(stage, tracked) as (nodes, edges),
+    ):
+        _write(stage / path.name, nodes, edges, tracked.n_frames, movie)
 
 
-def _write(path: Path, lineage: Lineage, movie: Movie | None) -> None:
-    source, target, row = lineage.edges
-    axes = AXES[-lineage.position.shape[1] :]
-    names = np.array([str(event) for event in Event])
-    nodes = {
-        "t": as_property(lineage.frame),
-        **{axis: as_property(column) for axis, column in zip(axes, lineage.position.T, strict=True)},
-        "seg_id": as_property(lineage.label),
-        "track_id": as_property(lineage.track),
-        "tracklet_id": as_property(segments(lineage)),
-        "lineage_id": as_property(components(len(lineage.frame), source, target) + 1),
-        **{name: as_property(*_node_confidence(lineage, event)) for event, name in NODE_CONFIDENCE.items()},
-    }
-    edges = {EVENT: as_property(names[lineage.events.event[row]]), CONFIDENCE: as_property(lineage.confidence[row])}
+def _write(path: Path, nodes: NodeColumns, edges: EdgeColumns, n_frames: int, movie: Movie | None) -> None:
+    axes = AXES[-nodes.position.shape[1] :]
     write_arrays(
         path,
-        np.arange(len(lineage.frame), dtype=np.uint64),
-        nodes,
-        np.column_stack([source, target]).astype(np.uint64),
-        edges,
-        _metadata(lineage, axes, movie),
+        nodes.id,
+        {
+            "t": as_property(nodes.frame),
+            **{axis: as_property(column) for axis, column in zip(axes, nodes.position.T, strict=True)},
+            "seg_id": as_property(nodes.label),
+            "track_id": as_property(nodes.track),
+            "tracklet_id": as_property(nodes.segment),
+            "lineage_id": as_property(nodes.family),
+            **{
+                name: as_property(nodes.alone[event], nodes.accompanied[event])
+                for event, name in NODE_CONFIDENCE.items()
+            },
+        },
+        edges.ends,
+        {EVENT: as_property(edges.event), CONFIDENCE: as_property(edges.confidence)},
+        _metadata(n_frames, axes, movie),
     )
 
 
@@ -123,20 +130,11 @@ def as_property(values: NDArray[Any], missing: Mask | None = None) -> dict[str, 
     return {"values": np.ascontiguousarray(values), "missing": missing}
 
 
-def _node_confidence(lineage: Lineage, event: Event) -> tuple[Array, Mask]:
-    """(n,) the confidence of an event that has one cell only, at that cell's node, and where there was none."""
-    nodes = lineage.targets if event == Event.APPEAR else lineage.sources
-    rows = np.flatnonzero(lineage.events.event == event)
-    values, missing = np.zeros(len(lineage.frame)), np.ones(len(lineage.frame), dtype=bool)
-    values[nodes[rows, 0]], missing[nodes[rows, 0]] = lineage.confidence[rows], False
-    return values, missing
-
-
-def _metadata(lineage: Lineage, axes: Iterable[str], movie: Movie | None) -> geff.GeffMetadata:
+def _metadata(n_frames: int, axes: Iterable[str], movie: Movie | None) -> geff.GeffMetadata:
     """What is to be known of the graph as a whole; the library adds the properties."""
     space = [geff_spec.Axis(name=axis, type="space") for axis in axes]
     events = [str(event) for event in Event]
-    extra: dict[str, Any] = {"n_frames": lineage.n_frames, "events": events, COMPLETE: True}
+    extra: dict[str, Any] = {"n_frames": n_frames, "events": events, COMPLETE: True}
     if movie is not None:
         extra |= {"movie": movie.name, "spacing": list(movie.spacing)}
     return geff.GeffMetadata(

@@ -76,7 +76,7 @@ def write_results(
     """Write a lineage into a folder, in place of an older result as a whole; what was written, by name.
 
     A movie in parts is written part by part, label images by the workers of `executor` (they must see the folder), all
-    but geff and napari without having the whole of it in memory. `pages` are further files by name, the report for
+    but napari without having the whole of it in memory. `pages` are further files by name, the report for
     example; `made_from` says more of what the result comes from.
     """
     return write_counted(folder, lineage, movie, formats, executor or Threads(n_jobs), progress, pages, made_from)[0]
@@ -120,7 +120,7 @@ def _write_formats(
         write_track_table(folder / TRACKS, tracked)
         written += [EVENTS, TRACKS]
     if "geff" in formats:
-        write_geff(folder / GEFF, tracked.lineage(), pixels)
+        write_geff(folder / GEFF, tracked, pixels)
         written.append(GEFF)
     if "napari" in formats:
         write_napari(folder / NAPARI, tracked.lineage())

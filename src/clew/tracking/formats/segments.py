@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clew.learning.task import Indices
-from clew.tracking.events import Event
+from clew.tracking.events import Event, Labels
 from clew.tracking.lineage import Lineage
 
 
@@ -22,17 +22,20 @@ def segments(lineage: Lineage) -> NDArray[np.int64]:
     moves = lineage.events.event[row] == Event.MOVE
     piece = components(len(lineage.frame), source[moves], target[moves])
     first = np.unique(piece, return_index=True)[1]  # nodes are sorted by frame
-    track = lineage.track[first]
-    later = np.ones(len(first), dtype=bool)
-    order = np.argsort(first, kind="stable")
-    later[order[np.unique(track[order], return_index=True)[1]]] = False
+    return piece_ids(lineage.track[first])[piece]
+
+
+def piece_ids(track: Labels) -> NDArray[np.int64]:
+    """(p,) the numbers of pieces, in the order of their first nodes, from the tracks (p,) that they are of."""
+    later = np.ones(len(track), dtype=bool)
+    later[np.unique(track, return_index=True)[1]] = False
     ids = track.copy()
     ids[later] = track.max(initial=0) + 1 + np.arange(later.sum())
-    return ids[piece]
+    return ids
 
 
 def components(n: int, source: Indices, target: Indices) -> NDArray[np.int64]:
-    """(n,) which nodes hang together through links (k,), numbered from 0."""
+    """(n,) which nodes hang together through links (k,), numbered from 0 in the order of their first nodes."""
     links = coo_array((np.ones(len(source), dtype=bool), (source, target)), shape=(n, n))
     found: NDArray[np.int64] = connected_components(links, directed=False)[1].astype(np.int64)
     return found
