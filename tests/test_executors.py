@@ -1,5 +1,6 @@
 """Threads and clusters map in order, pass errors on."""
 
+import errno
 import sys
 import time
 
@@ -75,6 +76,32 @@ def test_a_file_that_cannot_be_read_for_a_moment_is_read_again(client, tmp_path)
         return i
 
     assert list(Cluster(client).map(read, [0, 1, 2])) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("code", "expected"), [(errno.EIO, 4), (errno.ENOENT, 1)])
+def test_storage_that_does_not_answer_is_asked_again_after_a_while(executor, tmp_path, monkeypatch, code, expected):
+    monkeypatch.setattr("clew.executors.PAUSES", (0.001,) * 3)
+    monkeypatch.setattr("clew.executors.RETRIES", 0)
+
+    def asked():
+        return len(list(tmp_path.iterdir()))
+
+    def read(i):
+        (tmp_path / str(asked())).touch()  # on a cluster the function is a copy
+        if asked() < 4:
+            try:
+                raise OSError(code, "no answer")
+            except OSError as error:
+                raise InputError("frame 7 cannot be read") from error
+        return i
+
+    if expected == 1:
+        with pytest.raises(InputError, match="frame 7"):
+            list(executor.map(read, [5]))
+    else:
+        with pytest.warns(ClewWarning, match=r"frame 7 cannot be read; tried again in 0\.001 seconds"):
+            assert list(executor.map(read, [5])) == [5]
+    assert asked() == expected
 
 
 def test_what_is_no_client_is_refused(client, monkeypatch):

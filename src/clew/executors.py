@@ -6,6 +6,7 @@ does not depend on who was ready first.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import platform
@@ -27,7 +28,16 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
 RETRIES = 2
-"""How often a cluster tries an item again that failed: a file on shared storage may be unreadable for a moment."""
+"""How often a cluster tries an item again that failed, at once, on whichever worker is free: one may see a file of
+shared storage that another does not see yet."""
+MOMENTARY = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "EBUSY", "ENOTCONN", "ECONNRESET", "EHOSTDOWN", "EREMOTEIO")
+    if hasattr(errno, name)
+)
+"""What the operating system says when storage does not answer for a while. A file that is not there is another case."""
+PAUSES = (1.0, 10.0, 60.0)
+"""Seconds before an item is tried again for that, one after the other."""
 RESUBMITTED = 8
 """How often an item is given out anew whose worker or scheduler was lost. Dask itself gives an item up after three
 workers died with it, which on a cluster where workers come and go says nothing about the item."""
@@ -73,6 +83,7 @@ class Threads:
 
     def map(self, function: Callable[[S], T], items: Sequence[S], progress: Progress | None = None) -> Iterator[T]:
         """`function` of every item, in order, two for each thread ahead of the one that is asked for."""
+        function = _Patient(function)
         found: Iterator[T]
         if self.workers == 1 or len(items) < 2:
             found = map(function, items)
@@ -120,7 +131,7 @@ class Cluster:
         """`function` of every item, in order. The first error ends it, and what was not begun is not."""
         from distributed import as_completed
 
-        function = _Forwarding(function)
+        function = _Forwarding(_Patient(function))
         index: dict[Any, int] = {}
         losses = [0] * len(items)
         ready: dict[int, T] = {}
@@ -207,6 +218,33 @@ def local_cluster(workers: int, memory: int | None = None, profile: bool = False
             n_workers=workers, threads_per_worker=1, memory_limit="auto" if memory is None else memory,
             dashboard_address=":0" if profile else None, silence_logs=logging.CRITICAL,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Patient:
+    """A function that is tried again after a while where storage did not answer."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, item: Any) -> Any:
+        for pause in PAUSES:
+            try:
+                return self.function(item)
+            except Exception as error:
+                if not _is_momentary(error):
+                    raise
+                warnings.warn(f"{error}; tried again in {pause:g} seconds", ClewWarning, stacklevel=2)
+            time.sleep(pause)
+        return self.function(item)
+
+
+def _is_momentary(error: BaseException | None) -> bool:
+    """Whether an error comes of storage that did not answer; readers tell in words of their own what went wrong."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in MOMENTARY:
+            return True
+        error = error.__cause__
+    return False
 
 
 @dataclass(frozen=True)
