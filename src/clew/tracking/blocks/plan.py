@@ -25,8 +25,9 @@ PAIR = 8_000
 benchmarks/large_frames.py prints for pairs of 20,000 to a million cells in 3D, 0.8 to 7.5 kB."""
 VOTE = 38_000
 """Bytes of each cell that votes for the shift of its frame, in 3D; `FlowSettings.voters` do at most."""
-BASE = 300 * 2**20
-"""Bytes of a process that has imported everything."""
+BASE = 450 * 2**20
+"""Bytes of a process that has imported everything, and what it remembers of earlier frame pairs: benchmarks/cluster.py
+prints 420 MiB for workers that solve pairs of 1,000 cells."""
 PIXELS = 6
 """Copies of a frame's label image and raw image while cells are measured: two frames of each, runs, and a mask."""
 
