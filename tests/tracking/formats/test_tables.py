@@ -75,6 +75,14 @@ def test_damaged_parquet(tmp_path):
         read_detections(tmp_path / "none.parquet")
 
 
+def test_a_column_of_parquet_whose_name_is_no_text(tmp_path):
+    path = tmp_path / "cells.parquet"
+    pa.parquet.write_table(pa.table([pa.array([0])], schema=pa.schema([pa.field("frame", pa.int64())])), path)
+    path.write_bytes(path.read_bytes().replace(b"frame", b"fr\xd5me"))
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        read_detections(path)
+
+
 def test_spacing_makes_positions_and_volumes_physical(tmp_path):
     path = written(tmp_path, "t,id,z,y,x,volume\n0,1,1,2,3,10\n")
     cells = read_detections(path, spacing=(4, 0.5, 0.25)).detections(0)

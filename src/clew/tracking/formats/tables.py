@@ -71,9 +71,10 @@ def _read_parquet(path: str | Path) -> Table:
 
     try:
         content = pyarrow.parquet.read_table(Path(path))
+        given = content.column_names  # decoded when they are asked for
     except Exception as error:  # a damaged file makes pyarrow raise nearly anything
         raise InputError(f"{path}: cannot be read as Parquet ({type(error).__name__}: {error})") from error
-    names = known_columns(str(path), [plain_name(name) for name in content.column_names], ALIASES, REQUIRED)
+    names = known_columns(str(path), [plain_name(name) for name in given], ALIASES, REQUIRED)
     columns = {name: content.column(at).to_pylist() for name, at in names.items()}
     return Table(str(path), np.arange(1, content.num_rows + 1), columns)
 
