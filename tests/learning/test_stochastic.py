@@ -11,6 +11,7 @@ from clew.datasets import entity_f1, hide, sentences, token_features, vectorise
 from clew.learning.algorithm import Algorithm
 from clew.learning.bounds import Bundle, dual_value
 from clew.learning.cccp import learn
+from clew.learning.groups import fit_unseen
 from clew.learning.losses import LOSSES, loss_values, penalty_part, reward_part
 from clew.learning.rows import differences
 from clew.learning.stochastic import DEFAULTS, DualPoint, StochasticSettings
@@ -41,6 +42,15 @@ def point_of(task, lam, groups=None, settings=DEFAULTS, online=False):
     return DualPoint(bundle, lam, evaluate, oracle, settings), -np.asarray(reward.features.sum(axis=0)).ravel()
 
 
+def check_products(bundle):
+    """What the passes know of inner products within the groups is what the slopes say."""
+    gram, slopes = bundle.inner_products(), bundle.slopes.csr.toarray()
+    for g in range(bundle.n_groups):
+        inside = np.flatnonzero(bundle.group == g)
+        places = gram.start[g] + gram.slot[inside][:, None] * gram.size[g] + gram.slot[inside]
+        np.testing.assert_allclose(gram.blocks[places], slopes[inside] @ slopes[inside].T, atol=1e-9)
+
+
 def check_pass(task, point, v, lam, rng):
     """One pass: α stays on the simplices, w stays w(α), the dual value does not fall and lies under the primal."""
     bundle = point.bundle
@@ -54,6 +64,7 @@ def check_pass(task, point, v, lam, rng):
     w = point.set.weights
     np.testing.assert_allclose(w, -(v + bundle.shared[0] + bundle.slopes.combined(bundle.alpha)) / lam, atol=1e-7)
     assert value == pytest.approx(dual_value(bundle, v, lam, bundle.alpha), abs=1e-7)
+    check_products(bundle)
     for other in (w, np.zeros_like(v), rng.normal(size=len(v))):
         primal = lam / 2 * other @ other + penalty_part(task, HINGE, other).values.sum() + v @ other
         assert value <= primal + 1e-9 * (1 + abs(primal))
@@ -288,6 +299,19 @@ def test_text_is_certified_in_batches_and_found_by_the_exact_method_too(text):
     assert batches.objective == pytest.approx(exact.objective, abs=2e-2)
     assert batches.bundle.nbytes < 60e6
     assert entity_f1(Y_test, model.predict(X_test, batches.w)) > 0.4
+
+
+def test_sentences_keep_groups_of_their_own_in_a_memory_that_whole_bounds_would_not_fit(text):
+    X, Y, _, _ = text
+    task = Chain().prepare(X, Y).task(X, Y)
+    base = reward_part(task, BRIDGE, np.zeros(task.n_features)).features
+    memory = 6_000_000
+    assert fit_unseen(len(X), base, memory, online=True)
+    assert not fit_unseen(len(X), base, memory)
+    result = learn(task, BRIDGE, 10 / 300, algorithm=Algorithm(tol=1e-2, eta=1e-2, memory=memory))
+    assert result.converged
+    assert result.n_groups == len(X)
+    assert result.bundle.nbytes <= memory
 
 
 @pytest.mark.parametrize(("sentences", "f1"), [(80, 0.08), pytest.param(300, 0.2, marks=pytest.mark.slow)])

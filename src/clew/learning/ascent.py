@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from clew.learning.bounds import Bundle, on_simplices
+from clew.learning.gram import pairwise_steps
 from clew.learning.rows import Rows
 from clew.learning.task import Array, Indices
 
@@ -85,8 +86,8 @@ def ascend(bundle: Bundle, v: Array, lam: float, tol: float, settings: AscentSet
     for _ in range(settings.rounds):
         w = dual.weights(alpha)
         gap = _sweeps(
-            rows.data, rows.indices, rows.begins, dual.offsets, members, first, gram.blocks, gram.start, alpha, w, lam,
-            tol, settings.sweeps,
+            rows.data, rows.indices, rows.begins, dual.offsets, members, first, gram.blocks, gram.start, gram.size,
+            alpha, w, lam, tol, settings.sweeps,
         )  # fmt: skip
         if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
             break
@@ -149,7 +150,7 @@ def _conjugate_gradients(dual: _Dual, alpha: Array, active: Indices, steps: int)
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _sweeps(
     data: Array, indices: Indices, indptr: Indices, offsets: Array, members: Indices, first: Indices,
-    gram: Array, start: Indices,
+    gram: Array, start: Indices, stride: Indices,
     alpha: Array, w: Array, lam: float, tol: float, max_sweeps: int,
 ) -> float:  # fmt: skip
     """Sweep over the groups until the summed gap is below tol; changes alpha and w in place, returns the gap."""
@@ -191,7 +192,8 @@ def _sweeps(
                 total += gap
             if gap <= 1e-3 * tol / n_groups:
                 continue
-            _block(score, moved, alpha, members[first[g] : first[g + 1]], gram, start[g], lam, 0.1 * gap)
+            inside = members[first[g] : first[g + 1]]
+            pairwise_steps(score, moved, alpha, inside, gram, start[g], stride[g], lam, 0.1 * gap, 20 * size)
             for i in range(size):
                 if moved[i] != 0.0:
                     k = members[first[g] + i]
@@ -201,32 +203,3 @@ def _sweeps(
         if full and total <= tol:
             break
     return total
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _block(
-    score: Array, moved: Array, alpha: Array, members: Indices, gram: Array, origin: int, lam: float, tol: float,
-) -> None:  # fmt: skip
-    """Pairwise ascent on one group's simplex: mass goes from its worst active bound to its best one."""
-    size = len(members)
-    for _ in range(20 * size):
-        up, down = -1, -1
-        for i in range(size):
-            if up < 0 or score[i] > score[up]:
-                up = i
-            if alpha[members[i]] > 0.0 and (down < 0 or score[i] < score[down]):
-                down = i
-        if score[up] - score[down] <= tol:
-            break
-        a, b = members[up], members[down]
-        curvature = gram[origin + up * size + up] + gram[origin + down * size + down]
-        curvature -= 2.0 * gram[origin + up * size + down]
-        step = alpha[b]
-        if curvature > 0.0:
-            step = min(step, lam * (score[up] - score[down]) / curvature)
-        alpha[a] += step
-        alpha[b] = 0.0 if step >= alpha[b] else alpha[b] - step
-        moved[up] += step
-        moved[down] -= step
-        for i in range(size):
-            score[i] -= step / lam * (gram[origin + i * size + up] - gram[origin + i * size + down])

@@ -139,8 +139,7 @@ class Bundle:
 
     def sorted_by_group(self) -> tuple[Indices, Indices]:
         """(K,) the bounds group by group, and (G + 1,) where each group begins among them."""
-        members = np.argsort(self.group, kind="stable")
-        return members, np.searchsorted(self.group[members], np.arange(self.n_groups + 1))
+        return by_group(self.group, self.n_groups)
 
     def inner_products(self) -> gram.Gram:
         """⟨a_j, a_k⟩ within the groups; computed once for each pair of bounds."""
@@ -171,10 +170,12 @@ class Bundle:
         self._gram = gram.relative_to(references).kept(members)
         self.group, self.alpha, self.idle = group, self.alpha[members], self.idle[members]
 
-    def replace(self, slopes: Rows, offsets: Array, group: Indices, alpha: Array, idle: Indices) -> None:
-        """Have these bounds instead, relative to the same bases."""
+    def replace(
+        self, slopes: Rows, offsets: Array, group: Indices, alpha: Array, idle: Indices, products: gram.Gram
+    ) -> None:
+        """Have these bounds instead, with their inner products, relative to the same bases."""
         self.slopes, self.offsets, self.group = slopes, offsets, group
-        self.alpha, self.idle, self._gram = alpha, idle, None
+        self.alpha, self.idle, self._gram = alpha, idle, products
 
     def set_base(self, base: Linear) -> None:
         """Take another linear function of each group, for bounds that will be given relative to it (`replace`)."""
@@ -268,6 +269,12 @@ class Bundle:
         bundle.offsets, bundle.group = self.offsets[stays], place[self.group][stays]
         bundle.alpha, bundle.idle = self.alpha[stays], np.zeros(int(stays.sum()), dtype=np.intp)
         return bundle
+
+
+def by_group(group: Indices, n_groups: int) -> tuple[Indices, Indices]:
+    """(K,) bounds sorted by their group, and (G + 1,) where each group begins among them."""
+    members = np.argsort(group, kind="stable")
+    return members, np.searchsorted(group[members], np.arange(n_groups + 1))
 
 
 def on_simplices(bundle: Bundle) -> Array:

@@ -22,7 +22,7 @@ from clew.learning.bounds import Bundle
 from clew.learning.groups import fit_unseen, make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
 from clew.learning.master import Regulariser, check_regulariser, chosen_solver, known_bound, regularisation, update
-from clew.learning.phase import StochasticPhase, Watch, asked, goes_by_batches
+from clew.learning.phase import StochasticPhase, Watch, asked, goes_by_batches, one_after_the_other
 from clew.learning.result import Record, Result, Status, warn_of
 from clew.learning.rows import differences
 from clew.learning.task import Array, Indices, Task, separated
@@ -352,7 +352,8 @@ class _Run:
     def _needs_no_look(self, reward: Linear) -> bool:
         """Whether the groups are known before C was evaluated, so that a stochastic phase can begin at once."""
         options = self.algorithm
-        fits = options.groups == "auto" and fit_unseen(self.n, sp.csr_array(reward.features), options.memory)
+        base, online = sp.csr_array(reward.features), one_after_the_other(self.task, self.loss)
+        fits = options.groups == "auto" and fit_unseen(self.n, base, options.memory, online)
         return fits and self.loss.reward is not None and self._stochastic(self.n)
 
     def _first_bundle(self, convex: Linear | None, base: Linear, warm_start: Result | None) -> Bundle:

@@ -1,4 +1,4 @@
-"""Inner products of the bounds within each group, kept up to date while bounds come and go."""
+"""Inner products of the bounds within each group, kept up to date while bounds come and go, and steps on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from clew.learning.task import Array, Indices, Mask
 
 @dataclass(frozen=True)
 class Gram:
-    """⟨a_j, a_k⟩ of the bounds within each group: `blocks[start[g] + j·size[g] + k]`."""
+    """⟨a_j, a_k⟩ of the bounds within each group: `blocks[start[g] + j·size[g] + k]`.
+
+    A group may have fewer bounds than its `size`, which leaves room for more.
+    """
 
     blocks: Array
     start: Indices
@@ -58,8 +61,7 @@ def updated(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> G
     """
     size = np.diff(first)
     start = np.concatenate([[0], np.cumsum(size**2)]).astype(np.intp)
-    slot = np.empty(len(rows), dtype=np.intp)
-    slot[members] = np.arange(len(rows)) - np.repeat(first[:-1], size)
+    slot = places(members, first)
     old = old or Gram(np.zeros(0), start, size, NOTHING)
     old_slot = np.concatenate([old.slot, np.full(len(rows) - len(old.slot), -1, dtype=np.intp)])
     blocks = np.empty(start[-1])
@@ -68,6 +70,13 @@ def updated(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> G
         old.blocks, old.start, old.size, old_slot,
     )  # fmt: skip
     return Gram(blocks, start, size, slot)
+
+
+def places(members: Indices, first: Indices) -> Indices:
+    """(K,) the place of each bound within its group; `members` and `first` as in `updated`."""
+    slot = np.empty(len(members), dtype=np.intp)
+    slot[members] = np.arange(len(members)) - np.repeat(first[:-1], np.diff(first))
+    return slot
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -101,3 +110,37 @@ def _fill(
             if known_a < 0:
                 for p in range(indptr[a], indptr[a + 1]):
                     dense[indices[p]] = 0.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def pairwise_steps(
+    score: Array, moved: Array, alpha: Array, members: Indices, gram: Array, origin: int, stride: int, lam: float,
+    tol: float, max_steps: int,
+) -> None:  # fmt: skip
+    """Ascent in the dual on one group's simplex: mass goes from its worst active bound to its best one.
+
+    `members` are the rows of its bounds, `score` their values at w, ⟨a_i, a_j⟩ is gram[origin + i·stride + j]. Ends
+    where best and worst are `tol` apart. α changes, `score` with it; `moved` gets the changes added, for w to follow.
+    """
+    size = len(members)
+    for _ in range(max_steps):
+        up, down = -1, -1
+        for i in range(size):
+            if up < 0 or score[i] > score[up]:
+                up = i
+            if alpha[members[i]] > 0.0 and (down < 0 or score[i] < score[down]):
+                down = i
+        if down < 0 or score[up] - score[down] <= tol:
+            break
+        a, b = members[up], members[down]
+        curvature = gram[origin + up * stride + up] + gram[origin + down * stride + down]
+        curvature -= 2.0 * gram[origin + up * stride + down]
+        step = alpha[b]
+        if curvature > 0.0:
+            step = min(step, lam * (score[up] - score[down]) / curvature)
+        alpha[a] += step
+        alpha[b] = 0.0 if step >= alpha[b] else alpha[b] - step
+        moved[up] += step
+        moved[down] -= step
+        for i in range(size):
+            score[i] -= step / lam * (gram[origin + i * stride + up] - gram[origin + i * stride + down])

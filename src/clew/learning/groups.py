@@ -19,6 +19,9 @@ EXPECTED_BOUNDS = 2
 Later ones differ less and less from the reward's features, a tenth of the first is common in text. Where they still do
 not fit, inactive ones are dropped and active ones merged: too many groups cost passes, never memory.
 """
+ONLINE_SHARE = 0.25
+"""Of that size, where examples are answered one after the other: w has moved before most of them are looked at, so that
+their first bounds are as short as later ones. Whatever comes is kept within the memory as well (WorkingSet.reserve)."""
 BOUND_BYTES = ROW_BYTES + 32
 """Of each bound beside its entries: offset, group, dual weight, idle count."""
 PEAK = 2.25
@@ -44,12 +47,13 @@ def make_groups(n_examples: int, groups: int | str, plane: Any, memory: int) -> 
         count = (count + 1) // 2
 
 
-def fit_unseen(n_examples: int, base: Any, memory: int) -> bool:
+def fit_unseen(n_examples: int, base: Any, memory: int, online: bool = False) -> bool:
     """Whether bounds of a group for each example fit into the memory even if all have twice the base's entries.
 
-    Then nobody has to look at the first bounds to know.
+    Then nobody has to look at the first bounds to know. With `online` examples are answered one after the other.
     """
-    return PEAK * EXPECTED_BOUNDS * (ENTRY_BYTES * 2 * int(base.nnz) + BOUND_BYTES * n_examples) <= memory
+    entries = 2 * int(base.nnz) * (ONLINE_SHARE if online else 1.0)
+    return PEAK * EXPECTED_BOUNDS * (ENTRY_BYTES * entries + BOUND_BYTES * n_examples) <= memory
 
 
 def _consecutive(n_examples: int, count: int) -> Indices:

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from clew.learning.gram import pairwise_steps
 from clew.learning.task import Array, Indices, Mask
 
 
@@ -32,6 +33,28 @@ class Bounds(NamedTuple):
     """(G,) the first bound of each group; −1 where there is none."""
     sizes: NDArray[np.int64]
     """(G,) how many it has."""
+    products: Array
+    """Inner products: ⟨a_i, a_j⟩ of bounds i and j of group g, counted from the oldest, at start[g] + i·room[g] + j."""
+    start: NDArray[np.int64]
+    room: NDArray[np.int64]
+    """(G,) for how many bounds of a group there is room among the products."""
+
+
+class Scratch(NamedTuple):
+    """What a visit to a group writes: the rows of its bounds from the oldest on, their values at w, changes of α."""
+
+    rows: NDArray[np.int64]
+    score: Array
+    moved: Array
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def make_scratch(b: Bounds, groups: Indices) -> Scratch:
+    """Large enough for each of these groups and one bound more."""
+    largest = 1
+    for g in groups:
+        largest = max(largest, b.sizes[g] + 1)
+    return Scratch(np.empty(largest, np.int64), np.empty(largest), np.zeros(largest))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -57,7 +80,8 @@ def link(b: Bounds, n_rows: int) -> None:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def compact(b: Bounds, mask: Mask, n_rows: int) -> int:
-    """Move the bounds in the mask to the front, in place; returns how many there are."""
+    """Move the bounds in the mask to the front, in place; returns how many there are. `link` must follow."""
+    _compact_products(b, mask)
     kept = 0
     end = b.begins[0]
     for k in range(n_rows):
@@ -77,6 +101,63 @@ def compact(b: Bounds, mask: Mask, n_rows: int) -> int:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _compact_products(b: Bounds, mask: Mask) -> None:
+    """Move the inner products of the bounds in the mask to the front of their groups' blocks, in place."""
+    places = np.empty(max(1, b.sizes.max()), np.int64)
+    for g in range(len(b.head)):
+        size, kept, k = b.sizes[g], 0, b.head[g]
+        for place in range(size - 1, -1, -1):
+            if mask[k]:
+                kept += 1
+                places[size - kept] = place
+            k = b.following[k]
+        if kept == size:
+            continue
+        chosen = places[size - kept : size]
+        for i in range(kept):  # what is read lies at or behind what is written
+            for j in range(kept):
+                there = b.start[g] + chosen[i] * b.room[g] + chosen[j]
+                b.products[b.start[g] + i * b.room[g] + j] = b.products[there]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def copy_products(b: Bounds, products: Array, start: Indices, room: Indices) -> None:
+    """Write the inner products into blocks of other sizes."""
+    for g in range(len(b.head)):
+        for i in range(b.sizes[g]):
+            for j in range(b.sizes[g]):
+                products[start[g] + i * room[g] + j] = b.products[b.start[g] + i * b.room[g] + j]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def multiply(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
+    """The inner products of bound k, at this place of group g, with the bounds before it; `dense` (d,) is scratch."""
+    for p in range(b.begins[k], b.begins[k + 1]):
+        dense[b.indices[p]] = b.data[p]
+    origin, room = b.start[g], b.room[g]
+    other = k
+    for i in range(place, -1, -1):
+        product = 0.0
+        for p in range(b.begins[other], b.begins[other + 1]):
+            product += b.data[p] * dense[b.indices[p]]
+        b.products[origin + place * room + i] = product
+        b.products[origin + i * room + place] = product
+        other = b.following[other]
+    for p in range(b.begins[k], b.begins[k + 1]):
+        dense[b.indices[p]] = 0.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def multiply_all(b: Bounds, groups: Indices, dense: Array) -> None:
+    """All inner products of these groups, anew."""
+    for g in groups:
+        k = b.head[g]
+        for place in range(b.sizes[g] - 1, -1, -1):
+            multiply(b, g, k, place, dense)
+            k = b.following[k]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def bound_value(b: Bounds, k: int, w: Array) -> float:
     """Bound k at w, relative to its group's base."""
     total = 0.0
@@ -86,34 +167,47 @@ def bound_value(b: Bounds, k: int, w: Array) -> float:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def says_more(b: Bounds, g: int, k: int, w: Array) -> bool:
-    """Whether bound k, written at the end but not linked, is above all bounds of group g at w."""
-    value = bound_value(b, k, w)
-    other = b.head[g]
+def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
+    """The rows of a group's bounds and their values at w, into the scratch; returns the highest."""
+    k = b.head[g]
     best = -np.inf
-    while other >= 0:
-        best = max(best, bound_value(b, other, w))
-        other = b.following[other]
-    return bool(value > best + 1e-12 * (1.0 + abs(value)))
+    for i in range(b.sizes[g] - 1, -1, -1):
+        scratch.rows[i] = k
+        scratch.score[i] = bound_value(b, k, w)
+        best = max(best, scratch.score[i])
+        k = b.following[k]
+    return float(best)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def link_bound(b: Bounds, g: int, k: int, tag: int) -> None:
-    """Add bound k, whose entries and offset are written, to group g, which has one already."""
+def link_if_higher(b: Bounds, g: int, k: int, w: Array, tag: int, dense: Array, scratch: Scratch) -> bool:
+    """Score group g and add bound k, written at the end, if it is above all others at w; says whether it was.
+
+    There is room for it among the group's inner products; the scratch has it as the last one then.
+    """
+    best, value = score_group(b, g, w, scratch), bound_value(b, k, w)
+    if not value > best + 1e-12 * (1.0 + abs(value)):
+        return False
     b.alpha[k] = 0.0
     b.idle[k] = 0
     b.tags[k] = tag
     b.group[k] = g
     b.following[k] = b.head[g]
     b.head[g] = k
+    multiply(b, g, k, b.sizes[g], dense)
+    scratch.rows[b.sizes[g]] = k
+    scratch.score[b.sizes[g]] = value
     b.sizes[g] += 1
+    return True
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def append(
-    b: Bounds, n_rows: int, data: Array, indices: Indices, indptr: Indices, offsets: Array, groups: Indices, w: Array
-) -> int:
+    b: Bounds, n_rows: int, data: Array, indices: Indices, indptr: Indices, offsets: Array, groups: Indices, w: Array,
+    dense: Array,
+) -> int:  # fmt: skip
     """Write rows at the end and link those that are above their group's other bounds at w."""
+    scratch = make_scratch(b, groups)
     for i in range(len(groups)):
         begin = b.begins[n_rows]
         size = indptr[i + 1] - indptr[i]
@@ -122,80 +216,38 @@ def append(
             b.indices[begin + p] = indices[indptr[i] + p]
         b.begins[n_rows + 1] = begin + size
         b.offsets[n_rows] = offsets[i]
-        if says_more(b, groups[i], n_rows, w):
-            link_bound(b, groups[i], n_rows, -1)
-            n_rows += 1
+        n_rows += link_if_higher(b, groups[i], n_rows, w, -1, dense, scratch)
     return n_rows
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def visit_group(
-    b: Bounds, g: int, w: Array, lam: float, max_steps: int, dense: Array, which: Array, score: Array
-) -> float:
-    """Pairwise steps on one group: mass goes from the worst active bound to the best one; returns the gap before.
+def improve_group(b: Bounds, g: int, w: Array, lam: float, max_steps: int, scratch: Scratch) -> float:
+    """Pairwise steps on a group whose values at w are in the scratch; α and w move, returns the gap before.
 
-    A step along a_up − a_down changes the value of bound i by −length/λ · ⟨a_i, a_up − a_down⟩: one product for each
-    bound gives all values after the step, and the curvature.
+    The inner products tell the values after a step, so that w moves once for all steps.
     """
-    size = 0
-    k = b.head[g]
-    mean = 0.0
-    while k >= 0:
-        which[size] = k
-        score[size] = bound_value(b, k, w)
-        mean += b.alpha[k] * score[size]
-        size += 1
-        k = b.following[k]
-    gap = 0.0
-    for step in range(max_steps + 1):
-        up, down = -1, -1
-        for i in range(size):
-            if up < 0 or score[i] > score[up]:
-                up = i
-            if b.alpha[which[i]] > 0.0 and (down < 0 or score[i] < score[down]):
-                down = i
-        if up < 0 or down < 0:
-            return 0.0
-        difference = score[up] - score[down]
-        if step == 0:
-            gap = max(score[up] - mean, 0.0)
-        if step == max_steps or difference <= 0.1 * gap or difference <= 1e-14 * abs(score[up]):
-            break
-        one, other = which[up], which[down]
-        for p in range(b.begins[one], b.begins[one + 1]):
-            dense[b.indices[p]] += b.data[p]
-        for p in range(b.begins[other], b.begins[other + 1]):
-            dense[b.indices[p]] -= b.data[p]
-        curvature = 0.0
-        for p in range(b.begins[one], b.begins[one + 1]):
-            curvature += b.data[p] * dense[b.indices[p]]
-        for p in range(b.begins[other], b.begins[other + 1]):
-            curvature -= b.data[p] * dense[b.indices[p]]
-        length = b.alpha[other]
-        if curvature > 0.0:
-            length = min(length, lam * difference / curvature)
-        b.alpha[one] += length
-        b.alpha[other] = 0.0 if length >= b.alpha[other] else b.alpha[other] - length
-        move = length / lam
-        if step + 1 < max_steps:
-            for i in range(size):
-                product = 0.0
-                for p in range(b.begins[which[i]], b.begins[which[i] + 1]):
-                    product += b.data[p] * dense[b.indices[p]]
-                score[i] -= move * product
-        for k in (one, other):  # a column of both rows is moved once, and the scratch is zero again
+    size = b.sizes[g]
+    rows, score, moved = scratch.rows[:size], scratch.score[:size], scratch.moved[:size]
+    best, mean = -np.inf, 0.0
+    for i in range(size):
+        best = max(best, score[i])
+        mean += b.alpha[rows[i]] * score[i]
+    gap = max(best - mean, 0.0) if size else 0.0
+    tol = max(0.1 * gap, 1e-14 * abs(best))
+    pairwise_steps(score, moved, b.alpha, rows, b.products, b.start[g], b.room[g], lam, tol, max_steps)
+    for i in range(size):
+        if moved[i] != 0.0:
+            move, k = moved[i] / lam, rows[i]
             for p in range(b.begins[k], b.begins[k + 1]):
-                w[b.indices[p]] -= move * dense[b.indices[p]]
-                dense[b.indices[p]] = 0.0
+                w[b.indices[p]] -= move * b.data[p]
+            moved[i] = 0.0
     return gap
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def visit_groups(b: Bounds, groups: Indices, w: Array, lam: float, max_steps: int, dense: Array, gaps: Array) -> None:
-    """Visit groups in turn; `gaps` (G,) has what each was before."""
-    largest = 0
+def visit_groups(b: Bounds, groups: Indices, w: Array, lam: float, max_steps: int, gaps: Array) -> None:
+    """Pairwise steps on groups in turn; `gaps` (G,) has what each was before."""
+    scratch = make_scratch(b, groups)
     for g in groups:
-        largest = max(largest, b.sizes[g])
-    which, score = np.empty(largest, np.int64), np.empty(largest)
-    for g in groups:
-        gaps[g] = visit_group(b, g, w, lam, max_steps, dense, which, score)
+        score_group(b, g, w, scratch)
+        gaps[g] = improve_group(b, g, w, lam, max_steps, scratch)

@@ -37,6 +37,12 @@ def goes_by_batches(algorithm: Algorithm, regulariser: Regulariser, task: Task, 
     return algorithm.stochastic is True or (by_ascent and enough and n_groups >= STOCHASTIC_GROUPS)
 
 
+def one_after_the_other(task: Task, loss: Loss) -> bool:
+    """Whether examples can be answered one after the other while w moves, given a group for each of them."""
+    plain = loss.penalty is Space.ALL and not loss.needs_clipping and loss.margin == 0
+    return plain and loss.reward is not None and online_task(task) is not None
+
+
 def asked(ask: Callable[[Array], Linear], w: Array) -> tuple[Linear, bool]:
     """What is found at w, asked once more after Ctrl-C: without it there is no iterate to keep. Whether that was so."""
     try:
@@ -154,8 +160,8 @@ class StochasticPhase:
     def _oracle(self, w: Array) -> OnlineOracle | None:
         """What answers one example after the other, where the task has it, loss and groups allow it."""
         found, loss = online_task(self.task), self.loss
-        plain = loss.penalty is Space.ALL and not loss.needs_clipping and loss.margin == 0
-        if found is None or loss.reward is None or not plain or self.bundle.n_groups != self.task.n_examples:
+        possible = one_after_the_other(self.task, loss) and self.bundle.n_groups == self.task.n_examples
+        if found is None or loss.reward is None or not possible:
             return None
         task, examples = found
         return task.online(w, loss.reward, loss.reward_weight, loss.penalty_weight, examples)

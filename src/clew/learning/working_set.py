@@ -13,9 +13,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from clew.learning.bounds import Bundle, on_simplices
+from clew.learning.bounds import Bundle, by_group, on_simplices
+from clew.learning.gram import Gram, places
 from clew.learning.groups import PEAK
-from clew.learning.linked_bounds import Bounds, append, combine, compact, link, visit_groups
+from clew.learning.linked_bounds import (
+    Bounds,
+    append,
+    combine,
+    compact,
+    copy_products,
+    link,
+    multiply_all,
+    visit_groups,
+)
 from clew.learning.rows import ENTRY_BYTES, Rows
 from clew.learning.task import Array, Indices, Layout, Mask
 
@@ -40,13 +50,14 @@ class WorkingSet:
     def take_over(self) -> None:
         """Take the bounds and dual weights of the bundle."""
         rows, n, n_groups = self.bundle.slopes, len(self.bundle), self.bundle.n_groups
+        gram = self.bundle.inner_products()
         indices = self.layout.columns_in(rows.indices)
         whole = np.int64
         self.bounds = Bounds(
             rows.data.copy(), indices.astype(np.uint32), rows.begins.copy(), self.bundle.offsets.copy(),
             on_simplices(self.bundle), self.bundle.idle.astype(whole), np.full(n, -1, whole),
             self.bundle.group.astype(whole), np.full(n, -1, whole), np.full(n_groups, -1, whole),
-            np.zeros(n_groups, whole),
+            np.zeros(n_groups, whole), gram.blocks.copy(), gram.start[:n_groups].astype(whole), gram.size.astype(whole),
         )  # fmt: skip
         self.n_rows = n
         self._link()
@@ -58,7 +69,10 @@ class WorkingSet:
         columns = self.layout.columns_out(b.indices[:end]).astype(np.int32)
         shape = (n, bundle.n_features)
         rows = Rows.of(sp.csr_array((b.data[:end], columns, b.begins[: n + 1]), shape=shape))
-        bundle.replace(rows, b.offsets[:n].copy(), b.group[:n].astype(np.intp), b.alpha[:n].copy(), b.idle[:n].copy())
+        group = b.group[:n].astype(np.intp)
+        members, first = by_group(group, bundle.n_groups)
+        products = Gram(b.products, b.start, b.room, places(members, first))
+        bundle.replace(rows, b.offsets[:n].copy(), group, b.alpha[:n].copy(), b.idle[:n].copy(), products)
 
     def aim(self, v: Array) -> None:
         """Take a linear term, in the order of the bundle; w is computed anew from α."""
@@ -89,6 +103,7 @@ class WorkingSet:
 
         def too_large() -> bool:
             need = ENTRY_BYTES * (self.n_entries + n_entries) + ROW_COST * (self.n_rows + n_rows)
+            need += 8 * int((self._rooms(groups) ** 2).sum())
             return PEAK * need > self.bundle.memory
 
         if too_large():
@@ -109,6 +124,28 @@ class WorkingSet:
                 data=_grown(b.data, entries, self.n_entries), indices=_grown(b.indices, entries, self.n_entries)
             )
         self.bounds = b
+        self._make_room_for_products(groups)
+
+    def _rooms(self, groups: Indices) -> NDArray[np.int64]:
+        """(G,) for how many bounds each group should have inner products, with one more in each of these."""
+        sizes = self.bounds.sizes + 0
+        sizes[groups] += 1
+        return np.asarray(sizes + sizes // 2)
+
+    def _make_room_for_products(self, groups: Indices) -> None:
+        """Larger blocks of inner products, where some of these groups are full."""
+        b = self.bounds
+        if not (b.sizes[groups] >= b.room[groups]).any():
+            return
+        room = self._rooms(groups)
+        start = np.cumsum(room**2) - room**2
+        products = np.zeros(int((room**2).sum()))
+        copy_products(b, products, start, room)
+        self.bounds = b._replace(products=products, start=start, room=room)
+
+    def multiply(self, groups: Indices) -> None:
+        """Compute the inner products of these groups anew, after their bounds have changed."""
+        multiply_all(self.bounds, groups, self.dense)
 
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""
@@ -128,12 +165,14 @@ class WorkingSet:
         self.reserve(rows.shape[0], int(rows.indptr[-1]), groups)
         indices = self.layout.columns_in(rows.indices).astype(np.uint32)
         before = self.n_rows
-        self.n_rows = int(append(self.bounds, before, rows.data, indices, rows.indptr, offsets, groups, self.w))
+        self.n_rows = int(
+            append(self.bounds, before, rows.data, indices, rows.indptr, offsets, groups, self.w, self.dense)
+        )
         self.bundle.added += self.n_rows - before
 
     def visit(self, groups: Indices, steps: int, gaps: Array) -> None:
         """Pairwise steps on each of these groups, in order; their gaps before go to `gaps` (G,)."""
-        visit_groups(self.bounds, groups, self.w, self.lam, steps, self.dense, gaps)
+        visit_groups(self.bounds, groups, self.w, self.lam, steps, gaps)
 
     def _link(self) -> None:
         link(self.bounds, self.n_rows)

@@ -42,6 +42,7 @@ def follow(oracle: ForestOracle, working_set: WorkingSet, old: Indices, old_offs
         size = int(1.5 * size) + int(oracle.largest.max()) + working_set.n_entries
         data, indices = np.resize(data, size), np.resize(indices, size)
     working_set.bounds = written
+    working_set.multiply(np.arange(len(oracle.examples)))
 
 
 @kernel  # type: ignore[untyped-decorator]

@@ -26,7 +26,7 @@ class ForestEpochs:
         size, none = int(self.oracle.largest.max()), np.zeros(1, np.int64)
         self.row = Bounds(
             np.empty(size), np.empty(size, np.uint32), np.zeros(2, np.int64), np.zeros(1), np.zeros(1),
-            none, none, none, none, none, none,
+            none, none, none, none, none, none, np.zeros(1), none, none,
         )  # fmt: skip
 
     def run(self, order: Indices) -> None:

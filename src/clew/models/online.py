@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.learning.linked_bounds import Bounds, link_bound, says_more, visit_group
+from clew.learning.linked_bounds import Bounds, improve_group, link_if_higher, make_scratch
 from clew.learning.task import Array, Indices, Space
 from clew.learning.working_set import WorkingSet
 from clew.models.completions import follow, write_difference
@@ -135,12 +135,10 @@ def online_pass(
     offsets, _, allowed, costs, _, _ = forest
     S = allowed.shape[1]
     longest = 0
-    largest = 1
     for g in groups:
         longest = max(longest, offsets[examples[g] + 1] - offsets[examples[g]])
-        largest = max(largest, bounds.sizes[g] + 1)
     all_scores, all_states = np.empty((longest, S)), np.empty(longest, np.intp)
-    which, score = np.empty(largest, np.int64), np.empty(largest)
+    scratch = make_scratch(bounds, groups)
     transition, labels = np.empty((S, S)), np.zeros((3, S))
     for g in groups:
         e = examples[g]
@@ -153,13 +151,12 @@ def online_pass(
             if not allowed[v, states[v - first]]:
                 wrong += costs[v]
         bounds.offsets[n_rows] = penalty[e] * wrong - base_offsets[e]
-        if says_more(bounds, g, n_rows, w):
-            link_bound(bounds, g, n_rows, n_written)
+        if link_if_higher(bounds, g, n_rows, w, n_written, dense, scratch):
             n_rows += 1
             for t in range(last - first):
                 outputs[n_written + t] = states[t]
             n_written += last - first
-        gaps[g] = visit_group(bounds, g, w, lam, steps, dense, which, score)
+        gaps[g] = improve_group(bounds, g, w, lam, steps, scratch)
     return n_rows, n_written
 
 
