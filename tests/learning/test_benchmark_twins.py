@@ -1,0 +1,80 @@
+"""Small twins of the benchmarks in docs/benchmarks.md: a stall or a lost certificate there would show here.
+
+That of benchmarks/text.py is in test_stochastic.py.
+"""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clew import PRESETS, Algorithm, StructuredSVM
+from clew.datasets import LETTERS, annotate, hide, sentences, simulate, token_features, vectorise
+from clew.learning.cccp import learn
+from clew.learning.losses import LOSSES
+from clew.learning.start import Start
+from clew.models import BinaryProgram, Chain
+
+INSTANCES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/instances.py"))
+
+
+@pytest.fixture(scope="module")
+def programs():
+    return INSTANCES["assignment_programs"](6, (60, 200), seed=0)
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.25])
+@pytest.mark.parametrize("lam", [1.0, 0.01, 0.001])
+def test_optimiser_every_setting_is_certified(programs, fraction, lam):
+    """λ = 0.001 with full annotation once stalled at w = 0 (benchmarks/optimiser.py)."""
+    inputs, truths = programs
+    known = [
+        INSTANCES["annotate"](program, y, fraction, seed=i)
+        for i, (program, y) in enumerate(zip(inputs, truths, strict=True))
+    ]
+    task = BinaryProgram().prepare(inputs, known).task(inputs, known)
+    start = Start(task, LOSSES["bridge"]).at(lam)
+    result = learn(task, LOSSES["bridge"], lam, start=start)
+    assert result.converged
+    assert result.gap <= 1e-3
+    assert result.objective < 0.9 * sum((y == 1).sum() for y in known) / len(known)  # the loss at w = 0, about
+    if fraction == 1.0 and lam == 1.0:  # convex: the paper's method ends at the same minimum, after more passes
+        paper = learn(task, LOSSES["bridge"], lam, algorithm=PRESETS["paper"], start=start)
+        assert paper.objective == pytest.approx(result.objective, abs=2e-3)
+        assert paper.passes > 2 * result.passes
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.25])
+def test_letters_are_certified_at_a_given_lambda_and_at_a_chosen_one(fraction):
+    """Dense features, one example after the other (benchmarks/letters.py)."""
+    rng = np.random.default_rng(0)
+    X, words = simulate(160, rng)
+    known = annotate(words, fraction, rng)
+    assert sum(any(label is not None for label in labels) for labels in known) >= 100  # so that there is such a phase
+    for lam in (0.3, [3.0, 0.3]):
+        svm = StructuredSVM(Chain(classes=list(LETTERS)), lam=lam, random_state=0).fit(X, known)
+        assert svm.result_.converged
+        assert svm.result_.gap <= 1e-3
+        assert svm.result_.n_groups == svm.result_.n_examples
+        assert svm.score(X, [list(word) for word in words]) > 0.8
+        assert len(svm.path_) == (0 if lam == 0.3 else 2)
+
+
+def test_suggested_tokens_are_those_that_are_not_known_and_teach_more():
+    """A round of benchmarks/suggest.py."""
+    texts, truth = sentences(150, np.random.default_rng(0))
+    X, _ = vectorise([token_features(tokens) for tokens in texts])
+    known = hide(truth, 0.1, np.random.default_rng(1))
+    options = Algorithm(tol=1e-2, eta=1e-2)
+    svm = StructuredSVM(Chain(), lam=0.1, algorithm=options).fit(X, known)
+    asked = svm.suggest(X, 100, known)
+    assert len({(query.example, query.part) for query in asked}) == 100
+    assert all(known[query.example][query.part] is None for query in asked)
+    for query in asked:
+        known[query.example][query.part] = str(truth[query.example][query.part])
+    names = np.mean([truth[query.example][query.part] != "O" for query in asked])
+    assert names > 1.5 * np.mean(np.concatenate(truth) != "O")  # the least certain tokens are names, and beside them
+    assert StructuredSVM(Chain(), lam=0.1, algorithm=options).fit(X, known).result_.converged
