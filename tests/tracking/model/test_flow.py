@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.tracking.detections import Detections, DetectionTable
+from clew.tracking.measurement.measure import measure
 from clew.tracking.model.flow import estimate_flow, estimate_motion, jump, moved
-from clew.tracking.model.registration import Registration, RegistrationSettings, mutual_nearest
+from clew.tracking.model.registration import Fitted, Registration, RegistrationSettings, mutual_nearest
+from clew.tracking.movie import open_movie
 
 NOISE = 0.1
 """Of each cell's own movement, in units of the grid on which the cells sit."""
@@ -209,3 +211,29 @@ def test_a_pass_gives_each_cell_the_local_map_around_it(ndim):
     shift = np.full_like(x, 0.2)
     expected = [affine_value(points, shift, i, *points.links(shift)) for i in range(len(x))]
     np.testing.assert_allclose(points.refined(shift, 1), expected, rtol=1e-9)
+
+
+def test_a_flow_from_elsewhere_must_fit_significantly_better_where_it_differs():
+    rng = np.random.default_rng(0)
+    rest, noise = np.zeros((60, 2)), rng.normal(size=60)
+    at_rest = Fitted(rest, np.full(60, 5.0))
+    most = np.where(np.arange(60)[:, None] < 40, 3.0, rest)  # it differs at most of the cells
+    assert Fitted(most, np.where(most[:, 0] > 0, 4.0, 5.0) + 0.5 * noise).fits_better(at_rest, 1.0, 0.05)
+    assert not Fitted(most, 5.0 + noise - noise[:40].mean()).fits_better(at_rest, 1.0, 0.05)
+    assert not Fitted(rest + 3.0, np.full(60, 5.0)).fits_better(at_rest, 1.0, 0.05)
+    assert Fitted(rest + 0.5, 5.0 + noise).fits_better(at_rest, 1.0, 0.05)  # it is nowhere apart
+    some = np.where(np.arange(60)[:, None] < 20, 3.0, rest)
+    assert Fitted(some, 5.0 + noise).fits_better(at_rest, 1.0, 0.05)  # the same flow, put right in a place
+    few = Fitted(rest[:3], np.array([5.0, 5.0, 6.0]))
+    assert not Fitted(rest[:3] + 3.0, np.array([2.0, 5.0, 5.5])).fits_better(few, 1.0, 0.05)  # three tell little
+
+
+def test_rods_that_divide_at_once_are_not_carried_away(clew_data):
+    """Every second frame of a colony: where 42 rods become 61, another flow brought them nearer to others by chance."""
+    source = measure(open_movie(clew_data / "bacteria/01"), cache=None, n_jobs=1)
+    for frame in range(26, source.n_frames - 2, 2):
+        a, b = source.detections(frame), source.detections(frame + 2)
+        _, before, after = np.intersect1d(a.label, b.label, return_indices=True)  # these masks are tracked
+        way = b.position[after] - a.position[before]
+        off = way - estimate_flow(a, b).shift[before]
+        assert np.median(np.linalg.norm(off, axis=1)) < 1.5 * np.median(np.linalg.norm(way, axis=1))

@@ -7,7 +7,7 @@ estimated without any truth:
 1. Starts: no flow, small shifts in every direction, and the peaks of a **displacement vote** for the whole frame.
 2. From each of them a few passes of **registration** (`registration.py`): closest points and local maps in turns.
 3. The best of these go on, and so do **fusions**: flows that are at each cell the one that fits best there. What ends
-   with cells nearest to others is taken.
+   with cells nearest to others is taken, if it fits significantly better than the flow from rest.
 
 In movies without flow, only jumps of whole frames are followed, if they bring more cells onto others than chance does.
 """
@@ -55,6 +55,9 @@ class FlowSettings:
     """Flows put together of the best in each part of the frame, one after another."""
     votes: int = 4
     """Peaks of the displacement vote that are starts."""
+    level: float = 0.05
+    """Of the test whether a flow that was not found from rest fits better than the one from rest. Of a dozen starts
+    some bring cells nearer to others by chance, above all where many divide at once."""
     voters: int = 8_000
     """Cells that vote at most: in frames of more, those around the middle one. What all cells have in common these have
     too, and bins for all shifts of all cells would take 30 kB for each of them in 3D."""
@@ -128,7 +131,10 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
     if len(rough) > 1:
         for _ in range(settings.fusions):
             flows += points.fitted([points.refined(points.fused(starts + flows), settings.passes)])
-    return _with_links(x, y, best(flows, 1)[0])
+    (from_rest,) = points.fitted([points.refined(rough[0], settings.passes)])
+    chosen = min(flows, key=lambda flow: float(flow.misfits.mean()))
+    apart = settings.registration.near * points.spacing
+    return _with_links(x, y, (chosen if chosen.fits_better(from_rest, apart, settings.level) else from_rest).shift)
 
 
 def _with_links(x: Array, y: Array, shift: Array) -> Flow:

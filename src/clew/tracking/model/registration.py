@@ -19,6 +19,7 @@ from typing import Self
 import numpy as np
 from numba import njit
 from scipy.spatial import cKDTree
+from scipy.special import stdtr
 
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections
@@ -143,6 +144,17 @@ class Fitted:
     """(n, ndim)"""
     misfits: Array
     """(n,) see `Registration.misfits`."""
+
+    def fits_better(self, other: Fitted, apart: float, level: float) -> bool:
+        """Whether it fits better than another where the two are `apart`: a paired t-test over the cells there.
+
+        Flows that are apart at fewer than half of the cells are one and the same, put right in places: then it is yes.
+        """
+        gain = (other.misfits - self.misfits)[lengths(self.shift - other.shift) > apart]
+        if 2 * len(gain) < len(self.shift):
+            return True
+        error = float(gain.std(ddof=1)) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
+        return bool(stdtr(len(gain) - 1, -gain.mean() / error) < level) if error else bool(gain.mean() > 0)
 
 
 def best(flows: Sequence[Fitted], n: int) -> list[Array]:
