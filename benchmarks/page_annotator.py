@@ -16,6 +16,9 @@ from page_server import Served, console, linked, load
 from clew.annotation.strategies.pool import settled
 from clew.tracking.events import BY_NAME, Annotations, Event, EventTable
 
+Answers = Iterator[tuple[list[int], dict[str, Any] | None]]
+"""Rows of the truth that are said, and the question that they answer, if it was asked."""
+
 
 class Point(NamedTuple):
     """What is so after some answers, and what the page says."""
@@ -54,7 +57,8 @@ class Judge:
         from clew.tracking.movie import open_movie
 
         opened = open_movie(movie)
-        self.truth = truth_annotations(open_truth(movie.parent / f"{movie.name}_GT/TRA"), opened)
+        lineage = open_truth(movie.parent / f"{movie.name}_GT/TRA")
+        self.truth = truth_annotations(lineage, opened).pairwise()  # gaps are not asked about
         self.learner = Learner(measure(opened, cache=folder / "measured", n_jobs=2))
         self.folder = folder
 
@@ -92,8 +96,8 @@ class Judge:
         return Point(len(said), free, kept, wrong, told["number"], told["low"], told["high"])
 
 
-def suggested(served: Served, truth: Annotations, pace: float) -> Iterator[list[int]]:
-    """Rows of the truth that answer the question at the head of the queue; it is asked again after each answer."""
+def suggested(served: Served, truth: Annotations, pace: float) -> Answers:
+    """Answers to the question at the head of the queue, which is asked for again after each."""
     from clew.annotation.queries import Question, answer_from_truth
 
     unanswerable = set[str]()
@@ -103,7 +107,7 @@ def suggested(served: Served, truth: Annotations, pace: float) -> Iterator[list[
             cells = tuple(one["sources"]), tuple(one["targets"])
             rows = answer_from_truth(Question(one["frame"], BY_NAME[one["event"]], *cells, 0.0, ""), truth)
             if len(rows) and str(one["frame"]) + str(cells) not in unanswerable:
-                yield rows.tolist()
+                yield rows.tolist(), {name: one[name] for name in ("event", "sources", "targets")}
                 break
             unanswerable.add(str(one["frame"]) + str(cells))
         else:
@@ -111,12 +115,12 @@ def suggested(served: Served, truth: Annotations, pace: float) -> Iterator[list[
                 return
 
 
-def at_random(served: Served, truth: Annotations, pace: float, seed: int) -> Iterator[list[int]]:
+def at_random(served: Served, truth: Annotations, pace: float, seed: int) -> Answers:
     """All rows of the truth in random order; five for each time that the worker learns."""
     for n, row in enumerate(np.random.default_rng(seed).permutation(len(truth)).tolist()):
         if n % 5 == 0:
             served.rest(pace)
-        yield [row]
+        yield [row], None
 
 
 def curve(movie: Path, folder: Path, options: argparse.Namespace, order: str) -> list[Point]:
@@ -144,11 +148,12 @@ def curve(movie: Path, folder: Path, options: argparse.Namespace, order: str) ->
         revision = served.status()["revision"]
         points.append(judge.point(served, said))
         console.print(f"{order:>9} {points[-1]}")
-        for many in rows:
+        for many, asked in rows:
             for frame, event, sources, targets in truth.events[np.array(many, dtype=np.intp)]:
                 body = {"frame": frame, "event": str(event), "sources": list(sources), "targets": list(targets)}
                 common = {"key": secrets.token_hex(8), "revision": revision, "happened": True, "replace": False}
-                code, reply = served.ask("answers", {**body, **common})
+                code, reply = served.ask("answers", {**body, **common, "asked": asked})
+                asked = None  # the first answer settles the question
                 if code != 200:
                     refused += 1
                     continue

@@ -1,5 +1,7 @@
 """About how many events are wrong, as the page tells it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,8 @@ def predict_all(page):
 
 def answer(page, frame, event, key):
     named = {name: event[name] for name in ("event", "sources", "targets")}
-    body = {"key": key, "revision": page.session.store.revision, "frame": frame, "happened": True, **named}
+    body = {"key": key, "revision": page.session.store.revision, "frame": frame, "happened": True, "asked": named}
+    body |= named
     reply = page.client.post(MOVIE + "/answers", json=body)
     assert reply.status_code == 200, reply.text
 
@@ -55,21 +58,24 @@ def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serv
         assert get(page, "/status")["curve"] == page.session.progress.curve
 
 
-def test_an_answer_checks_the_predictions_that_it_settles(page):
+def test_an_answer_checks_the_prediction_that_was_asked_about(page):
     get(page, "/pair/3")
     solved = page.session.predictor.solved[3]
     doubt = 1 - probabilities([solved])
-    moves = np.flatnonzero(solved.events.event == Event.MOVE)[:2]
-    one, two = moves.tolist()
-    source, target = int(solved.events.sources[one][0]), int(solved.events.targets[two][0])
-    right = check_of(solved, Answer.of(3, Event.MOVE, [source], [int(solved.events.targets[one][0])]))
+    one, two, three = np.flatnonzero(solved.events.event == Event.MOVE)[:3].tolist()
+    source, other = int(solved.events.sources[one][0]), int(solved.events.targets[two][0])
+    asked, elsewhere = (Answer.of(*fact) for fact in solved.events[np.array([one, three])])
+    right = check_of(solved, asked, asked)
     assert (right.expected, right.wrong) == (pytest.approx(doubt[one], abs=1e-5), 0)
-    swapped = check_of(solved, Answer.of(3, Event.MOVE, [source], [target]))
-    assert (swapped.expected, swapped.wrong) == (pytest.approx(doubt[one] + doubt[two], abs=1e-5), 2)
-    denied = check_of(solved, Answer.of(3, Event.MOVE, [source], [int(solved.events.targets[one][0])], False))
+    swapped = Answer.of(3, Event.MOVE, [source], [other])
+    found = check_of(solved, swapped, asked)  # two are wrong, but one was asked about
+    assert (found.expected, found.wrong) == (pytest.approx(doubt[one], abs=1e-5), 2)
+    denied = check_of(solved, replace(asked, happened=False), asked)
     assert (denied.expected, denied.wrong) == (pytest.approx(doubt[one], abs=1e-5), 1)
-    assert check_of(solved, Answer.of(3, Event.MOVE, [source], [target], False)) is None  # nobody had predicted it
-    assert check_of(None, Answer.of(3, Event.MOVE, [source], [target])) is None
+    assert check_of(solved, asked, None) is None  # the person chose what to answer
+    assert check_of(solved, asked, elsewhere) is None
+    assert check_of(solved, asked, swapped) is None  # nobody had predicted it
+    assert check_of(None, asked, asked) is None
 
 
 def test_what_was_answered_is_right(page):
@@ -83,4 +89,4 @@ def test_what_was_answered_is_right(page):
     ]
     assert probabilities([solved])[pinned].tolist() == [1.0]
     again = Answer.of(3, Event[event["event"].upper()], event["sources"], event["targets"])
-    assert check_of(solved, again) is None  # an answer that is given again checks nothing
+    assert check_of(solved, again, again) is None  # an answer that is given again checks nothing

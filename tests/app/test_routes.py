@@ -17,7 +17,7 @@ from clew.app.images import Pictures
 from clew.app.messages import Asked, Failed, Learned, Predicted
 from clew.errors import StoreError
 from clew.tracking.archive import load_tracker
-from clew.tracking.events import Event
+from clew.tracking.events import Event, EventTable
 from clew.tracking.formats.annotation_csv import read_annotation_table
 from clew.tracking.formats.geff import is_geff
 from clew.tracking.model.event_kinds import parse_events
@@ -340,6 +340,17 @@ def test_a_geff_of_annotations_comes_back_in(page):
     assert (kept["new"], kept["given"], kept["annotated"]) == (2, 2, 2)
     bad = page.client.post(MOVIE + "/import?key=j&file=x.doc", content=b"?")
     assert bad.status_code == 400
+
+
+def test_a_lineage_in_ctc_format_comes_in_as_annotations(page):
+    """As earlier tracking by another program does; here it is what clew itself exports."""
+    packed = page.client.get(MOVIE + "/export/ctc").content
+    headers = {"content-type": "application/octet-stream"}
+    kept = page.client.post(MOVIE + "/import?key=i&file=earlier.zip", content=packed, headers=headers).json()
+    held = page.session.state.annotations
+    told = EventTable.join([one.events for one in page.session.predictor.all_current(held)])
+    assert kept["new"] == kept["given"] == len(held) > 100
+    assert np.isin(held.pairwise().events.keys(), told.keys()).all()  # gaps are found among all pairs
 
 
 def test_questions_wait_and_answered_ones_are_dropped(page):

@@ -2,10 +2,10 @@
 
 The sum R of the events' probabilities of being wrong is what the calibration that comes with clew expects
 (`tracking/model/probability.py`). It may be off by a factor F that is the movie's own: F ~ Gamma(k, k) before the first
-answer, with the spread that it had on kinds of cells left out. Each answer is a check of it: where e wrong predictions
-were expected among those that were answered about and o were found, F ~ Gamma(k + o, k + e), for the number of
-wrong ones is nearly Poisson(F e). So the number among the others is negative binomial (the Gamma–Poisson mixture), with
-mean F R, and its quantiles are the interval.
+answer, with the spread that it had on kinds of cells left out. Each answer to a question is a check of it: where e of
+the predictions that were asked about were expected to be wrong and o are, F ~ Gamma(k + o, k + e), for their number is
+nearly Poisson(F e). So the number among the others is negative binomial (the Gamma–Poisson mixture), with mean F R, and
+its quantiles are the interval.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ TAIL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What an answer says of the predictions that it settles."""
+    """What an answer says of the prediction that was asked about."""
 
     expected: float
-    """How many of them were expected to be wrong: the sum of their probabilities to be."""
+    """How likely it was wrong."""
     wrong: int
-    """How many were."""
+    """0 if it was right; else how many predictions the answer shows to be wrong, this one and those beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Correction:
         """After some checks; `spread` is the standard deviation of the factor's logarithm before the first."""
         first = 1 / np.expm1(spread**2)  # a log-normal factor has this squared coefficient of variation
         done = list(checks)
-        shape = float(first + sum(check.wrong for check in done))
+        shape = float(first + sum(check.wrong > 0 for check in done))
         return cls(shape, float(first + sum(check.expected for check in done)))
 
     @property

@@ -67,6 +67,9 @@ class Predictor:
     @weights.setter
     def weights(self, weights: Weights) -> None:
         self._now = weights, self.kept
+        # until they are renewed, predictions of earlier weights stand beside others: one scale for all of them
+        unit = float(np.linalg.norm(weights.values))
+        self.solved = {frame: one.in_unit(unit) for frame, one in self.solved.items()}
 
     @property
     def kept(self) -> KeptPairs:

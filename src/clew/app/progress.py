@@ -73,19 +73,26 @@ def probabilities(solved: Iterable[SolvedPair]) -> Array:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def check_of(solved: SolvedPair | None, answer: Answer) -> Check | None:
-    """What an answer says of the events that were predicted before: of all that its cells take part in."""
-    if solved is None:
+def check_of(solved: SolvedPair | None, answer: Answer, asked: Answer | None) -> Check | None:
+    """What the answer to a question says of the predictions before it; nothing if the person chose what to answer.
+
+    Who looks around answers where something is wrong, so that such answers are no sample of the predictions. Nor are
+    the events beside the one that was asked about, which come to light only where that one is wrong: what was
+    expected is expected of it alone.
+    """
+    if solved is None or asked is None or answer.event.span > 1:
         return None
     events = solved.events
+    about = events.keys() == EventTable.of([asked.fact]).keys()
     same = events.keys() == EventTable.of([answer.fact]).keys()
-    about = same
+    refuted = same
     if answer.happened:
         shared = np.isin(events.sources, answer.sources) | np.isin(events.targets, answer.targets)
-        about = same | shared.any(axis=1)
-    doubt = 1 - probabilities([solved])[about]
-    known = np.isinf(solved.confidence[about])  # answered before: nothing was predicted
-    right = same[about] if answer.happened else np.zeros(int(about.sum()), bool)
-    if not len(doubt) or known.all():
+        refuted = shared.any(axis=1) & ~same
+    is_open = np.isfinite(solved.confidence)  # what was answered before is no prediction
+    settled = about & is_open & (same | refuted)
+    if not settled.any():
         return None
-    return Check(round(float(doubt[~known].sum()), 6), int((~right[~known]).sum()))
+    doubt = 1 - probabilities([solved])
+    wrong = int((refuted & is_open).sum()) if refuted[settled].any() else 0
+    return Check(round(float(doubt[settled].sum()), 6), wrong)

@@ -38,16 +38,28 @@ class Sent:
     replace: bool
     """Whether it corrects what it contradicts."""
     author: Author
+    asked: Answer | None = None
+    """The event that the page had asked about; None if the person chose what to answer."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Sent:
         """Read one from JSON; whether its cells exist is not known here."""
-        name = body.get("event")
-        if not isinstance(name, str) or name not in BY_NAME:
-            raise InputError(f"event is {_short(name)}; expected one of {', '.join(BY_NAME)}")
-        sources, targets = _cells(body, "sources"), _cells(body, "targets")
-        answer = Answer.of(number(body, "frame"), BY_NAME[name], sources, targets, flag(body, "happened", True))
-        return cls(key_of(body), number(body, "revision"), answer, flag(body, "replace", False), author_of(body))
+        answer, asked = _answer(body, flag(body, "happened", True)), body.get("asked")
+        if asked is not None:
+            if not isinstance(asked, dict):
+                raise InputError(f"asked is {_short(asked)}; expected an event with its cells")
+            asked = _answer({"frame": body["frame"], **asked})
+        replace = flag(body, "replace", False)
+        return cls(key_of(body), number(body, "revision"), answer, replace, author_of(body), asked)
+
+
+def _answer(body: Mapping[str, Any], happened: bool = True) -> Answer:
+    """An event and its cells."""
+    name = body.get("event")
+    if not isinstance(name, str) or name not in BY_NAME:
+        raise InputError(f"event is {_short(name)}; expected one of {', '.join(BY_NAME)}")
+    sources, targets = _cells(body, "sources"), _cells(body, "targets")
+    return Answer.of(number(body, "frame"), BY_NAME[name], sources, targets, happened)
 
 
 @dataclass(frozen=True)

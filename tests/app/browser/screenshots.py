@@ -1,6 +1,11 @@
-"""Pictures of the page in all its states for docs/images, light and dark, small and large: run it as a script."""
+"""Pictures of the page in all its states, light and dark, small and large: run it as a script.
+
+`python tests/app/browser/screenshots.py FOLDER` writes all of them, to be looked at; without a folder, those that the
+documentation shows are written into docs/images.
+"""
 
 import io
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +20,7 @@ from clew.tracking.movie import open_movie
 from clew.tracking.simulation.simulate import NucleiSettings
 from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
 
-HERE = Path(__file__).parents[3] / "docs/images"
+DOCS = Path(__file__).parents[3] / "docs"
 SIZES = [(1280, 800), (1024, 600), (1920, 1080), (820, 1180)]
 ANSWERS, ROUNDS = 36, 3
 
@@ -132,7 +137,15 @@ def states(person: Annotator, folder: Path, cut: tuple[int, int]) -> None:
     person.page.unroute("**/api/movies")
 
 
-def main(folder: Path = HERE) -> None:
+def shown_in_docs(folder: Path) -> None:
+    """Put those pictures of a folder that a page of the documentation shows into docs/images."""
+    pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
+    for picture in folder.glob("*.png"):
+        if f"images/{picture.name}" in pages:
+            shutil.copy(picture, DOCS / "images")
+
+
+def main(folder: Path) -> None:
     """All pictures, of a simulated movie."""
     with tempfile.TemporaryDirectory() as temporary, playwright.sync_playwright() as driver:
         movie = Path(temporary) / "nuclei"
@@ -161,4 +174,9 @@ def main(folder: Path = HERE) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]))
+    else:
+        with tempfile.TemporaryDirectory() as everything:
+            main(Path(everything))
+            shown_in_docs(Path(everything))

@@ -138,7 +138,7 @@ def test_undo_in_one_tab_leaves_the_answer_of_another_alone(annotator, another, 
     annotator.page.wait_for_selector("[data-action=undo]:disabled")
 
 
-@pytest.mark.parametrize("size", [(1024, 600), (1280, 800), (820, 1180)])
+@pytest.mark.parametrize("size", [(1024, 600), (1280, 800), (820, 1180), (640, 400)])  # the last: 200 % zoom
 def test_nothing_lies_over_anything_else(annotator, size):
     width, height = size
     annotator.page.set_viewport_size({"width": width, "height": height})
@@ -175,3 +175,66 @@ def test_words_and_lines_agree_about_how_sure_clew_is(annotator):
         assert not (line == "sure" and ("almost tie" in reason or "not much worse" in reason)), (reason, line)
         annotator.press("Space")
     assert "estimated error" not in annotator.page.inner_text("aside")
+
+
+CELLS_LOW = """async () => {
+    const { camera, panes } = await import("/static/camera.js"), { pairAt } = await import("/static/pairs.js");
+    const { changed, state } = await import("/static/state.js");
+    const cell = pairAt(state.frame).a.find(({ id }) => id === state.question.sources[0]);
+    camera.y = cell.y - (panes[0].height / 2 - 30) / camera.scale;
+    changed();
+}"""
+"""Moves the picture until the cells in question are at its lower edge."""
+BOXES_OF_CELLS = """async () => {
+    const { tagBoxes } = await import("/static/stage.js");
+    const { left, top } = document.getElementById("stage").getBoundingClientRect();
+    return tagBoxes().cells.map((box) => [box[0] + left, box[1] + top, box[2] + left, box[3] + top]);
+}"""
+
+
+@pytest.mark.parametrize("size", [(1024, 600), (1280, 800)])
+def test_hints_and_notices_keep_off_the_cells_in_question(annotator, size):
+    page = annotator.page
+    page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+    annotator.skip_to("move")
+    annotator.press("m")  # the other cell is to be clicked
+    page.evaluate(CELLS_LOW)
+    page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+    hint, cells = page.locator("#hint").bounding_box(), page.evaluate(BOXES_OF_CELLS)
+    assert cells
+    for left, top, right, bottom in cells:
+        beside = hint["x"] + hint["width"] <= left or right <= hint["x"]
+        assert beside or hint["y"] + hint["height"] <= top or bottom <= hint["y"]
+    annotator.press("Escape")
+    page.evaluate("import('/static/state.js').then(({ tell }) => tell('Something was not done.'))")
+    page.wait_for_selector("#refused >> text=Something was not done")
+    stage, notice = (page.locator(name).bounding_box() for name in ("#stage", "#refused"))
+    assert stage["y"] + stage["height"] <= notice["y"] + 1
+
+
+def test_statements_read_well_where_a_label_stays_the_same(annotator):
+    """It read "Cell 821 is the same cell as 821", and that a cell comes out of nothing."""
+    said = annotator.page.evaluate(
+        """async () => {
+            const { ARITY, asStatement } = await import("/static/events.js");
+            const cells = (n) => [821, 822].slice(0, n);
+            const said = (event, [from, to]) => asStatement({ event, sources: cells(from), targets: cells(to) });
+            return Object.fromEntries(Object.entries(ARITY).map(([event, arity]) => [event, said(event, arity)]));
+        }"""
+    )
+    assert said["move"] == "Cell 821 is cell 821 of the next frame"
+    assert said["appear"] == "Cell 821 is new: it was not there before"
+
+
+def test_the_headline_says_how_many_events_are_wrong(annotator):
+    """It said "estimated error 8.3 %" where 0.6 % of the events were wrong."""
+    page = annotator.page
+    annotator.until("state.wrong && !state.learning && state.target")
+    page.fill("#target", "1")
+    page.press("#target", "Tab")
+    annotator.until("state.wrong.until > 0")
+    wrong = page.evaluate("import('/static/state.js').then(({ state }) => state.wrong)")
+    assert wrong["low"] <= wrong["number"] <= wrong["high"]
+    page.wait_for_selector(f"#until >> text=after about {wrong['until']} more answer")
+    assert page.inner_text("#wrong") == f"≈ {wrong['number']:.0f}"
+    assert page.inner_text("#wrong-of").startswith(f"wrong ({wrong['low']}–{wrong['high']}) of {wrong['events']:,}")

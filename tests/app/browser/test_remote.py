@@ -1,7 +1,10 @@
-"""The page behind a path of another server, as a reverse proxy hands it on with its stream of events, and by TLS."""
+"""The page behind a reverse proxy, with its stream of events, through a tunnel, and by TLS."""
 
+import contextlib
 import http.client
 import shutil
+import socket
+import socketserver
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,6 +72,44 @@ def test_the_page_works_below_a_path_of_another_server(browser, proxy, solid, tm
         assert person.complaints == other.complaints == []
     finally:
         served.stop()
+
+
+class Tunnel(socketserver.BaseRequestHandler):
+    """Hands bytes on in both directions, as `ssh -L` does with its near end."""
+
+    def handle(self):
+        with socket.create_connection(("127.0.0.1", self.server.behind)) as far:
+            back = threading.Thread(target=pump, args=(far, self.request), daemon=True)
+            back.start()
+            pump(self.request, far)
+            back.join()
+
+
+def pump(one, other):
+    with contextlib.suppress(OSError):
+        while part := one.recv(65536):
+            other.sendall(part)
+        other.shutdown(socket.SHUT_WR)
+
+
+def test_the_page_at_the_near_end_of_a_tunnel_with_another_port(browser, solid, tmp_path):
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as tunnel:
+        tunnel.daemon_threads = True
+        threading.Thread(target=tunnel.serve_forever, daemon=True).start()
+        public = f"http://localhost:{tunnel.server_address[1]}/"
+        served = Served([solid], "--public", public, "--store", str(tmp_path / "answers.clewdb"))
+        tunnel.behind = served.port
+        try:
+            assert served.address.startswith(public)
+            person = Annotator(browser.new_context().new_page())
+            person.open(served.address)
+            person.press("y")
+            person.saved()
+            person.until_annotated(1)
+            assert person.complaints == []
+        finally:
+            served.stop()
+            tunnel.shutdown()
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="a certificate is made with openssl")

@@ -25,6 +25,45 @@ def test_questions_of_one_kind_and_time_alone(annotator, served):
     page.wait_for_selector('#question:not([data-key=""])[data-key]')
 
 
+def test_questions_of_the_part_that_is_shown(annotator):
+    page = annotator.page
+    annotator.settle()
+    page.mouse.move(250, 400)
+    page.mouse.wheel(0, -300)
+    annotator.press("f")
+    page.check("#only-box")
+    left, top, right, bottom = page.evaluate("import('/static/state.js').then(({ state }) => state.filter.box)")
+    annotator.press("Escape")
+    annotator.until("state.mode === 'questions' && state.question")
+    x, y = page.evaluate("import('/static/state.js').then(({ state }) => state.question.centre)")
+    assert left <= x <= right
+    assert top <= y <= bottom
+
+
+def test_the_strip_of_doubts_leads_to_its_frames(annotator):
+    page = annotator.page
+    strip = page.locator("#doubts")
+    width = strip.bounding_box()["width"]
+    strip.click(position={"x": width * 9.5 / 13, "y": 3})
+    page.wait_for_function("() => document.getElementById('time').value === '9'")
+    page.wait_for_selector("[data-action=browse][aria-pressed=true]")
+
+
+def test_one_key_shows_the_whole_frame_and_back(annotator):
+    shown = """async () => {
+        const { camera, panes } = await import("/static/camera.js"), { state } = await import("/static/state.js");
+        const [height, width] = state.movie.shape.slice(-2);
+        return [camera.scale, Math.min(panes[0].width / width, panes[0].height / height)];
+    }"""
+    annotator.skip_to("move")
+    near, whole = annotator.page.evaluate(shown)
+    assert near > 1.2 * whole  # a question is zoomed by the size of its cells
+    annotator.press("0")
+    assert annotator.page.evaluate(shown)[0] == whole
+    annotator.press("0")
+    assert annotator.page.evaluate(shown)[0] == near
+
+
 def test_going_to_a_frame_and_to_a_cell(annotator):
     page = annotator.page
     annotator.press("g")

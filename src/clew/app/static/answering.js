@@ -125,11 +125,14 @@ export function hint() {
 
 const WORDS = { divide: "divides", split: "splits", merge: "merges", appear: "appears", disappear: "disappears", move: "moves" };
 
+const cellsOf = ({ event, sources, targets }) => ({ event, sources, targets });
+
 /** Keep an answer about the frames that are shown, or from another frame on. */
 export function answer({ event, sources, targets }, happened = true, frame = state.frame) {
   clearTimeout(timer);
   const body = { frame, event, sources: sorted(sources), targets: sorted(targets), happened };
   body.replace = corrects(body);
+  if (state.mode === "questions" && frame === state.question?.frame) body.asked = cellsOf(state.question);
   state.draft = null;
   send("answers", body);
   pinHere(body);

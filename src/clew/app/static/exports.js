@@ -16,13 +16,14 @@ const menu = document.getElementById("exports");
 const button = document.querySelector("[data-action=export]");
 
 export function makeExports() {
+  const imports = menu.firstElementChild; // they come last
   for (const [title, kinds] of KINDS) {
-    menu.append(Object.assign(document.createElement("h3"), { textContent: title }));
+    imports.before(Object.assign(document.createElement("h3"), { textContent: title }));
     for (const [kind, text] of kinds) {
       const item = Object.assign(document.createElement("button"), { type: "button", textContent: text });
       item.dataset.export = kind;
       item.addEventListener("click", () => download(kind));
-      menu.append(item);
+      imports.before(item);
     }
   }
   document.addEventListener("pointerdown", (event) => menu.hidden || event.target.closest(".menu") || toggleExports());

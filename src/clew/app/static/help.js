@@ -1,6 +1,7 @@
 // The list of all keys.
 
 const dialog = document.getElementById("help");
+const ORDER = ["Answer", "Look around", "View", "Mend masks", "Page"]; // what is pressed most comes first
 
 /** Fill the list from the table of actions. */
 export function makeHelp(actions, keyName) {
@@ -29,7 +30,7 @@ export function makeHelp(actions, keyName) {
 function grouped(actions) {
   const groups = new Map();
   for (const action of actions) groups.set(action.group, [...(groups.get(action.group) ?? []), action]);
-  return groups;
+  return [...groups].sort(([one], [other]) => ORDER.indexOf(one) - ORDER.indexOf(other));
 }
 
 export function toggleHelp() {

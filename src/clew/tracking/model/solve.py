@@ -47,6 +47,14 @@ class SolvedPair:
     assignment: Assignment | None = None
     """The choice among the pair's candidates, for questions about alternatives; None where it was dropped."""
 
+    def in_unit(self, unit: float) -> Self:
+        """The same events, as sure as they are, with scores as of weights of another norm."""
+        if unit == self.unit or not self.unit:
+            return self
+        by = unit / self.unit
+        lead = None if self.lead is None else self.lead * by
+        return replace(self, confidence=self.confidence * by, lead=lead, unit=unit)
+
     def without_candidates(self) -> Self:
         """The events alone, to be kept for a whole movie or sent to another process."""
         return replace(self, assignment=None)
