@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.annotation.stopping import Check, Correction, answers_until, wrong_events
+from clew.annotation.stopping import Check, Correction, Kinds, answers_until, wrong_events
 from clew.annotation.store.answers import Answer
 from clew.annotation.store.store import Store
 from clew.app.predictor import Predictor
@@ -39,12 +39,13 @@ class Progress:
         solved = self.predictor.solved
         if len(solved) < self.predictor.n_pairs or not solved:
             return None
-        probability = probabilities(solved.values())
+        kinds, probability = kinds_of(solved.values()), probabilities(solved.values())
         correction = Correction.of(self._checks())
-        found = wrong_events(probability, correction)
+        found = wrong_events(kinds, probability, correction)
+        until = answers_until(kinds, probability, correction, target) if target else None
         return {
             "number": round(found.number, 1), "low": round(found.low), "high": round(found.high),
-            "events": found.n_events, "until": answers_until(probability, correction, target) if target else None,
+            "events": found.n_events, "until": until,
         }  # fmt: skip
 
     def _checks(self) -> list[Check]:
@@ -64,6 +65,11 @@ class Progress:
                 kept = kept[: MOST_POINTS // 2 : 2] + kept[MOST_POINTS // 2 :]
             self.curve = [*kept, [answers, now["number"], now["low"], now["high"]]]
         return self.curve
+
+
+def kinds_of(solved: Iterable[SolvedPair]) -> Kinds:
+    """(n,) the kinds of the events of some frame pairs."""
+    return np.concatenate([np.zeros(0, dtype=np.int8), *(one.events.event for one in solved)])
 
 
 def probabilities(solved: Iterable[SolvedPair]) -> Array:
@@ -95,4 +101,4 @@ def check_of(solved: SolvedPair | None, answer: Answer, asked: Answer | None) ->
         return None
     doubt = 1 - probabilities([solved])
     wrong = int((refuted & is_open).sum()) if refuted[settled].any() else 0
-    return Check(round(float(doubt[settled].sum()), 6), wrong)
+    return Check(round(float(doubt[settled].sum()), 6), wrong, asked.event)

@@ -109,7 +109,7 @@ class Entry:
         if self.batch:
             content["batch"] = self.batch
         if self.check is not None:
-            content["check"] = [self.check.expected, self.check.wrong]
+            content["check"] = [self.check.expected, self.check.wrong, str(self.check.event)]
         told = {"name": self.author.name, "page": self.author.page, "looks": self.looks}
         content |= {name: value for name, value in told.items() if value}
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -232,7 +232,7 @@ class History:
             event = Event[content["event"].upper()]
             answer = Answer.of(content["frame"], event, content["sources"], content["targets"], content["happened"])
             replaced, looks = tuple(content["replaced"]), tuple(content.get("looks", ()))
-            check = Check(float(content["check"][0]), int(content["check"][1])) if "check" in content else None
+            check = _check(content.get("check", []))
             batch = int(content.get("batch", 0))
             return Entry(revision, act, answer, revision, key, time, replaced, author, looks, check, batch)
         among = self._done if act is Act.UNDO else self._undone
@@ -269,3 +269,10 @@ class History:
 def chained(digest: str, line: str) -> str:
     """The digest of a history that goes on with this line: it vouches for all lines before, too."""
     return hashlib.sha256(f"{digest}\n{line}".encode()).hexdigest()
+
+
+def _check(content: list[Any]) -> Check | None:
+    """What an answer said of a prediction; None if it is not known of which kind that was."""
+    if len(content) < 3:
+        return None
+    return Check(float(content[0]), int(content[1]), Event[content[2].upper()])
