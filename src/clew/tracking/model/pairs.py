@@ -11,13 +11,21 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from clew.cache import Cache
-from clew.checks import is_number, shown
+from clew.checks import is_number, shown, whole
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.detections import Detections, Divisible, Source, window
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.scales import Over, Scales, estimate_scales
-from clew.tracking.model.candidates import ALL_EVENTS, NEIGHBOURS, Candidates, candidates, estimate_reach, find
+from clew.tracking.model.candidates import (
+    ALL_EVENTS,
+    MAX_NEIGHBOURS,
+    NEIGHBOURS,
+    Candidates,
+    candidates,
+    estimate_reach,
+    find,
+)
 from clew.tracking.model.features import assemble, event_scores, feature_blocks, lone_blocks
 from clew.tracking.model.flow import Motion, estimate_motion, moved
 from clew.tracking.model.loose_ends import Surroundings
@@ -131,6 +139,7 @@ class Pairs:
         """Estimate a movie's own units and flow, and the reach unless it is given; `over` maps over sampled frames."""
         if reach is not None and not (is_number(reach) and 0 < reach <= sys.float_info.max):
             raise InputError(f"reach is {shown(reach)}; expected a positive length in the unit of the movie's spacing")
+        neighbours = whole(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
         motion = estimate_motion(source, over=over)
         scales = estimate_scales(source, motion.usual, over)
         far = estimate_reach(motion, scales) if reach is None else float(reach)
