@@ -277,6 +277,8 @@ def served(movie: Path, solid: Path) -> Iterator[Served]:
 @pytest.fixture
 def annotator(browser: Any, served: Served) -> Iterator[Annotator]:
     """A person with the page open; whatever the browser complains of fails the test."""
+    if served.process.poll() is not None:  # a test that ended it failed before it started it again
+        served.start()
     undo_all(served)  # an answer of the test before may have arrived after its end
     person = Annotator(browser.new_context(viewport={"width": 1280, "height": 800}).new_page())
     person.open(served.address)

@@ -8,6 +8,7 @@ import pytest
 @pytest.mark.posix
 def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tmp_path):
     page = annotator.page
+    page.wait_for_timeout(2000)  # the pictures of the next questions are fetched before these are asked
     served.stop(signal.SIGKILL)
     said = set()
     for _ in range(3):
