@@ -151,7 +151,7 @@ def _number_pieces(nodes: NodeColumns, edges: EdgeColumns) -> None:
     n, track, links = 0, [np.zeros(0, np.int64)], [np.zeros((2, 0), np.int64)]
     for t in range(len(nodes.begin) - 1):
         first, last = nodes.begin[t : t + 2]
-        piece = nodes.segment[first:last]  # for now, those of moves from the frame before, and −1
+        piece = nodes.segment[first:last]  # at first, those of moves from the frame before, and −1
         new = np.flatnonzero(piece < 0)
         piece[new], n = n + np.arange(len(new)), n + len(new)
         track.append(nodes.track[first:last][new])

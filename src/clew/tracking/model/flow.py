@@ -125,14 +125,17 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
         return _with_links(x, y, np.zeros_like(x))
     points = Registration.of(x, y, settings.registration)
     rough = [points.refined(start, settings.rough_passes) for start in _starts(points, settings)]
-    points = points.by_looks_too(a, b, best(points.fitted(rough), 1)[0])
+    points = points.by_looks_too(a, b, best(points.fitted(rough), 1)[0].shift)
     starts = points.fitted(rough)
-    flows = points.fitted([points.refined(start, settings.passes) for start in best(starts, settings.finalists)])
+    finalists = best(starts, settings.finalists)
+    flows = points.fitted([points.refined(start.shift, settings.passes) for start in finalists])
+    from_rest = next((flow for start, flow in zip(finalists, flows, strict=True) if start is starts[0]), None)
     if len(rough) > 1:
         for _ in range(settings.fusions):
             flows += points.fitted([points.refined(points.fused(starts + flows), settings.passes)])
-    (from_rest,) = points.fitted([points.refined(rough[0], settings.passes)])
-    chosen = min(flows, key=lambda flow: float(flow.misfits.mean()))
+    if from_rest is None:
+        (from_rest,) = points.fitted([points.refined(rough[0], settings.passes)])
+    (chosen,) = best(flows, 1)
     apart = settings.registration.near * points.spacing
     return _with_links(x, y, (chosen if chosen.fits_better(from_rest, apart, settings.level) else from_rest).shift)
 

@@ -157,9 +157,9 @@ class Fitted:
         return bool(stdtr(len(gain) - 1, -gain.mean() / error) < level) if error else bool(gain.mean() > 0)
 
 
-def best(flows: Sequence[Fitted], n: int) -> list[Array]:
+def best(flows: Sequence[Fitted], n: int) -> list[Fitted]:
     """The n flows after which cells lie nearest to others."""
-    return [flow.shift for flow in sorted(flows, key=lambda flow: float(flow.misfits.mean()))[:n]]
+    return sorted(flows, key=lambda flow: float(flow.misfits.mean()))[:n]
 
 
 def mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
