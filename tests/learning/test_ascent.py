@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clew import StructuredSVM
+from clew.learning import ascent
 from clew.learning.ascent import ascend
 from clew.learning.bounds import dual_value, on_simplices
 from clew.learning.master import update
+from clew.models import Chain
 
 from ..effort import examples
 from .problems import as_linear, fill, random_bundle
@@ -95,6 +98,17 @@ def test_where_it_cannot_reach_the_precision_its_bound_is_still_one():
     rough, exact = (update(bundle.copy(), np.zeros(5), 1e-4, "l2", 1.0, 1e-6, s) for s in ("ascent", "interior-point"))
     assert rough.lower_bound <= exact.lower_bound + 1e-6
     assert exact.lower_bound - rough.lower_bound <= rough.residual + 1e-6
+
+
+def test_it_gives_up_early_where_no_number_of_rounds_would_do(monkeypatch):
+    # one feature of 5·10⁸ beside others of about one: every round raises the dual, and none by enough
+    X = [[[1.0, 0.0], [0.0, 1.0], [5e8, 0.2]], [[0.0, 1.0], [1.0, 0.3]], [[0.9, 0.1], [0.2, 0.8]], [[1.0, 1.0]]]
+    Y = [[0, 1, 0], [1, 0], [None, 1], [0]]
+    rounds, real = [], ascent._subspace_step
+    monkeypatch.setattr(ascent, "_subspace_step", lambda *args: (rounds.append(1), real(*args))[1])
+    svm = StructuredSVM(Chain(), lam=0.1).fit(X, Y)
+    assert svm.result_.gap <= 1e-3
+    assert len(rounds) < 500  # with all 300 rounds for each model update, 2,400
 
 
 def test_a_warm_start_at_the_optimum_moves_nothing():

@@ -35,6 +35,8 @@ class AscentSettings:
     """Of a subspace step that does not raise the dual value."""
     rise: float = 1e-15
     """A round that raises the dual value by less than this share of it is rounding: it gives up."""
+    patience: int = 10
+    """Rounds in a row, each too small a rise for the rounds left to close the gap, before it gives up."""
 
 
 DEFAULTS = AscentSettings()
@@ -82,17 +84,22 @@ def ascend(bundle: Bundle, v: Array, lam: float, tol: float, settings: AscentSet
     gram, rows = bundle.inner_products(), bundle.slopes
     alpha = on_simplices(bundle)
     dual = _Dual(rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam)
-    reached = -np.inf
-    for _ in range(settings.rounds):
+    reached, hopeless = -np.inf, 0
+    for left in reversed(range(settings.rounds)):
         w = dual.weights(alpha)
         gap = _sweeps(
             rows.data, rows.indices, rows.begins, dual.offsets, members, first, gram.blocks, gram.start, gram.size,
             alpha, w, lam, tol, settings.sweeps,
         )  # fmt: skip
-        if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
+        at_w = dual.gap(alpha)
+        if gap <= tol and at_w <= settings.slack * tol:
             break
         value = dual.value(alpha)
         if not value - reached > settings.rise * abs(value):  # NaN too
+            break
+        # where features are of very different sizes, every round raises the dual a little, and none ever enough
+        hopeless = hopeless + 1 if left * (value - reached) < at_w - settings.slack * tol else 0
+        if hopeless > settings.patience:
             break
         reached, alpha = value, _subspace_step(dual, alpha, value, settings)
     return alpha
