@@ -58,7 +58,7 @@ def child(movie: Path, frames: slice, measured: bool) -> dict[str, Any]:
     """Track a movie in this process."""
     import warnings
 
-    from clew.tracking import open_movie
+    from clew.tracking.movie import open_movie
     from clew.tracking.tracker import Tracker
 
     warnings.simplefilter("ignore")

@@ -5,7 +5,8 @@ is how they move relative to their surroundings, so positions, masks and reach a
 estimated without any truth:
 
 1. Starts: no flow, small shifts in every direction, and the peaks of a **displacement vote** for the whole frame.
-2. From each of them a few passes of **registration** (`registration.py`): closest points and local maps in turns.
+2. From them a few passes of **registration** (`registration.py`): closest points and local maps in turns. After each
+   pass only the better half goes on (successive halving, Jamieson & Talwalkar 2016).
 3. The best of these go on, and so do **fusions**: flows that are at each cell the one that fits best there. What ends
    with cells nearest to others is taken, if it fits significantly better than the flow from rest.
 
@@ -48,7 +49,7 @@ class FlowSettings:
     """Standard deviations by which a shift's hits must exceed those without a shift. The largest of 16 n random counts
     exceeds their mean by √(2 ln 16 n), which is 3.8 for a hundred cells."""
     rough_passes: int = 4
-    """Links and local maps from each of several starts, before the best go on."""
+    """Links and local maps from several starts, each time from the better half of them, before the best go on."""
     finalists: int = 2
     """Starts that go on: those after which cells lie nearest to others."""
     fusions: int = 2
@@ -124,7 +125,7 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
     if min(len(x), len(y)) < FEWEST:
         return _with_links(x, y, np.zeros_like(x))
     points = Registration.of(x, y, settings.registration)
-    rough = [points.refined(start, settings.rough_passes) for start in _starts(points, settings)]
+    rough = _halved(points, _starts(points, settings), settings.rough_passes)
     points = points.by_looks_too(a, b, best(points.fitted(rough), 1)[0].shift)
     starts = points.fitted(rough)
     finalists = best(starts, settings.finalists)
@@ -138,6 +139,20 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
     (chosen,) = best(flows, 1)
     apart = settings.registration.near * points.spacing
     return _with_links(x, y, (chosen if chosen.fits_better(from_rest, apart, settings.level) else from_rest).shift)
+
+
+def _halved(points: Registration, starts: list[Array], passes: int) -> list[Array]:
+    """The flows from several starts after a few passes: all take the first, and the better half of these each next.
+
+    The first, from rest, has them behind it. Those that do not go on may still be right in a part of the frame.
+    """
+    flows, going = list(starts), list(range(1, len(starts)))
+    for _ in range(passes):
+        for i in going:
+            flows[i] = points.refined(flows[i], 1)
+        going.sort(key=lambda i: float(points.misfits(flows[i]).mean()))
+        going = going[: (len(going) + 1) // 2]
+    return flows
 
 
 def _with_links(x: Array, y: Array, shift: Array) -> Flow:
