@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clew import StructuredSVM
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
 from clew.learning.algorithm import PRESETS, Algorithm
 from clew.learning.bounds import Bundle
@@ -447,3 +448,12 @@ def test_a_result_plots_and_prints():
     result = learn(assignment_task(n=6), BRIDGE, 0.1)
     assert "converged" in str(result)
     assert result.plot().axes
+
+
+def test_passes_that_change_nothing_end_a_fit():
+    # 2⁵³ + 1 beside 1: the gap that is left is below the rounding of the model's own value
+    X, Y = [[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [9007199254740993.0, 1.0]], [0, 1, [0, 1], 0]
+    with pytest.warns(NotConvergedWarning):
+        result = StructuredSVM(Multiclass(bias=True), lam=0.1).fit(X, Y).result_
+    assert result.status is Status.STALLED
+    assert result.passes < 500

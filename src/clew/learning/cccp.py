@@ -37,6 +37,8 @@ FIRST_REACH, SHORTEST_REACH = 0.5, 0.2
 MODEL_PRECISION, FINEST_PRECISION = 0.2, 1e-3
 """How precisely a model update is solved, as a share of the gap that is still open; and what is asked for before a fit
 that gets no further is said to have stalled."""
+REPEATS = 10
+"""Passes in a row that propose the same w and move neither bound: rounding hides what is left of the gap."""
 STALLS = 3
 """CCCP iterations in a row that stalled where they began: more precision is asked for in vain."""
 
@@ -203,7 +205,7 @@ class _Run:
         upper = point.objective
         lower = known_bound(self.bundle, point.v, self.lam * self.n, self.regulariser)
         lower = (lower + point.constant) / self.n
-        share = MODEL_PRECISION
+        share, proposed, repeats = MODEL_PRECISION, point.w, 0
         if self.phase is not None and upper - lower <= precision:
             self.lower_bound, self.gap = lower, upper - lower
             self._record(upper, lower, precision)
@@ -223,8 +225,8 @@ class _Run:
                 self._check_limits()
                 share /= 4  # the update was all too rough: the same again, more precisely
                 continue
-            if stalled:
-                log.warning("the model update's own gap is %.3g: no more precision is to be had", self.residual)
+            if stalled or repeats > REPEATS:
+                log.warning("the gap stays at %.3g: numbers so far apart allow no more precision", upper - lower)
                 return True
             self._check_limits()
             upper = self._look(point, w, upper)
@@ -232,6 +234,8 @@ class _Run:
             if upper - lower <= precision:
                 self._record(upper, lower, precision)
                 return False
+            repeats = repeats + 1 if upper - lower == gap and np.array_equal(w, proposed) else 0
+            proposed = w
             # An imprecise model update proposes much the same w again: where the gap hardly moves, ask for more.
             share = MODEL_PRECISION if upper - lower <= 0.9 * gap else share / 2
 
