@@ -217,6 +217,7 @@ def test_foreign_content_is_refused(tmp_path):
         {"result": None},
         {"model": good.meta["model"] | {"class": "Popen"}},
         {"model": good.meta["model"] | {"params": {"shell": True}}},
+        {"model": good.meta["model"] | {"domain": good.meta["model"]["domain"] | {"n_inputs_": [2]}}},
     ]
     for change in bad:
         persist.write(path, archive.KIND, good.meta | change, good.arrays)

@@ -203,7 +203,8 @@ def _check_given(path: str | Path, stored: dict[str, Any], model: Any) -> None:
 
 def _check_features(path: str | Path, model: Any, expected: int) -> None:
     """As many features as weights."""
-    found = getattr(model, "n_features", None)
+    with reading(path):  # it may follow from what the file says of the data
+        found = getattr(model, "n_features", None)
     if found != expected:
         raise InputError(
             f"{path}: it has weights for {expected} features, and the {type(model).__name__} has {found}; "
