@@ -15,6 +15,7 @@ ORDER = [
     ["errors"],
     ["checks"],
     ["extras"],
+    ["parameters"],
     ["learning"],
     ["parallel"],
     ["executors"],

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import astuple, fields, is_dataclass, replace
 from enum import Enum
 from importlib import import_module
@@ -13,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from clew import models, persist
 from clew.base import StructuredEstimator
@@ -30,6 +27,8 @@ from clew.learning.result import Record, Result, Status
 from clew.learning.task import Space
 from clew.models.base import Model
 from clew.models.listed import ListedLoss
+from clew.parameters import check_fitted
+from clew.persist import reading
 
 KIND = "estimator"
 READERS = {"tracker": "clew.tracking.archive"}
@@ -53,7 +52,7 @@ def save(estimator: StructuredEstimator, path: str | Path) -> None:
 
 def pack(estimator: StructuredEstimator) -> tuple[dict[str, Any], Arrays]:
     """A fitted estimator as JSON content and arrays."""
-    check_is_fitted(estimator, "coef_")
+    check_fitted(estimator, "coef_")
     name = type(estimator).__name__
     if ESTIMATORS.get(name) is not type(estimator):
         raise InputError(f"a {name} cannot be saved, only {' and '.join(ESTIMATORS)} themselves; save its coef_")
@@ -140,17 +139,6 @@ def describe_packed(path: str | Path, meta: dict[str, Any], arrays: Arrays) -> d
 
 def _is_number(lam: Any) -> bool:
     return isinstance(lam, (int, float))
-
-
-@contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """Content that this clew cannot make sense of is the file's fault, not the caller's."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise StoreError(
-            f"{path}: the content is not that of a clew estimator ({type(error).__name__}: {error})"
-        ) from error
 
 
 def _own_models() -> dict[str, type[Model]]:

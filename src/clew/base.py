@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from clew import parallel
 from clew.calibration import Calibration, Method, calibrate
@@ -30,6 +29,7 @@ from clew.models.base import (
     take,
 )
 from clew.models.blocks import feature_names
+from clew.parameters import check_fitted, clone
 
 
 class Query(NamedTuple):
@@ -66,7 +66,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         For a model of one's own that does not count parts: minus the mean task loss. `sample_weight` are weights of
         the examples.
         """
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
         weights = check_sample_weight(sample_weight, n_examples(X))
@@ -112,7 +112,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         λ) are judged by it. With folds=None, X and Y are held-out data. `method` is "platt" or "isotonic", which needs
         many annotations: see `clew.calibration`.
         """
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
         if not hasattr(self.model_, "candidates"):
@@ -142,7 +142,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
         Before, the estimator does not have it, as scikit-learn's do.
         """
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         if not hasattr(self, "calibration_"):
             raise NotCalibrated(
                 "margins are no probabilities until they are calibrated: call calibrate(X, Y) first, for instance with "
@@ -214,14 +214,14 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
     def get_feature_names(self, input_names: Sequence[str] | None = None) -> NDArray[Any]:
         """(d,) a name for each weight, such as "input[b, x3]" or "transition[a, b]"."""
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         model = self._model_with("blocks", "get_feature_names")
         names = getattr(self, "feature_names_in_", None) if input_names is None else input_names
         return np.array(feature_names(model.blocks(names), int(model.n_features)), dtype=object)
 
     def plot_weights(self, input_names: Sequence[str] | None = None, top: int = 20) -> Any:
         """A picture of the weights by block; of many inputs the `top` ones with the largest weights."""
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         model = self._model_with("blocks", "plot_weights")
         names = getattr(self, "feature_names_in_", None) if input_names is None else input_names
         return plot_blocks(model.blocks(names), self.coef_ * model.column_scale, top)
@@ -244,7 +244,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
     def _fitted(self, X: Any) -> tuple[Array, int]:
         """The weights and the number of threads, after a look at X."""
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         n_examples(X)
         check_kind(self.model_, X)
         return check_weights(self.coef_, self.model_.n_features), parallel.resolve_jobs(self.n_jobs)
@@ -259,7 +259,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
         try:
-            model = clone(self.model, safe=False)
+            model = clone(self.model)
         except TypeError as error:  # of copy.deepcopy
             raise InputError(f"the model cannot be copied ({error}); expected parameters that are values") from None
         if lacking := [
@@ -303,7 +303,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
     def _refitted(self, X: Any, Y: Any) -> Self:
         """The same estimator learned from other annotations, with the domain and the λ that were found before."""
-        other: Self = clone(self, safe=False)
+        other: Self = clone(self)
         if hasattr(self, "lam_"):
             other.set_params(lam=self.lam_, C=None)
         return other._learn(self.model_, *self._annotated(self.model_, X, Y))

@@ -20,7 +20,6 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import softmax
-from sklearn.isotonic import IsotonicRegression
 
 from clew.checks import one_of
 from clew.errors import InputError
@@ -85,6 +84,8 @@ def calibrate(max_marginals: Sequence[Array], candidates: Sequence[Mask], method
     finite = np.isfinite(margin)
     if not finite.any():
         return Calibration(slope, offset, n)
+    from sklearn.isotonic import IsotonicRegression  # not before somebody asks for it: it loads slowly
+
     fitted = IsotonicRegression(out_of_bounds="clip").fit(margin[finite], smoothed[finite])
     return Calibration(slope, offset, n, tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist()))
 

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from clew.base import as_examples, as_objects, make_generator, parse
 from clew.checks import callable_or_none
@@ -19,6 +18,7 @@ from clew.learning.path import lambda_grid
 from clew.learning.task import Array, Task
 from clew.learning.weighted import weighted
 from clew.models.base import check_lengths
+from clew.parameters import check_fitted
 from clew.progress import ProgressLine
 from clew.regularised import HoldOut, RegularisedEstimator
 
@@ -150,7 +150,7 @@ class StructuredCRF(RegularisedEstimator):
 
     def log_likelihood(self, X: Any, Y: Any) -> Array:
         """(N,) log P(Y* | x): how probable the annotation of each example is; 0 where nothing is annotated."""
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         X, Y = as_examples(X), as_examples(Y)
         check_lengths(X, Y)
         return log_likelihood(self._task(self.model_, X, parse(self.model_, X, Y), None), self.coef_)

@@ -8,13 +8,12 @@ from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.base import clone
 
 from clew.base import StructuredEstimator, check_sample_weight, make_generator, make_task, parse
 from clew.checks import callable_or_none, floats, shown
 from clew.errors import InputError
 from clew.folds import make_folds
-from clew.learning.algorithm import PRESETS, Algorithm
+from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.losses import LOSSES, Loss, get_loss
 from clew.learning.master import Regulariser, check_regulariser
 from clew.learning.multistart import learn_from, starting_points
@@ -27,6 +26,7 @@ from clew.learning.task import Array, Space, Task
 from clew.learning.weighted import weighted
 from clew.models.base import check_lengths, n_examples
 from clew.models.listed import CLPL, ListedLoss
+from clew.parameters import clone
 from clew.progress import ProgressLine
 from clew.regularised import HoldOut, RegularisedEstimator, check_lam
 
@@ -183,7 +183,7 @@ class StructuredSVM(RegularisedEstimator):
             weights = check_sample_weight(sample_weight, n_examples(X))
             prepared = (self.model_, *self._annotated(self.model_, X, parse(self.model_, X, Y), weights))
         else:
-            other = self if classes is None else clone(self, safe=False).set_params(model__classes=classes)
+            other = self if classes is None else clone(self).set_params(model__classes=classes)
             prepared = other._prepared(X, Y, sample_weight, self.class_weight)
         model, X, Y, weights = prepared
         check_margin(loss, weights)
@@ -265,12 +265,3 @@ def check_warm_start(warm_start: Any) -> Result | None:
         kind = type(warm_start).__name__
         raise InputError(f"warm_start is a {kind}; expected a fitted StructuredSVM or its result_")
     return result
-
-
-def get_algorithm(algorithm: str | Algorithm) -> Algorithm:
-    """A preset by its name, or the algorithm itself."""
-    if isinstance(algorithm, Algorithm):
-        return algorithm
-    if not isinstance(algorithm, str) or algorithm not in PRESETS:
-        raise InputError(f"unknown algorithm {shown(algorithm)}; the presets are {', '.join(PRESETS)}")
-    return PRESETS[algorithm]

@@ -303,3 +303,14 @@ def _unpack_array(name: str, data: bytes) -> NDArray[Any]:
 def _is_plain(dtype: np.dtype[Any]) -> bool:
     """Booleans, integers and floats that every machine has."""
     return dtype.kind in "biuf" and dtype.itemsize <= 8
+
+
+@contextlib.contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Content that this clew cannot make sense of is the file's fault, not the caller's."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{path}: the content is not that of a clew estimator ({type(error).__name__}: {error})"
+        ) from error

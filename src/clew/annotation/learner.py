@@ -7,7 +7,6 @@ from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 import numpy as np
-from sklearn.base import clone
 
 from clew.annotation.kept_pairs import KeptPairs
 from clew.annotation.settings import DEFAULT, Adaptation
@@ -21,6 +20,7 @@ from clew.learning.start import Start
 from clew.learning.task import Array, Space
 from clew.models.highs import KeptProgram
 from clew.models.linear import LinearTask
+from clew.parameters import clone
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage import Lineage

@@ -92,3 +92,12 @@ PRESETS: dict[str, Algorithm] = {
     "bmrm": replace(PAPER, adaptive=False),
 }
 """The lesion study of section 5.4, and clew's default. BMRM is Yu & Joachims' procedure on a convex problem."""
+
+
+def get_algorithm(algorithm: str | Algorithm) -> Algorithm:
+    """A preset by its name, or the algorithm itself."""
+    if isinstance(algorithm, Algorithm):
+        return algorithm
+    if not isinstance(algorithm, str) or algorithm not in PRESETS:
+        raise InputError(f"unknown algorithm {shown(algorithm)}; the presets are {', '.join(PRESETS)}")
+    return PRESETS[algorithm]

@@ -8,7 +8,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
 
 from clew.checks import flag, floats
 from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
@@ -17,6 +16,7 @@ from clew.models.blocks import Block, input_names, make_blocks
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import LARGEST
 from clew.parallel import map_examples
+from clew.parameters import Parametrised
 
 ALL_SPACES = frozenset(Space)
 
@@ -49,7 +49,7 @@ class StructuredModel(Protocol):
         ...
 
 
-class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class Model(Parametrised):
     """Base of clew's own models: parameters in `__init__`, and what they learn of the data by `prepare`.
 
     A subclass offers the three methods of `StructuredModel`, `prepare`, and what follows; `task` and `predict` are

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from clew import archive, persist
+from clew import persist
 from clew.errors import InputError
 from clew.learning.cccp import Algorithm
 from clew.learning.task import Array
+from clew.parameters import check_fitted
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.model.candidates import MAX_NEIGHBOURS
 from clew.tracking.model.domain import LEVELS, Domain
@@ -30,8 +30,13 @@ WEIGHTS, PRIOR = "tracker.weights", "tracker.prior"
 
 def save(tracker: Tracker, path: str | Path) -> None:
     """Write a fitted tracker to one file: weights, features, settings, its prior and the learner's certificate."""
-    check_is_fitted(tracker, "coef_")
-    meta, arrays = archive.pack(tracker.svm_) if hasattr(tracker, "svm_") else (None, {})
+    check_fitted(tracker, "coef_")
+    meta: Any = None
+    arrays: dict[str, Any] = {}
+    if hasattr(tracker, "svm_"):
+        from clew import archive
+
+        meta, arrays = archive.pack(tracker.svm_)
     arrays = arrays | {WEIGHTS: np.asarray(tracker.coef_, dtype=float)}
     prior: Any = tracker.prior
     if isinstance(prior, Tracker):
@@ -55,7 +60,7 @@ def load_tracker(path: str | Path) -> Tracker:
 
 def _unpack(path: str | Path, document: persist.Document) -> Tracker:
     """The inverse of what `save` does; `path` is for messages."""
-    with archive.reading(path):
+    with persist.reading(path):
         own, arrays = document.meta["tracker"], document.arrays
         learner, weights = document.meta["learner"], arrays[WEIGHTS]
         groups, names, prior = frozenset(own["groups"]), list(own["features"]), own["prior"]
@@ -78,6 +83,8 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
     _check_features(path, names, known)
     _check_values(path, tracker, weights, len(names))
     if learner is not None:
+        from clew import archive  # of learners, which load slowly
+
         svm = archive.unpack(path, learner, arrays)
         tracker.set_params(loss=svm.loss, lam=svm.lam, regulariser=svm.regulariser)
         tracker.svm_, tracker.result_, tracker.lam_ = svm, svm.result_, svm.lam_
@@ -135,13 +142,17 @@ def _with_weights(tracker: Tracker, groups: frozenset[str], names: list[str], we
 def describe(path: str | Path) -> dict[str, str]:
     """What a file with a tracker holds, in words."""
     document = persist.read(path, KIND)
-    with archive.reading(path):
+    with persist.reading(path):
         own, learner = document.meta["tracker"], document.meta["learner"]
         learned = _origin(own, learner).describe(own["n_annotated"], own["n_pairs"])
         measured = ", ".join(own["groups"])
         reach = "estimated from each movie" if own["reach"] is None else f"{own['reach']:g}"
         settings = {"weights": str(len(own["features"])), "algorithm": str(own["algorithm"])}
-    about = archive.describe_packed(path, learner, document.arrays) if learner else {}
+    about = {}
+    if learner:
+        from clew import archive
+
+        about = archive.describe_packed(path, learner, document.arrays)
     return (
         {"holds": "the weights of a tracker", "learned from": learned, "measurements": measured, "reach": reach}
         | {key: value for key, value in about.items() if key not in ("estimator", "model", "examples")}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +16,9 @@ from clew.learning.task import Array, Indices
 from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
 from clew.tracking.linking.merges import resolve
 from clew.tracking.tracks import Tracks
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 NO_NODE = -1
 """Stands for no node where an event has fewer than two sources or targets."""
@@ -196,6 +198,8 @@ class Lineage:
 
     def to_networkx(self) -> nx.DiGraph:
         """A graph of the nodes (frame, label, track, position, columns) and links (event, confidence)."""
+        import networkx as nx  # it loads slowly, and tracking does without
+
         graph = nx.DiGraph()
         columns = {"frame": self.frame, "label": self.label, "track": self.track, "position": self.position}
         columns |= self.columns

@@ -10,19 +10,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
-
 from clew import checks
 from clew.checks import shown, whole
 from clew.errors import DataWarning, InputError
-from clew.estimator import StructuredSVM
 from clew.executors import Executor, Threads, executor_for
 from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
 from clew.learning.master import Regulariser
 from clew.learning.result import Result
 from clew.learning.task import Array
+from clew.parameters import Parametrised, check_fitted
 from clew.progress import ProgressBar
 from clew.tracking.annotations import check_annotations
 from clew.tracking.blocks.plan import PAIRS, block_length, sizes
@@ -74,7 +71,7 @@ class Origin(StrEnum):
         return f"{n_annotated} annotated events in {n_pairs} frame pairs{where}"
 
 
-class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class Tracker(Parametrised):
     """Tracking by assignment, with weights that are learned from partial annotations (section 5 of the paper).
 
     Args:
@@ -142,6 +139,8 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         `result_` of an earlier fit, whose bounds serve again where a pair's annotations are the same. `client` is a
         Dask client, on whose workers cells are measured and frame pairs are solved.
         """
+        from clew.estimator import StructuredSVM  # scikit-learn's, which loads slowly: only to learn
+
         movies, given = _as_lists(movie, annotations)
         executor = executor_for(client, self.n_jobs)
         sources = [self.measure(one, executor) for one in movies]
@@ -213,7 +212,7 @@ class Tracker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no typ
         self, movie: AnyMovie, annotations: Annotations | None, executor: Executor, memory: int | None = None
     ) -> Problems:
         """The blocks of a movie, ready to be solved."""
-        check_is_fitted(self, "coef_")
+        check_fitted(self, "coef_")
         source = self.measure(movie, executor)
         groups = self.groups_for(source)
         w = weights_by_name(self, feature_names(groups))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +14,11 @@ from clew.tracking.evaluation.truth import Labelled, Progress, truth_annotations
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.formats import ctc
 from clew.tracking.formats.annotation_csv import read_annotation_table
-from clew.tracking.formats.geff import is_geff, read_geff
 from clew.tracking.formats.names import RESULT, TRUTH
+from clew.tracking.formats.zarr import is_zarr
+
+if TYPE_CHECKING:
+    from clew.tracking.formats.geff import GeffGraph
 
 TABLES = (".csv", ".tsv", ".txt")
 CTC_FILES = (TRUTH, RESULT)
@@ -32,8 +36,7 @@ def read_annotations(
     path, excerpt = checks.path(path, "path"), getattr(movie, "excerpt", None)
     if not path.exists():
         raise InputError(f"{path}: there are no annotations of this name")
-    if is_geff(path):
-        graph = read_geff(path)
+    if (graph := _graph(path)) is not None:
         happened = np.repeat([True, False], [len(graph.events), len(graph.denied)])
         found = Annotations.of(EventTable.join([graph.events, graph.denied]), happened)
     elif path.is_dir() or path.name in CTC_FILES:
@@ -60,3 +63,12 @@ def _truth(path: Path, excerpt: range | None) -> ctc.CtcLineage:
     if excerpt.stop > len(truth.masks):
         raise InputError(f"{path} has {len(truth.masks)} frames; expected the lineage of the whole movie")
     return truth[excerpt.start : excerpt.stop]
+
+
+def _graph(path: Path) -> GeffGraph | None:
+    """The graph of a GEFF; None of anything else."""
+    if not is_zarr(path):
+        return None
+    from clew.tracking.formats.geff import is_geff, read_geff  # geff and zarr take seconds to load
+
+    return read_geff(path) if is_geff(path) else None

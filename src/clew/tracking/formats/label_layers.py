@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 from skimage.util import map_array
 
@@ -79,6 +78,8 @@ class _PartWriter:
             digits = max(3, len(str(self.n_frames - 1)))
             tiff.write_frame(self.folder / f"mask{t:0{digits}}.tif", mask)
         if self.layer:
+            import zarr  # it takes a second to load
+
             with zarr.config.set({"array.write_empty_chunks": True}):
                 zarr.open_array(self.folder / LABELS, path="0", mode="r+")[t] = mask
 
@@ -128,6 +129,8 @@ def _make_layer(path: Path, movie: Movie, dtype: np.dtype[Any]) -> None:
         "axes": [{"name": axis, "type": kinds.get(axis, "space")} for axis in axes],
         "datasets": [{"path": "0", "coordinateTransformations": [scale]}],
     }
+    import zarr
+
     group = zarr.create_group(path, attributes={"ome": {"version": "0.5", "multiscales": [image], "image-label": {}}})
     chunks = tuple(min(size, most) for size, most in zip(movie.shape, CHUNK[movie.ndim], strict=True))
     group.create_array(

@@ -18,7 +18,6 @@ from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.detections import DetectionTable
 from clew.tracking.formats import ctc
 from clew.tracking.formats.events_csv import write_events
-from clew.tracking.formats.geff import write_geff
 from clew.tracking.formats.label_layers import Tally, write_layers
 from clew.tracking.formats.manifest import written_whole
 from clew.tracking.formats.names import (
@@ -120,6 +119,8 @@ def _write_formats(
         write_track_table(folder / TRACKS, tracked)
         written += [EVENTS, TRACKS]
     if "geff" in formats:
+        from clew.tracking.formats.geff import write_geff  # geff and zarr take seconds to load
+
         write_geff(folder / GEFF, tracked, pixels)
         written.append(GEFF)
     if "napari" in formats:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from clew.errors import InputError
@@ -70,6 +69,8 @@ def open_zarr(path: Path, channel: int | None = None, *, sparse: bool = False) -
     for mark in MARKS:
         if (path / mark).exists() and not (path / mark).is_file():
             raise InputError(f"{path / mark} is no regular file; expected the metadata of a Zarr store")
+    import zarr  # only where there is one: it takes a second to load
+
     try:
         node = zarr.open(path, mode="r")
     except PermissionError as error:
@@ -87,6 +88,8 @@ def open_zarr(path: Path, channel: int | None = None, *, sparse: bool = False) -
 
 
 def _array(path: Path, component: str) -> Any:
+    import zarr
+
     return zarr.open_array(path, path=component or None, mode="r")
 
 

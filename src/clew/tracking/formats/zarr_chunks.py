@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import zarr
-
 from clew.errors import InputError
 
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
@@ -42,6 +40,8 @@ def _place(number: int, grid: list[int]) -> tuple[int, ...]:
 
 def arrays_of(path: Path) -> Iterator[tuple[str, Any, Path]]:
     """All arrays of a group, with their names and folders."""
+    import zarr  # it takes a second to load
+
     group = zarr.open_group(path, mode="r")
     for folder, _, files in os.walk(path):
         name = Path(folder).relative_to(path).as_posix()

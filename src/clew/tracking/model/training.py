@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from clew.estimator import StructuredSVM, get_algorithm
-from clew.learning.cccp import Algorithm
+from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.task import Array
 from clew.models.program import BinaryProgram, Program
 from clew.tracking.events import Annotations
 from clew.tracking.model.assignment import assign, make_program
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.prior import with_prior
+
+if TYPE_CHECKING:
+    from clew.estimator import StructuredSVM
 
 MODEL = BinaryProgram(normalize=False)
 """Δ counts missed events: each annotated event weighs the same, in a frame pair with many of them or with few."""
