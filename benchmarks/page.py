@@ -1,7 +1,7 @@
 """The annotation page: how fast it answers, how fast it learns, and whether it forgets.
 
     CLEW_DATA=… python benchmarks/page.py latency [--answers 40] [--simulated FOLDER]
-    CLEW_DATA=… python benchmarks/page.py annotator [--blank] [--answers 150] [--random 600] [--plot FILE]
+    CLEW_DATA=… python benchmarks/page.py annotator [--blank] [--answers 150] [--kind rods | --movie bacteria] [--plot FILE]
     python benchmarks/page.py kills [--kills 50] [--forked]
     CLEW_DATA=… python benchmarks/page.py edits [--edits 20]
 
@@ -42,7 +42,8 @@ def main() -> None:
     two.add_argument("--pace", type=float, default=1.0, help="the most that an answer waits for new questions, in s")
     two.add_argument("--blank", action="store_true", help="begin with no weights")
     two.add_argument("--seed", type=int, default=0)
-    two.add_argument("--kind", default="", help="a simulated movie of this kind of cells instead of HeLa nuclei")
+    two.add_argument("--movie", default="Fluo-N2DL-HeLa", help="a folder of CLEW_DATA, of which sequence 01 is taken")
+    two.add_argument("--kind", default="", help="a simulated movie of this kind of cells instead")
     two.add_argument("--frames", type=int, default=30, help="of the simulated movie")
     two.add_argument("--plot", type=Path)
     two.add_argument("--json", type=Path)

@@ -174,7 +174,7 @@ def annotator(options: argparse.Namespace) -> None:
     """Loss against answers, for both orders."""
     found: dict[str, list[Point]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        movie = linked(Path(folder)) if not options.kind else kind_of_cells(Path(folder), options)
+        movie = linked(Path(folder), options.movie) if not options.kind else kind_of_cells(Path(folder), options)
         for order in options.orders:
             found[order] = curve(movie, Path(folder), options, order)
             if options.json:
@@ -212,7 +212,7 @@ def plot(path: Path, found: dict[str, list[Point]], title: str) -> None:
             axes.plot(
                 answers, loss, style, ms=4, label={"suggested": "suggested queue", "random": "random order"}[order]
             )
-        axes.set(title=what, xlabel="answers", ylabel="task loss on HeLa 01 (%)")
+        axes.set(title=what, xlabel="answers", ylabel="task loss on the whole movie (%)")
         axes.grid(alpha=0.3)
         axes.set_ylim(0, 1.1 * max(100 * point[column] for points in found.values() for point in points))
     both[0].legend()

@@ -79,11 +79,12 @@ class Served:
         self.process.wait(timeout=PATIENCE)
 
 
-def linked(folder: Path) -> Path:
-    """HeLa 01, seen from a temporary folder."""
-    real = Path(os.environ["CLEW_DATA"]) / "Fluo-N2DL-HeLa"
+def linked(folder: Path, movie: str = "Fluo-N2DL-HeLa") -> Path:
+    """Sequence 01 of a real movie, seen from a temporary folder."""
+    real = Path(os.environ["CLEW_DATA"]) / movie
     for name in ("01", "01_ST", "01_GT"):
-        (folder / name).symlink_to(real / name)
+        if (real / name).is_dir():
+            (folder / name).symlink_to(real / name)
     return folder / "01"
 
 
