@@ -21,7 +21,7 @@ def test_keyboard_alone(annotator, tmp_path):
     browsed = annotator.asked()
     assert browsed[0] == 1
     annotator.press("y")
-    annotator.saved()
+    annotator.until_annotated(len(said) + 1)
     assert annotator.asked() == browsed  # it stays in view, now as an answer
     # the pair is fetched again after the answer was saved
     page.wait_for_function("() => document.getElementById('sureness').innerText === 'your answer'")
