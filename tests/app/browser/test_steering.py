@@ -200,3 +200,24 @@ def test_what_was_learned_is_applied_to_the_other_movies(annotator, served):
     page.wait_for_function("() => document.getElementById('time').max === '2'")
     annotator.settle()
     page.select_option("#movie", "0")
+
+
+def test_kinds_of_events_that_cannot_happen_are_switched_off(annotator, served):
+    page = annotator.page
+    annotator.press("f")
+    box = page.locator("[data-event=divide]")
+    assert box.is_checked()
+    held = []  # the server answers when it is told to
+    page.route("**/events", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+    box.uncheck()
+    page.wait_for_timeout(300)
+    assert not box.is_checked()  # it does not spring back while nobody has answered
+    held[0].continue_()
+    page.unroute("**/events")
+    annotator.until("state.events.includes('move') && !state.events.includes('divide')")
+    page.reload()
+    annotator.until("state.movie && state.events.length")
+    annotator.press("f")
+    assert not box.is_checked()
+    box.check()
+    annotator.until("state.events.includes('divide') && state.events.includes('move')")

@@ -46,11 +46,21 @@ export function showSteering() {
   for (const box of document.querySelectorAll("[data-event]")) box.checked = state.events.includes(box.dataset.event);
 }
 
+let switches = 0;
+let told = Promise.resolve(); // one request after the other
+
+/** Boxes stay as they were clicked while the server is told; its answer to the last click settles it. */
 async function switchEvents() {
+  const mine = ++switches;
+  const before = state.events;
   const chosen = [...document.querySelectorAll("[data-event]:checked")].map((box) => box.dataset.event);
+  state.events = chosen;
   try {
-    state.events = (await postJson(`/api/movies/${state.movie.id}/events`, { events: chosen })).events;
+    told = told.catch(() => {}).then(() => postJson(`/api/movies/${state.movie.id}/events`, { events: chosen }));
+    const { events } = await told;
+    if (mine === switches) state.events = events;
   } catch (error) {
+    if (mine === switches) state.events = before;
     tell(`The kinds of events were not changed: ${error.message}.`);
   }
   changed();
