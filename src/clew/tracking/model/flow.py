@@ -144,9 +144,11 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
 def _halved(points: Registration, starts: list[Array], passes: int) -> list[Array]:
     """The flows from several starts after a few passes: all take the first, and the better half of these each next.
 
-    The first, from rest, has them behind it. Those that do not go on may still be right in a part of the frame.
+    The first, from rest, goes all the way, for the others are measured by it. Those that do not go on may still be
+    right in a part of the frame.
     """
     flows, going = list(starts), list(range(1, len(starts)))
+    flows[0] = points.refined(starts[0], passes)
     for _ in range(passes):
         for i in going:
             flows[i] = points.refined(flows[i], 1)
