@@ -7,17 +7,14 @@ from dataclasses import astuple, fields, is_dataclass, replace
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew import models, persist
-from clew.base import StructuredEstimator
 from clew.calibration import Calibration
-from clew.crf import StructuredCRF
 from clew.errors import InputError, StoreError
-from clew.estimator import StructuredPerceptron, StructuredSVM
 from clew.learning.cccp import Algorithm
 from clew.learning.likelihood import LikelihoodResult
 from clew.learning.losses import Loss
@@ -30,10 +27,14 @@ from clew.models.listed import ListedLoss
 from clew.parameters import check_fitted
 from clew.persist import reading
 
+if TYPE_CHECKING:
+    from clew.base import StructuredEstimator
+
 KIND = "estimator"
 READERS = {"tracker": "clew.tracking.archive"}
 """Kinds of files that parts above this one write, and who reads them: imported by name, when such a file is met."""
-ESTIMATORS = {cls.__name__: cls for cls in (StructuredSVM, StructuredPerceptron, StructuredCRF)}
+ESTIMATORS = {"StructuredSVM": "estimator", "StructuredPerceptron": "estimator", "StructuredCRF": "crf"}
+"""By name, and the module of each, which is imported when one is made: scikit-learn loads slowly."""
 DATACLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (Loss, ListedLoss, Algorithm, Result, PerceptronResult, LikelihoodResult, OnlineResult, Calibration)
@@ -54,7 +55,7 @@ def pack(estimator: StructuredEstimator) -> tuple[dict[str, Any], Arrays]:
     """A fitted estimator as JSON content and arrays."""
     check_fitted(estimator, "coef_")
     name = type(estimator).__name__
-    if ESTIMATORS.get(name) is not type(estimator):
+    if name not in ESTIMATORS or _estimator(name) is not type(estimator):
         raise InputError(f"a {name} cannot be saved, only {' and '.join(ESTIMATORS)} themselves; save its coef_")
     arrays: Arrays = {"coef": np.asarray(estimator.coef_)}
     params = {key: value for key, value in estimator.get_params(deep=False).items() if key != "model"}
@@ -84,7 +85,7 @@ def load(path: str | Path, model: Any = None) -> Any:
 def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = None) -> Any:
     """The inverse of `pack`; `path` is for messages."""
     with reading(path):
-        estimator_class = ESTIMATORS[meta["estimator"]]
+        estimator_class = _estimator(meta["estimator"])
         params = _decode_all(meta["params"], arrays)
         stored, result = _described(meta["model"]), _unpack_result(meta, arrays)
         domain, coef = _decode_all(stored["domain"], arrays), arrays["coef"]
@@ -139,6 +140,11 @@ def describe_packed(path: str | Path, meta: dict[str, Any], arrays: Arrays) -> d
 
 def _is_number(lam: Any) -> bool:
     return isinstance(lam, (int, float))
+
+
+def _estimator(name: str) -> Any:
+    """The class of this name."""
+    return getattr(import_module(f"clew.{ESTIMATORS[name]}"), name)
 
 
 def _own_models() -> dict[str, type[Model]]:

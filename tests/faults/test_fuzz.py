@@ -12,7 +12,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks/fuzz.py"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="fuzzing needs limits of time and memory that this system has not")
-@sweep(40, 1000)
+@sweep(20, 1000)
 def test_answers_or_a_clew_error(tmp_path, n):
     done = subprocess.run(
         [sys.executable, BENCHMARK, "--cases", str(n), "--seconds", "800", "--seed", "7", "--corpus", tmp_path],
