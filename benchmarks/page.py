@@ -1,7 +1,7 @@
 """The annotation page: how fast it answers, how fast it learns, and whether it forgets.
 
     CLEW_DATA=… python benchmarks/page.py latency [--answers 40] [--simulated FOLDER]
-    CLEW_DATA=… python benchmarks/page.py annotator [--blank] [--answers 150] [--kind rods | --movie bacteria] [--plot FILE]
+    CLEW_DATA=… python benchmarks/page.py annotator [--blank] [--kind rods | --movie bacteria] [--plot FILE]
     python benchmarks/page.py kills [--kills 50] [--forked]
     CLEW_DATA=… python benchmarks/page.py edits [--edits 20]
 
