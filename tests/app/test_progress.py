@@ -10,6 +10,7 @@ from clew.annotation.store.answers import Answer
 from clew.app.messages import Asked, Learned
 from clew.app.progress import CURVE, check_of, probabilities
 from clew.tracking.events import Event
+from clew.tracking.model.features import feature_names
 
 MOVIE = "/api/movies/0"
 NOBODY = Correction.of([])
@@ -109,3 +110,20 @@ def test_longer_weights_alone_change_no_estimate(serve):
         assert get(page, "/status")["wrong"] == before
         get(page, "/pair/3")  # solved anew, while others are still as they were
         assert get(page, "/status")["wrong"]["number"] == pytest.approx(before["number"], abs=0.11)
+
+
+def test_weights_that_grow_where_nothing_is_decided_make_no_event_more_doubtful(serve):
+    with serve() as page:
+        predict_all(page)
+        before = get(page, "/status")["wrong"]
+        predictor = page.session.predictor
+        w = predictor.weights.values.copy()
+        unused = np.flatnonzero([name.startswith("gap:") for name in feature_names(predictor.groups)])
+        assert Event.GAP not in predictor.events
+        w[unused] += 3 * np.linalg.norm(w)
+        page.client.portal.call(page.session.take, Learned(0, 0, 1, w, True))
+        predictor.solved = {}  # or they would keep the confidences that they had before
+        predict_all(page)
+        assert all(one.unit == pytest.approx(np.linalg.norm(w)) for one in predictor.solved.values())
+        after = get(page, "/status")["wrong"]
+        assert after["number"] == pytest.approx(before["number"], rel=0.05, abs=0.1)

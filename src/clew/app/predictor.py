@@ -56,6 +56,7 @@ class Predictor:
         self.solved: dict[int, SolvedPair] = {}
         """The latest prediction of each frame pair that there is one of, by its first frame."""
         self.groups, self.events = pairs.groups, pairs.events
+        self._first, self._usual = weights.version, 0.0
         # one value, since other threads may be solving: features and weights belong together
         self._now = weights, KeptPairs(pairs, self._kept_candidates)
 
@@ -66,10 +67,29 @@ class Predictor:
 
     @weights.setter
     def weights(self, weights: Weights) -> None:
+        if self.weights.version == self._first:
+            self._usual = self._usual_margin()
         self._now = weights, self.kept
         # until they are renewed, predictions of earlier weights stand beside others: one scale for all of them
         unit = float(np.linalg.norm(weights.values))
         self.solved = {frame: one.in_unit(unit) for frame, one in self.solved.items()}
+
+    @property
+    def margin_scale(self) -> float:
+        """What makes the usual margin of this movie the one by the weights that it began with.
+
+        Probabilities are calibrated for margins in norms of the generic weights. What is learned adds to the norm of
+        weights where it adds little to margins, and the other way round, so that all events of a movie would become
+        more doubtful, or less, by learning about a few.
+        """
+        return self._usual / (self._usual_margin() or 1.0) if self._usual else 1.0
+
+    def _usual_margin(self) -> float:
+        """The median margin of the events that nobody answered, in norms of the weights; 0 before any is predicted."""
+        solved = list(self.solved.values())  # at once, for other threads add to it
+        margins = np.concatenate([np.zeros(0), *(one.confidence / (one.unit or 1.0) for one in solved)])
+        margins = margins[np.isfinite(margins)]
+        return float(np.median(margins)) if len(margins) else 0.0
 
     @property
     def kept(self) -> KeptPairs:

@@ -39,7 +39,8 @@ class Progress:
         solved = self.predictor.solved
         if len(solved) < self.predictor.n_pairs or not solved:
             return None
-        kinds, probability = kinds_of(solved.values()), probabilities(solved.values())
+        kinds = kinds_of(solved.values())
+        probability = probabilities(solved.values(), self.predictor.margin_scale)
         correction = Correction.of(self._checks())
         found = wrong_events(kinds, probability, correction)
         until = answers_until(kinds, probability, correction, target) if target else None
@@ -72,14 +73,14 @@ def kinds_of(solved: Iterable[SolvedPair]) -> Kinds:
     return np.concatenate([np.zeros(0, dtype=np.int8), *(one.events.event for one in solved)])
 
 
-def probabilities(solved: Iterable[SolvedPair]) -> Array:
-    """(n,) that each event of some frame pairs is right; 1 where it was answered."""
+def probabilities(solved: Iterable[SolvedPair], scale: float = 1.0) -> Array:
+    """(n,) that each event of some frame pairs is right; 1 where it was answered. `scale`: `Predictor.margin_scale`."""
     calibration = Calibration.generic()
-    parts = [calibration.probability(one.events.event, one.confidence, one.unit) for one in solved]
+    parts = [calibration.probability(one.events.event, scale * one.confidence, one.unit) for one in solved]
     return np.concatenate([np.zeros(0), *parts])
 
 
-def check_of(solved: SolvedPair | None, answer: Answer, asked: Answer | None) -> Check | None:
+def check_of(solved: SolvedPair | None, answer: Answer, asked: Answer | None, scale: float = 1.0) -> Check | None:
     """What the answer to a question says of the predictions before it; nothing if the person chose what to answer.
 
     Who looks around answers where something is wrong, so that such answers are no sample of the predictions. Nor are
@@ -99,6 +100,6 @@ def check_of(solved: SolvedPair | None, answer: Answer, asked: Answer | None) ->
     settled = about & is_open & (same | refuted)
     if not settled.any():
         return None
-    doubt = 1 - probabilities([solved])
+    doubt = 1 - probabilities([solved], scale)
     wrong = int((refuted & is_open).sum()) if refuted[settled].any() else 0
     return Check(round(float(doubt[settled].sum()), 6), wrong, asked.event)
