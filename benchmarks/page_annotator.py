@@ -28,7 +28,9 @@ class Point(NamedTuple):
     """Task loss of the weights alone, and of the predictions with the answers pinned."""
     pinned: float
     wrong: int
-    """Predicted events that are not true, of cells whose truth is known; and the page's estimate with its interval."""
+    """Predicted events that are not true, of cells whose truth is known."""
+    unknown: float
+    """How many of the others are wrong by the calibration: nobody can answer those, and the page counts them."""
     number: float
     low: float
     high: float
@@ -36,12 +38,12 @@ class Point(NamedTuple):
     @property
     def is_inside(self) -> bool:
         """Whether the interval holds the number."""
-        return self.low <= self.wrong <= self.high
+        return self.low <= round(self.wrong + self.unknown) <= self.high
 
     def __str__(self) -> str:
         return (
             f"{self.answers:4d} answers: weights alone {self.alone:.3%}, with pins {self.pinned:.3%}; {self.wrong} "
-            f"wrong, the page says {self.number:.0f} ({self.low:.0f} to {self.high:.0f})"
+            f"wrong{f' and {self.unknown:.0f} of unknown truth' if self.unknown >= 0.5 else ''}, the page says {self.number:.0f} ({self.low:.0f} to {self.high:.0f})"
             f"{'' if self.is_inside else ' OUTSIDE'}"
         )
 
@@ -58,16 +60,20 @@ class Judge:
 
         opened = open_movie(movie)
         lineage = open_truth(movie.parent / f"{movie.name}_GT/TRA")
-        self.truth = truth_annotations(lineage, opened).pairwise()  # gaps are not asked about
+        self.truth = by_pairs(truth_annotations(lineage, opened))
         self.learner = Learner(measure(opened, cache=folder / "measured", n_jobs=2))
         self.folder = folder
 
-    def losses(self, served: Served, said: list[tuple[int, Event, Any, Any]]) -> tuple[float, float, int]:
-        """The loss of what the server's weights predict alone and with the answers pinned, and events wrong then."""
+    def losses(self, served: Served, said: list[tuple[int, Event, Any, Any]]) -> tuple[float, float, int, float]:
+        """The loss of what the server's weights predict alone and with the answers pinned, and events wrong then.
+
+        Of events whose truth is not known, how many are expected to be wrong.
+        """
         from clew.tracking.archive import load_tracker
         from clew.tracking.evaluation.evaluate import task_loss
         from clew.tracking.model.assignment import assign
         from clew.tracking.model.prior import weights_by_name
+        from clew.tracking.model.probability import GENERIC_CALIBRATION
 
         path = self.folder / f"{secrets.token_hex(4)}.clew"
         code, content = served.ask("export/weights")
@@ -76,24 +82,37 @@ class Judge:
         w = weights_by_name(load_tracker(path), self.learner.names)
         pins = Annotations.of(EventTable.of(said)) if said else Annotations.of(EventTable.empty())
         self.learner.annotate(pins)
-        alone, pinned = [], []
+        alone, pinned, doubt = [], [], []
         for frame in range(len(self.learner.pairs)):
             pair = self.learner.pair(frame)
             here = pair.annotated(pins[pins.events.frame == frame])
             for given, steps in (({}, alone), (here, pinned)):
-                steps.append(
-                    pair.candidates.table(pair.a, pair.b, assign(pair.candidates, pair.scores(w), given).chosen)
-                )
+                answer = assign(pair.candidates, pair.scores(w), given)
+                steps.append(pair.candidates.table(pair.a, pair.b, answer.chosen))
+            open_ = np.flatnonzero(~settled(steps[-1], self.truth))
+            sure = answer.confidence(answer.chosen[open_])
+            p = GENERIC_CALIBRATION.probability(steps[-1].event[open_], sure, float(np.linalg.norm(w)))
+            doubt.append(float((1 - p).sum()))
         free, kept = (task_loss(self.truth, EventTable.join(steps)).total for steps in (alone, pinned))
         last = EventTable.join(pinned)  # of cells without a truth, nobody knows
         wrong = int((~np.isin(last.keys(), self.truth.events.keys()) & settled(last, self.truth)).sum())
-        return free, kept, wrong
+        return free, kept, wrong, sum(doubt)
 
     def point(self, served: Served, said: list[tuple[int, Event, Any, Any]]) -> Point:
         """The losses, and what the page says of them."""
-        free, kept, wrong = self.losses(served, said)
+        free, kept, wrong, unknown = self.losses(served, said)
         told = served.status()["wrong"]
-        return Point(len(said), free, kept, wrong, told["number"], told["low"], told["high"])
+        return Point(len(said), free, kept, wrong, unknown, told["number"], told["low"], told["high"])
+
+
+def by_pairs(truth: Annotations) -> Annotations:
+    """The truth as frame pairs see it, and as the page asks: of a gap, that a cell disappears and another appears."""
+    gaps = truth.events[truth.happened & (truth.events.event == Event.GAP)]
+    ends = [(frame, Event.DISAPPEAR, sources, ()) for frame, _, sources, _ in gaps]
+    ends += [(frame + 1, Event.APPEAR, (), targets) for frame, _, _, targets in gaps]
+    kept = truth.pairwise()
+    happened = np.append(kept.happened, np.ones(len(ends), dtype=bool))
+    return Annotations.of(EventTable.join([kept.events, EventTable.of(ends)]), happened)
 
 
 def suggested(served: Served, truth: Annotations, pace: float) -> Answers:
