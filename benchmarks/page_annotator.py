@@ -41,9 +41,10 @@ class Point(NamedTuple):
         return self.low <= round(self.wrong + self.unknown) <= self.high
 
     def __str__(self) -> str:
+        unknown = f" and {self.unknown:.0f} of unknown truth" if self.unknown >= 0.5 else ""
         return (
             f"{self.answers:4d} answers: weights alone {self.alone:.3%}, with pins {self.pinned:.3%}; {self.wrong} "
-            f"wrong{f' and {self.unknown:.0f} of unknown truth' if self.unknown >= 0.5 else ''}, the page says {self.number:.0f} ({self.low:.0f} to {self.high:.0f})"
+            f"wrong{unknown}, the page says {self.number:.0f} ({self.low:.0f} to {self.high:.0f})"
             f"{'' if self.is_inside else ' OUTSIDE'}"
         )
 
