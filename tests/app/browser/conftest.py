@@ -111,6 +111,7 @@ class Annotator:
 
     def saved(self) -> None:
         """Wait until the server has all answers."""
+        self.until("!state.waiting")  # the words may be those of before the last key, which are drawn a little later
         playwright.expect(self.page.locator("#saved")).to_have_text("all answers saved", timeout=1000 * PATIENCE)
 
     def until_annotated(self, n: int) -> None:

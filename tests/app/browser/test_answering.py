@@ -17,7 +17,7 @@ def test_twenty_questions_by_keyboard_are_what_is_exported(annotator, tmp_path):
         annotator.press("n" if denied else ("Enter", "y")[k % 2])
         assert annotator.asked() != (frame, event, sources, targets, True)  # the next one is there at once
     annotator.saved()
-    assert annotator.page.inner_text("#annotated") == "20"
+    annotator.until_annotated(20)
     assert annotator.exported(tmp_path) == said
 
 
