@@ -99,8 +99,10 @@ class Annotator:
     def until(self, condition: str) -> None:
         """Wait for something that the page's own modules know."""
         waiting = """async (patience) => {
-            const { frameAt } = await import("/static/frames.js"), { pairAt } = await import("/static/pairs.js");
-            const { state } = await import("/static/state.js");
+            const main = document.querySelector("script[type=module]").src; // below a path, if another server has one
+            const get = (name) => import(new URL(name, main).href);
+            const { frameAt } = await get("frames.js"), { pairAt } = await get("pairs.js");
+            const { state } = await get("state.js");
             const end = performance.now() + 1000 * patience;
             while (!(CONDITION)) {
                 if (performance.now() > end) throw new Error("waited in vain for CONDITION");
