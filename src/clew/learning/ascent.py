@@ -91,14 +91,13 @@ def ascend(bundle: Bundle, v: Array, lam: float, tol: float, settings: AscentSet
             rows.data, rows.indices, rows.begins, dual.offsets, members, first, gram.blocks, gram.start, gram.size,
             alpha, w, lam, tol, settings.sweeps,
         )  # fmt: skip
-        at_w = dual.gap(alpha)
-        if gap <= tol and at_w <= settings.slack * tol:
+        if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
             break
         value = dual.value(alpha)
         if not value - reached > settings.rise * abs(value):  # NaN too
             break
         # where features are of very different sizes, every round raises the dual a little, and none ever enough
-        hopeless = hopeless + 1 if left * (value - reached) < at_w - settings.slack * tol else 0
+        hopeless = hopeless + 1 if left * (value - reached) < gap - tol else 0
         if hopeless > settings.patience:
             break
         reached, alpha = value, _subspace_step(dual, alpha, value, settings)
