@@ -15,8 +15,9 @@ export NUMBA_NUM_THREADS := 1
 # tests that compare numbers: they are run once more with another BLAS kernel
 NUMERICAL := tests/learning tests/models tests/test_estimator.py tests/test_folds.py tests/tracking/model tests/tracking/test_tracker.py
 
-# two processes; each begins with one half of the files, so that a movie or a fit that a file shares is made once
-SHARED := -n 2 --dist worksteal
+# Three processes on two cores, for the tests of the page wait for a browser much of the time; each begins with a third of
+# the files, so that a movie or a fit that a file shares is made once.
+SHARED := -n 3 --dist worksteal
 
 .PHONY: fuzz help demo test slow check kernels docs cli-docs lock clean
 

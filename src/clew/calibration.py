@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import minimize
+import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
 from scipy.special import softmax
 
 from clew.checks import one_of
@@ -71,7 +71,7 @@ def calibrate(max_marginals: Sequence[Array], candidates: Sequence[Mask], method
     unit = float(np.median(-marginals[np.isfinite(marginals) & (marginals < 0)])) if (marginals < 0).any() else 1.0
     unit = unit if np.isfinite(unit) and unit > 0 else 1.0
     # in units of a typical margin, so that the search does not depend on the scale of the scores
-    best = minimize(
+    best = scipy.optimize.minimize(
         _smoothed_loss, np.array([1.0, 0.0]), args=(marginals / unit, allowed), method="L-BFGS-B",
         bounds=[(0.0, 1e3), (-50.0, 50.0)],
     )  # fmt: skip

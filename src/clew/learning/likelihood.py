@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from scipy.optimize import minimize
+import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
 
 from clew.checks import floats, positive, whole
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
@@ -105,7 +105,9 @@ def maximise_likelihood(
 
     if problem.gap(w) > tol:
         options = {"maxiter": max_iterations, "maxfun": 10 * max_iterations, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
-        found = minimize(problem, w, jac=True, method="L-BFGS-B", callback=stop_when_flat, options=options)
+        found = scipy.optimize.minimize(
+            problem, w, jac=True, method="L-BFGS-B", callback=stop_when_flat, options=options
+        )
         w = np.asarray(found.x, dtype=float)
     objective, gap = problem(w)[0], problem.gap(w)
     if gap > tol:

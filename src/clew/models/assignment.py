@@ -8,9 +8,9 @@ from itertools import permutations
 from typing import Any, Self
 
 import numpy as np
+import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
 import scipy.sparse as sp
 from numba import njit
-from scipy.optimize import linear_sum_assignment
 
 from clew.checks import floats, shown
 from clew.errors import InfeasibleAnnotation, InputError
@@ -242,7 +242,7 @@ class AssignmentTask:
 def assign(scores: Array) -> Indices | None:
     """(n,) a column for each row, with the largest sum of scores; −inf forbids. None where that is impossible."""
     try:
-        return np.asarray(linear_sum_assignment(scores, maximize=True)[1], dtype=np.intp)
+        return np.asarray(scipy.optimize.linear_sum_assignment(scores, maximize=True)[1], dtype=np.intp)
     except ValueError:  # scipy has no other word for an infeasible matrix; NaN was refused before
         return None
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import expit
 
 from clew.learning.task import Array, Indices
@@ -112,7 +112,7 @@ def _conserving(ahead: Array, n_merges: int) -> float:
     if surplus(0.0) <= 0:
         return 0.0
     lowest = -float(ahead.max()) - 50 / SPLIT_SLOPE  # there all odds are under e⁻⁵⁰
-    return float(brentq(surplus, lowest, 0.0, xtol=1e-9))
+    return float(scipy.optimize.brentq(surplus, lowest, 0.0, xtol=1e-9))
 
 
 def _nodes(events: EventTable) -> tuple[Indices, Indices]:
