@@ -5,7 +5,8 @@ import json
 import pytest
 
 BOXES = """() => {
-    const names = ["#question", ".tabs", "#sureness", ".chip.left", ".chip.right", ".zoom", ".answers", ".timeline"];
+    const above = ["#question", ".tabs", "#sureness", ".chip.left", ".chip.right"];
+    const names = [...above, ".answers", "#time", "#when", "#goto", ".zoom"];
     const shown = names.map((name) => [name, document.querySelector(name)]).filter(([, box]) => box?.offsetParent);
     const box = ({ left, top, right, bottom }) => [left, top, right, bottom];
     return Object.fromEntries(shown.map(([name, element]) => [name, box(element.getBoundingClientRect())]));
@@ -158,13 +159,13 @@ def test_numbered_tags_cover_neither_each_other_nor_the_cells_in_question(annota
     annotator.skip_to("move")
     places = annotator.page.evaluate(
         """async () => {
-            const { tagBoxes } = await import("/static/stage.js");
+            const { tagBoxes } = await import("/static/tags.js");
             return tagBoxes();
         }"""
     )
-    assert len(places["tags"]) > 3
-    boxes = [*places["tags"], *places["cells"]]
-    for i, p in enumerate(places["tags"]):
+    assert len(places["keys"]) > 3
+    boxes = [*places["keys"], *places["cells"]]
+    for i, p in enumerate(places["keys"]):
         for q in boxes[i + 1 :]:
             assert p[2] <= q[0] or q[2] <= p[0] or p[3] <= q[1] or q[3] <= p[1]
 
@@ -187,7 +188,7 @@ CELLS_LOW = """async () => {
 }"""
 """Moves the picture until the cells in question are at its lower edge."""
 BOXES_OF_CELLS = """async () => {
-    const { tagBoxes } = await import("/static/stage.js");
+    const { tagBoxes } = await import("/static/tags.js");
     const { left, top } = document.getElementById("stage").getBoundingClientRect();
     return tagBoxes().cells.map((box) => [box[0] + left, box[1] + top, box[2] + left, box[3] + top]);
 }"""

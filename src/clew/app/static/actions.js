@@ -90,7 +90,7 @@ function travel(kind) {
 }
 
 function pickNumber(key) {
-  const cell = candidates()[Number(key) - 1];
+  const cell = candidates().find(({ number }) => number === Number(key));
   if (cell) pick(cell.side, cell.id);
 }
 

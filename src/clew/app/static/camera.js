@@ -11,7 +11,10 @@ export const panes = [
 ];
 const CELLS_ACROSS = 8; // so many cell diameters fit into a pane
 const GREATEST = 40;
-const MARGIN = 0.08; // share of a pane that may lie outside of the image
+const MARGIN = 52; // pixels of a pane that may lie outside of the image: room for what the pane is called, and for the name of a cell at the edge
+
+/** Whether a point of the screen is in a pane, or at most `beyond` pixels outside of it. */
+export const isIn = (pane, [x, y], beyond = 0) => x > pane.x - beyond && y > pane.y - beyond && x < pane.x + pane.width + beyond && y < pane.y + pane.height + beyond;
 
 export const paneAt = (x) => (x < panes[1].x ? panes[0] : panes[1]);
 
@@ -52,8 +55,8 @@ function lookAt(x, y) {
 }
 
 function within(middle, length, view) {
-  const least = view * (0.5 - MARGIN);
-  return view * (1 - 2 * MARGIN) > length ? length / 2 : Math.max(least, Math.min(length - least, middle));
+  const least = view / 2 - MARGIN / camera.scale;
+  return 2 * least > length ? length / 2 : Math.max(least, Math.min(length - least, middle));
 }
 
 /** The part of the image that the panes show: [left, top, right, bottom]. */

@@ -9,6 +9,7 @@ export const INK = {
   pending: { colour: "#ffffff", width: 3, dash: [1, 6], word: "your answer, being saved" },
 };
 const CASING = "rgba(4, 7, 10, 0.75)";
+const KEY_FONT = '600 11px ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace';
 
 /** An arrow from one point to another, slightly bent, with a dark edge so that it is seen on any image. */
 export function drawArrow(context, [x0, y0], [x1, y1], ink, { bend = 0.08, head = 11, thin = 1 } = {}) {
@@ -33,8 +34,11 @@ export function drawArrow(context, [x0, y0], [x1, y1], ink, { bend = 0.08, head 
     tip.closePath();
   }
   strokeInk(context, line, ink, thin);
-  context.fillStyle = ink.colour;
+  context.save();
+  Object.assign(context, { strokeStyle: CASING, lineWidth: 3, lineJoin: "round", fillStyle: ink.colour });
+  context.stroke(tip);
   context.fill(tip);
+  context.restore();
 }
 
 function dot(context, x, y, colour, radius) {
@@ -76,6 +80,22 @@ export function drawTag(context, text, x, y, colour, size = 12, ink = "#0b0f13")
   context.fill();
   context.fillStyle = ink;
   context.fillText(text, x, y + 0.5);
+  context.restore();
+}
+
+/** A key as on a keyboard, its middle at (x, y): a cell's number on the keyboard is not to look like its name. */
+export function drawKey(context, text, x, y) {
+  context.save();
+  Object.assign(context, { font: KEY_FONT, textAlign: "center", textBaseline: "middle", lineWidth: 1, strokeStyle: "#c3ccd4" });
+  for (const [fill, height] of [["#8a97a3", 17], ["#141a20", 14.5]]) { // the key's edge, and its top
+    context.fillStyle = fill;
+    context.beginPath();
+    context.roundRect(x - 7.5, y - 8, 15, height, 3.5);
+    context.fill();
+  }
+  context.stroke();
+  context.fillStyle = "#f2f5f7";
+  context.fillText(text, x, y - 0.25);
   context.restore();
 }
 

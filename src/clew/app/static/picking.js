@@ -1,13 +1,14 @@
 // Which cells can be named by a number key: those nearest to where the answer is open.
 
 import { about, missing } from "./answering.js";
-import { panes } from "./camera.js";
+import { isIn, panes, toScreen } from "./camera.js";
 import { pairAt } from "./pairs.js";
 import { state } from "./state.js";
 
 const MOST = 6;
 
-/** Up to six cells {side, id, x, y, pane}, nearest first. */
+/** Up to six cells {side, id, x, y, number} that can be seen, nearest first. One that belongs to the answer already has no
+number; the others keep theirs, which may have been read before. */
 export function candidates() {
   const { question, draft } = state;
   const pair = question && pairAt(state.frame);
@@ -20,7 +21,10 @@ export function candidates() {
   if (!from) return [];
   const away = (cell) => (cell.x - from.x) ** 2 + (cell.y - from.y) ** 2;
   const pane = panes[side === "a" ? 0 : 1];
-  return [...here].sort((p, q) => away(p) - away(q)).slice(0, MOST).map((cell) => ({ ...cell, side, pane }));
+  const seen = here.filter(({ x, y }) => isIn(pane, toScreen(pane, x, y)));
+  const chosen = (side === "b" ? draft?.targets : draft?.sources) ?? [];
+  const nearest = seen.sort((p, q) => away(p) - away(q)).slice(0, MOST);
+  return nearest.map((cell, i) => ({ ...cell, side, number: i + 1 })).filter(({ id }) => !chosen.includes(id));
 }
 
 /** The frame in which the next cell is to be named. */

@@ -1,21 +1,20 @@
 // The two panes: raw images below, cells and events above them.
 
 import { about } from "./answering.js";
-import { camera, centreOn, layOut, panes, toScreen } from "./camera.js";
+import { camera, centreOn, isIn, layOut, panes, toScreen } from "./camera.js";
 import { surenessOf } from "./events.js";
 import { frameAt, outlineOf } from "./frames.js";
 import { shownFrame } from "./loop.js";
-import { drawArrow, drawSign, drawTag, INK, strokeInk } from "./ink.js";
-import { candidates } from "./picking.js";
+import { drawArrow, drawKey, drawSign, drawTag, INK, strokeInk } from "./ink.js";
 import { pairAt } from "./pairs.js";
 import { changed, state } from "./state.js";
+import { placeHint, tagBoxes } from "./tags.js";
 
 const stage = document.getElementById("stage");
 const images = [...stage.querySelectorAll("canvas.image")];
 const overlay = stage.querySelector("canvas.overlay");
 const chips = [...stage.querySelectorAll(".chip")];
-const hint = document.getElementById("hint");
-const HINT = 100; // pixels at the bottom that the hint takes: cells in question that are there send it to the top
+const TOP = 90; // pixels: arrows that near to the upper edge bend down, away from what the pane is called
 let due = false;
 
 /** Draw before the next paint. */
@@ -68,13 +67,14 @@ function draw() {
   if (!pair) return;
   inPane(context, panes[1], () => drawWays(context, pair, shown));
   if (looping) return;
-  inPane(context, panes[0], () => drawFates(context, pair));
+  inPane(context, panes[0], () => drawFates(context, pair, shown?.sources ?? []));
   if (shown) {
     inPane(context, panes[1], () => frames[0] && drawGhosts(context, panes[1], frames[0], shown.sources));
     if (!shown.sources.length && frames[1]) inPane(context, panes[0], () => drawGhosts(context, panes[0], frames[1], shown.targets));
-    drawNumbers(context);
-    drawEvent(context, pair, shown);
-    hint.classList.toggle("high", tagBoxes().cells.some((box) => box[3] > overlay.clientHeight - HINT));
+    const tags = tagBoxes();
+    drawEvent(context, pair, shown, tags.names);
+    drawKeys(context, tags.keys);
+    placeHint(tags);
   }
 }
 
@@ -139,10 +139,7 @@ function visible(pane, [x0, y0, x1, y1]) {
   return right > pane.x && bottom > pane.y && left < pane.x + pane.width && top < pane.y + pane.height;
 }
 
-const MARGIN = 40; // pixels around a pane: an arrow or sign that is farther out cannot be seen in it
-
-/** Whether a point is in a pane or just outside of it. */
-const near = (pane, [x, y]) => x > pane.x - MARGIN && y > pane.y - MARGIN && x < pane.x + pane.width + MARGIN && y < pane.y + pane.height + MARGIN;
+const BEYOND = 40; // pixels around a pane: an arrow or sign that is farther out cannot be seen in it
 
 /** Whether a cell is the first of two that are to be merged, or whose tracks are to be re-linked. */
 function isChosen(side, label) {
@@ -183,21 +180,21 @@ function drawWays(context, pair, shown) {
       const there = toScreen(panes[1], target.x, target.y);
       for (const source of event.sources.map((s) => before.get(s))) {
         const here = toScreen(panes[1], source.x, source.y);
-        if (near(panes[1], here) || near(panes[1], there)) drawArrow(context, here, there, ink, { bend: 0, head: 6, thin: 0.45 });
+        if (isIn(panes[1], here, BEYOND) || isIn(panes[1], there, BEYOND)) drawArrow(context, here, there, ink, { bend: 0, head: 6, thin: 0.45 });
       }
-      if (!event.sources.length && near(panes[1], there)) drawSign(context, ...there, "appear", { ...ink, width: 2 }, 4);
+      if (!event.sources.length && isIn(panes[1], there, BEYOND)) drawSign(context, ...there, "appear", { ...ink, width: 2 }, 4);
     }
   }
 }
 
-/** In the left frame: cells that disappear, and those whose fate was annotated. */
-function drawFates(context, pair) {
+/** In the left frame: cells that disappear, and those whose fate was annotated; but for those whose event is drawn large. */
+function drawFates(context, pair, large) {
   const fate = new Map(pair.events.flatMap((event) => event.sources.map((s) => [s, event])));
   for (const cell of pair.a) {
     const event = fate.get(cell.id);
-    if (!event) continue;
+    if (!event || large.includes(cell.id)) continue;
     const [x, y] = toScreen(panes[0], cell.x, cell.y);
-    if (!near(panes[0], [x, y])) continue;
+    if (!isIn(panes[0], [x, y], BEYOND)) continue;
     const ink = INK[surenessOf(event)];
     if (event.event === "disappear") drawSign(context, x, y, "disappear", { ...ink, width: 2 }, 4);
     if (event.pinned) drawTag(context, event.pending ? "…" : "✓", x, y - (event.event === "disappear" ? 16 : 0), ink.colour, 10);
@@ -216,71 +213,18 @@ function drawGhosts(context, pane, frame, labels) {
 }
 
 /** The event in question: arrows from the left pane to the right one, or a sign where there is only one side. */
-function drawEvent(context, pair, shown) {
+function drawEvent(context, pair, shown, names) {
   const ink = INK[inkOf(shown)];
   const place = (cells, labels, i) => cells.filter(({ id }) => labels.includes(id)).map((cell) => [cell, toScreen(panes[i], cell.x, cell.y), i]);
   const sources = place(pair.a, shown.sources, 0);
   const targets = place(pair.b, shown.targets, 1);
-  for (const [, from] of sources) for (const [, to] of targets) drawArrow(context, from, to, ink, { bend: 0.1, head: 14 });
+  for (const [, from] of sources) for (const [, to] of targets) drawArrow(context, from, to, ink, { bend: Math.min(from[1], to[1]) < TOP ? -0.1 : 0.1, head: 14 });
   if (!targets.length && shown.event === "disappear") for (const [, at] of sources) drawSign(context, ...at, "disappear", ink, 10);
   if (!sources.length && shown.event === "appear") for (const [, at] of targets) drawSign(context, ...at, "appear", ink, 10);
-  for (const [left, top, right, bottom, i, label] of tagBoxes().names) inPane(context, panes[i], () => drawTag(context, label, (left + right) / 2, (top + bottom) / 2, ink.colour));
+  for (const [left, top, right, bottom, i, label] of names) inPane(context, panes[i], () => drawTag(context, label, (left + right) / 2, (top + bottom) / 2, ink.colour));
 }
-
-const TAG = 17; // the size of a numbered tag on the screen
 
 /** Cells that can be named by a number key carry it. */
-function drawNumbers(context) {
-  tagBoxes().tags.forEach(([left, top, right, bottom, pane], i) => {
-    const [x, y] = [(left + right) / 2, (top + bottom) / 2];
-    inPane(context, panes[pane], () => drawTag(context, String(i + 1), x, y, "rgba(12, 18, 24, 0.82)", 11, "#e3e9ee"));
-  });
-}
-
-/** Where the names of the cells in question and the numbers of others go: they cover neither each other nor those cells.
-
-Boxes on the screen, and their pane. */
-export function tagBoxes() {
-  const shown = state.draft ?? state.question;
-  const frames = [frameAt(state.frame), frameAt(state.frame + 1)];
-  const cells = panes.flatMap((pane, i) => [shown.sources, shown.targets][i].map((label) => boxOf(pane, frames[i]?.cells.get(label))).filter(Boolean));
-  const [names, tags] = [[], []];
-  panes.forEach((pane, i) => {
-    for (const label of [shown.sources, shown.targets][i]) {
-      const box = boxOf(pane, frames[i]?.cells.get(label));
-      const half = 5 + 4 * String(label).length;
-      if (box) names.push([...freeSpot(box, [...cells, ...names], pane, half, true), i, String(label)]);
-    }
-  });
-  for (const cell of candidates()) {
-    const i = cell.side === "a" ? 0 : 1;
-    const box = boxOf(panes[i], frames[i]?.cells.get(cell.id)) ?? around(...toScreen(panes[i], cell.x, cell.y), 0);
-    tags.push([...freeSpot(box, [...cells, ...names, ...tags], panes[i], TAG / 2), i]);
-  }
-  return { tags, names, cells };
-}
-
-const around = (x, y, rx, ry = rx) => [x - rx, y - ry, x + rx, y + ry];
-
-/** The box of a cell on the screen, [left, top, right, bottom]. */
-function boxOf(pane, cell) {
-  return cell && [...toScreen(pane, cell.box[0], cell.box[1]), ...toScreen(pane, cell.box[2], cell.box[3])];
-}
-
-const overlap = (p, q) => p[0] < q[2] && q[0] < p[2] && p[1] < q[3] && q[1] < p[3];
-
-/** A box for a tag at a cell: above it (or below first), or else on another side, farther out as long as all are taken. */
-function freeSpot([left, top, right, bottom], taken, pane, half, below = false) {
-  const [x, y, ry] = [(left + right) / 2, (top + bottom) / 2, TAG / 2 + 1];
-  for (const far of [0, TAG, 2 * TAG, 3 * TAG]) {
-    const [up, down, west, east] = [top - ry - far, bottom + ry + far, left - half - far, right + half + far];
-    const sides = [[x, up], [x, down], [east, y], [west, y], [east, up], [west, up], [east, down], [west, down]];
-    if (below) [sides[0], sides[1]] = [sides[1], sides[0]];
-    for (const spot of sides) {
-      const box = around(...spot, half, ry);
-      const inside = box[0] > pane.x && box[2] < pane.x + pane.width && box[1] > pane.y && box[3] < pane.y + pane.height;
-      if (inside && !taken.some((other) => overlap(box, other))) return box;
-    }
-  }
-  return around(x, Math.max(top - ry, pane.y + TAG), half, ry);
+function drawKeys(context, keys) {
+  for (const [left, top, right, bottom, i, number] of keys) inPane(context, panes[i], () => drawKey(context, String(number), (left + right) / 2, (top + bottom) / 2));
 }

@@ -1,0 +1,82 @@
+// Where the names of cells, the number keys and the hint go on the panes: seen at the right cell, and in nobody's way.
+
+import { isIn, panes, toScreen } from "./camera.js";
+import { frameAt } from "./frames.js";
+import { candidates } from "./picking.js";
+import { state } from "./state.js";
+
+const stage = document.getElementById("stage");
+const chips = [...stage.querySelectorAll(".chip")];
+const hint = document.getElementById("hint");
+const TAG = 17; // the size of a tag on the screen
+const FARTHER = 150; // what it costs to put a tag one size farther out, in pixels of other cells that it would cover
+const ON_TOP = 200; // what it costs to put a tag onto its own cell
+
+/** Boxes [left, top, right, bottom, pane, …] on the screen: `names` of the cells in question (text) and `keys` of those that
+can be named by a number (number, label). They cover neither each other, nor `cells`, those in question, nor what the
+panes are called; and other cells as little as can be. `open` are the cells that have a number. */
+export function tagBoxes() {
+  const shown = state.draft ?? state.question;
+  const mine = [shown.sources, shown.targets];
+  const boxes = panes.map((pane, i) => boxesIn(pane, frameAt(state.frame + i)));
+  const inQuestion = mine.flatMap((labels, i) => labels.filter((label) => boxes[i].has(label)).map((label) => ({ label, i })));
+  const cells = inQuestion.map(({ label, i }) => boxes[i].get(label));
+  const taken = [...cells, ...chips.map(place)];
+  const put = ({ label, i }, half, below) => {
+    const others = [...boxes[i]].filter(([other]) => other !== label && !mine[i].includes(other)).map(([, box]) => box);
+    const spot = freeSpot(boxes[i].get(label), taken, others, panes[i], half, below);
+    taken.push(spot);
+    return spot;
+  };
+  const names = inQuestion.map((cell) => [...put(cell, 5 + 4 * String(cell.label).length, true), cell.i, String(cell.label)]);
+  const numbered = candidates().map(({ side, id, number }) => ({ label: id, i: side === "a" ? 0 : 1, number })).filter(({ label, i }) => boxes[i].has(label));
+  const keys = numbered.map((cell) => [...put(cell, TAG / 2, false), cell.i, cell.number, cell.label]);
+  return { names, keys, cells, open: numbered.map(({ label, i }) => boxes[i].get(label)) };
+}
+
+/** label → box on the screen, of all cells that can be seen in a pane. */
+function boxesIn(pane, frame) {
+  const found = new Map();
+  for (const [label, { box }] of frame?.cells ?? []) {
+    const [left, top, right, bottom] = [...toScreen(pane, box[0], box[1]), ...toScreen(pane, box[2], box[3])];
+    if (right > pane.x && bottom > pane.y && left < pane.x + pane.width && top < pane.y + pane.height) found.set(label, [left, top, right, bottom]);
+  }
+  return found;
+}
+
+const place = ({ offsetLeft: x, offsetTop: y, offsetWidth: width, offsetHeight: height }) => [x, y, x + width, y + height];
+
+const around = (x, y, rx, ry) => [x - rx, y - ry, x + rx, y + ry];
+
+/** How many pixels two boxes share. */
+const shared = (p, q) => Math.max(0, Math.min(p[2], q[2]) - Math.max(p[0], q[0])) * Math.max(0, Math.min(p[3], q[3]) - Math.max(p[1], q[1]));
+
+/** A box for a tag at a cell: above it (or below first), or else on another side, farther out, or on the cell itself. */
+function freeSpot([left, top, right, bottom], taken, others, pane, half, below) {
+  const [x, y, ry] = [(left + right) / 2, (top + bottom) / 2, TAG / 2 + 1];
+  const spots = [0, 1, 2, 3].flatMap((far) => {
+    const [up, down, west, east] = [top - ry - far * TAG, bottom + ry + far * TAG, left - half - far * TAG, right + half + far * TAG];
+    const sides = [[x, up], [x, down], [east, y], [west, y], [east, up], [west, up], [east, down], [west, down]];
+    if (below) [sides[0], sides[1]] = [sides[1], sides[0]];
+    return sides.map((at) => ({ at, cost: far * FARTHER }));
+  });
+  let best = { box: around(x, y, half, ry), cost: Infinity };
+  for (const { at, cost: least } of [...spots, { at: [x, y], cost: ON_TOP }]) {
+    const box = around(...at, half, ry);
+    const inside = isIn(pane, [box[0], box[1]]) && isIn(pane, [box[2], box[3]]);
+    if (!inside || least >= best.cost || taken.some((other) => shared(box, other))) continue;
+    const cost = least + others.reduce((sum, other) => sum + shared(box, other), 0);
+    if (cost < best.cost) best = { box, cost };
+  }
+  return best.box;
+}
+
+const [LOW, HIGH] = [14, 40]; // pixels between the hint and the lower edge, and between it and the upper one: as in style.css
+
+/** The hint goes to the top where it would cover more at the bottom: of the cells in question, and then of those that may be clicked. */
+export function placeHint({ cells, open, names, keys }) {
+  const [left, , right] = place(hint);
+  const height = hint.offsetHeight;
+  const covered = (top) => [...cells, ...names, ...open, ...keys].reduce((sum, box, n) => sum + (shared([left, top, right, top + height], box) ? (n < cells.length ? 100 : 1) : 0), 0);
+  hint.classList.toggle("high", covered(HIGH) < covered(stage.clientHeight - LOW - height));
+}
