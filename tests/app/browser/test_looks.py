@@ -25,7 +25,7 @@ PLACES = """async () => {
     const over = [...document.querySelectorAll(".chip, .zoom")].map((one) => on(one.getBoundingClientRect()));
     return { ...tags, all, over, stage: on(stage), candidates: candidates().map(({ id, number }) => [number, id]) };
 }"""
-"""Boxes on the screen: tags, cells in question, cells with a number, all cells of both panes, and what lies over them."""
+"""Boxes on the screen: tags, cells in question, cells with a number, all cells of both panes, what lies over them."""
 DRAWN = """async () => {
     const drawn = [], canvas = CanvasRenderingContext2D.prototype, path = Path2D.prototype;
     const { fillText } = canvas, { quadraticCurveTo } = path;

@@ -76,3 +76,26 @@ def test_the_page_shows_how_far_the_opening_is(browser, served):
     page.wait_for_selector('#question:not([data-key=""])[data-key]')
     assert page.is_hidden("#opening")
     page.context.close()
+
+
+def test_what_the_page_says_while_the_server_is_gone(annotator):
+    """It said that nothing was tracked, that there was nothing else to ask, and that it was saving and learning."""
+    page = annotator.page
+    annotator.until("state.wrong")  # the movie is tracked
+    page.wait_for_selector("#tree .hit", state="attached")
+    page.wait_for_function("() => document.getElementById('doubts').width > 1")
+    page.route("**/api/**", lambda route: route.abort())
+    annotator.press("y")
+    page.wait_for_selector("#banner", state="visible")
+    page.wait_for_selector("#tree >> text=as soon as clew answers again")
+    for _ in range(60):  # until all that lay ready is skipped
+        annotator.press("Space")
+    page.wait_for_selector("#question >> text=Waiting for clew")
+    assert page.inner_text("#saved") == "kept in this browser"
+    assert page.inner_text("#learning") == ""
+    assert page.evaluate("document.getElementById('doubts').width") > 1
+    assert page.locator("#question p.action").count() == 0
+    page.unroute("**/api/**")
+    annotator.saved()
+    annotator.press("b", "]")
+    page.wait_for_selector("#tree .hit", state="attached")

@@ -118,7 +118,7 @@ export function listenToServer() {
   for (const anew of ["events", "began"]) on(anew, ({ movie }) => trackedAnew(movie)); // other kinds of events, other weights
   on("worker", takeWorker);
   on("problem", ({ problem }) => trouble(`Nothing could be learned: ${problem}.`));
-  source.onopen = () => state.gone && fetchStatus();
+  source.onopen = () => state.gone && refresh();
   source.onerror = () => setTimeout(fetchStatus, 300); // says so if the server is gone; the browser connects again by itself
 }
 

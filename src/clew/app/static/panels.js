@@ -14,8 +14,8 @@ const find = (id) => document.getElementById(id);
 
 export function showProgress() {
   find("annotated").textContent = state.annotated;
-  find("learning").textContent = state.learning ? "learning" : "";
-  find("saved").textContent = state.waiting ? "saving …" : state.annotated ? "all answers saved" : "";
+  find("learning").textContent = state.learning && !state.gone ? "learning" : ""; // nobody knows what clew does while it is gone
+  find("saved").textContent = state.waiting ? (state.gone ? "kept in this browser" : "saving …") : state.annotated ? "all answers saved" : "";
   showEstimate();
   showTracking();
   const asked = state.outdated ? `${count(state.outdated, "answer is", "answers are")} about cells that were changed since; they are asked about again.` : "";

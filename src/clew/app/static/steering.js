@@ -150,7 +150,9 @@ export async function showDoubts() {
   const key = `${state.movie?.id}/${state.version}/${state.learning}/${state.annotated}`;
   if (!state.movie || key === known) return;
   known = key;
-  const { doubtful } = await getJson(`/api/movies/${state.movie.id}/doubts`).catch(() => ({ doubtful: [] }));
+  const found = await getJson(`/api/movies/${state.movie.id}/doubts`).catch(() => null);
+  if (!found) return void (known = ""); // what is shown stays, and is asked for again with the next change
+  const { doubtful } = found;
   const canvas = find("doubts");
   canvas.width = Math.max(doubtful.length, 1);
   canvas.height = 8;

@@ -1,7 +1,7 @@
 // The family of the selected cell: time from left to right, a line for each track, marked where it is not sure. A click goes
 // to that frame; with the keyboard, Enter goes to the beginning of a track and the arrows to what is not sure of it.
 
-import { getJson } from "./api.js";
+import { getJson, Refused } from "./api.js";
 import { browseTo } from "./asking.js";
 import { surenessOf } from "./events.js";
 import { shape } from "./svg.js";
@@ -38,8 +38,10 @@ export async function showTree(version) {
     if (tree.tracks.length) draw(tree, cell);
     else empty("Not tracked yet.");
     container.dataset.of = `${cell.frame}/${cell.label}`;
-  } catch {
-    if (shown === key) empty("Not tracked yet.");
+  } catch (error) {
+    if (shown !== key) return;
+    shown = ""; // asked for again with the next change
+    empty(error instanceof Refused ? "Not tracked yet." : "Shown as soon as clew answers again.");
   }
 }
 

@@ -24,7 +24,7 @@ export function showQuestion() {
   setText(cells, question ? `${whichCells(question)}. ` : "");
   setText(why, words);
   box.dataset.key = question ? keyOf(question) : "";
-  reason.classList.toggle("action", !question && state.mode === "questions" && anySkipped());
+  reason.classList.toggle("action", !question && state.mode === "questions" && !state.gone && anySkipped());
   showSureness(question);
   showHint();
   showOpening();
@@ -61,9 +61,10 @@ function reasonNow({ reason, frame, event, sources, targets }) {
 }
 
 function idle() {
-  if (!state.movie) return ["Opening the movie …", state.opening?.doing ?? ""];
+  if (!state.movie && !state.gone) return ["Opening the movie …", state.opening?.doing ?? ""];
   if (isMending()) return ["Mend the outlines.", "Your edits are kept beside the movie; its own masks stay as they are."];
   if (state.mode === "browse") return ["Click a cell to say what happens to it.", `Frame ${state.frame} → ${state.frame + 1}`];
+  if (state.gone) return ["Waiting for clew …", "More questions come when it answers again."];
   if (isFiltered()) return ["Nothing more to ask of what you chose.", "Change the filter to go on."];
   if (anySkipped()) return ["Nothing else to ask.", "Ask what was skipped once more."];
   return ["Looking for a good question …", "Meanwhile, browse: any cell can be annotated."];
