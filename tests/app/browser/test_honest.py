@@ -240,3 +240,15 @@ def test_the_headline_says_how_many_events_are_wrong(annotator, served):
     page.wait_for_selector(f"#until >> text=after about {wrong['until']} more answer")
     assert page.inner_text("#wrong") == f"≈ {wrong['number']:.0f}"
     assert page.inner_text("#wrong-of").startswith(f"wrong ({wrong['low']}–{wrong['high']}) of {wrong['events']:,}")
+
+
+def test_as_long_as_more_questions_are_on_their_way_there_is_something_to_ask(annotator):
+    """A fast hand that skipped all that lay ready was told that nothing else was left."""
+    page, held, open_again = annotator.page, [], []
+    page.route("**/questions?*", lambda route: route.continue_() if open_again else held.append(route))
+    for _ in range(60):
+        annotator.press("Space")
+    page.wait_for_selector("#question >> text=Looking for a good question")
+    open_again.append(True)
+    held[0].continue_()
+    annotator.until("state.question")

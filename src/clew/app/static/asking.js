@@ -54,7 +54,7 @@ export function takeQuestions(list) {
 export async function fetchQuestions() {
   if (fetching) return;
   fetching = true;
-  const [movie, chosen] = [state.movie.id, filterQuery()];
+  const [movie, chosen, known] = [state.movie.id, filterQuery(), skipped.size];
   const asIs = () => movie === state.movie.id && chosen === filterQuery(); // not chosen otherwise meanwhile
   try {
     const { questions } = await getJson(`/api/movies/${movie}/questions?n=${MANY + skipped.size}${chosen}`);
@@ -63,7 +63,8 @@ export async function fetchQuestions() {
     // the outbox and the stream of events say when the server is gone
   } finally {
     fetching = false;
-    if (!asIs()) fetchQuestions();
+    if (!asIs() || (!state.question && skipped.size > known)) fetchQuestions(); // all that came was skipped meanwhile
+    changed();
   }
 }
 
@@ -100,7 +101,8 @@ export function unskip() {
   nextQuestion();
 }
 
-export const anySkipped = () => skipped.size > 0;
+/** Whether only those that were skipped are left to ask; unknown as long as others may be on their way. */
+export const anySkipped = () => skipped.size > 0 && !fetching;
 
 /** The question was answered: remember it for undo, and go on. */
 export function answeredQuestion() {
