@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from screenshots import HERE, few_colours
+from screenshots import DOCS, few_colours
 
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.formats.ctc import open_truth
@@ -60,7 +60,7 @@ class Recorder:
 def record(person: Annotator, truth: set, recorder: Recorder) -> None:
     """Answer a dozen questions, take one back, look around."""
     page = person.page
-    page.mouse.move(640, 8)
+    page.mouse.move(2, 2)  # where there is no button
     recorder.take(1600)
     for _ in range(7):
         page.wait_for_selector('#question:not([data-key=""])')
@@ -73,7 +73,7 @@ def record(person: Annotator, truth: set, recorder: Recorder) -> None:
     recorder.press("b", 2200)
 
 
-def main(path: Path = HERE / "page.gif") -> None:
+def main(path: Path = DOCS / "images/page.gif") -> None:
     """The animation, of a simulated movie."""
     with tempfile.TemporaryDirectory() as temporary, playwright.sync_playwright() as driver:
         movie = Path(temporary) / "nuclei"

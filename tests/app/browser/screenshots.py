@@ -27,8 +27,13 @@ ANSWERS, ROUNDS = 36, 3
 
 def take(person: Annotator, name: str, folder: Path) -> None:
     """The page as it is now."""
-    person.page.mouse.move(640, 8)
+    person.page.mouse.move(2, 2)  # where there is no button
     person.page.wait_for_timeout(400)
+    save(person, name, folder)
+
+
+def save(person: Annotator, name: str, folder: Path) -> None:
+    """The page and the mouse as they are now."""
     width = person.page.viewport_size["width"]
     theme = person.page.get_attribute("html", "data-theme")
     few_colours(Image.open(io.BytesIO(person.page.screenshot()))).save(
@@ -62,18 +67,27 @@ def answer(person: Annotator, truth: set, n: int) -> None:
     person.until(f"state.wrong && state.curve.at(-1)?.[0] === {answered}")
 
 
-def outline_of_two(served: Served) -> tuple[int, int]:
-    """Frame and label of an outline that is to be cut: one that splits, or that two merged into, if there is any."""
-    cells = [(0, served.ask("/api/movies/0/pair/0")["a"][0]["id"])]
-    for t in range(29):
+def outline_of_two(served: Served) -> dict:
+    """An outline that is to be cut: the event by which it splits, which nobody answered yet."""
+    for t in reversed(range(29)):
         for one in served.ask(f"/api/movies/0/pair/{t}")["events"]:
-            if one["event"] == "split":
-                cells.append((t, one["sources"][0]))
-    return cells[-1]
+            if one["event"] == "split" and not one.get("pinned"):
+                return {"frame": t, **one}
+    raise AssertionError("no outline splits in this movie")
 
 
-def stroke(person: Annotator, folder: Path, frame: int, cell: int) -> None:
+def across(person: Annotator, split: dict) -> list[tuple[float, float]]:
+    """The ends of a line on the screen that cuts an outline between the two cells that it splits into."""
+    x, y = person._place("a", split["sources"][0])
+    (x0, y0), (x1, y1) = (person._place("b", target) for target in split["targets"])
+    length = np.hypot(x1 - x0, y1 - y0)
+    dx, dy = 60 * (y1 - y0) / length, 60 * (x0 - x1) / length
+    return [(x - dx, y - dy), (x + dx, y + dy)]
+
+
+def stroke(person: Annotator, folder: Path, split: dict) -> None:
     """A cell that is being cut: the picture is taken before the button is let go."""
+    frame, (cell,) = split["frame"], split["sources"]
     person.look_at(frame, cell)
     person.press("x")
     zoom = """async ([frame, cell]) => {
@@ -82,23 +96,18 @@ def stroke(person: Annotator, folder: Path, frame: int, cell: int) -> None:
         changed();
     }"""
     person.page.evaluate(zoom, [frame, cell])
-    x, y = person._place("a", cell)
-    person.page.mouse.move(x, y - 60)
+    begin, end = across(person, split)
+    person.page.mouse.move(*begin)
     person.page.mouse.down()
-    person.page.mouse.move(x, y + 60, steps=6)
+    person.page.mouse.move(*end, steps=6)
     person.page.wait_for_timeout(200)
-    few_colours(Image.open(io.BytesIO(person.page.screenshot()))).save(
-        folder
-        / f"page-masks-{person.page.viewport_size['width']}-{person.page.get_attribute('html', 'data-theme')}.png",
-        optimize=True,
-    )
-    person.page.mouse.move(x, y - 60)
+    save(person, "masks", folder)
     person.page.keyboard.press("Escape")  # nothing is cut
     person.page.mouse.up()
     person.press("Escape")
 
 
-def states(person: Annotator, folder: Path, cut: tuple[int, int]) -> None:
+def states(person: Annotator, folder: Path, split: dict) -> None:
     """One picture after the other."""
     take(person, "question", folder)
     person.skip_to("move")
@@ -122,7 +131,7 @@ def states(person: Annotator, folder: Path, cut: tuple[int, int]) -> None:
     person.press("Escape", "?")
     take(person, "keys", folder)
     person.press("Escape")
-    stroke(person, folder, *cut)
+    stroke(person, folder, split)
     person.page.route("**/api/**", lambda route: route.abort())
     person.press("q", "y", "y")
     person.page.wait_for_selector("#banner", state="visible")
@@ -159,7 +168,9 @@ def main(folder: Path) -> None:
         first = True
         for width, height in SIZES:
             for theme in ("light", "dark"):
-                context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+                fingers = {"has_touch": True, "is_mobile": True} if width < height else {}  # a tablet
+                size = {"width": width, "height": height}
+                context = chromium.new_context(viewport=size, color_scheme=theme, **fingers)
                 person = Annotator(context.new_page())
                 person.open(served.address)
                 if first:

@@ -87,6 +87,7 @@ def test_the_loop_shows_the_frames_around_and_ends_with_the_question(annotator):
     page = annotator.page
     annotator.skip_to("move")
     annotator.press("l")
+    page.wait_for_selector(".chip.left >> text=Loop")  # what the panes are called is drawn with the next picture
     seen = set()
     for _ in range(40):
         seen.add(page.inner_text(".chip.left"))
