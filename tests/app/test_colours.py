@@ -51,11 +51,15 @@ def luminance(colour):
     return float(TO_XYZ[1] @ linear)
 
 
+LEAST = {"text": 7, "quiet": 4.5, "accent": 4.5, "fair": 3, "unsure": 3, "edge": 3}
+"""How far words and marks are to stand out."""
+
+
 @pytest.mark.parametrize("theme", [0, 1])
 def test_marks_and_words_stand_out_from_the_ground_in_both_themes(theme):
     block = (STATIC / "style.css").read_text().split(":root")[1 + theme]
     colours = dict(re.findall(r"--([\w-]+): (#\w{6});", block))
     ground = luminance(colours["surface"])
-    for name, least in (("text", 7), ("quiet", 4.5), ("accent", 4.5), ("fair", 3), ("unsure", 3)):
+    for name, least in LEAST.items():
         low, high = sorted([luminance(colours[name]), ground])
         assert (high + 0.05) / (low + 0.05) >= least, name

@@ -163,3 +163,21 @@ def test_a_hint_has_one_line_and_hides_as_few_cells_as_it_can(annotator, served,
         assert sum(next(in_question)) == 0
         assert sum(here) <= sum(there) or any(next(in_question))
         annotator.press("Escape")
+
+
+@pytest.mark.parametrize("size", [(1024, 600), (1280, 800)])
+def test_all_keys_are_seen_at_once(annotator, size):
+    annotator.page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+    annotator.press("?")
+    assert annotator.page.evaluate("(({ scrollHeight, clientHeight }) => scrollHeight - clientHeight)(help)") == 0
+
+
+def test_on_a_tablet_the_pictures_have_half_of_the_screen(annotator):
+    page = annotator.page
+    page.set_viewport_size({"width": 820, "height": 1180})
+    annotator.skip_to("move")
+    annotator.until("state.wrong")
+    assert page.locator("#stage").bounding_box()["height"] > 1180 * 0.45
+    page.wait_for_function("() => document.querySelector('#tree svg')?.clientWidth > 340")  # as wide as its panel
+    progress, lineage = (page.locator(f"aside section >> nth={n}").bounding_box() for n in (0, 1))
+    assert progress["y"] == lineage["y"]

@@ -73,6 +73,9 @@ def test_the_page_shows_how_far_the_opening_is(browser, served):
     page.goto(served.address)
     page.wait_for_selector("#question >> text=frame 5 of 20")
     assert page.get_attribute("#opening", "value") == "0.25"
+    assert page.is_hidden("#movie")
+    usable = "[...document.querySelectorAll('[data-action]:not(:disabled)')].map((one) => one.dataset.action)"
+    assert set(page.evaluate(usable)) == {"theme", "help"}  # the others looked as if they could be used
     page.wait_for_selector('#question:not([data-key=""])[data-key]')
     assert page.is_hidden("#opening")
     page.context.close()

@@ -22,7 +22,7 @@ const open = () => asked() && !state.draft?.loose;
 const turn = (frames) => () => browseTo(state.frame + frames, null);
 const pan = (dx, dy) => () => panBy(dx * 60, dy * 60);
 
-/** name → {text, keys: [as KeyboardEvent.key, with Ctrl+ or Shift+ before], run, can?, group, title?} */
+/** name → {text, keys: [as KeyboardEvent.key, with Ctrl+ or Shift+ before], run, can?, group, title?, anytime? (also without a movie)} */
 export const ACTIONS = {
   "mask-merge": tool("merge", "Merge", "m", "Two cells that are one"),
   "mask-cut": tool("cut", "Cut", "c", "A stroke cuts a cell in two"),
@@ -43,7 +43,7 @@ export const ACTIONS = {
   redo: { group: "Answer", text: "Redo", keys: ["Ctrl+Shift+z", "Ctrl+y"], run: () => travel("redo"), can: () => state.canRedo },
   questions: { group: "Look around", text: "Questions", keys: ["q"], run: nextQuestion, pressed: () => state.mode === "questions" },
   browse: { group: "Look around", text: "Browse", keys: ["b"], run: () => browseTo(state.frame, cellInQuestion(), "browse"), pressed: () => state.mode === "browse" },
-  mend: { group: "Look around", text: "Masks", keys: ["x"], run: toggleMending, can: () => state.movie !== null, title: "Mend the outlines of cells", pressed: isMending },
+  mend: { group: "Look around", text: "Masks", keys: ["x"], run: toggleMending, title: "Mend the outlines of cells", pressed: isMending },
   back: { group: "Look around", text: "‹", keys: ["ArrowLeft"], run: turn(-1), can: () => state.frame > 0, title: "One frame back" },
   forward: { group: "Look around", text: "›", keys: ["ArrowRight"], run: turn(1), can: () => state.frame < (state.movie?.n_frames ?? 0) - 2, title: "One frame on" },
   first: { group: "Look around", text: "First frame", keys: ["Home"], run: () => browseTo(0) },
@@ -59,7 +59,7 @@ export const ACTIONS = {
   right: { group: "View", text: "Move the picture", keys: ["Shift+ArrowRight"], run: pan(-1, 0) },
   up: { group: "View", text: "Move the picture", keys: ["Shift+ArrowUp"], run: pan(0, 1) },
   down: { group: "View", text: "Move the picture", keys: ["Shift+ArrowDown"], run: pan(0, -1) },
-  loop: { group: "Look around", text: "↻", keys: ["l"], run: toggleLoop, can: () => state.movie !== null, title: "Loop over the frames around the question", pressed: () => state.loop !== null },
+  loop: { group: "Look around", text: "↻", keys: ["l"], run: toggleLoop, title: "Loop over the frames around the question", pressed: () => state.loop !== null },
   steer: { group: "Look around", text: "Filter", keys: ["f"], run: toggleSteering, title: "Which questions are asked", pressed: isFiltered },
   goto: { group: "Look around", text: "Go to a frame or cell", keys: ["g"], run: focusGoTo },
   track: { group: "Answer", text: "Track is right", keys: ["r"], run: () => judgeTrack(true), can: () => followed() !== null, title: "All that is predicted of this track is so" },
@@ -67,8 +67,8 @@ export const ACTIONS = {
   link: { group: "Answer", text: "Re-link two tracks", keys: ["k"], run: toggleLink, can: () => (state.movie?.n_frames ?? 0) > 1, title: "Click a cell, and then the one that it goes on as", pressed: isLinking },
   overview: { group: "Page", text: "All movies", keys: ["o"], run: toggleOverview, can: () => state.movies.length > 1, title: "About how many events are wrong in each, and what was learned for the others" },
   export: { group: "Page", text: "Export", keys: ["e"], run: toggleExports },
-  theme: { group: "Page", text: "◐", keys: ["t"], run: toggleTheme, title: "Light or dark" },
-  help: { group: "Page", text: "?", keys: ["?"], run: toggleHelp, title: "All keys" },
+  theme: { group: "Page", text: "◐", keys: ["t"], run: toggleTheme, anytime: true, title: "Light or dark" },
+  help: { group: "Page", text: "?", keys: ["?"], run: toggleHelp, anytime: true, title: "All keys" },
 };
 
 /** Whether the cell that the tree follows has a next frame, and nobody said yet what happens to it. */

@@ -1,6 +1,7 @@
 // Keys and buttons: both do what the table of actions says.
 
 import { ACTIONS } from "./actions.js";
+import { state } from "./state.js";
 
 const NAMES = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc" };
 
@@ -15,6 +16,9 @@ function pressed(event) {
   return (event.ctrlKey || event.metaKey ? "ctrl+" : "") + shift + event.key.toLowerCase();
 }
 
+/** Whether an action would do anything now; most need a movie. */
+const isPossible = (action) => (state.movie !== null || Boolean(action.anytime)) && (action.can?.() ?? true);
+
 /** Whether the element with the focus has its own use for this key. */
 function takes(element, event) {
   if (element.closest("dialog")) return true;
@@ -26,7 +30,7 @@ function takes(element, event) {
 export function listenToKeys() {
   document.addEventListener("keydown", (event) => {
     const found = byKey.get(pressed(event));
-    const action = found?.find((one) => one.can?.() ?? true) ?? found?.[0];
+    const action = found?.find(isPossible) ?? found?.[0];
     if (!action || event.altKey || takes(event.target, event)) return;
     event.preventDefault();
     if (event.repeat && action.group === "Answer") return; // a key held down answers one question, not all of them
@@ -35,7 +39,7 @@ export function listenToKeys() {
 }
 
 function run(action, key) {
-  if (action.can?.() ?? true) action.run(key);
+  if (isPossible(action)) action.run(key);
 }
 
 export function makeButtons() {
@@ -62,7 +66,7 @@ export function makeButtons() {
 export function showButtons() {
   for (const button of document.querySelectorAll("[data-action]")) {
     const action = ACTIONS[button.dataset.action];
-    button.disabled = !(action.can?.() ?? true);
+    button.disabled = !isPossible(action);
     if (action.pressed) button.setAttribute("aria-pressed", String(action.pressed()));
   }
 }

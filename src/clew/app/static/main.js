@@ -40,6 +40,7 @@ function render() {
 
 function makeSwitcher() {
   for (const movie of state.movies) switcher.append(new Option(movie.name, movie.id));
+  switcher.parentElement.hidden = false;
   switcher.disabled = state.movies.length < 2;
   document.querySelector("[data-action=overview]").hidden = state.movies.length < 2;
   switcher.addEventListener("change", () => openMovie(Number(switcher.value)));
@@ -74,6 +75,7 @@ async function start() {
   listenToPointer(document.querySelector("canvas.overlay"));
   watchSize();
   onChange(render);
+  changed();
   try {
     state.movies = await openedMovies();
   } catch (error) {

@@ -38,6 +38,7 @@ function show(movies) {
   movies.forEach((movie, i) => {
     const [name, ...cells] = rows.children[i].children;
     name.firstChild.textContent = movie.name;
+    rows.children[i].ariaCurrent = movie.id === state.movie.id ? "true" : null;
     const words = [movie.annotated, movie.weights ?? "generic", found(movie), movie.before ? interval(movie.before) : ""];
     cells.forEach((cell, k) => cell.textContent === String(words[k]) || (cell.textContent = words[k]));
   });

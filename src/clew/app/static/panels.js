@@ -30,6 +30,7 @@ function showEstimate() {
   find("wrong").textContent = wrong ? `≈ ${Math.round(wrong.number)}` : "–";
   find("wrong-of").textContent = wrong ? `wrong (${wrong.low}–${wrong.high}) of ${wrong.events.toLocaleString("en")}` : "events wrong: known soon";
   find("wrong").title = wrong ? `Probably between ${wrong.low} and ${wrong.high} (90 %), by the probability of each event and by how often your answers proved predictions wrong` : "";
+  find("until").parentElement.hidden = !wrong;
   const enough = wrong && wrong.number < target;
   find("until").textContent = !wrong ? "" : enough ? "likely now." : `after about ${count(wrong.until, "more answer", "more answers")}.`;
   drawCurve(find("curve"), state.curve);
@@ -88,7 +89,7 @@ function button(words, run) {
 
 export function makeLegend() {
   for (const name of ["sure", "fair", "unsure", "pinned"]) {
-    const canvas = Object.assign(document.createElement("canvas"), { width: 88, height: 22 });
+    const canvas = Object.assign(document.createElement("canvas"), { width: 52, height: 22 });
     canvas.setAttribute("aria-hidden", "true"); // the word beside it says the same
     drawSample(canvas, INK[name]);
     const row = document.createElement("div");

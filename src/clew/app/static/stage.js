@@ -36,6 +36,7 @@ export function watchSize() {
     chips[1].style.left = `${panes[1].x + 12}px`;
     if (state.question) state.framed = false;
     draw();
+    changed(); // what is as wide as its panel is drawn anew
   }).observe(stage);
 }
 
@@ -91,12 +92,11 @@ function drawStroke(context) {
 
 /** The frame of a pane, the cells in question, and what a click there would say. */
 function describe(i, shown) {
+  if (state.loop !== null && i === 0) return `Loop · frame ${state.loop}`;
   const labels = shown ? [shown.sources, shown.targets][i] : [];
   const cells = labels.length ? ` · cell${labels.length > 1 ? "s" : ""} ${labels.join(" and ")}` : "";
-  const open = state.question && !state.draft && panes[i].side !== about();
-  if (state.loop !== null && i === 0) return `Loop · frame ${state.loop}`;
-  const advice = open ? ` · wrong? click where it ${i ? "went" : "came from"}` : "";
-  return `Frame ${state.frame + i}${cells}${advice}`;
+  const open = state.question && !state.draft && panes[i].side !== about(); // both would be too long for a narrow pane
+  return `Frame ${state.frame + i}${open ? ` · wrong? click where it ${i ? "went" : "came from"}` : cells}`;
 }
 
 function drawImage(canvas, pane, frame) {
@@ -218,7 +218,8 @@ function drawEvent(context, pair, shown, names) {
   const place = (cells, labels, i) => cells.filter(({ id }) => labels.includes(id)).map((cell) => [cell, toScreen(panes[i], cell.x, cell.y), i]);
   const sources = place(pair.a, shown.sources, 0);
   const targets = place(pair.b, shown.targets, 1);
-  for (const [, from] of sources) for (const [, to] of targets) drawArrow(context, from, to, ink, { bend: Math.min(from[1], to[1]) < TOP ? -0.1 : 0.1, head: 14 });
+  const bend = Math.min(...[...sources, ...targets].map(([, [, y]]) => y)) < TOP ? -0.1 : 0.1;
+  for (const [, from] of sources) for (const [, to] of targets) drawArrow(context, from, to, ink, { bend, head: 14 });
   if (!targets.length && shown.event === "disappear") for (const [, at] of sources) drawSign(context, ...at, "disappear", ink, 10);
   if (!sources.length && shown.event === "appear") for (const [, at] of targets) drawSign(context, ...at, "appear", ink, 10);
   for (const [left, top, right, bottom, i, label] of names) inPane(context, panes[i], () => drawTag(context, label, (left + right) / 2, (top + bottom) / 2, ink.colour));

@@ -58,14 +58,15 @@ function freeSpot([left, top, right, bottom], taken, others, pane, half, below) 
     const [up, down, west, east] = [top - ry - far * TAG, bottom + ry + far * TAG, left - half - far * TAG, right + half + far * TAG];
     const sides = [[x, up], [x, down], [east, y], [west, y], [east, up], [west, up], [east, down], [west, down]];
     if (below) [sides[0], sides[1]] = [sides[1], sides[0]];
-    return sides.map((at) => ({ at, cost: far * FARTHER }));
+    return sides.map((at) => ({ at, far, cost: far * FARTHER }));
   });
   let best = { box: around(x, y, half, ry), cost: Infinity };
-  for (const { at, cost: least } of [...spots, { at: [x, y], cost: ON_TOP }]) {
+  for (const { at, far, cost: least } of [...spots, { at: [x, y], far: 0, cost: ON_TOP }]) {
     const box = around(...at, half, ry);
     const inside = isIn(pane, [box[0], box[1]]) && isIn(pane, [box[2], box[3]]);
     if (!inside || least >= best.cost || taken.some((other) => shared(box, other))) continue;
-    const cost = least + others.reduce((sum, other) => sum + shared(box, other), 0);
+    const reach = around(...at, half + far * TAG, ry + far * TAG); // what is in it is as near as the tag's own cell
+    const cost = least + others.reduce((sum, other) => sum + shared(reach, other), 0);
     if (cost < best.cost) best = { box, cost };
   }
   return best.box;

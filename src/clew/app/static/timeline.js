@@ -6,6 +6,7 @@ import { changed, state } from "./state.js";
 
 const BEAT = 140; // ms for a frame
 const slider = document.getElementById("time");
+const place = document.getElementById("goto");
 const when = document.getElementById("when");
 const play = document.querySelector("[data-action=play]");
 let timer = 0;
@@ -15,6 +16,7 @@ export function listenToTime() {
 }
 
 export function showTime() {
+  slider.disabled = place.disabled = !state.movie;
   if (!state.movie) return;
   slider.max = Math.max(0, state.movie.n_frames - 2);
   slider.valueAsNumber = state.frame;

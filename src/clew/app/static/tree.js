@@ -9,7 +9,7 @@ import { state } from "./state.js";
 
 const container = document.getElementById("tree");
 const title = document.getElementById("lineage-of");
-const [WIDTH, ROW, TOP, LEFT, RIGHT] = [272, 18, 8, 8, 8];
+const [ROW, TOP, LEFT, RIGHT] = [18, 8, 8, 8];
 const CLOSE = 5; // pixels from a step that is not sure within which a click goes to it
 const PAUSE = 250; // ms that a cell is looked at before its family is asked for: a fast hand is on to the next one
 let shown = ""; // whose family it is
@@ -25,7 +25,7 @@ export function followed() {
 /** Draw the tree if it belongs to another cell, frame or state of the predictions than before. */
 export async function showTree(version) {
   const cell = followed();
-  const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${version}/${state.wrong?.events}`; // also told when more of the movie is tracked
+  const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${version}/${state.wrong?.events}/${container.clientWidth}`; // also told when more of the movie is tracked
   if (key === shown) return;
   shown = key;
   title.textContent = cell ? `of cell ${cell.label}` : "";
@@ -69,10 +69,11 @@ function draw({ tracks, selected }, cell) {
   const { row, leaves } = rowsOf(tracks);
   const begin = Math.min(...tracks.map((track) => track.begin));
   const end = Math.max(...tracks.map((track) => track.end), begin + 1);
-  const x = (t) => LEFT + ((WIDTH - LEFT - RIGHT) * (t - begin)) / (end - begin);
+  const width = container.clientWidth;
+  const x = (t) => LEFT + ((width - LEFT - RIGHT) * (t - begin)) / (end - begin);
   const y = (id) => TOP + ROW * (row.get(id) + 0.5);
   const height = TOP + ROW * leaves + 18;
-  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, role: "group", "aria-label": "Family tree" });
+  const svg = shape("svg", { width, height, role: "group", "aria-label": "Family tree" });
   svg.append(shape("line", { x1: x(cell.frame), x2: x(cell.frame), y1: 0, y2: height - 16, class: "here" }));
   for (const track of tracks) {
     const mine = track.id === selected.track;
@@ -83,7 +84,7 @@ function draw({ tracks, selected }, cell) {
   }
   svg.append(shape("circle", { cx: x(cell.frame), cy: y(selected.track), r: 4.5, class: "cell" }));
   svg.append(shape("text", { x: LEFT, y: height - 4 }, `frame ${begin}`));
-  svg.append(shape("text", { x: WIDTH - RIGHT, y: height - 4, "text-anchor": "end" }, String(end)));
+  svg.append(shape("text", { x: width - RIGHT, y: height - 4, "text-anchor": "end" }, String(end)));
   const focused = container.contains(document.activeElement) ? document.activeElement.dataset.track : null;
   container.replaceChildren(svg);
   if (focused) svg.querySelector(`[data-track="${focused}"]`)?.focus(); // new predictions are not to take the focus away
@@ -114,8 +115,7 @@ function hitArea(track, x, y) {
     state.framed = false;
   };
   area.addEventListener("click", (event) => {
-    const box = area.ownerSVGElement.getBoundingClientRect();
-    const at = ((event.clientX - box.left) / box.width) * WIDTH;
+    const at = event.clientX - area.ownerSVGElement.getBoundingClientRect().left;
     const t = track.begin + ((at - x(track.begin)) / Math.max(1, x(track.end) - x(track.begin))) * (track.end - track.begin);
     const near = doubts.filter((one) => Math.abs(x(one + 0.5) - at) < CLOSE); // what is not sure is easy to hit
     go(near.sort((p, q) => Math.abs(p - t) - Math.abs(q - t))[0] ?? t);

@@ -46,7 +46,7 @@ function setText(element, text) {
 function asked(question) {
   if (!isSeen()) return [asQuestion(question), "Loading the pictures …"];
   if (question.pending) return [`${asStatement(question)}.`, "Your answer is being saved."];
-  if (question.pinned) return [`${asStatement(question)}.`, "Your answer. To change it, click the right cell or another button."];
+  if (question.pinned) return [`${asStatement(question)}.`, "Your answer. To change it, click the correct cell or another button."];
   if (question.reason) return [asQuestion(question), `Asked because: ${reasonNow(question).replace(/\.$/, "")}.`];
   const denied = pairAt(question.frame)?.denied.filter((event) => exclude(event, question)) ?? [];
   const said = denied.map((event) => ` Not so, you said: ${asStatement(event).toLowerCase()}.`).join("");
