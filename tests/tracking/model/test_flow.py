@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from clew.tracking.detections import Detections, DetectionTable
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.flow import estimate_flow, estimate_motion, jump, moved
-from clew.tracking.model.registration import Fitted, Registration, RegistrationSettings, mutual_nearest
+from clew.tracking.model.registration import SPAN, Fitted, Registration, RegistrationSettings, mutual_nearest
 from clew.tracking.movie import open_movie
 
 NOISE = 0.1
@@ -198,6 +198,8 @@ def affine_value(points, shift, i, ahead, behind):
     off = np.linalg.norm(d - np.median(d, axis=0), axis=1)
     trust = 1 / (1 + ((d - shift[used]) ** 2).sum(axis=1) / (settings.near * spacing) ** 2)
     weight = trust / (1 + (off / (2 * (np.median(off) + 1e-3 * spacing))) ** 2)
+    away = np.linalg.norm(points.x[used] - points.x[i], axis=1)
+    weight *= (1 - (away / (SPAN * away.max())) ** 3) ** 3
     z = np.column_stack([np.ones(len(used)), (points.x[used] - points.x[i]) / spacing])
     penalty = np.diag([0.0] + [settings.stiffness] * points.x.shape[1])
     return np.linalg.solve(z.T @ (weight[:, None] * z) + penalty, z.T @ (weight[:, None] * d))[0]

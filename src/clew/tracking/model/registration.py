@@ -4,8 +4,8 @@
   linked. Nearest in place and in looks: a cell's size and brightness tell it from its neighbours, each as far as it
   stays the same from frame to frame.
 - **Local regression** (LOESS, Cleveland 1979): the flow at a cell is a robust affine map of the displacements of the
-  linked cells around it, itself left out. Affine, so that growth and rotation are followed up to the border of a
-  colony.
+  linked cells around it, itself left out, with tricube weights by distance. Affine, so that growth and rotation are
+  followed up to the border of a colony.
 - **Fusion** (Lempitsky et al. 2010): of several flows, each right in another part of the frame, one that is at every
   cell the one that fits best around it.
 """
@@ -33,6 +33,8 @@ OUTLYING = 3.0
 """Quartile ranges from the median, beyond which a look counts no more."""
 BETWEEN = 0.7071
 """The median difference between two cells, in quartile ranges, if looks are normally distributed."""
+SPAN = 1.1
+"""Where tricube weights end, in distances to the farthest linked cell of a map: it has a little say too."""
 SUREST = 0.1
 """The least change of a look from frame to frame, as a share of the difference between two cells: below, links would be
 chosen by looks alone."""
@@ -42,11 +44,13 @@ chosen by looks alone."""
 class RegistrationSettings:
     """How two frames are registered; lengths are in units of the spacing between cells."""
 
-    neighbours: int = 12
-    """Linked cells that the flow at a cell is taken from: twice what surrounds a cell in the plane."""
+    neighbours: int = 8
+    """Linked cells that the flow at a cell is taken from. Left out of its own neighbourhood, a cell tells how well the
+    others foretell its way: best with 6 to 10 in tissue that is sheared from cell to cell, and as well as with 12 or
+    18 in colonies (docs/benchmarks-kinds.md)."""
     near: float = 0.25
     """Half the distance at which a shifted cell still lies nearer to its own than to others."""
-    stiffness: float = 4.0
+    stiffness: float = 2.0
     """Weight of a vanishing gradient in a local map, in neighbours one spacing away."""
 
 
@@ -222,7 +226,8 @@ def _local_maps(
         if count == 0:  # nothing to learn from: the flow stays
             found[i] = shift[i]
             continue
-        _weigh(displacement, trust, used, count, spacing, weight, room)
+        _weigh(displacement, trust, used[:count], spacing, weight, room)
+        _fade(x, i, used[:count], weight)
         normal[:], right[:] = 0.0, 0.0
         for c in range(count):
             for d in range(ndim):
@@ -242,9 +247,10 @@ def _local_maps(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _weigh(
-    displacement: Array, trust: Array, used: Indices, n: int, spacing: float, weight: Array, room: Array
+    displacement: Array, trust: Array, used: Indices, spacing: float, weight: Array, room: Array
 ) -> None:  # pragma: no cover  # compiled
-    """How much say each of n linked cells has, by Cauchy's weights: a wrong link has little. `room` is to work in."""
+    """How much say each linked cell of a map has, by Cauchy's weights: a wrong link has little. `room` is scratch."""
+    n = len(used)
     for c in range(n):
         weight[c] = 0.0
     for d in range(displacement.shape[1]):
@@ -258,6 +264,23 @@ def _weigh(
     usual = _median(room, n) + 1e-3 * spacing
     for c in range(n):
         weight[c] = trust[used[c]] / (1 + (weight[c] / (2 * usual)) ** 2)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _fade(x: Array, i: int, used: Indices, weight: Array) -> None:  # pragma: no cover  # compiled
+    """Linked cells, the nearest first, have the less say in the map at a cell the farther they are: tricube weights."""
+    far = SPAN * _distance(x, i, used[-1])
+    for c in range(len(used)):
+        weight[c] *= (1 - (_distance(x, i, used[c]) / far) ** 3) ** 3 if far > 0 else 1.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _distance(x: Array, i: int, j: int) -> float:  # pragma: no cover  # compiled
+    """Between two of some points."""
+    square = 0.0
+    for d in range(x.shape[1]):
+        square += (x[i, d] - x[j, d]) ** 2
+    return float(np.sqrt(square))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
