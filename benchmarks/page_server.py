@@ -22,6 +22,10 @@ PATIENCE = 60.0
 console = Console(width=130)
 
 
+IDLE = 30.0
+"""Seconds without a request after which a connection is not relied on."""
+
+
 class Served:
     """`clew annotate` in a process of its own, and one connection to it."""
 
@@ -44,10 +48,14 @@ class Served:
             raise RuntimeError(f"the server did not start: {''.join(said)}")
         self.address = line.removeprefix("clew annotate: ").strip()
         base, self.token = self.address.split("/?token=")
+        self.asked_at = time.monotonic()
         self.connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=PATIENCE)
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         """A request as the page sends it: status and reply."""
+        if body is None and time.monotonic() - self.asked_at > IDLE:
+            self.connection.close()  # the server has, or soon will: the next request opens it again
+        self.asked_at = time.monotonic()
         headers = {"X-Clew-Token": self.token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body)
         self.connection.request("GET" if body is None else "POST", f"/api/movies/0/{path}", data, headers)
