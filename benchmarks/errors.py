@@ -2,9 +2,9 @@
 
     CLEW_DATA=… python benchmarks/errors.py [--movie PhC-C2DL-PSC] [--examples 3]
 
-A group whose true events are ends and beginnings of tracks only, and whose predicted ones are moves and divisions, may be
-an error of either. If the outlines that clew connects lie on each other, the truth lost a track, or the parent of two:
-cells do not vanish in the frame in which others come into being in their place. The last column counts those.
+A group whose true events are only ends and beginnings of tracks, and whose predicted ones are moves and divisions, may
+be an error of either. If the outlines that clew connects lie on each other, the truth lost a track, or the parent of
+two: cells do not vanish in the frame in which others come into being in their place. The last column counts those.
 """
 
 from __future__ import annotations
