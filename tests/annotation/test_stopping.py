@@ -90,6 +90,14 @@ def test_so_many_answers_do_and_fewer_do_not(chances, target):
         assert chance[n - 1 :].sum() >= target - 1e-6
 
 
+def test_the_chances_of_many_events_are_those_of_a_few():
+    rng = np.random.default_rng(3)
+    doubt = 10.0 ** rng.uniform(-8, -0.01, 3000)
+    given = Correction.of([*checks(0.4, 8, 16), *checks(0.03, 0, 80)])
+    many, few = given.chance(moves(doubt), doubt), [given.chance(moves(part), part) for part in np.split(doubt, 30)]
+    np.testing.assert_allclose(many, np.concatenate(few), rtol=1e-3)
+
+
 def test_nothing_in_doubt_is_nothing_wrong():
     found = wrong_events(moves(np.ones(40)), np.ones(40), NOBODY)
     assert (found.number, found.low, found.high, found.n_events) == (0, 0, 0, 40)

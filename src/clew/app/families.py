@@ -27,22 +27,25 @@ class Families:
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
         self._known: tuple[list[SolvedPair], Lineage] | None = None
+        self._making = asyncio.Lock()
+        """A long movie takes a second, so that requests wait for the one that is being made, and take it if it fits."""
 
-    async def lineage(self, positions: Positions, annotations: Annotations) -> Lineage | None:
-        """The lineage; none as long as not all of the movie is tracked."""
-        predictor = self.predictor
-        solved = [predictor.solved[frame] for frame in range(predictor.n_pairs) if frame in predictor.solved]
-        if len(solved) < predictor.n_pairs:
-            return None
-        if self._known is None or self._known[0] != solved:
-            self._known = solved, await asyncio.to_thread(join_pairs, positions, solved, annotations)
-        return self._known[1]
+    async def lineage(self, positions: Positions, annotations: Annotations, may_be_old: bool = False) -> Lineage | None:
+        """The lineage; none as long as not all of the movie is tracked. An old one, if it may be and there is one."""
+        async with self._making:
+            predictor = self.predictor
+            solved = [predictor.solved[frame] for frame in range(predictor.n_pairs) if frame in predictor.solved]
+            if len(solved) < predictor.n_pairs:
+                return None
+            if self._known is None or (self._known[0] != solved and not may_be_old):
+                self._known = solved, await asyncio.to_thread(join_pairs, positions, solved, annotations)
+            return self._known[1]
 
     async def family(
-        self, positions: Positions, annotations: Annotations, frame: int, label: int, scale: float
+        self, positions: Positions, annotations: Annotations, frame: int, label: int, scale: float, may_be_old: bool
     ) -> Json:
         """The tracks of a cell's family as a page sees them; `scale` as for `views.certainty`."""
-        lineage = await self.lineage(positions, annotations)
+        lineage = await self.lineage(positions, annotations, may_be_old)
         if lineage is None:
             return {"tracks": [], "selected": None, "ready": False}
         return {**await asyncio.to_thread(family_view, lineage, frame, label, scale), "ready": True}

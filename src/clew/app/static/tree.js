@@ -25,7 +25,9 @@ export function followed() {
 /** Draw the tree if it belongs to another cell, frame or state of the predictions than before. */
 export async function showTree(version) {
   const cell = followed();
-  const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${version}/${state.wrong?.events}/${container.clientWidth}`; // also told when more of the movie is tracked
+  // not for each frame pair that is predicted anew, but when all are; and when the movie is tracked for the first time
+  const news = `${state.learning || version}/${state.tracked === state.pairs}`;
+  const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${news}/${container.clientWidth}`;
   if (key === shown) return;
   shown = key;
   title.textContent = cell ? `of cell ${cell.label}` : "";
