@@ -20,6 +20,7 @@ def test_keyboard_alone(annotator, tmp_path):
     annotator.press("]")
     browsed = annotator.asked()
     assert browsed[0] == 1
+    annotator.settle()  # nothing is answered before it can be seen
     annotator.press("y")
     annotator.until_annotated(len(said) + 1)
     assert annotator.asked() == browsed  # it stays in view, now as an answer

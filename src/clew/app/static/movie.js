@@ -111,7 +111,8 @@ export function listenToServer() {
     forget(movie, frames);
     if (movie === state.movie.id) {
       state.version = version;
-      refresh();
+      changed();
+      refresh(PIECES);
     }
   });
   on("questions", ({ movie }) => movie === state.movie.id && refresh());
@@ -141,15 +142,22 @@ function trouble(words) {
   changed();
 }
 
+const TOGETHER = 150; // ms within which news come together
+const PIECES = 1000; // for what comes in many pieces: a long movie is predicted anew for seconds after each answer
 let refreshing = 0;
+let due = Infinity; // when it is asked next
 
 /** Ask for status and questions, once for news that come together. */
-function refresh() {
+function refresh(wait = TOGETHER) {
+  const at = performance.now() + wait;
+  if (at >= due) return;
   clearTimeout(refreshing);
+  due = at;
   refreshing = setTimeout(() => {
+    due = Infinity;
     fetchStatus();
     fetchQuestions();
-  }, 150);
+  }, wait);
 }
 
 /** Tell the server where the person is, when the page has been still for a moment. */
