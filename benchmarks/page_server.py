@@ -19,11 +19,9 @@ from rich.console import Console
 CHROMIUM = os.environ.get("CLEW_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 PATIENCE = 60.0
 """Seconds that a busy machine has for anything."""
-console = Console(width=130)
-
-
 IDLE = 30.0
 """Seconds without a request after which a connection is not relied on."""
+console = Console(width=130)
 
 
 class Served:
@@ -53,7 +51,7 @@ class Served:
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         """A request as the page sends it: status and reply."""
-        if body is None and time.monotonic() - self.asked_at > IDLE:
+        if time.monotonic() - self.asked_at > IDLE:
             self.connection.close()  # the server has, or soon will: the next request opens it again
         self.asked_at = time.monotonic()
         headers = {"X-Clew-Token": self.token, "Content-Type": "application/json"}

@@ -1,9 +1,13 @@
 """Whole tracks: how sure they are, what is said of them at once, and how two are linked."""
 
+from dataclasses import replace
+
 import pytest
 from tests.app.test_routes import MOVIE, get, moves, send, travel
 
+from clew.app import families
 from clew.tracking.events import Event
+from clew.tracking.model.solve import join_pairs
 
 
 @pytest.fixture
@@ -45,6 +49,19 @@ def test_the_family_of_a_cell_and_how_sure_each_step_is(page, source):
     assert [13, label, None] in cells
     sure = {cell["sources"][0]: cell["certainty"] for cell in moves(get(page, "/pair/12"))}
     assert [one[2] for one in cells if one[0] == 12] == [sure[one[1]] for one in cells if one[0] == 12]
+
+
+def test_tracks_are_joined_anew_when_the_worker_is_done_or_gone(tracked, monkeypatch):
+    session, joined = tracked.session, []
+    monkeypatch.setattr(families, "join_pairs", lambda *given: joined.append(given) or join_pairs(*given))
+    session.worker = {"alive": True, "problem": ""}
+    assert session.is_learning
+    for times in (1, 1, 2, 3):  # the first; one that may be old; the worker is gone; the worker is done
+        session.predictor.solved[3] = replace(session.predictor.solved[3])
+        session.worker["alive"] = times != 2
+        session.asked = session.state.revision if times == 3 else -1
+        get(tracked, "/tree?frame=13&label=1")
+        assert len(joined) == times
 
 
 def test_no_family_where_there_is_no_cell(tracked):

@@ -158,14 +158,19 @@ class Session:
         rows = np.flatnonzero(is_open(self._asked_events, self.state.annotations))[:n]
         return [self.questions[row] for row in rows.tolist()]
 
+    @property
+    def is_learning(self) -> bool:
+        """Whether questions and predictions that follow from the last answers are still to come."""
+        return self.asked < self.state.revision
+
     async def family(self, frame: int, label: int) -> Json:
         """The tracks of a cell's family; none as long as not all of the movie is tracked.
 
         While the movie is predicted anew they are those of before: to join all of it after every frame pair would keep
         the server busy. The page asks again when that is done.
         """
-        annotations, is_behind = self.state.annotations, self.asked < self.state.revision
-        return await self.families.family(self.positions, annotations, frame, label, self.scale, is_behind)
+        may_be_old = self.is_learning and self.worker["alive"]  # else nothing newer will come
+        return await self.families.family(self.positions, self.state.annotations, frame, label, self.scale, may_be_old)
 
     async def export(self, kind: Kind, path: Path) -> None:
         """Write a file: what was annotated so far, or after learning from all of it the weights or the tracks."""

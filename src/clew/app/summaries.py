@@ -39,7 +39,7 @@ def status(session: Session, page: str = "", target: int = 0) -> Json:
         "revision": state.revision, "version": session.predictor.weights.version, "annotated": len(happened),
         **session.ways(page), "outdated": len(state.outdated), "events": session.event_names(),
         "masks": dict(state.masks), "edits": len(edits), "set_aside": len(session.store.edits()) - len(edits),
-        "learning": session.asked < state.revision, "learned": session.learned,
+        "learning": session.is_learning, "learned": session.learned,
         "counts": {str(event): annotated[event] for event in Event}, "denied": int((~happened).sum()),
         "wrong": session.progress.wrong(target), "curve": session.progress.curve, **_tracked(session),
         "predicted": session.predictor.counts(), "place": session.place, "worker": session.worker,

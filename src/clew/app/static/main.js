@@ -33,7 +33,7 @@ function render() {
   showDoubts();
   showSteering();
   showSliders();
-  if (state.movie) showTree(state.version);
+  if (state.movie) showTree();
   redraw();
   rememberPlace();
 }

@@ -23,10 +23,10 @@ export function followed() {
 }
 
 /** Draw the tree if it belongs to another cell, frame or state of the predictions than before. */
-export async function showTree(version) {
+export async function showTree() {
   const cell = followed();
   // not for each frame pair that is predicted anew, but when all are; and when the movie is tracked for the first time
-  const news = `${state.learning || version}/${state.tracked === state.pairs}`;
+  const news = `${state.learning || state.version}/${state.tracked === state.pairs}`;
   const key = cell && `${state.movie.id}/${cell.frame}/${cell.label}/${news}/${container.clientWidth}`;
   if (key === shown) return;
   shown = key;
