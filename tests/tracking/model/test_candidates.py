@@ -15,7 +15,7 @@ from clew.tracking.formats.ctc import open_truth
 from clew.tracking.measurement.measure import measure
 from clew.tracking.measurement.scales import estimate_scales
 from clew.tracking.model.candidates import Candidates, candidates, estimate_reach, find
-from clew.tracking.model.flow import estimate_motion
+from clew.tracking.model.motion import estimate_motion
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.movie import open_movie
 

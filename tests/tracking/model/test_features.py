@@ -13,7 +13,7 @@ from clew.tracking.measurement.measure import measure
 from clew.tracking.measurement.scales import Scales, estimate_scales
 from clew.tracking.model.candidates import candidates, estimate_reach
 from clew.tracking.model.features import FEATURES, LARGEST, assemble, event_features, feature_blocks, feature_names
-from clew.tracking.model.flow import estimate_motion
+from clew.tracking.model.motion import estimate_motion
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.movie import Movie
 
@@ -122,7 +122,7 @@ def test_other_labels_give_the_same_features_for_the_same_cells():
     )
     at, at_other = np.argsort(renamed.keys()), np.argsort(theirs.keys())
     np.testing.assert_array_equal(renamed.keys()[at], theirs.keys()[at_other])
-    np.testing.assert_allclose(plain.toarray()[at], other.toarray()[at_other], atol=1e-6)
+    np.testing.assert_allclose(plain.toarray()[at], other.toarray()[at_other], rtol=1e-6, atol=1e-6)
 
 
 def test_a_merge_backwards_in_time_is_a_split():

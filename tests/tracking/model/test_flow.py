@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from clew.tracking.detections import Detections, DetectionTable
 from clew.tracking.measurement.measure import measure
-from clew.tracking.model.flow import estimate_flow, estimate_motion, jump, moved
+from clew.tracking.model.flow import estimate_flow, jump, moved
+from clew.tracking.model.motion import estimate_motion
 from clew.tracking.model.registration import SPAN, Fitted, Registration, RegistrationSettings, mutual_nearest
 from clew.tracking.movie import open_movie
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from clew.annotation.edits.edit import Edit, apply
 from clew.tracking.detections import Source
 from clew.tracking.measurement.measure import Measured
+from clew.tracking.model.pairs import needed
 from clew.tracking.movie import FramesView, Movie
 
 Edits = tuple[Edit, ...]
@@ -63,5 +64,6 @@ def edited_source(source: Source, before: Edits, after: Edits) -> Source:
 
 
 def touched_pairs(frames: Iterable[int], n_frames: int) -> list[int]:
-    """First frames of the pairs that some frames are part of, ascending."""
-    return sorted({t for frame in frames for t in (frame - 1, frame) if 0 <= t < n_frames - 1})
+    """First frames of the pairs that follow from some frames, ascending."""
+    changed = set(frames)
+    return [t for t in range(n_frames - 1) if not changed.isdisjoint(needed(t))]

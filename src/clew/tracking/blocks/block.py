@@ -17,10 +17,10 @@ from clew.tracking.detections import Divisible
 from clew.tracking.events import Annotations, Event, EventTable, Labels
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.gaps import Gaps
-from clew.tracking.model.pairs import Pairs
+from clew.tracking.model.pairs import Pairs, needed
 from clew.tracking.model.solve import Nodes, joined_pairs, nodes_of, solve_pair
 
-VERSION = 2
+VERSION = 3
 """Of what a block holds and of how it is solved; blocks of another version are solved anew."""
 HALO = 2
 """Frame pairs at either side: a gap over a frame depends on two pairs, and on gaps over the frames next to it."""
@@ -155,7 +155,7 @@ class BlockProblem:
     def key(self) -> str:
         """A digest of all that the solution follows from: pixels, settings, weights and annotations."""
         p = self.pairs
-        frames = range(self.solved.start, self.solved.stop + 1)
+        frames = range(needed(self.solved.start).start, self.solved.stop + 1)
         settings = (
             VERSION, self.which, sorted(p.groups), p.motion, p.scales, p.reach, p.neighbours, sorted(p.events),
             b"" if self.annotations is None else self.annotations.key(),

@@ -12,7 +12,7 @@ import re
 
 from clew.errors import InputError
 from clew.tracking.detections import Source
-from clew.tracking.measurement.scales import sampled_pairs
+from clew.tracking.measurement.scales import sampled_frames
 from clew.tracking.model.flow import SETTINGS
 
 PAIRS = 16
@@ -67,7 +67,7 @@ def cut(n_frames: int, per_block: int = PAIRS) -> list[range]:
 
 def sizes(source: Source) -> tuple[int, int]:
     """How many cells the fullest of some frames has, and the bytes of a frame's pixels."""
-    cells = max((len(pair.read()[0]) for pair in sampled_pairs(source)), default=0)
+    cells = max((len(pair.read()[0]) for pair in sampled_frames(source)), default=0)
     movie = source.movie
     if movie is None:
         return cells, 0

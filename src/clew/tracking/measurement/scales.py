@@ -13,7 +13,7 @@ from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.detections import Detections, Floats, Source, window
 
-SAMPLED_PAIRS = 20
+SAMPLED = 20
 """Pairs of frames, evenly spread over the movie, that the medians are taken from."""
 Over = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Maps a function over items, in order: Python's `map`, or an executor's."""
@@ -52,10 +52,10 @@ class Scales:
 def estimate_scales(source: Source, way: float = 0.0, over: Over = map) -> Scales:
     """The medians of a movie, from some of its frames; 1 where it has no cells to tell.
 
-    `way` is the usual displacement, see `model.flow.estimate_motion`; `over` maps over the frames, in threads or on a
+    `way` is the usual displacement, see `model.motion.estimate_motion`; `over` maps over the frames, in threads or on a
     cluster for example.
     """
-    found = list(over(_usual, sampled_pairs(source)))
+    found = list(over(_usual, sampled_frames(source)))
     gaps, volumes, intensities, deviations = ([values[k] for values in found] for k in range(4))
     volume = _median(volumes) if "size" in source.has else None
     diameter = float(ball_diameter(volume, source.ndim)) if volume is not None else _median(gaps)
@@ -68,26 +68,29 @@ def estimate_scales(source: Source, way: float = 0.0, over: Over = map) -> Scale
 
 
 @dataclass(frozen=True, slots=True)
-class SampledPair:
-    """Two consecutive frames that stand for the movie, read when they are asked for."""
+class SampledFrames:
+    """Some consecutive frames that stand for the movie, read when they are asked for."""
 
     source: Source
-    frame: int
+    frames: tuple[int, ...]
 
-    def read(self) -> tuple[Detections, Detections]:
-        """Both; the only frame of a movie is paired with itself."""
-        t = self.frame
-        return self.source.detections(t), self.source.detections(min(t + 1, self.source.n_frames - 1))
-
-
-def sampled_pairs(source: Source, n: int = SAMPLED_PAIRS) -> list[SampledPair]:
-    """Some pairs of consecutive frames, evenly spread, each with what it needs of the source."""
-    last = max(source.n_frames - 2, 0)
-    frames = np.unique(np.linspace(0, last, n).round().astype(int)).tolist() if source.n_frames else []
-    return [SampledPair(window(source, t, min(t + 1, source.n_frames - 1)), t) for t in frames]
+    def read(self) -> list[Detections]:
+        """All of them."""
+        return [self.source.detections(t) for t in self.frames]
 
 
-def _usual(pair: SampledPair) -> tuple[Floats, Floats, Floats, Floats]:
+def sampled_frames(source: Source, length: int = 2, n: int = SAMPLED) -> list[SampledFrames]:
+    """Some runs of consecutive frames, evenly spread, each with what it needs of the source.
+
+    In a movie that is shorter than a run, its last frame stands for those that are missing.
+    """
+    last = source.n_frames - 1
+    starts = np.unique(np.linspace(0, max(last - length + 1, 0), n).round().astype(int)).tolist() if last >= 0 else []
+    runs = [tuple(min(t + k, last) for k in range(length)) for t in starts]
+    return [SampledFrames(window(source, run[0], run[-1]), run) for run in runs]
+
+
+def _usual(pair: SampledFrames) -> tuple[Floats, Floats, Floats, Floats]:
     """Distances to the nearest cell, volumes, intensities and deviations of the first frame; none where not known."""
     cells, none = pair.read()[0], np.zeros(0)
     known = {"volume": "size", "intensity": "intensity", "deviation": "histogram"}

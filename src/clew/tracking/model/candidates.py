@@ -17,7 +17,7 @@ from clew.learning.task import Indices, Mask
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import NONE, PAIRWISE, Event, EventTable
 from clew.tracking.measurement.scales import Scales
-from clew.tracking.model.flow import Motion
+from clew.tracking.model.motion import Motion
 
 NEIGHBOURS = 4
 """How many cells of the other frame each cell is compared with, as in the paper's predecessor."""

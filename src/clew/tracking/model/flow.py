@@ -4,28 +4,28 @@ Neighbours move together in tissue and colonies, and all cells do when the stage
 is how they move relative to their surroundings, so positions, masks and reach are taken relative to this flow. It is
 estimated without any truth:
 
-1. Starts: no flow, small shifts in every direction, and the peaks of a **displacement vote** for the whole frame.
+1. Starts: no flow, shifts by half a spacing and a whole one in every direction, and the peaks of a **displacement
+   vote** for the whole frame.
 2. From them a few passes of **registration** (`registration.py`): closest points and local maps in turns. After each
-   pass only the better half goes on (successive halving, Jamieson & Talwalkar 2016).
+   pass only the best third goes on (successive halving, Jamieson & Talwalkar 2016, by thirds).
 3. The best of these go on, and so do **fusions**: flows that are at each cell the one that fits best there. What ends
    with cells nearest to others is taken, if it fits significantly better than the flow from rest.
 
-In movies without flow, only jumps of whole frames are followed, if they bring more cells onto others than chance does.
+Where the frame before is known, the flow is estimated once more, with what that tells (`continued_flow`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
 from clew.cache import Cache
-from clew.learning.task import Array
+from clew.learning.task import Array, Indices
 from clew.models.fingerprint import fingerprint
-from clew.tracking.detections import Detections, Source
-from clew.tracking.measurement.scales import Over, SampledPair, sampled_pairs
+from clew.tracking.detections import Detections
 from clew.tracking.model.displacement_vote import Vote, around_middle, lie_on_others, unlikely, vote
+from clew.tracking.model.nearest_points import NearestPoints
 from clew.tracking.model.registration import (
     FEWEST,
     LOOKS,
@@ -49,11 +49,15 @@ class FlowSettings:
     """Standard deviations by which a shift's hits must exceed those without a shift. The largest of 16 n random counts
     exceeds their mean by √(2 ln 16 n), which is 3.8 for a hundred cells."""
     rough_passes: int = 4
-    """Links and local maps from several starts, each time from the better half of them, before the best go on."""
+    """Links and local maps from several starts, each time from the best of them, before the finalists go on."""
+    thinning: int = 3
+    """Of this many starts one takes the next pass."""
     finalists: int = 2
     """Starts that go on: those after which cells lie nearest to others."""
     fusions: int = 2
     """Flows put together of the best in each part of the frame, one after another."""
+    starts: tuple[float, ...] = (0.5, 1.0)
+    """Lengths of the shifts in every direction that are starts."""
     votes: int = 4
     """Peaks of the displacement vote that are starts."""
     level: float = 0.05
@@ -62,9 +66,6 @@ class FlowSettings:
     voters: int = 8_000
     """Cells that vote at most: in frames of more, those around the middle one. What all cells have in common these have
     too, and bins for all shifts of all cells would take 30 kB for each of them in 3D."""
-    least_explained: float = 0.25
-    """The share of the cells' squared displacements that the flow must explain to be used in a movie. Below, cells move
-    on their own, and the neighbours' noise would be added to theirs."""
 
 
 SETTINGS = FlowSettings()
@@ -74,20 +75,19 @@ SETTINGS = FlowSettings()
 class Links:
     """Cells of two frames that are each other's nearest, and the flow around them."""
 
+    ahead: Indices
+    """(m,) rows in the first frame,"""
+    behind: Indices
+    """(m,) and in the second."""
     displacement: Array
     """(m, ndim) of each linked cell."""
     flow: Array
     """(m, ndim) of its surroundings, itself left out."""
 
     @property
-    def relative(self) -> Array:
-        """(m,) how far each went relative to its surroundings."""
-        return lengths(self.displacement - self.flow)
-
-    @property
-    def absolute(self) -> Array:
-        """(m,) how far each went."""
-        return lengths(self.displacement)
+    def deviation(self) -> Array:
+        """(m, ndim) the way of each relative to its surroundings."""
+        return self.displacement - self.flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def moved(cells: Detections, shift: Array | None) -> Detections:
 
 
 KEPT = 500_000
-"""Cells whose flow is kept, at about 70 bytes each. A movie's own units, its kinds of events and its events are all
+"""Cells whose flow is kept, at about 90 bytes each. A movie's own units, its kinds of events and its events are all
 found relative to the flow, one after the other."""
 _kept: Cache[Flow] = Cache(KEPT, lambda flow: len(flow.shift))
 
@@ -125,7 +125,7 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
     if min(len(x), len(y)) < FEWEST:
         return _with_links(x, y, np.zeros_like(x))
     points = Registration.of(x, y, settings.registration)
-    rough = _halved(points, _starts(points, settings), settings.rough_passes)
+    rough = _thinned(points, _starts(points, settings), settings)
     points = points.by_looks_too(a, b, best(points.fitted(rough), 1)[0].shift)
     starts = points.fitted(rough)
     finalists = best(starts, settings.finalists)
@@ -141,30 +141,53 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
     return _with_links(x, y, (chosen if chosen.fits_better(from_rest, apart, settings.level) else from_rest).shift)
 
 
-def _halved(points: Registration, starts: list[Array], passes: int) -> list[Array]:
-    """The flows from several starts after a few passes: all take the first, and the better half of these each next.
+def continued_flow(
+    before: Detections, a: Detections, b: Detections, onward: Array, settings: FlowSettings = SETTINGS
+) -> Array:
+    """(n, ndim) the shift of each cell from a frame to the next, with what the frame `before` them tells.
+
+    Each cell goes `onward` (n, ndim) by itself, and the flow is what all have in common beyond that. It changes little
+    from frame pair to frame pair, so that the earlier one is one more start: where two flows put cells onto others
+    equally well from two frames alone, one was often found from the two before.
+    """
+    earlier, alone = estimate_flow(before, a, settings), estimate_flow(a, b, settings).shift
+    if min(len(before), len(a), len(b)) < FEWEST:
+        return alone
+    points = Registration.of(a.position + onward, b.position, settings.registration).by_looks_too(a, b, alone)
+    _, nearest = NearestPoints.of(before.position + earlier.shift).query(a.position)
+    starts = [alone, earlier.shift[nearest]]
+    flows = points.fitted([points.refined(start, settings.passes) for start in starts])
+    apart = settings.registration.near * points.spacing
+    if (lengths(flows[0].shift - flows[1].shift) > apart).any():
+        flows += points.fitted([points.refined(points.fused([*points.fitted(starts), *flows]), settings.passes)])
+    (chosen,) = best(flows, 1)
+    return onward + (chosen if chosen.fits_better(flows[0], apart, settings.level) else flows[0]).shift
+
+
+def _thinned(points: Registration, starts: list[Array], settings: FlowSettings) -> list[Array]:
+    """The flows from several starts after a few passes: all take the first, and the best third of these each next.
 
     The first, from rest, goes all the way, for the others are measured by it. Those that do not go on may still be
     right in a part of the frame.
     """
     flows, going = list(starts), list(range(1, len(starts)))
-    flows[0] = points.refined(starts[0], passes)
-    for _ in range(passes):
+    flows[0] = points.refined(starts[0], settings.rough_passes)
+    for _ in range(settings.rough_passes):
         for i in going:
             flows[i] = points.refined(flows[i], 1)
         going.sort(key=lambda i: float(points.misfits(flows[i]).mean()))
-        going = going[: (len(going) + 1) // 2]
+        going = going[: -(-len(going) // settings.thinning)]
     return flows
 
 
 def _with_links(x: Array, y: Array, shift: Array) -> Flow:
     """A flow with the cells that are each other's nearest after it."""
     ahead, behind = mutual_nearest(x + shift, y)
-    return Flow(shift, Links(y[behind] - x[ahead], shift[ahead]))
+    return Flow(shift, Links(ahead, behind, y[behind] - x[ahead], shift[ahead]))
 
 
 def _starts(points: Registration, settings: FlowSettings) -> list[Array]:
-    """Flows to start from: at rest, half a spacing in every direction, and those of the vote.
+    """Flows to start from: at rest, shifts in every direction, and those of the vote.
 
     Closest points find a flow that is less than half a spacing away. Where they find at rest one that puts nearly all
     cells onto others, that is enough.
@@ -174,8 +197,9 @@ def _starts(points: Registration, settings: FlowSettings) -> list[Array]:
     if _found_again(points.x + from_rest, points.y, settings):
         return [from_rest]
     votes = _vote(points.x, points.y, settings)
-    around = np.stack(np.meshgrid(*[(0.0, 0.5, -0.5)] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)[1:]
-    return [from_rest, *(points.spacing * around), *([] if votes is None else votes.peaks(settings.votes))]
+    around = np.stack(np.meshgrid(*[(0.0, 1.0, -1.0)] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)[1:]
+    shifts = [length * points.spacing * shift for length in settings.starts for shift in around]
+    return [from_rest, *shifts, *([] if votes is None else votes.peaks(settings.votes))]
 
 
 def _vote(x: Array, y: Array, settings: FlowSettings) -> Vote | None:
@@ -199,49 +223,6 @@ def _width(x: Array, settings: FlowSettings) -> float:
 def _chance(x: Array, settings: FlowSettings) -> float:
     """Hits that chance explains."""
     return unlikely(len(x), x.shape[1], settings.registration.near, settings.significance)
-
-
-@dataclass(frozen=True, slots=True)
-class Motion:
-    """How the cells of a movie move, relative to the flow if there is one."""
-
-    follows_flow: bool
-    """Whether cells move with their surroundings. If not, only jumps of whole frames are followed."""
-    usual: float
-    """The median way of a cell from one frame to the next; 0 if nothing moves."""
-    far: float
-    """A way that one cell in twenty exceeds."""
-
-    def shift(self, a: Detections, b: Detections) -> Array | None:
-        """(n, ndim) the flow from a frame to the next at each of its cells; None where there is none."""
-        if not self.follows_flow and not jump(a, b).any():
-            return None
-        return estimate_flow(a, b).shift
-
-
-FAR = 0.95
-
-
-def estimate_motion(source: Source, settings: FlowSettings = SETTINGS, over: Over = map) -> Motion:
-    """From some frame pairs of a movie, without any truth; `over` maps over them."""
-    links = list(over(partial(_linked, settings=settings), sampled_pairs(source)))
-    absolute = np.concatenate([np.zeros(0), *(each.absolute for each, _ in links)])
-    relative = np.concatenate([np.zeros(0), *(each.relative for each, _ in links)])
-    # medians, since a tenth of wrong links would double a mean of squares
-    follows = len(absolute) > 0 and bool(
-        np.median(relative) ** 2 < (1 - settings.least_explained) * np.median(absolute) ** 2
-    )
-    ways = relative if follows else np.concatenate([np.zeros(0), *(at_rest for _, at_rest in links)])
-    ways = ways[ways > 0]
-    usual, far = np.quantile(ways, [0.5, FAR]).tolist() if len(ways) else (0.0, 0.0)
-    return Motion(follows, usual, far)
-
-
-def _linked(pair: SampledPair, settings: FlowSettings) -> tuple[Links, Array]:
-    """The links of a frame pair with the flow, and the ways (m,) of cells that are nearest to each other without."""
-    a, b = pair.read()
-    ahead, behind = mutual_nearest(a.position, b.position)
-    return estimate_flow(a, b, settings).links, lengths(b.position[behind] - a.position[ahead])
 
 
 def jump(a: Detections, b: Detections, settings: FlowSettings = SETTINGS) -> Array:

@@ -27,14 +27,20 @@ from clew.tracking.model.candidates import (
     find,
 )
 from clew.tracking.model.features import assemble, event_scores, feature_blocks, lone_blocks
-from clew.tracking.model.flow import Motion, estimate_motion, moved
+from clew.tracking.model.flow import moved
 from clew.tracking.model.loose_ends import Surroundings
+from clew.tracking.model.motion import Motion, estimate_motion
 
 T = TypeVar("T")
 
 KEPT = 32 * 2**20
 """Bytes of scored frame pairs that stay in memory: a movie's kinds of events are looked for in pairs that are solved
 afterwards, with some of the same candidates."""
+
+
+def needed(frame: int) -> range:
+    """The frames that a frame pair follows from: its own two, and the one before, from where cells go on."""
+    return range(max(frame - 1, 0), frame + 2)
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,7 @@ class Pairs:
 
     def window(self, first: int, last: int) -> Self:
         """The same with the pairs from frame `first` to `last` alone, under their numbers."""
-        return replace(self, source=window(self.source, first, last))
+        return replace(self, source=window(self.source, needed(first).start, last))
 
     def pair(self, frame: int, extra: EventTable | None = None) -> FramePair:
         """From one frame to the next; events of `extra` are always among the candidates."""
@@ -177,7 +183,7 @@ class Pairs:
         """All that the candidates of a pair and their scores follow from, but for the kinds of events."""
         if not isinstance(self.source, Divisible):
             return None
-        frames = tuple(self.source.content(t) for t in (frame, frame + 1))
+        frames = tuple(self.source.content(t) for t in needed(frame))
         return *frames, w.tobytes(), self.groups, self.motion, self.scales, self.reach, self.neighbours
 
     def usual(self, frame: int, of: Callable[..., T]) -> tuple[Detections, Detections, Candidates, T]:
@@ -188,8 +194,8 @@ class Pairs:
         self, frame: int, extra: EventTable | None, of: Callable[..., T]
     ) -> tuple[tuple[Detections, Detections, Candidates, T], Surroundings | None]:
         """Two frames, the candidates between them, what `of` makes of these, and what gaps need."""
-        a, b = self.source.detections(frame), self.source.detections(frame + 1)
-        shift = self.motion.shift(a, b)
+        *before, a, b = map(self.source.detections, needed(frame))
+        shift = self.motion.shift(a, b, *before)
         there, overlap = moved(a, shift), self.source.overlap(frame, shift)
         found = candidates(
             there, b, reach=self.reach, neighbours=self.neighbours, overlap=overlap, events=self.events, extra=extra

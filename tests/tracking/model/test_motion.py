@@ -1,0 +1,85 @@
+"""How the cells of a movie move: what they do by themselves goes on from frame pair to frame pair, and the flow too."""
+
+import numpy as np
+import pytest
+
+from clew.tracking.detections import DetectionTable
+from clew.tracking.model.flow import estimate_flow
+from clew.tracking.model.motion import Motion, estimate_motion
+from clew.tracking.model.registration import lengths
+
+DRIFT = 0.5
+
+
+def movie(persistence, scale=0.08, frames=10, side=9, seed=0, drift=lambda x: DRIFT):
+    """Cells on a jittered grid that drift; what each does besides is an autoregressive process."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(np.meshgrid(*[np.arange(float(side))] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
+    positions = [grid + rng.uniform(-0.25, 0.25, grid.shape)]
+    own = rng.normal(scale=scale, size=grid.shape)
+    for _ in range(frames - 1):
+        positions.append(positions[-1] + drift(positions[-1]) + own)
+        own = persistence * own + rng.normal(scale=scale * np.sqrt(1 - persistence**2), size=own.shape)
+    n = len(grid)
+    return DetectionTable(
+        np.repeat(np.arange(frames), n), np.tile(np.arange(1, n + 1), frames), np.concatenate(positions)
+    )
+
+
+@pytest.mark.parametrize("persistence", [0.0, 0.5, 0.9])
+def test_persistence_is_estimated_from_the_movie_alone(persistence):
+    motion = estimate_motion(movie(persistence))
+    assert motion.follows_flow
+    assert motion.persistence == pytest.approx(persistence, abs=0.12)
+
+
+def test_cells_on_their_own_and_short_movies_have_none():
+    alone = estimate_motion(movie(0.9, drift=lambda x: 0.0))
+    assert not alone.follows_flow
+    assert alone.persistence == 0
+    assert estimate_motion(movie(0.9, frames=2)).persistence == 0
+
+
+def errors(motion, source, t, *before):
+    """How far cells are from where they are expected."""
+    a, b = source.detections(t), source.detections(t + 1)
+    return lengths(b.position - a.position - motion.shift(a, b, *(source.detections(s) for s in before)))
+
+
+def test_cells_are_expected_where_they_go_on_to():
+    source = movie(0.9)
+    motion = estimate_motion(source)
+    without = np.median([errors(motion, source, t) for t in range(1, 9)])
+    assert np.median([errors(motion, source, t, t - 1) for t in range(1, 9)]) < 0.7 * without
+
+
+def test_cells_that_do_not_persist_are_expected_where_the_flow_is():
+    source = movie(0.0)
+    motion = estimate_motion(source)
+    without = np.median([errors(motion, source, t) for t in range(1, 9)])
+    assert np.median([errors(motion, source, t, t - 1) for t in range(1, 9)]) < 1.1 * without
+
+
+def test_a_flow_that_two_frames_leave_open_is_known_from_the_pair_before():
+    """Cells on a perfect grid that go by half a spacing might have gone to either side; at first they went less."""
+    grid = np.stack(np.meshgrid(np.arange(9.0), np.arange(9.0), indexing="ij"), axis=-1).reshape(-1, 2)
+    ways = [0.35, 0.6]
+    positions = [grid + np.array([way, 0.0]) for way in np.cumsum([0.0, *ways])]
+    frames = np.repeat(np.arange(3), len(grid))
+    source = DetectionTable(frames, np.tile(np.arange(1, len(grid) + 1), 3), np.concatenate(positions))
+    before, a, b = map(source.detections, range(3))
+    alone = estimate_flow(a, b).shift[:, 0]
+    assert np.median(alone) == pytest.approx(-0.4, abs=0.05)  # the nearest there are
+    found = Motion(True, 0.1, 0.2, 0.0).shift(a, b, before)
+    assert np.median(found[:, 0]) == pytest.approx(ways[1], abs=0.05)
+
+
+def test_ways_to_wrong_cells_are_hardly_gone_on_with():
+    source = movie(0.9)
+    motion = Motion(True, 0.1, 0.2, 1.0)
+    a, b = source.detections(0), source.detections(1)
+    links = estimate_flow(a, b).links
+    onward = motion.onward(links, b)
+    assert (lengths(onward) <= 0.5 * 3 * motion.usual + 1e-9).all()  # the most that r / (1 + r²) comes to
+    rows = np.setdiff1d(np.arange(len(b)), links.behind)
+    assert not onward[rows].any()
