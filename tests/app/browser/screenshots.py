@@ -186,7 +186,8 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
+        (folder := Path(sys.argv[1])).mkdir(parents=True, exist_ok=True)
+        main(folder)
     else:
         with tempfile.TemporaryDirectory() as everything:
             main(Path(everything))

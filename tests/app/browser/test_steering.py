@@ -194,8 +194,11 @@ def test_what_was_learned_is_applied_to_the_other_movies(annotator, served):
     rows.nth(1).locator("td").nth(2).filter(has_text="of").wait_for()
     assert rows.count() == 2
     assert rows.nth(0).locator("td").first.inner_text() == "1"
+    before = page.locator("#overview thead th", has_text="Before these weights")
+    assert not before.is_visible()  # nothing to tell yet
     page.click("#apply")
     rows.nth(1).locator("td", has_text="<script>alert(1)").wait_for()  # begins with what was learned here
+    before.wait_for(state="visible")
     assert rows.nth(0).locator("td").nth(1).inner_text() == "generic"
     rows.nth(1).locator("th button").click()
     page.wait_for_function("() => document.getElementById('time').max === '2'")

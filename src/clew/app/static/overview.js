@@ -34,6 +34,7 @@ async function refresh() {
 
 /** Only what changed is set anew, so that the focus stays where it is. */
 function show(movies) {
+  dialog.querySelector("table").classList.toggle("no-before", !movies.some((movie) => movie.before)); // a column of nothing
   while (rows.children.length < movies.length) rows.append(row(movies[rows.children.length].id));
   movies.forEach((movie, i) => {
     const [name, ...cells] = rows.children[i].children;
