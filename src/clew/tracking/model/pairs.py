@@ -194,7 +194,8 @@ class Pairs:
         self, frame: int, extra: EventTable | None, of: Callable[..., T]
     ) -> tuple[tuple[Detections, Detections, Candidates, T], Surroundings | None]:
         """Two frames, the candidates between them, what `of` makes of these, and what gaps need."""
-        *before, a, b = map(self.source.detections, needed(frame))
+        # without flow the frame before tells nothing, and is not read
+        *before, a, b = map(self.source.detections, needed(frame) if self.motion.follows_flow else (frame, frame + 1))
         shift = self.motion.shift(a, b, *before)
         there, overlap = moved(a, shift), self.source.overlap(frame, shift)
         found = candidates(
