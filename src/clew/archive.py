@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import astuple, fields, is_dataclass, replace
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,25 +23,25 @@ from clew.learning.online import OnlineResult
 from clew.learning.perceptron import PerceptronResult
 from clew.learning.result import Record, Result, Status
 from clew.learning.task import Space
-from clew.models.base import Model
+from clew.models.base import Model, StructuredModel
 from clew.models.listed import ListedLoss
 from clew.parameters import check_fitted
-from clew.persist import reading
+from clew.persist import Arrays, Json, reading
 
 if TYPE_CHECKING:
     from clew.base import StructuredEstimator
 
+AnyResult: TypeAlias = Result | PerceptronResult | LikelihoodResult | OnlineResult
 KIND = "estimator"
 READERS = {"tracker": "clew.tracking.archive"}
 """Kinds of files that parts above this one write, and who reads them: imported by name, when such a file is met."""
 ESTIMATORS = {"StructuredSVM": "estimator", "StructuredPerceptron": "estimator", "StructuredCRF": "crf"}
 """By name, and the module of each, which is imported when one is made: scikit-learn loads slowly."""
-DATACLASSES: dict[str, type[Any]] = {
+DATACLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (Loss, ListedLoss, Algorithm, Result, PerceptronResult, LikelihoodResult, OnlineResult, Calibration)
 }
 ENUMS: dict[str, type[Enum]] = {cls.__name__: cls for cls in (Space, Status)}
-Arrays = dict[str, NDArray[Any]]
 
 
 def save(estimator: StructuredEstimator, path: str | Path) -> None:
@@ -51,7 +52,7 @@ def save(estimator: StructuredEstimator, path: str | Path) -> None:
     persist.write(path, KIND, *pack(estimator))
 
 
-def pack(estimator: StructuredEstimator) -> tuple[dict[str, Any], Arrays]:
+def pack(estimator: StructuredEstimator) -> tuple[dict[str, object], Arrays]:
     """A fitted estimator as JSON content and arrays."""
     check_fitted(estimator, "coef_")
     name = type(estimator).__name__
@@ -70,7 +71,7 @@ def pack(estimator: StructuredEstimator) -> tuple[dict[str, Any], Arrays]:
     return meta, arrays
 
 
-def load(path: str | Path, model: Any = None) -> Any:
+def load(path: str | Path, model: StructuredModel | None = None) -> Any:  # what it is, the file alone says
     """Read what clew's `save` wrote: a `StructuredSVM`, `StructuredPerceptron` or `Tracker`.
 
     `model` is needed where the file was made with a model of your own. Predictions, scores, `result_` and its plot are
@@ -82,7 +83,7 @@ def load(path: str | Path, model: Any = None) -> Any:
     return unpack(path, document.meta, document.arrays, model)
 
 
-def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = None) -> Any:
+def unpack(path: str | Path, meta: Json, arrays: Arrays, model: StructuredModel | None = None) -> StructuredEstimator:
     """The inverse of `pack`; `path` is for messages."""
     with reading(path):
         estimator_class = _estimator(meta["estimator"])
@@ -96,7 +97,8 @@ def unpack(path: str | Path, meta: dict[str, Any], arrays: Arrays, model: Any = 
         _check_given(path, stored, model)
     with reading(path):
         estimator = estimator_class(model, **params)
-        estimator.model_ = model.restored(domain) if domain else model
+        given: Any = model  # one of a user's own may lack restored: then the file does not fit it
+        estimator.model_ = given.restored(domain) if domain else given
     estimator.coef_, estimator.result_ = coef, result
     if isinstance(result, (Result, LikelihoodResult, OnlineResult)):
         estimator.lam_, estimator.path_ = result.lam, []
@@ -116,7 +118,7 @@ def describe(path: str | Path) -> dict[str, str]:
     return about | {"written by": f"clew {document.clew_version}"}
 
 
-def describe_packed(path: str | Path, meta: dict[str, Any], arrays: Arrays) -> dict[str, str]:
+def describe_packed(path: str | Path, meta: Json, arrays: Arrays) -> dict[str, str]:
     """A packed estimator in words."""
     with reading(path):
         params = _decode_all(meta["params"], arrays)
@@ -138,13 +140,14 @@ def describe_packed(path: str | Path, meta: dict[str, Any], arrays: Arrays) -> d
     return about | {"certificate": str(result)}
 
 
-def _is_number(lam: Any) -> bool:
+def _is_number(lam: object) -> bool:
     return isinstance(lam, (int, float))
 
 
-def _estimator(name: str) -> Any:
+def _estimator(name: str) -> type[StructuredEstimator]:
     """The class of this name."""
-    return getattr(import_module(f"clew.{ESTIMATORS[name]}"), name)
+    found: type[StructuredEstimator] = getattr(import_module(f"clew.{ESTIMATORS[name]}"), name)
+    return found
 
 
 def _own_models() -> dict[str, type[Model]]:
@@ -152,26 +155,28 @@ def _own_models() -> dict[str, type[Model]]:
     return {name: value for name, value in vars(models).items() if isinstance(value, type) and issubclass(value, Model)}
 
 
-def _pack_model(model: Any, arrays: Arrays) -> dict[str, Any]:
+def _pack_model(model: StructuredModel, arrays: Arrays) -> dict[str, object]:
     """Class, parameters (None of a user's own class), domain and number of features."""
     cls = type(model)
     known = _own_models().get(cls.__name__) is cls
     return {
         "class": cls.__name__ if known else f"{cls.__module__}.{cls.__qualname__}",
-        "params": _encode_all(model.get_params(deep=False), "parameter of the model", arrays) if known else None,
+        "params": _encode_all(model.get_params(deep=False), "parameter of the model", arrays)
+        if known and isinstance(model, Model)
+        else None,
         "domain": _encode_all(model.domain if isinstance(model, Model) else {}, "attribute of the model", arrays),
         "n_features": int(model.n_features),
     }
 
 
-def _described(stored: dict[str, Any]) -> dict[str, Any]:
+def _described(stored: Json) -> Json:
     """What `_pack_model` wrote, if it is that."""
     if not isinstance(stored["class"], str) or not {"params", "domain", "n_features"} <= stored.keys():
         raise ValueError("the description of the model is not one")
     return stored
 
 
-def _own_model(path: str | Path, stored: dict[str, Any], arrays: Arrays) -> Any:
+def _own_model(path: str | Path, stored: Json, arrays: Arrays) -> Model:
     """A model of clew's, made anew."""
     if stored["params"] is None:
         raise InputError(
@@ -185,7 +190,7 @@ def _own_model(path: str | Path, stored: dict[str, Any], arrays: Arrays) -> Any:
         return known[stored["class"]](**_decode_all(stored["params"], arrays))
 
 
-def _check_given(path: str | Path, stored: dict[str, Any], model: Any) -> None:
+def _check_given(path: str | Path, stored: Json, model: StructuredModel) -> None:
     """Refuse a model of another class, or one that was prepared for other features."""
     if _short(stored["class"]) != type(model).__name__:
         raise InputError(
@@ -195,7 +200,7 @@ def _check_given(path: str | Path, stored: dict[str, Any], model: Any) -> None:
         _check_features(path, model, stored["n_features"])
 
 
-def _check_features(path: str | Path, model: Any, expected: int) -> None:
+def _check_features(path: str | Path, model: StructuredModel, expected: int) -> None:
     """As many features as weights."""
     with reading(path):  # it may follow from what the file says of the data
         found = getattr(model, "n_features", None)
@@ -211,7 +216,7 @@ def _short(qualified: str) -> str:
     return qualified.rpartition(".")[2]
 
 
-def _pack_result(result: Result | PerceptronResult | LikelihoodResult | OnlineResult, arrays: Arrays) -> Any:
+def _pack_result(result: AnyResult, arrays: Arrays) -> object:
     """A result without its bounds; the history becomes one array."""
     if isinstance(result, Result):
         arrays["history"] = np.array([astuple(record) for record in result.history], dtype=float)
@@ -219,7 +224,7 @@ def _pack_result(result: Result | PerceptronResult | LikelihoodResult | OnlineRe
     return _encode(result, "result_", arrays)
 
 
-def _unpack_result(meta: dict[str, Any], arrays: Arrays) -> Any:
+def _unpack_result(meta: Json, arrays: Arrays) -> AnyResult:
     """The result, with its history if it had one."""
     result = _decode(meta["result"], arrays)
     if isinstance(result, (PerceptronResult, LikelihoodResult, OnlineResult)):
@@ -232,7 +237,7 @@ def _unpack_result(meta: dict[str, Any], arrays: Arrays) -> Any:
     )
 
 
-def _unpack_calibration(meta: dict[str, Any], arrays: Arrays) -> Calibration | None:
+def _unpack_calibration(meta: Json, arrays: Arrays) -> Calibration | None:
     """The calibration, if there was one."""
     if "calibration" not in meta:
         return None
@@ -242,12 +247,12 @@ def _unpack_calibration(meta: dict[str, Any], arrays: Arrays) -> Calibration | N
     return calibration
 
 
-def _encode_all(values: dict[str, Any], what: str, arrays: Arrays) -> dict[str, Any]:
+def _encode_all(values: Mapping[str, object], what: str, arrays: Arrays) -> dict[str, object]:
     """Each value for JSON; the first that cannot be held is named."""
     return {name: _encode(value, f"the {what} {name!r}", arrays) for name, value in values.items()}
 
 
-def _encode(value: Any, what: str, arrays: Arrays) -> Any:
+def _encode(value: object, what: str, arrays: Arrays) -> object:
     """A value as JSON, with a tag for what JSON does not know; arrays go to `arrays`."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, (bool, int, str)):
@@ -277,7 +282,7 @@ def _encode(value: Any, what: str, arrays: Arrays) -> Any:
     )
 
 
-def _keep(array: NDArray[Any], arrays: Arrays) -> str:
+def _keep(array: NDArray[np.generic], arrays: Arrays) -> str:
     """The name of an array among those to be written; coef_ and result_.w are one array and stay one."""
     for name, known in arrays.items():
         if known is array:
@@ -287,7 +292,7 @@ def _keep(array: NDArray[Any], arrays: Arrays) -> str:
     return name
 
 
-def _decode_all(values: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
+def _decode_all(values: Json, arrays: Arrays) -> Json:
     """The inverse of `_encode_all`."""
     return {name: _decode(value, arrays) for name, value in values.items()}
 

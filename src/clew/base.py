@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from clew import parallel
 from clew.calibration import Calibration, Method, calibrate
-from clew.checks import floats, shown, whole
+from clew.checks import Seed, floats, shown, whole
 from clew.errors import InputError, MissingCapability, NotCalibrated
 from clew.folds import split_annotations
 from clew.learning.plotting import plot_blocks
@@ -21,6 +21,7 @@ from clew.learning.task import Array, Indices, Space, Task
 from clew.models.base import (
     ExampleTask,
     Model,
+    StructuredModel,
     check_kind,
     check_lengths,
     check_weights,
@@ -29,7 +30,14 @@ from clew.models.base import (
     take,
 )
 from clew.models.blocks import feature_names
+from clew.models.examples import Annotation, Answers, Examples, Output
+from clew.models.labels import ClassWeight, Label
+from clew.parallel import Client
 from clew.parameters import check_fitted, clone
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from sklearn.utils import Tags
 
 
 class Query(NamedTuple):
@@ -45,14 +53,14 @@ class Query(NamedTuple):
 class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """What the learners of a structured model share: data in, predictions, scores and confidences out, files."""
 
-    model: Any
+    model: StructuredModel
     n_jobs: int | None
-    random_state: Any
-    model_: Any
+    random_state: Seed
+    model_: StructuredModel
     coef_: Array
     calibration_: Calibration
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Examples) -> Answers:
         """(N,) the best output for each input: labels, or an array of objects where an output has several parts."""
         X = as_examples(X)
         w, jobs = self._fitted(X)
@@ -60,7 +68,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             return as_objects(self.model_.predict(X, w, n_jobs=jobs))
         return as_objects(parallel.map_examples(lambda x: self.model_.argmax(x, w, None, Space.ALL, 0.0), X, jobs))
 
-    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Examples, Y: Examples, sample_weight: ArrayLike | None = None) -> float:
         """The fraction of annotated parts that are predicted right.
 
         For a model of one's own that does not count parts: minus the mean task loss. `sample_weight` are weights of
@@ -76,12 +84,12 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         parts = count_parts(model, Y) * (1.0 if weights is None else weights)
         if not parts.any():
             raise InputError("nothing is annotated in Y, so there is nothing to score against")
-        measure = model.mistakes if counted else model.loss
+        measure: Callable[[Annotation, Output], float] = getattr(model, "mistakes" if counted else "loss")
         wrong = np.array([measure(Y[n], predicted[n]) if parts[n] else 0.0 for n in range(len(parts))])
         lost = float(wrong @ (np.ones(len(parts)) if weights is None else weights)) / float(parts.sum())
         return 1.0 - lost if counted else -lost
 
-    def margins(self, X: Any) -> NDArray[Any]:
+    def margins(self, X: Examples) -> Answers:
         """(N,) for each input (parts,) the score that is lost when a part is forced to be other than predicted.
 
         For `Multiclass` (N,) numbers. A model of one's own needs `parts(x, y)`, see docs/own-model.md.
@@ -92,7 +100,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             return as_objects(self.model_.margins(X, w, n_jobs=jobs))
         return as_objects(parallel.map_examples(lambda x: forced_margins(self.model_, x, w), X, jobs))
 
-    def decision_function(self, X: Any) -> NDArray[Any]:
+    def decision_function(self, X: Examples) -> Answers:
         """(N,) for each input (parts, choices) what the best output loses when a part is forced to each choice.
 
         These are its max-marginals less the best score: 0 for what is predicted. Choices are the classes, the columns
@@ -104,7 +112,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             return as_objects(self.model_.max_marginals(X, w, n_jobs=jobs))
         return as_objects([np.column_stack([np.zeros(len(m)), -m]) for m in self.margins(X)])
 
-    def calibrate(self, X: Any, Y: Any, *, method: Method = "platt", folds: int | None = 3) -> Self:
+    def calibrate(self, X: Examples, Y: Examples, *, method: Method = "platt", folds: int | None = 3) -> Self:
         """Learn how margins become probabilities, for `predict_proba`; `calibration_` is what was learned.
 
         Probabilities must be learned from annotations that the weights have not seen. With `folds`, X and Y may be
@@ -137,7 +145,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return self
 
     @property
-    def predict_proba(self) -> Callable[[Any], NDArray[Any]]:
+    def predict_proba(self) -> Callable[[Examples], Answers]:
         """(N,) for each input (parts, choices) the probability of each choice of each part; after `calibrate`.
 
         Before, the estimator does not have it, as scikit-learn's do.
@@ -150,14 +158,14 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             )
         return self._calibrated
 
-    def _calibrated(self, X: Any) -> NDArray[Any]:
+    def _calibrated(self, X: Examples) -> Answers:
         """The probabilities from `calibration_`."""
         marginals = self.decision_function(X)
         if marginals.dtype != object:
             return self.calibration_.probabilities(marginals)
         return as_objects([self.calibration_.probabilities(m) for m in marginals])
 
-    def suggest(self, X: Any, n: int, Y: Any = None, *, per_example: int | None = None) -> list[Query]:
+    def suggest(self, X: Examples, n: int, Y: Examples = None, *, per_example: int | None = None) -> list[Query]:
         """The n parts to annotate next: those with the smallest margins (uncertainty sampling, Lewis & Gale 1994).
 
         Parts that Y annotates already are left out, and no example gets more than `per_example` questions.
@@ -169,8 +177,9 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         if Y is not None:
             Y = as_examples(Y)
             check_lengths(X, Y)
-            for k, y in enumerate(parse(self.model_, X, Y)):
-                known = ~np.asarray(self.model_.candidates(X[k], y)).all(axis=1)
+            model: Any = self.model_  # one of a user's own may lack candidates, and then Python says so
+            for k, y in enumerate(parse(model, X, Y)):
+                known = ~np.asarray(model.candidates(X[k], y)).all(axis=1)
                 margins[k] = np.where(known, np.inf, margins[k])
         example_of = np.repeat(np.arange(len(margins)), [len(m) for m in margins])
         part_of = np.concatenate([np.arange(len(m)) for m in margins]) if margins else np.zeros(0, dtype=int)
@@ -194,7 +203,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         archive.save(self, path)
 
     @property
-    def classes_(self) -> NDArray[Any]:
+    def classes_(self) -> NDArray[np.generic]:
         """(S,) the labels, in the order of `decision_function` and `predict_proba`."""
         model = self._model_with("labels", "classes_")
         return np.asarray(model.labels.decode(np.arange(model.labels.n_states)))
@@ -212,21 +221,21 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         w = self.coef_ * model.column_scale
         return {block.name: block.values(w) for block in model.blocks()}
 
-    def get_feature_names(self, input_names: Sequence[str] | None = None) -> NDArray[Any]:
+    def get_feature_names(self, input_names: Sequence[str] | None = None) -> NDArray[np.object_]:
         """(d,) a name for each weight, such as "input[b, x3]" or "transition[a, b]"."""
         check_fitted(self, "coef_")
         model = self._model_with("blocks", "get_feature_names")
         names = getattr(self, "feature_names_in_", None) if input_names is None else input_names
         return np.array(feature_names(model.blocks(names), int(model.n_features)), dtype=object)
 
-    def plot_weights(self, input_names: Sequence[str] | None = None, top: int = 20) -> Any:
+    def plot_weights(self, input_names: Sequence[str] | None = None, top: int = 20) -> Figure:
         """A picture of the weights by block; of many inputs the `top` ones with the largest weights."""
         check_fitted(self, "coef_")
         model = self._model_with("blocks", "plot_weights")
         names = getattr(self, "feature_names_in_", None) if input_names is None else input_names
         return plot_blocks(model.blocks(names), self.coef_ * model.column_scale, top)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.required = True
@@ -242,7 +251,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             )
         return model
 
-    def _fitted(self, X: Any) -> tuple[Array, int]:
+    def _fitted(self, X: Examples) -> tuple[Array, int]:
         """The weights and the number of threads, after a look at X."""
         check_fitted(self, "coef_")
         n_examples(X)
@@ -250,8 +259,8 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return check_weights(self.coef_, self.model_.n_features), parallel.resolve_jobs(self.n_jobs)
 
     def _prepared(
-        self, X: Any, Y: Any, sample_weight: Any = None, class_weight: Any = None
-    ) -> tuple[Any, Any, Any, Array | None]:
+        self, X: Examples, Y: Examples, sample_weight: ArrayLike | None = None, class_weight: ClassWeight | None = None
+    ) -> tuple[StructuredModel, Examples, Examples, Array | None]:
         """The prepared model, and the examples that carry an annotation, parsed; only those take part in learning."""
         self.__dict__.pop("feature_names_in_", None)
         if hasattr(X, "columns"):
@@ -285,7 +294,9 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             weights = weights if of_class is None else of_class * (1.0 if weights is None else weights)
         return model, X, Y, weights
 
-    def _annotated(self, model: Any, X: Any, Y: Any, weights: Array | None = None) -> tuple[Any, Any, Array | None]:
+    def _annotated(
+        self, model: StructuredModel, X: Examples, Y: Examples, weights: Array | None = None
+    ) -> tuple[Examples, Examples, Array | None]:
         """The examples that carry an annotation and some weight."""
         annotated = count_parts(model, Y) > 0
         if not annotated.any():
@@ -301,18 +312,18 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         used = np.flatnonzero(annotated)
         return take(X, used), take(Y, used), None if weights is None else weights[used]
 
-    def _refitted(self, X: Any, Y: Any) -> Self:
+    def _refitted(self, X: Examples, Y: Examples) -> Self:
         """The same estimator learned from other annotations, with the domain and the λ that were found before."""
         other: Self = clone(self)
         if hasattr(self, "lam_"):
             other.set_params(lam=self.lam_, C=None)
         return other._learn(self.model_, *self._annotated(self.model_, X, Y))
 
-    def _learn(self, model: Any, X: Any, Y: Any, weights: Array | None = None) -> Self:
+    def _learn(self, model: StructuredModel, X: Examples, Y: Examples, weights: Array | None = None) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""
         raise NotImplementedError
 
-    def _task(self, model: Any, X: Any, Y: Any, client: Any) -> Task:
+    def _task(self, model: StructuredModel, X: Examples, Y: Examples, client: Client | None) -> Task:
         """The learning problem, here or on a Dask cluster."""
         jobs = parallel.resolve_jobs(self.n_jobs)
         if client is not None:
@@ -320,20 +331,20 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return make_task(model, X, Y, jobs)
 
 
-def as_examples(X: Any) -> Any:
+def as_examples(X: Examples) -> Examples:
     """A table of named columns, or what else is an array at heart, as an array; all else as it is."""
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
         return X.to_numpy()
     return np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "__len__") else X
 
 
-def parse(model: Any, X: Any, Y: Any) -> Any:
+def parse(model: StructuredModel, X: Examples, Y: Examples) -> Examples:
     """The annotations as the model reads them fastest, where it offers that: parsed once, not at each use."""
     check_kind(model, X)
     return model.parsed(X, Y) if hasattr(model, "parsed") else Y
 
 
-def count_parts(model: Any, Y: Any) -> Indices:
+def count_parts(model: StructuredModel, Y: Examples) -> Indices:
     """(N,) how many parts of each example are annotated; a model that does not count them has one or none."""
     if hasattr(model, "count_parts"):
         return np.asarray(model.count_parts(Y), dtype=np.intp)
@@ -341,7 +352,7 @@ def count_parts(model: Any, Y: Any) -> Indices:
     return np.array([int(count(annotation)) for annotation in Y], dtype=np.intp)
 
 
-def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
+def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> Array | None:
     """(n,) finite weights that are not negative; None where none are given."""
     if sample_weight is None:
         return None
@@ -351,9 +362,9 @@ def check_sample_weight(sample_weight: Any, n: int) -> Array | None:
     return weights
 
 
-def why_nothing_is_annotated(model: Any) -> str:
+def why_nothing_is_annotated(model: StructuredModel) -> str:
     """The message for annotations from which nothing can be learned."""
-    classes: Sequence[Any] = getattr(model, "classes_", [])
+    classes: Sequence[Label] = getattr(model, "classes_", [])
     if len(classes) == 1:
         return (
             f"Y has one class only, {classes[0]!r}, so that no output can be wrong; expected at least two classes. "
@@ -362,7 +373,7 @@ def why_nothing_is_annotated(model: Any) -> str:
     return "nothing is annotated: every one of the examples is unknown in all its parts"
 
 
-def as_objects(outputs: Sequence[Any]) -> NDArray[Any]:
+def as_objects(outputs: Sequence[Output] | Answers) -> Answers:
     """(N,) outputs as an array: of labels where each is one, else of objects, so that they may differ in length."""
     if isinstance(outputs, np.ndarray):
         return outputs
@@ -374,7 +385,7 @@ def as_objects(outputs: Sequence[Any]) -> NDArray[Any]:
     return array
 
 
-def make_generator(random_state: Any) -> np.random.Generator:
+def make_generator(random_state: Seed) -> np.random.Generator:
     """NumPy's generator from what scikit-learn takes (None, a number, a RandomState), or a generator itself."""
     if isinstance(random_state, np.random.Generator):
         return random_state
@@ -386,7 +397,7 @@ def make_generator(random_state: Any) -> np.random.Generator:
         ) from None
 
 
-def make_task(model: Any, X: Any, Y: Any, n_jobs: int = 1) -> Task:
+def make_task(model: StructuredModel, X: Examples, Y: Examples, n_jobs: int = 1) -> Task:
     """The model's own Task if it makes one, else one that asks example by example."""
     if not hasattr(model, "task"):
         return ExampleTask(model, X, Y, n_jobs)

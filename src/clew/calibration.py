@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
@@ -108,7 +108,7 @@ def _smoothed_loss(parameters: Array, marginals: Array, allowed: Mask) -> float:
     return float(-((1.0 - miss) * np.log(inside) + miss * np.log(np.maximum(1.0 - inside, 1e-300))).mean())
 
 
-def _annotated_parts(max_marginals: Sequence[Any], candidates: Sequence[Any]) -> tuple[Array, Mask]:
+def _annotated_parts(max_marginals: Sequence[Array], candidates: Sequence[Mask]) -> tuple[Array, Mask]:
     """All annotated parts of all examples as rows; where examples differ in choices, the others are impossible."""
     widest = max((m.shape[1] for m in max_marginals), default=0)
     marginals, allowed = [np.zeros((0, widest))], [np.zeros((0, widest), dtype=bool)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from clew.base import as_examples, as_objects, make_generator, parse
-from clew.checks import callable_or_none
+from clew.base import StructuredEstimator, as_examples, as_objects, make_generator, parse
+from clew.checks import Seed, callable_or_none
 from clew.errors import MissingCapability
 from clew.folds import make_folds
 from clew.learning.likelihood import LikelihoodResult, log_likelihood, maximise_likelihood
@@ -17,12 +17,21 @@ from clew.learning.losses import LOSSES
 from clew.learning.path import lambda_grid
 from clew.learning.task import Array, Task
 from clew.learning.weighted import weighted
-from clew.models.base import check_lengths
+from clew.models.base import StructuredModel, check_lengths
+from clew.models.examples import Answers, Examples
 from clew.parameters import check_fitted
 from clew.progress import ProgressLine
 from clew.regularised import HoldOut, RegularisedEstimator
 
 Callback = Callable[[int, float, float], None]
+
+
+class MarginalModel(StructuredModel, Protocol):
+    """A model that can sum over all outputs."""
+
+    def marginals(self, X: Examples, w: Array, /) -> Sequence[Array] | Array:
+        """For each input (parts, choices) the probability of each choice of each part."""
+        ...
 
 
 class StructuredCRF(RegularisedEstimator):
@@ -46,9 +55,12 @@ class StructuredCRF(RegularisedEstimator):
     and the mean held-out −log P.
     """
 
+    model_: MarginalModel
+    path_: list[tuple[float, float]]
+
     def __init__(
         self,
-        model: Any,
+        model: StructuredModel,
         *,
         lam: float | str | Sequence[float] = "auto",
         C: float | None = None,
@@ -58,29 +70,35 @@ class StructuredCRF(RegularisedEstimator):
         hold_out: HoldOut = "auto",
         n_jobs: int | None = None,
         verbose: bool = False,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         super().__init__(model, lam, C, folds, hold_out, n_jobs, verbose, random_state)
         self.tol = tol
         self.max_iterations = max_iterations
 
     def fit(
-        self, X: Any, Y: Any, *, sample_weight: Any = None, warm_start: Any = None, callback: Callback | None = None
+        self,
+        X: Examples,
+        Y: Examples,
+        *,
+        sample_weight: ArrayLike | None = None,
+        warm_start: StructuredEstimator | Array | None = None,
+        callback: Callback | None = None,
     ) -> Self:
         """Learn from inputs X and partial annotations Y.
 
         `sample_weight` are weights of the examples; `warm_start` is an earlier fit, or weights to start from;
         `callback` hears of iteration, objective and gap.
         """
-        start = getattr(warm_start, "coef_", warm_start)
+        start = warm_start.coef_ if warm_start is not None and hasattr(warm_start, "coef_") else warm_start
         callable_or_none(callback, "callback")
         return self._learn(*self._prepared(X, Y, sample_weight), start=start, callback=callback)
 
     def _learn(
         self,
-        model: Any,
-        X: Any,
-        Y: Any,
+        model: StructuredModel,
+        X: Examples,
+        Y: Examples,
         weights: Array | None = None,
         *,
         start: Array | None = None,
@@ -116,16 +134,16 @@ class StructuredCRF(RegularisedEstimator):
 
     def _held_out(
         self,
-        model: Any,
-        X: Any,
-        Y: Any,
+        model: StructuredModel,
+        X: Examples,
+        Y: Examples,
         weights: Array | None,
         lams: Array,
         learn: Callable[[Task, float, Array | None], LikelihoodResult],
     ) -> list[tuple[float, float]]:
         """Each λ from strong to weak with the mean −log P of held-out annotations, as long as that falls."""
 
-        def make(X: Any, Y: Any) -> Task:
+        def make(X: Examples, Y: Examples) -> Task:
             return self._task(model, X, Y, None)
 
         rng = make_generator(self.random_state)
@@ -142,13 +160,13 @@ class StructuredCRF(RegularisedEstimator):
                 break
         return path
 
-    def predict_proba(self, X: Any) -> NDArray[Any]:
+    def predict_proba(self, X: Examples) -> Answers:
         """(N,) for each input (parts, classes) the marginals P(y_t = s | x); (N, classes) for `Multiclass`."""
         X = as_examples(X)
         w, _ = self._fitted(X)
         return as_objects(self.model_.marginals(X, w))
 
-    def log_likelihood(self, X: Any, Y: Any) -> Array:
+    def log_likelihood(self, X: Examples, Y: Examples) -> Array:
         """(N,) log P(Y* | x): how probable the annotation of each example is; 0 where nothing is annotated."""
         check_fitted(self, "coef_")
         X, Y = as_examples(X), as_examples(Y)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from clew.base import StructuredEstimator, check_sample_weight, make_generator, make_task, parse
-from clew.checks import callable_or_none, floats, shown
+from clew.checks import Seed, callable_or_none, floats, shown
 from clew.errors import InputError
 from clew.folds import make_folds
 from clew.learning.algorithm import Algorithm, get_algorithm
@@ -21,11 +22,14 @@ from clew.learning.online import MINI_BATCH, OnlineResult, learn_batch
 from clew.learning.path import lambda_grid
 from clew.learning.perceptron import perceptron
 from clew.learning.result import Record, Result
-from clew.learning.selection import best_point, cross_validate
+from clew.learning.selection import PathPoint, best_point, cross_validate
 from clew.learning.task import Array, Space, Task
 from clew.learning.weighted import weighted
-from clew.models.base import check_lengths, n_examples
+from clew.models.base import StructuredModel, check_lengths, n_examples
+from clew.models.examples import Examples
+from clew.models.labels import Classes, ClassWeight
 from clew.models.listed import CLPL, ListedLoss
+from clew.parallel import Client
 from clew.parameters import clone
 from clew.progress import ProgressLine
 from clew.regularised import HoldOut, RegularisedEstimator, check_lam
@@ -64,14 +68,16 @@ class StructuredSVM(RegularisedEstimator):
     list of `PathPoint` from which λ was chosen.
     """
 
+    path_: list[PathPoint]
+
     def __init__(
         self,
-        model: Any,
+        model: StructuredModel,
         *,
         loss: str | Loss = "bridge",
         lam: float | str | Sequence[float] = "auto",
         C: float | None = None,
-        class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
+        class_weight: ClassWeight | None = None,
         regulariser: Regulariser = "l2",
         algorithm: str | Algorithm = "clew",
         start: Literal["auto", "zero"] | Array = "auto",
@@ -79,7 +85,7 @@ class StructuredSVM(RegularisedEstimator):
         hold_out: HoldOut = "auto",
         n_jobs: int | None = None,
         verbose: bool = False,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         super().__init__(model, lam, C, folds, hold_out, n_jobs, verbose, random_state)
         self.loss = loss
@@ -90,12 +96,12 @@ class StructuredSVM(RegularisedEstimator):
 
     def fit(
         self,
-        X: Any,
-        Y: Any,
+        X: Examples,
+        Y: Examples,
         *,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
         warm_start: Result | StructuredSVM | None = None,
-        client: Any = None,
+        client: Client | None = None,
         callback: Callback | None = None,
     ) -> Self:
         """Learn from inputs X and partial annotations Y.
@@ -111,13 +117,13 @@ class StructuredSVM(RegularisedEstimator):
 
     def _learn(
         self,
-        model: Any,
-        X: Any,
-        Y: Any,
+        model: StructuredModel,
+        X: Examples,
+        Y: Examples,
         weights: Array | None = None,
         *,
         warm_start: Result | None = None,
-        client: Any = None,
+        client: Client | None = None,
         callback: Callback | None = None,
     ) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""
@@ -127,7 +133,7 @@ class StructuredSVM(RegularisedEstimator):
         loss = get_loss(self.loss, ALL_LOSSES)
         check_margin(loss, weights)
 
-        def ordinary(X: Any, Y: Any) -> Task:
+        def ordinary(X: Examples, Y: Examples) -> Task:
             return self._task(model, X, Y, client)
 
         trained = partial(loss.task, model) if isinstance(loss, ListedLoss) else ordinary
@@ -164,7 +170,9 @@ class StructuredSVM(RegularisedEstimator):
             )  # fmt: skip
         return self._keep(model, result, path)
 
-    def partial_fit(self, X: Any, Y: Any, classes: Any = None, *, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Examples, Y: Examples, classes: Classes | None = None, *, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Learn from one more batch, by stochastic subgradient steps; it may be forgotten afterwards.
 
         The first batch says what labels and features there are, unless the model declares its `classes` or they are
@@ -219,14 +227,14 @@ class StructuredPerceptron(StructuredEstimator):
 
     def __init__(
         self,
-        model: Any,
+        model: StructuredModel,
         *,
         averaged: bool = True,
         max_epochs: int = 200,
         patience: int = 10,
         n_jobs: int | None = None,
         verbose: bool = False,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.model = model
         self.averaged = averaged
@@ -236,11 +244,21 @@ class StructuredPerceptron(StructuredEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, Y: Any, *, sample_weight: Any = None, client: Any = None) -> Self:
+    def fit(
+        self, X: Examples, Y: Examples, *, sample_weight: ArrayLike | None = None, client: Client | None = None
+    ) -> Self:
         """Learn from inputs X and partial annotations Y; `sample_weight` are weights of the examples."""
         return self._learn(*self._prepared(X, Y, sample_weight), client=client)
 
-    def _learn(self, model: Any, X: Any, Y: Any, weights: Array | None = None, *, client: Any = None) -> Self:
+    def _learn(
+        self,
+        model: StructuredModel,
+        X: Examples,
+        Y: Examples,
+        weights: Array | None = None,
+        *,
+        client: Client | None = None,
+    ) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""
         with ProgressLine(self.verbose, "perceptron") as progress:
             self.result_ = perceptron(
@@ -258,7 +276,7 @@ def check_margin(loss: Loss, weights: Array | None) -> None:
         raise InputError(f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss without one")
 
 
-def check_warm_start(warm_start: Any) -> Result | None:
+def check_warm_start(warm_start: object) -> Result | None:
     """The result of an earlier fit, which may be given as the estimator that has it."""
     result = getattr(warm_start, "result_", warm_start)
     if result is not None and not isinstance(result, Result):

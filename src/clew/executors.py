@@ -13,17 +13,21 @@ import platform
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from clew import extras
 from clew.errors import ClewWarning, ClusterError, InputError
-from clew.parallel import check_client, resolve_jobs
+from clew.parallel import Client, Promise, check_client, resolve_jobs
+
+if TYPE_CHECKING:
+    import distributed
 
 S = TypeVar("S")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
@@ -110,6 +114,26 @@ def _in_threads(function: Callable[[S], T], items: Sequence[S], n: int) -> Itera
         pool.shutdown(cancel_futures=True)
 
 
+class Keyed(Promise[T_co], Protocol[T_co]):
+    """A future of Dask's, which has a name."""
+
+    @property
+    def key(self) -> Hashable:
+        """The name."""
+
+
+class Completed(Protocol[T_co]):
+    """Dask's `as_completed`: futures as they finish."""
+
+    def is_empty(self) -> bool:
+        """Whether there are no more."""
+
+    def has_ready(self) -> bool:
+        """Whether one is finished."""
+
+    def __next__(self) -> Keyed[T_co]: ...
+
+
 class Cluster:
     """The workers of a Dask cluster. Functions and items are pickled to them, results back.
 
@@ -117,7 +141,7 @@ class Cluster:
     way take part.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         extras.require("dask", "computing on a cluster")
         check_client(client)
         self.client = client
@@ -132,12 +156,15 @@ class Cluster:
         from distributed import as_completed
 
         function = _Forwarding(_Patient(function))
-        index: dict[Any, int] = {}
+        index: dict[Hashable, int] = {}
         losses = [0] * len(items)
         ready: dict[int, T] = {}
         given = 0
-        futures = [self._submit(function, item) for item in items]
-        index |= {future.key: i for i, future in enumerate(futures)}
+        futures: list[Keyed[T] | None] = []
+        for i, item in enumerate(items):
+            future = self._submit(function, item)
+            index[future.key] = i
+            futures.append(future)
         coming = as_completed(futures)
         try:
             for future in self._finished(coming):
@@ -159,7 +186,7 @@ class Cluster:
         finally:
             self.client.cancel([future for future in futures if future is not None], force=True)
 
-    def _finished(self, coming: Any) -> Iterator[Any]:
+    def _finished(self, coming: Completed[T]) -> Iterator[Keyed[T]]:
         """Futures as they finish; a ClusterError where there was no worker for `PATIENCE` seconds."""
         quiet_since = counted = time.monotonic()
         lost_since: float | None = None
@@ -184,12 +211,13 @@ class Cluster:
                     "with enough memory. What is finished is kept: the same command goes on from there"
                 )
 
-    def _submit(self, function: Callable[[S], T], item: S) -> Any:
-        return self.client.submit(function, item, pure=False, retries=RETRIES)
+    def _submit(self, function: Callable[[S], T], item: S) -> Keyed[T]:
+        future: Keyed[T] = self.client.submit(function, item, pure=False, retries=RETRIES)
+        return future
 
     def _after(
         self, error: Exception, i: int, losses: list[int], done: int, function: Callable[[S], T], items: Sequence[S]
-    ) -> Any:
+    ) -> Keyed[T]:
         """Give an item out anew if it was lost on the way; an error of its own is raised."""
         if not _is_loss(error):
             raise error
@@ -203,7 +231,7 @@ class Cluster:
         return self._submit(function, items[i])
 
 
-def local_cluster(workers: int, memory: int | None = None, profile: bool = False) -> Any:
+def local_cluster(workers: int, memory: int | None = None, profile: bool = False) -> distributed.LocalCluster:
     """Workers on this machine, each with one thread: array operations of several threads would share one lock.
 
     `memory` is in bytes, of each; None for its share of the machine's, 0 for no limit. With `profile` they watch what
@@ -221,12 +249,12 @@ def local_cluster(workers: int, memory: int | None = None, profile: bool = False
 
 
 @dataclass(frozen=True)
-class _Patient:
+class _Patient(Generic[S, T]):
     """A function that is tried again after a while where storage did not answer."""
 
-    function: Callable[[Any], Any]
+    function: Callable[[S], T]
 
-    def __call__(self, item: Any) -> Any:
+    def __call__(self, item: S) -> T:
         for pause in PAUSES:
             try:
                 return self.function(item)
@@ -248,19 +276,19 @@ def _is_momentary(error: BaseException | None) -> bool:
 
 
 @dataclass(frozen=True)
-class _Forwarding:
+class _Forwarding(Generic[S, T]):
     """A function whose clew warnings are shown where its results are asked for, not in the log of a worker."""
 
-    function: Callable[[Any], Any]
+    function: Callable[[S], T]
     home: tuple[str, int] = field(default_factory=lambda: (platform.node(), os.getpid()))
 
-    def __call__(self, item: Any) -> Any:
+    def __call__(self, item: S) -> T:
         if (platform.node(), os.getpid()) != self.home:
             warnings.showwarning = _tell_client
         return self.function(item)
 
 
-def _tell_client(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def _tell_client(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Send a warning of clew's to the clients, which warn in turn; others are of no use to them."""
     if issubclass(category, ClewWarning):
         from distributed import get_worker, protocol
@@ -280,7 +308,7 @@ def _is_loss(error: Exception) -> bool:
     return isinstance(error, KilledWorker | CommClosedError | CancelledError | DaskCancelledError)
 
 
-def executor_for(where: Any, n_jobs: int | None) -> Executor:
+def executor_for(where: Threads | Cluster | Client | None, n_jobs: int | None) -> Executor:
     """An executor as it is, a Dask client as one, and threads for None."""
     if where is None:
         return Threads(n_jobs)

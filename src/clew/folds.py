@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
 from clew.checks import one_of, whole
 from clew.errors import InputError
 from clew.learning.selection import Fold
-from clew.learning.task import Array, Subset, Task
+from clew.learning.task import Array, Mask, Subset, Task
 from clew.learning.weighted import weighted
-from clew.models.base import take
+from clew.models.base import StructuredModel, take
+from clew.models.examples import Annotation, Examples
 
 EXAMPLES_FOR_EACH_FOLD = 10
 
 
+class HidingModel(StructuredModel, Protocol):
+    """A model that can leave out parts of an annotation."""
+
+    def n_parts(self, annotation: Annotation, /) -> int:
+        """How many parts of the output are annotated."""
+        ...
+
+    def hide(self, annotation: Annotation, parts: Mask, /) -> Annotation:
+        """The annotation without the marked ones of its parts."""
+        ...
+
+
+def can_hide(model: StructuredModel) -> TypeGuard[HidingModel]:
+    """Whether a model offers that."""
+    return all(hasattr(model, name) for name in ("n_parts", "hide"))
+
+
 def make_folds(
-    model: Any,
-    X: Sequence[Any],
-    Y: Sequence[Any],
-    trained: Callable[[Any, Any], Task],
-    ordinary: Callable[[Any, Any], Task],
+    model: StructuredModel,
+    X: Examples,
+    Y: Examples,
+    trained: Callable[[Examples, Examples], Task],
+    ordinary: Callable[[Examples, Examples], Task],
     n_folds: int,
     hold_out: str,
     rng: np.random.Generator,
@@ -36,7 +54,7 @@ def make_folds(
     `weights` are those of the examples.
     """
     n_folds = whole(n_folds, "folds", 2)
-    if what_to_hold_out(model, len(Y), n_folds, hold_out) == "examples":
+    if what_to_hold_out(model, len(Y), n_folds, hold_out) == "examples" or not can_hide(model):
         return _by_examples(weighted(trained(X, Y), weights), weighted(ordinary(X, Y), weights), n_folds, rng)
     return [
         Fold(_annotated(model, X, train, trained, weights), _annotated(model, X, test, ordinary, weights))
@@ -44,28 +62,27 @@ def make_folds(
     ]
 
 
-def what_to_hold_out(model: Any, n_examples: int, n_folds: int, hold_out: str) -> str:
+def what_to_hold_out(model: StructuredModel, n_examples: int, n_folds: int, hold_out: str) -> str:
     """Either "examples" or "parts"."""
     whole(n_folds, "folds", 2)
     one_of(hold_out, "hold_out", ("auto", "examples", "parts"))
-    can_hide = all(hasattr(model, name) for name in ("n_parts", "hide"))
     if hold_out == "auto":
         enough = n_examples >= EXAMPLES_FOR_EACH_FOLD * n_folds
-        return "examples" if enough or not can_hide else "parts"
-    if hold_out == "parts" and not can_hide:
+        return "examples" if enough or not can_hide(model) else "parts"
+    if hold_out == "parts" and not can_hide(model):
         raise InputError(f"hold_out='parts' needs a model with n_parts and hide; {type(model).__name__} has not both")
     return hold_out
 
 
 def split_annotations(
-    model: Any, Y: Sequence[Any], n_folds: int, hold_out: str, rng: np.random.Generator
-) -> list[tuple[list[Any], list[Any]]]:
+    model: StructuredModel, Y: Examples, n_folds: int, hold_out: str, rng: np.random.Generator
+) -> list[tuple[list[Annotation], list[Annotation]]]:
     """For each fold the annotations to learn from and those held out, both with None or less for what is hidden."""
     n_folds = whole(n_folds, "folds", 2)
     annotated = [annotation is not None for annotation in Y]
     if hasattr(model, "n_parts"):
         annotated = [model.n_parts(annotation) > 0 for annotation in Y]
-    if what_to_hold_out(model, sum(annotated), n_folds, hold_out) == "parts":
+    if what_to_hold_out(model, sum(annotated), n_folds, hold_out) == "parts" and can_hide(model):
         return _split_parts(model, Y, n_folds, rng)
     fold_of = np.full(len(Y), -1)
     fold_of[annotated] = rng.permutation(sum(annotated)) % n_folds
@@ -92,8 +109,8 @@ def _by_examples(task: Task, test: Task, n_folds: int, rng: np.random.Generator)
 
 
 def _split_parts(
-    model: Any, Y: Sequence[Any], n_folds: int, rng: np.random.Generator
-) -> list[tuple[list[Any], list[Any]]]:
+    model: HidingModel, Y: Examples, n_folds: int, rng: np.random.Generator
+) -> list[tuple[list[Annotation], list[Annotation]]]:
     """For each fold the annotations without a share of all annotated parts, and that share alone."""
     counts = [model.n_parts(annotation) for annotation in Y]
     total = sum(counts)
@@ -110,7 +127,7 @@ def _split_parts(
 
 
 def _annotated(
-    model: Any, X: Sequence[Any], Y: Sequence[Any], make: Callable[[Any, Any], Task], weights: Array | None
+    model: HidingModel, X: Examples, Y: Examples, make: Callable[[Examples, Examples], Task], weights: Array | None
 ) -> Task:
     """The task of the examples that have any annotation left."""
     used = [i for i, annotation in enumerate(Y) if model.n_parts(annotation) > 0]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,9 +16,11 @@ import scipy.sparse as sp
 from clew import extras
 from clew.checks import is_number, shown
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.task import Argmax, Array, Indices, Space, Task
+from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
 
+S = TypeVar("S")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_JOBS = 64
 """More threads than this, and than there are cores, only wait for each other and take memory."""
@@ -35,7 +37,7 @@ def resolve_jobs(n_jobs: int | None) -> int:
     return min(n_jobs, max(cores, MAX_JOBS)) if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 
 
-def map_examples(function: Callable[[Any], T], items: Iterable[Any], n_jobs: int = 1) -> list[T]:
+def map_examples(function: Callable[[S], T], items: Iterable[S], n_jobs: int = 1) -> list[T]:
     """`function` of every item, in order; in threads where `n_jobs` asks for more than one."""
     jobs = resolve_jobs(n_jobs)
     if jobs == 1 or getattr(_thread, "is_ours", False):  # a call within a call would wait for its own thread
@@ -52,11 +54,59 @@ def _pool(jobs: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001  # thr
     return ThreadPoolExecutor(jobs, "clew", initializer=lambda: setattr(_thread, "is_ours", True))
 
 
+class Promise(Protocol[T_co]):
+    """What a call on a cluster gives at once; Dask's comes without types."""
+
+    def result(self) -> T_co:
+        """The result, once it is there."""
+        ...
+
+
+class Client(Protocol):
+    """What clew asks of a `distributed.Client`."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
+        """Call a function on a worker: its future, which Dask does not type, for options decide what kind it is."""
+        ...
+
+    def scheduler_info(self, *, n_workers: int) -> dict[str, Any]:
+        """Of many kinds; "workers" has an entry for each address."""
+        ...
+
+    def nthreads(self) -> dict[str, int]:
+        """The threads of each worker."""
+        ...
+
+    def cancel(self, futures: Sequence[Any], *, force: bool) -> object:
+        """Give up what was not begun."""
+        ...
+
+
+About: TypeAlias = tuple[int, frozenset[Space], bool, Sequence[bytes] | None]
+"""Of a shard: its number of features, spaces, `loss_zero_iff_compatible` and keys."""
+
+
+class Actor(Protocol):
+    """A `Shard` on its worker, as Dask stands in for it: each call gives a promise."""
+
+    def about(self, part: bool) -> Promise[About]:
+        """See `Shard.about`."""
+        ...
+
+    def argmax(self, part: bool, w: Array, space: Space, loss_weight: float, examples: Indices) -> Promise[Argmax]:
+        """See `Shard.argmax`."""
+        ...
+
+    def make_part(self) -> Promise[bool]:
+        """See `Shard.make_part`."""
+        ...
+
+
 def spread(
-    client: Any,
-    make_task: Callable[[Sequence[Any], Sequence[Any]], Task],
-    X: Sequence[Any],
-    Y: Sequence[Any],
+    client: Client,
+    make_task: Callable[[Sequence[S], Sequence[T]], Task],
+    X: Sequence[S],
+    Y: Sequence[T],
     shards: int | None = None,
 ) -> SpreadTask:
     """The examples as one Task on a Dask cluster: every worker keeps `make_task` of a run of examples.
@@ -81,11 +131,11 @@ def spread(
     return SpreadTask(actors, limits)
 
 
-def check_client(client: Any) -> list[str]:
+def check_client(client: object) -> list[str]:
     """The addresses of a Dask client's workers, of which there is at least one; `clew[dask]` must be installed."""
-    from distributed import Client
+    import distributed
 
-    if not isinstance(client, Client):
+    if not isinstance(client, distributed.Client):
         raise InputError(f"client is a {type(client).__name__}; expected a distributed.Client")
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     if not workers:
@@ -96,11 +146,11 @@ def check_client(client: Any) -> list[str]:
 class Shard:
     """A run of examples on one worker, and their annotated part once it was asked for."""
 
-    def __init__(self, make_task: Callable[[Any, Any], Task], X: Any, Y: Any) -> None:
+    def __init__(self, make_task: Callable[[Sequence[S], Sequence[T]], Task], X: Sequence[S], Y: Sequence[T]) -> None:
         self.task = make_task(X, Y)
         self.part: Task | None = None
 
-    def about(self, part: bool) -> tuple[int, frozenset[Space], bool, Sequence[bytes] | None]:
+    def about(self, part: bool) -> About:
         """What the whole task must know of this one."""
         task = self.part if part else self.task
         keys = None if task is None else task.keys
@@ -125,7 +175,7 @@ class Shard:
 class SpreadTask:
     """Shards on a cluster as one Task; rows come back in the order of the examples."""
 
-    def __init__(self, actors: Sequence[Any], limits: Indices, part: bool = False) -> None:
+    def __init__(self, actors: Sequence[Actor], limits: Indices, part: bool = False) -> None:
         self.actors, self.limits, self.part = actors, limits, part
         about = [answer.result() for answer in [actor.about(part) for actor in actors]]
         self.n_examples = int(limits[-1])
@@ -133,7 +183,7 @@ class SpreadTask:
         self.spaces = frozenset.intersection(*(shard[1] for shard in about))
         self.loss_zero_iff_compatible = all(shard[2] for shard in about)
         keys = [shard[3] for shard in about]
-        self.keys: Sequence[bytes] | None = None if None in keys else [key for shard in keys for key in shard]
+        self.keys: Sequence[bytes] | None = None if None in keys else [key for shard in keys for key in shard or ()]
 
     def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
         """Ask all shards at once."""
@@ -147,7 +197,7 @@ class SpreadTask:
         if not answers:
             return Argmax(sp.csr_array((0, self.n_features)), np.zeros(0), np.zeros(0, dtype=bool))
         order = np.argsort(np.argsort(shard_of, kind="stable"), kind="stable")
-        features: Any = sp.vstack([sp.csr_array(answer.features) for answer in answers], format="csr")
+        features: Matrix = sp.vstack([sp.csr_array(answer.features) for answer in answers], format="csr")
         loss = np.concatenate([answer.loss for answer in answers])
         found = np.concatenate([answer.found for answer in answers])
         return Argmax(features[order], loss[order], found[order])
@@ -160,7 +210,7 @@ class SpreadTask:
         return SpreadTask(self.actors, self.limits, part=True) if any(made) else None
 
 
-def _shifted(call: Callable[[], Any], first: int) -> Any:
+def _shifted(call: Callable[[], T], first: int) -> T:
     """The result of a call on the shard that begins at example `first`, which its errors are made to say."""
     try:
         return call()

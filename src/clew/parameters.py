@@ -11,7 +11,10 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 T = TypeVar("T")
 
@@ -20,7 +23,7 @@ class Parametrised:
     """An object whose parameters are the arguments of `__init__`, kept under their names."""
 
     @classmethod
-    def _defaults(cls) -> Mapping[str, Any]:
+    def _defaults(cls) -> Mapping[str, object]:
         """The parameters by name, with their defaults (`inspect.Parameter.empty` for none)."""
         if cls.__init__ is object.__init__:
             return {}
@@ -36,10 +39,10 @@ class Parametrised:
                 found |= {f"{name}__{inner}": each for inner, each in value.get_params().items()}
         return found
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Set parameters by name; those of a parameter as in `model__n_states`."""
         known = self._defaults()
-        nested: dict[str, dict[str, Any]] = {}
+        nested: dict[str, dict[str, object]] = {}
         for name, value in params.items():
             own, _, inner = name.partition("__")
             if own not in known:
@@ -60,14 +63,14 @@ class Parametrised:
         changed = [f"{name}={value!r}" for name, value, default in values if not _same(value, default)]
         return f"{type(self).__name__}({', '.join(changed)})"
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         """For those of scikit-learn who ask, which is imported by then."""
         from sklearn.base import BaseEstimator
 
         return BaseEstimator.__sklearn_tags__(self)
 
 
-def _same(value: Any, default: Any) -> bool:
+def _same(value: object, default: object) -> bool:
     """Whether a parameter is at its default; arrays never are."""
     plain = isinstance(value, str | int | float | tuple)
     return value is default or (plain and type(value) is type(default) and value == default)
@@ -81,7 +84,7 @@ def clone(thing: T) -> T:
     return made
 
 
-def check_fitted(estimator: Any, attribute: str) -> None:
+def check_fitted(estimator: object, attribute: str) -> None:
     """Raise scikit-learn's NotFittedError unless an estimator has what `fit` sets."""
     if not hasattr(estimator, attribute):
         from sklearn.exceptions import NotFittedError

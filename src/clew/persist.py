@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,11 @@ LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 """Names of temporary files."""
 MAX_STEM = 40
 """Characters of a name that its temporary file repeats, for names have a limit."""
+Json: TypeAlias = dict[str, Any]
+"""An object of JSON. Any, and not the union of what JSON can hold: what is read is looked into by its keys, and who
+reads catches what is not as expected (`reading`); what is written may be of any type that `json` knows."""
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+"""Arrays by name, each of the dtype that it was written with: who reads one knows which."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -46,13 +51,13 @@ class Document:
     """What a file holds."""
 
     kind: str
-    meta: dict[str, Any]
-    arrays: dict[str, NDArray[Any]]
+    meta: Json
+    arrays: Arrays
     clew_version: str
     """Of the clew that wrote it."""
 
 
-def write(path: str | Path, kind: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+def write(path: str | Path, kind: str, meta: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Write JSON content and plain arrays to one file."""
     packed = _pack_arrays(arrays)
     header = {
@@ -142,7 +147,7 @@ def _remove_leftovers(folder: str) -> None:
                     entry.unlink()
 
 
-def write_json(path: str | Path, content: Any) -> None:
+def write_json(path: str | Path, content: object) -> None:
     """Write JSON for people to read, whole or not at all."""
     write_bytes(
         path,
@@ -185,7 +190,7 @@ def read_bytes(path: str | Path) -> bytes:
         raise StoreError(f"{path}: cannot be read ({_reason(error)})") from error
 
 
-def _check_path(path: Any) -> None:
+def _check_path(path: object) -> None:
     if not isinstance(path, str | Path):
         raise InputError(f"path is {shown(path)}; expected a path")
 
@@ -195,7 +200,7 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _json(content: Any) -> bytes:
+def _json(content: object) -> bytes:
     """Canonical JSON: the same content gives the same bytes."""
     try:
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -204,12 +209,12 @@ def _json(content: Any) -> bytes:
     return text.encode()
 
 
-def _checksum(header: Mapping[str, Any]) -> str:
+def _checksum(header: Mapping[str, object]) -> str:
     """Of everything in the header but the checksum itself."""
     return hashlib.sha256(_json({key: value for key, value in header.items() if key != CHECKSUM})).hexdigest()
 
 
-def _header(members: Mapping[str, bytes]) -> dict[str, Any]:
+def _header(members: Mapping[str, bytes]) -> Json:
     """The checked content of clew.json."""
     if JSON not in members:
         raise StoreError(f"there is no {JSON} in it, so it is not a clew file")
@@ -261,7 +266,7 @@ def _unzip(data: bytes) -> dict[str, bytes]:
         return {info.filename: file.read(info) for info in infos}
 
 
-def _pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def _pack_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
     """An uncompressed npz."""
     members = {}
     for name, given in arrays.items():
@@ -276,14 +281,14 @@ def _pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     return _zip(members)
 
 
-def _unpack_arrays(data: bytes) -> dict[str, NDArray[Any]]:
+def _unpack_arrays(data: bytes) -> Arrays:
     """The arrays of an npz, each of a plain dtype and exactly as large as it declares."""
     if data == _zip({}):
         return {}
     return {name.removesuffix(".npy"): _unpack_array(name, member) for name, member in _unzip(data).items()}
 
 
-def _unpack_array(name: str, data: bytes) -> NDArray[Any]:
+def _unpack_array(name: str, data: bytes) -> NDArray[np.generic]:
     """One npy. Read here, for numpy asks for the memory of any shape that a header declares."""
     buffer = io.BytesIO(data)
     if np.lib.format.read_magic(buffer) != (1, 0):
@@ -300,7 +305,7 @@ def _unpack_array(name: str, data: bytes) -> NDArray[Any]:
     return np.frombuffer(body, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def _is_plain(dtype: np.dtype[Any]) -> bool:
+def _is_plain(dtype: np.dtype[np.generic]) -> bool:
     """Booleans, integers and floats that every machine has."""
     return dtype.kind in "biuf" and dtype.itemsize <= 8
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from clew.errors import InputError
 from clew.models.base import n_examples
+from clew.models.examples import Examples, Input
 
 
 class NodeTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -29,12 +29,12 @@ class NodeTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]  #
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
 
-    def fit(self, X: Sequence[Any], Y: Any = None) -> Self:  # noqa: ARG002  # nodes are not annotated one by one
+    def fit(self, X: Examples, Y: object = None) -> Self:  # noqa: ARG002  # nodes are not annotated one by one
         """Fit the transformer to all nodes."""
         self.transformer_ = clone(self.transformer).fit(stack_nodes(X)[0])
         return self
 
-    def transform(self, X: Sequence[Any]) -> list[Any]:
+    def transform(self, X: Examples) -> list[Input]:
         """Each example with transformed nodes."""
         check_is_fitted(self, "transformer_")
         if n_examples(X) == 0:
@@ -47,13 +47,13 @@ class NodeTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]  #
         parts = [together[end - length : end] for end, length in zip(ends, lengths, strict=True)]
         return [(part, *x[1:]) if isinstance(x, tuple) else part for x, part in zip(X, parts, strict=True)]
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
         """The names of a node's features, from the transformer."""
         check_is_fitted(self, "transformer_")
         return np.asarray(self.transformer_.get_feature_names_out(input_features), dtype=object)
 
 
-def stack_nodes(X: Sequence[Any]) -> tuple[Any, list[int]]:
+def stack_nodes(X: Examples) -> tuple[Examples, list[int]]:
     """The nodes of all examples one after the other, and how many each example has."""
     if n_examples(X) == 0:
         raise InputError("there are no examples: X is empty")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the command line shows progress before anything is learned,
     from clew.learning.result import Record
 
 
-def asked_for(shown: Any) -> bool:
+def asked_for(shown: object) -> bool:
     """Whether a switch or a number of scikit-learn's `verbose` asks for progress; anything else does not."""
     return shown is True or (isinstance(shown, int | float) and shown > 0)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from clew.base import StructuredEstimator
-from clew.checks import floats, positive, shown
+from clew.checks import Seed, floats, positive, shown
 from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS
 from clew.learning.likelihood import LikelihoodResult
 from clew.learning.result import Result
+from clew.models.base import StructuredModel
 
 HoldOut = Literal["auto", "examples", "parts"]
 
@@ -19,16 +20,19 @@ HoldOut = Literal["auto", "examples", "parts"]
 class RegularisedEstimator(StructuredEstimator):
     """Base of the learners that minimise λ Ω(w) + a mean loss, and choose λ where it is not given."""
 
+    path_: Sequence[object]
+    """What was found of each λ that was tried, as each learner has it."""
+
     def __init__(
         self,
-        model: Any,
+        model: StructuredModel,
         lam: float | str | Sequence[float],
         C: float | None,
         folds: int,
         hold_out: HoldOut,
         n_jobs: int | None,
         verbose: bool,
-        random_state: Any,
+        random_state: Seed,
     ) -> None:
         self.model = model
         self.lam = lam
@@ -43,14 +47,19 @@ class RegularisedEstimator(StructuredEstimator):
         """λ, "auto", or the values to choose among, checked."""
         return check_lam(self.lam) if self.C is None else lam_of(self.C, self.lam, n_examples)
 
-    def _keep(self, model: Any, result: Result | LikelihoodResult, path: Sequence[Any]) -> Self:
+    def _keep(
+        self,
+        model: StructuredModel,
+        result: Result | LikelihoodResult,
+        path: Sequence[object],
+    ) -> Self:
         """What was learned, in the attributes that scikit-learn's users expect."""
         self.model_, self.result_, self.path_ = model, result, path
         self.coef_, self.lam_ = result.w, result.lam
         return self
 
 
-def lam_of(C: Any, lam: Any, n_examples: int) -> float:
+def lam_of(C: object, lam: object, n_examples: int) -> float:
     """The λ = 1 / (C N) of the scaling ½‖w‖² + C Σ loss."""
     if not isinstance(lam, str) or lam != "auto":
         raise InputError(f"C is {shown(C)} and lam is {shown(lam)}; expected one of both")
@@ -60,7 +69,7 @@ def lam_of(C: Any, lam: Any, n_examples: int) -> float:
     return of_C
 
 
-def check_lam(lam: Any) -> float | str | list[float]:
+def check_lam(lam: object) -> float | str | list[float]:
     """One positive number, "auto", or a list of positive numbers."""
     if isinstance(lam, str) and lam == "auto":
         return lam

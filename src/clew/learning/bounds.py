@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ from clew.learning import gram
 from clew.learning.groups import BOUND_BYTES, PEAK, group_keys, summed, sums
 from clew.learning.losses import Linear
 from clew.learning.rows import ENTRY_BYTES, Rows, differences
-from clew.learning.task import Array, Indices, Mask
+from clew.learning.task import Array, Indices, Mask, Matrix
 
 UNLIMITED = 2**62
 
@@ -106,13 +106,13 @@ class Bundle:
         new = np.flatnonzero(value > model + 1e-12 * (1 + np.abs(value)))
         return self._append(summed(sp.csr_array(linear.features), self.group_of), linear.offsets, new)
 
-    def _append(self, slopes: Any, offsets: Array, new: Indices) -> int:
+    def _append(self, slopes: Matrix, offsets: Array, new: Indices) -> int:
         """Add the bounds of some groups, where there are slopes (G, d) for all and offsets (N,) for all examples."""
         if not len(new):
             return 0
         return self.extend(slopes[new], self.sum_by_group(offsets)[new], new)
 
-    def extend(self, slopes: Any, offsets: Array, group: Indices) -> int:
+    def extend(self, slopes: Matrix, offsets: Array, group: Indices) -> int:
         """Add bounds with these slopes (n, d) and offsets (n,), one for each of these groups; room is made for them."""
         fresh = differences(slopes, self.base[group])
         self.make_room(int(fresh.nnz), group)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import pack
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,7 +28,7 @@ class Hinges:
     loss_zero_iff_compatible = False
 
     def __init__(self, slopes: Matrix, offset: float = 1.0, keys: Sequence[bytes] | None = None) -> None:
-        self.slopes: Any = sp.csr_array(slopes)
+        self.slopes: Matrix = sp.csr_array(slopes)
         self.n_examples, self.n_features = self.slopes.shape
         self.offset, self.keys = offset, keys
 
@@ -56,7 +55,7 @@ class ListedTask:
     def __init__(
         self, features: Matrix, example_of: Indices, compatible: Mask, keys: Sequence[bytes] | None = None
     ) -> None:
-        rows: Any = sp.csr_array(features)
+        rows: Matrix = sp.csr_array(features)
         self.n_examples = n = int(example_of.max()) + 1
         self.n_features = int(rows.shape[1])
         self.spaces = frozenset({Space.ALL})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.learning.rows import ENTRY_BYTES, ROW_BYTES
-from clew.learning.task import Array, Indices
+from clew.learning.task import Array, Indices, Matrix
 
 EXPECTED_BOUNDS = 2
 """Bounds of each group that must fit into the memory at the size of the first ones, which are the largest.
@@ -28,7 +27,7 @@ PEAK = 2.25
 """Memory that bounds take while their arrays move: the old ones, and the new ones with room at the end (rows.SPARE)."""
 
 
-def make_groups(n_examples: int, groups: int | str, plane: Any, memory: int) -> Indices:
+def make_groups(n_examples: int, groups: int | str, plane: Matrix, memory: int) -> Indices:
     """(N,) the group of each example: consecutive examples share a group, groups are of almost equal size.
 
     "auto" starts with a group for each example and halves their number until EXPECTED_BOUNDS bounds of each fit into
@@ -47,7 +46,7 @@ def make_groups(n_examples: int, groups: int | str, plane: Any, memory: int) -> 
         count = (count + 1) // 2
 
 
-def fit_unseen(n_examples: int, base: Any, memory: int, online: bool = False) -> bool:
+def fit_unseen(n_examples: int, base: Matrix, memory: int, online: bool = False) -> bool:
     """Whether bounds of a group for each example fit into the memory even if all have twice the base's entries.
 
     Then nobody has to look at the first bounds to know. With `online` examples are answered one after the other.
@@ -60,12 +59,12 @@ def _consecutive(n_examples: int, count: int) -> Indices:
     return (np.arange(n_examples) * count) // n_examples
 
 
-def _entries(plane: Any, group_of: Indices) -> int:
+def _entries(plane: Matrix, group_of: Indices) -> int:
     """Entries of the rows' sums by group."""
     return int(summed(sp.csr_array(plane), group_of).nnz)
 
 
-def summed(rows: Any, group_of: Indices) -> Any:
+def summed(rows: Matrix, group_of: Indices) -> Matrix:
     """(G, d) CSR: the sums of sparse rows (n, d) over each group."""
     n, n_groups = len(group_of), int(group_of.max(initial=-1)) + 1
     if n == n_groups and (group_of == np.arange(n)).all():

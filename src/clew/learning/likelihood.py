@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
@@ -96,7 +96,7 @@ def maximise_likelihood(
     began = time.perf_counter()
     history: list[float] = []
 
-    def stop_when_flat(intermediate_result: Any) -> None:
+    def stop_when_flat(intermediate_result: scipy.optimize.OptimizeResult) -> None:
         history.append(float(intermediate_result.fun))
         if callback is not None:
             callback(len(history), history[-1], problem.gap(intermediate_result.x))

@@ -43,7 +43,7 @@ class Loss:
                 "name and clew.Space each, or None as the reward"
             )
         for name in ("penalty_weight", "reward_weight", "margin"):
-            if not is_number(value := getattr(self, name)) or not abs(value) <= LARGEST_WEIGHT:
+            if not is_number(value := getattr(self, name)) or not -LARGEST_WEIGHT <= value <= LARGEST_WEIGHT:
                 raise InputError(f"loss {self.name!r}: {name} is {shown(value)}; expected a finite number")
         if not self.penalty_weight >= max(0.0, self.reward_weight) or not self.margin >= 0:
             raise InputError(

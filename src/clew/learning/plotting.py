@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from clew import extras
 from clew.checks import whole
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from clew.learning.result import Result
     from clew.learning.task import Array
 
@@ -33,7 +35,7 @@ class NamedBlock(Protocol):
         ...
 
 
-def plot_result(result: Result) -> Any:
+def plot_result(result: Result) -> Figure:
     """Objective and lower bound, gap and precision, and bounds, against passes over the data."""
     extras.require("plot", "a picture of a fit")
     import matplotlib.pyplot as plt
@@ -61,7 +63,7 @@ def plot_result(result: Result) -> Any:
     return figure
 
 
-def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Any:
+def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Figure:
     """A picture of weights by block, each in colours from minus to plus its largest weight, which its title names.
 
     Of a block with more than `top` columns, those with the largest weights are shown.

@@ -7,7 +7,6 @@ tolerances mean the same for every scale of features. None of them is believed: 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import clarabel
 import highspy
@@ -16,7 +15,7 @@ import scipy.sparse as sp
 
 from clew.errors import SolverError
 from clew.learning.bounds import Bundle
-from clew.learning.task import Array
+from clew.learning.task import Array, Matrix
 
 log = logging.getLogger("clew")
 ACTIVE_SET_ITERATIONS = 20_000
@@ -36,7 +35,7 @@ def interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Ar
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-9
-    solution: Any = clarabel.DefaultSolver(
+    solution: clarabel.DefaultSolution = clarabel.DefaultSolver(
         _csc(quadratic), linear, _csc(_rows(bundle, unit)), -bundle.offsets / height,
         [clarabel.NonnegativeConeT(k)], settings,
     ).solve()  # fmt: skip
@@ -48,7 +47,7 @@ def interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Ar
     return project(alpha, bundle), w
 
 
-def _csc(matrix: Any) -> Any:
+def _csc(matrix: Matrix) -> Matrix:
     """The type of matrix that Clarabel reads."""
     return sp.csc_matrix(matrix)
 
@@ -124,18 +123,18 @@ def _units(bundle: Bundle) -> tuple[float, float]:
     return unit, max(1.0, float(np.abs(bundle.offsets).max()))
 
 
-def _minus_slack(bundle: Bundle) -> Any:
+def _minus_slack(bundle: Bundle) -> Matrix:
     """(K, G) −1 for the group of each bound."""
     k = len(bundle)
     return sp.csr_array((-np.ones(k), (np.arange(k), bundle.group)), shape=(k, bundle.n_groups))
 
 
-def _rows(bundle: Bundle, unit: float) -> Any:
+def _rows(bundle: Bundle, unit: float) -> Matrix:
     """(K, d + G) the constraints ⟨a_k, w⟩ − ξ_g ≤ −b_k."""
     return sp.csr_array(sp.hstack([bundle.slopes.csr / unit, _minus_slack(bundle)]))
 
 
-def _fill_programme(lp: Any, cost: Array, lower: Array, upper: Array, rows: Any, right: Array) -> None:
+def _fill_programme(lp: highspy.HighsLp, cost: Array, lower: Array, upper: Array, rows: Matrix, right: Array) -> None:
     """Min ⟨cost, x⟩ with lower ≤ x ≤ upper and rows x ≤ right."""
     lp.num_col_, lp.num_row_ = len(cost), len(right)
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, lower, upper
@@ -144,7 +143,7 @@ def _fill_programme(lp: Any, cost: Array, lower: Array, upper: Array, rows: Any,
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = rows.indptr, rows.indices, rows.data
 
 
-def _quiet_highs() -> Any:
+def _quiet_highs() -> highspy.Highs:
     """HiGHS on one thread, without output."""
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from clew.errors import InexactArgmaxWarning, NotConverged, NotConvergedWarning
 from clew.learning.bounds import Bundle
 from clew.learning.losses import Loss
 from clew.learning.task import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Status(Enum):
@@ -119,7 +122,7 @@ class Result:
             f"{s['total']:.2f} s (argmax {s['oracle']:.2f}, model update {s['master']:.2f})"
         )
 
-    def plot(self) -> Any:
+    def plot(self) -> Figure:
         """A matplotlib figure: objective and lower bound, gap and precision, and bounds, against passes."""
         from clew.learning.plotting import plot_result
 

@@ -8,14 +8,13 @@ what it was while a newer one grows in the same arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from clew.learning.task import Array, Indices
+from clew.learning.task import Array, Indices, Matrix
 
 SPARE = 1.25
 """Capacity over need when the arrays move: the copies of a growing matrix add up to five times its size."""
@@ -43,7 +42,7 @@ class Rows:
         self._buffer = empty if buffer is None else buffer
 
     @classmethod
-    def of(cls, matrix: Any) -> Rows:
+    def of(cls, matrix: Matrix) -> Rows:
         """The rows of a CSR matrix without duplicate entries."""
         return cls(int(matrix.shape[1])).extended(matrix)
 
@@ -76,12 +75,12 @@ class Rows:
         return ENTRY_BYTES * self.n_entries + ROW_BYTES * (self.n_rows + 1)
 
     @property
-    def csr(self) -> Any:
+    def csr(self) -> Matrix:
         """The rows as a scipy.sparse.csr_array."""
         shape = (self.n_rows, self.n_columns)
         return sp.csr_array((self.data, self._buffer.indices[: self.n_entries], self.begins), shape=shape)
 
-    def extended(self, matrix: Any) -> Rows:
+    def extended(self, matrix: Matrix) -> Rows:
         """These rows and those of a CSR matrix."""
         n_rows, n_entries = self.n_rows + matrix.shape[0], self.n_entries + int(matrix.indptr[-1])
         buffer = self._buffer
@@ -142,7 +141,7 @@ def _combine(data: Array, indices: Indices, begins: Indices, weights: Array, out
                 out[indices[p]] += weights[k] * data[p]
 
 
-def differences(matrix: Any, reference: Any) -> Any:
+def differences(matrix: Matrix, reference: Matrix) -> Matrix:
     """(n, d) CSR of one CSR matrix minus another of the same shape, without entries that cancel or are zero."""
     n_rows, n_columns = matrix.shape
     room = int(matrix.indptr[-1]) + int(reference.indptr[-1])

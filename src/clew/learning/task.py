@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from clew.learning.working_set import WorkingSet
 
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 Matrix: TypeAlias = Any
-"""A dense (n, d) array or a scipy.sparse.csr_array of that shape."""
+"""A dense (n, d) array or a scipy.sparse.csr_array of that shape; Any, for scipy.sparse comes without types."""
+
+
+Kept = TypeVar("Kept", bound=np.generic)
 
 
 class Space(Enum):
@@ -162,11 +168,11 @@ def is_determined(task: Task) -> bool:
 class Layout(Protocol):
     """An order of the weights in which compiled code is faster: a permutation, said in both directions."""
 
-    def columns_in(self, columns: NDArray[Any]) -> NDArray[Any]:
+    def columns_in(self, columns: NDArray[np.integer]) -> NDArray[np.integer]:
         """From columns of φ to places in this layout."""
         ...
 
-    def columns_out(self, places: NDArray[Any]) -> NDArray[Any]:
+    def columns_out(self, places: NDArray[np.integer]) -> NDArray[np.integer]:
         """And back."""
         ...
 
@@ -182,7 +188,7 @@ class Layout(Protocol):
 class SameOrder:
     """The layout of φ itself."""
 
-    def columns_in(self, columns: NDArray[Any]) -> NDArray[Any]:
+    def columns_in(self, columns: NDArray[Kept]) -> NDArray[Kept]:
         """The same columns."""
         return columns
 
@@ -204,11 +210,11 @@ class OnlineOracle(Layout, Protocol):
         """How many entries the bounds of these groups, an example each, can have at the most."""
         ...
 
-    def follow(self, working_set: Any, w: Array) -> None:
+    def follow(self, working_set: WorkingSet, w: Array) -> None:
         """Take the reward's outputs at w as the references, and let the bounds follow, relative to these."""
         ...
 
-    def run(self, working_set: Any, groups: Indices, steps: int, gaps: Array) -> None:
+    def run(self, working_set: WorkingSet, groups: Indices, steps: int, gaps: Array) -> None:
         """For each of these groups, an example each, in turn: argmax at w, new bound, pairwise steps on its bounds."""
         ...
 

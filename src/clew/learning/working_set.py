@@ -7,8 +7,6 @@ proportion to the entries of the bounds of one group, whatever the number of wei
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -27,7 +25,7 @@ from clew.learning.linked_bounds import (
     visit_groups,
 )
 from clew.learning.rows import ENTRY_BYTES, Rows
-from clew.learning.task import Array, Indices, Layout, Mask
+from clew.learning.task import Array, Indices, Kept, Layout, Mask
 
 ROOM = 1.25
 """Capacity over need when arrays move."""
@@ -178,7 +176,7 @@ class WorkingSet:
         link(self.bounds, self.n_rows)
 
 
-def _grown(array: NDArray[Any], size: int, used: int) -> NDArray[Any]:
+def _grown(array: NDArray[Kept], size: int, used: int) -> NDArray[Kept]:
     """The array in a larger one; what lies beyond its used part is not set."""
     larger = np.empty(size, dtype=array.dtype)
     larger[:used] = array[:used]

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
 import scipy.sparse as sp
 from numba import njit
+from numpy.typing import ArrayLike
 
 from clew.checks import floats, shown
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.base import ALL_SPACES, Model, check_finite, check_lengths, check_weights, identity
+from clew.models.examples import Annotation
 from clew.models.fingerprint import fingerprint
 from clew.models.labels import is_candidates, is_minus_one, is_missing, is_parsed, is_whole, name_place, plain
 from clew.models.linear import minimal_conflict
@@ -97,7 +99,7 @@ class Assignment(Model):
     def __init__(self, normalize: bool = True) -> None:
         self.normalize = normalize
 
-    def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+    def learn_domain(self, X: Sequence[ArrayLike], Y: Sequence[Annotation]) -> Self:
         """A copy that knows how many features a pair has, and the number of columns if there is one."""
         check_lengths(X, Y)
         model: Self = type(self)(**self.get_params())
@@ -106,16 +108,16 @@ class Assignment(Model):
         model.n_columns_ = int(widths.pop()) if len(widths) == 1 else None
         return model
 
-    def check_inputs(self, X: Sequence[Any]) -> None:
+    def check_inputs(self, X: Sequence[ArrayLike]) -> None:
         """Nothing: `parsed` has looked at every input."""
 
-    def parsed(self, X: Sequence[Any], Y: Sequence[Any]) -> list[Mask]:
+    def parsed(self, X: Sequence[ArrayLike], Y: Sequence[Annotation]) -> list[Mask]:
         """Each annotation as a boolean (n, m) matrix of the columns that it allows."""
         check_lengths(X, Y)
         shapes = [check_pairs(x, self.n_features, i).shape for i, x in enumerate(X)]
         return [self.allowed(y, n, m, i) for i, (y, (n, m, _)) in enumerate(zip(Y, shapes, strict=True))]
 
-    def allowed(self, annotation: Any, n: int, m: int, example: int | None = None) -> Mask:
+    def allowed(self, annotation: Annotation, n: int, m: int, example: int | None = None) -> Mask:
         """(n, m) the columns that an annotation allows; `example` is for error messages."""
         allowed = np.ones((n, m), dtype=bool)
         for row, columns in enumerate(columns_of(annotation, n, m, example)):
@@ -126,7 +128,7 @@ class Assignment(Model):
                 allowed[row] = np.isin(np.arange(m), columns)
         return allowed
 
-    def pairs(self, x: Any, annotation: Any, example: int | None = None) -> Example:
+    def pairs(self, x: ArrayLike, annotation: Annotation, example: int | None = None) -> Example:
         """The input and its annotation, checked; `example` is for error messages."""
         x = check_pairs(x, self.n_features, example)
         n, m, _ = x.shape
@@ -134,28 +136,30 @@ class Assignment(Model):
         n_parts = int((~allowed.all(axis=1)).sum())
         return Example(x, allowed, np.ones(n, dtype=bool), float(max(n_parts, 1)) if self.normalize else 1.0)
 
-    def joint_features(self, x: Any, y: Any) -> Array:
+    def joint_features(self, x: ArrayLike, y: Sequence[int] | Indices) -> Array:
         """(F,) φ(x, y) = Σᵢ x[i, yᵢ]."""
         return self.pairs(x, None).joint_features(np.asarray(y, dtype=np.intp))
 
-    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Indices | None:
+    def argmax(
+        self, x: ArrayLike, w: Array, annotation: Annotation, space: Space, loss_weight: float
+    ) -> Indices | None:
         """The best assignment in `space`, or None where the space is empty."""
         return self.pairs(x, annotation).best(check_weights(w, self.n_features), space, loss_weight)
 
-    def loss(self, annotation: Any, y: Any) -> float:
+    def loss(self, annotation: Annotation, y: Sequence[int] | Indices) -> float:
         """Δ(y*, y): `mistakes`, as a fraction of the annotated rows with `normalize`."""
         return self.mistakes(annotation, y) / (max(self.n_parts(annotation), 1) if self.normalize else 1)
 
-    def mistakes(self, annotation: Any, y: Any) -> int:
+    def mistakes(self, annotation: Annotation, y: Sequence[int] | Indices) -> int:
         """How many annotated rows have a column in y that is no candidate."""
         rows = columns_of(annotation, len(y), self.n_columns_)
         return sum(columns is not None and column not in columns for columns, column in zip(rows, y, strict=True))
 
-    def n_parts(self, annotation: Any) -> int:
+    def n_parts(self, annotation: Annotation) -> int:
         """How many rows are annotated: those with candidates that are not all columns, as far as `n_columns_` tells."""
         return sum(columns is not None for columns in columns_of(annotation, None, self.n_columns_))
 
-    def hide(self, annotation: Any, parts: Mask) -> Any:
+    def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
         """The annotation without the marked rows, counted among the annotated ones."""
         rows = columns_of(annotation, None, self.n_columns_)
         annotated = [row for row, columns in enumerate(rows) if columns is not None]
@@ -170,35 +174,35 @@ class Assignment(Model):
             return shown
         return [None if i in hidden else columns for i, columns in enumerate(annotation)]
 
-    def parts(self, x: Any, y: Any) -> list[Any]:
+    def parts(self, x: ArrayLike, y: Sequence[int] | Indices) -> list[list[int | None]]:
         """For each row an annotation of it alone: the column that y gives it."""
         n = check_pairs(x).shape[0]
         return [[int(column) if row == i else None for row in range(n)] for i, column in enumerate(y)]
 
-    def candidates(self, x: Any, annotation: Any) -> Mask:
+    def candidates(self, x: ArrayLike, annotation: Annotation) -> Mask:
         """(n, m) the columns that the annotation allows."""
         n, m, _ = check_pairs(x).shape
         return self.allowed(annotation, n, m)
 
-    def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Array]:
+    def max_marginals(self, X: Sequence[ArrayLike], w: Array, n_jobs: int = 1) -> list[Array]:
         """For each input (n, m) what the best assignment loses when row i has column j."""
         w = check_weights(w, self.n_features)
         return map_examples(lambda k: forced_pairs(self.pairs(X[k], None, k).x @ w), range(len(X)), n_jobs)
 
-    def outputs(self, x: Any) -> Iterator[Indices]:
+    def outputs(self, x: ArrayLike) -> Iterator[Indices]:
         """All m! / (m − n)! assignments."""
         n, m, _ = check_pairs(x).shape
         for columns in permutations(range(m), n):
             yield np.array(columns, dtype=np.intp)
 
-    def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> AssignmentTask:
+    def task(self, X: Sequence[ArrayLike], Y: Sequence[Annotation], n_jobs: int = 1) -> AssignmentTask:
         """The learning problem on these examples."""
         check_lengths(X, Y)
         examples = [self.pairs(x, y, n) for n, (x, y) in enumerate(zip(X, Y, strict=True))]
         keys = [fingerprint(*identity(self), e.x, e.allowed) for e in examples]
         return AssignmentTask(examples, keys, self.n_features, n_jobs)
 
-    def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
+    def predict(self, X: Sequence[ArrayLike], w: Array, n_jobs: int = 1) -> list[Indices | None]:
         """The best assignment for each input."""
         w = check_weights(w, self.n_features)
         return map_examples(lambda n: self.pairs(X[n], None, n).best(w, Space.ALL, 0.0), range(len(X)), n_jobs)
@@ -279,7 +283,7 @@ def shortest_ways(length: Array) -> Array:
     return length
 
 
-def check_pairs(x: Any, n_features: int | None = None, example: int | None = None) -> Array:
+def check_pairs(x: ArrayLike, n_features: int | None = None, example: int | None = None) -> Array:
     """X as a finite (n, m, F) array with n ≤ m."""
     where = name_place(example, unnamed="x")
     pairs = floats(x, where) + 0.0  # a copy of our own, without −0 that would have another fingerprint
@@ -295,7 +299,7 @@ def check_pairs(x: Any, n_features: int | None = None, example: int | None = Non
 
 
 def columns_of(
-    annotation: Any, n_rows: int | None, n_columns: int | None, example: int | None = None
+    annotation: Annotation, n_rows: int | None, n_columns: int | None, example: int | None = None
 ) -> list[list[int] | None]:
     """For each row its candidate columns, or None where it is not annotated or all columns are candidates."""
     if annotation is None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from clew.checks import flag, floats
 from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.blocks import Block, input_names, make_blocks
+from clew.models.examples import Annotation, Examples, Input, Output
 from clew.models.fingerprint import fingerprint
 from clew.models.inputs import LARGEST
+from clew.models.labels import ClassWeight
 from clew.parallel import map_examples
 from clew.parameters import Parametrised
 
@@ -31,17 +34,20 @@ here, before memory is asked for."""
 class StructuredModel(Protocol):
     """All that clew asks of a user's own model; docs/own-model.md has a complete example."""
 
-    n_features: int
+    @property
+    def n_features(self) -> int:
+        """The length of w; a plain attribute will do."""
+        ...
 
-    def joint_features(self, x: Any, y: Any) -> Array:
+    def joint_features(self, x: Input, y: Output, /) -> Array:
         """(d,) φ(x, y)."""
         ...
 
-    def loss(self, annotation: Any, y: Any) -> float:
+    def loss(self, annotation: Annotation, y: Output, /) -> float:
         """Δ(y*, y) ≥ 0: how far y is from what was annotated."""
         ...
 
-    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+    def argmax(self, x: Input, w: Array, annotation: Annotation, space: Space, loss_weight: float, /) -> Output | None:
         """The output in `space` that maximises ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y); None where there is none.
 
         For a prediction, `annotation` is None, `space` is ALL and `loss_weight` is 0.
@@ -65,7 +71,7 @@ class Model(Parametrised):
 
     n_features: int
 
-    def prepare(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+    def prepare(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Self:
         """A copy that knows the data's labels and dimensions; refuses data that cannot be learned from."""
         check_kind(self, X)
         model = self.learn_domain(X, Y)
@@ -77,19 +83,19 @@ class Model(Parametrised):
         for name in {"bias", "boundary", "normalize", "symmetric"} & self.get_params(deep=False).keys():
             flag(getattr(self, name), name)
 
-    def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+    def learn_domain(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Self:
         """The copy that `prepare` returns, without a check of every example: a task checks them as well."""
         raise NotImplementedError
 
-    def check_inputs(self, X: Sequence[Any]) -> None:
+    def check_inputs(self, X: Sequence[Input]) -> None:
         """Refuse inputs that are not of this model's kind, whatever their annotation; a task does so too."""
         self.task(X, [None] * len(X))
 
-    def parsed(self, X: Sequence[Any], Y: Sequence[Any]) -> Any:  # noqa: ARG002
+    def parsed(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Examples:  # noqa: ARG002
         """The annotations, an entry for each example as before, in the form in which they are read fastest."""
         return Y
 
-    def restored(self, domain: dict[str, Any]) -> Self:
+    def restored(self, domain: Mapping[str, object]) -> Self:
         """A copy with the attributes that an earlier `prepare` had set."""
         model = copy.copy(self)
         for name in self.domain_names:
@@ -98,43 +104,43 @@ class Model(Parametrised):
         return model
 
     @property
-    def domain(self) -> dict[str, Any]:
+    def domain(self) -> dict[str, object]:
         """What `prepare` learned of the data."""
         return {name: getattr(self, name) for name in self.domain_names}
 
-    def joint_features(self, x: Any, y: Any) -> Array:
+    def joint_features(self, x: Input, y: Output) -> Array:
         """(d,) φ(x, y)."""
         raise NotImplementedError
 
-    def loss(self, annotation: Any, y: Any) -> float:
+    def loss(self, annotation: Annotation, y: Output) -> float:
         """Δ(y*, y), zero exactly where y agrees with the annotation."""
         raise NotImplementedError
 
-    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+    def argmax(self, x: Input, w: Array, annotation: Annotation, space: Space, loss_weight: float) -> Output | None:
         """The best output in `space`, or None where the space is empty."""
         raise NotImplementedError
 
-    def outputs(self, x: Any) -> Iterator[Any]:
+    def outputs(self, x: Input) -> Iterator[Output]:
         """Every output for x: for small problems, for CLPL-SL (Eq. 3) and for checking."""
         raise NotImplementedError
 
-    def n_parts(self, annotation: Any) -> int:
+    def n_parts(self, annotation: Annotation) -> int:
         """How many parts of the output are annotated."""
         raise NotImplementedError
 
-    def count_parts(self, Y: Sequence[Any]) -> Indices:
+    def count_parts(self, Y: Sequence[Annotation]) -> Indices:
         """(N,) how many parts are annotated in each example."""
         return np.array([self.n_parts(annotation) for annotation in Y], dtype=np.intp)
 
-    def hide(self, annotation: Any, parts: Mask) -> Any:
+    def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
         """The annotation without the marked ones of its `n_parts` parts."""
         raise NotImplementedError
 
-    def mistakes(self, annotation: Any, y: Any) -> int:
+    def mistakes(self, annotation: Annotation, y: Output) -> int:
         """How many of the annotated parts y gets wrong."""
         raise NotImplementedError
 
-    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+    def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
         """The weights by block; `names` are those of the input features."""
         return make_blocks(("features", [input_names(names, int(self.n_features))]))
 
@@ -143,34 +149,34 @@ class Model(Parametrised):
         """(d,) the size of each feature: the score that w adds is ⟨w · column_scale, counts of what is in y⟩."""
         return np.ones(int(self.n_features))
 
-    def with_class_weight(self, class_weight: Any, Y: Any) -> tuple[Self, Array | None]:  # noqa: ARG002
+    def with_class_weight(self, class_weight: ClassWeight, Y: Examples) -> tuple[Self, Array | None]:  # noqa: ARG002
         """A copy whose task loss weighs the classes, or weights of the examples that come to the same."""
         raise MissingCapability(f"class_weight expects a Multiclass, Chain or Tree, not a {type(self).__name__}")
 
-    def parts(self, x: Any, y: Any) -> Sequence[Any]:
+    def parts(self, x: Input, y: Output) -> Sequence[Annotation]:
         """An annotation for each part of the output y of x, which says of that part alone what y says."""
         raise NotImplementedError
 
-    def candidates(self, x: Any, annotation: Any) -> Mask:
+    def candidates(self, x: Input, annotation: Annotation) -> Mask:
         """(parts, choices) the choices that an annotation allows for each part of an output of x."""
         raise NotImplementedError
 
-    def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> Any:
+    def max_marginals(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> Sequence[Array] | Array:
         """For each input (parts, choices) what the best output loses when a part is forced: 0 for its own choice.
 
         max over y with y_t = s of ⟨w, φ(x, y)⟩, less the maximum over all y; minus infinity where no output has it.
         """
         raise NotImplementedError
 
-    def margins(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> Any:
+    def margins(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> Sequence[Array] | Array:
         """For each input (parts,) the score that is lost when a part is forced to be other than in the best output."""
         return [best_alternative(losses) for losses in self.max_marginals(X, w, n_jobs=n_jobs)]
 
-    def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> Task:
+    def task(self, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1) -> Task:
         """The learning problem on these examples."""
         return ExampleTask(self, X, Y, n_jobs)
 
-    def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
+    def predict(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Output]:
         """The best output for each input."""
         return map_examples(lambda x: self.argmax(x, w, None, Space.ALL, 0.0), X, n_jobs)
 
@@ -178,7 +184,7 @@ class Model(Parametrised):
 class ExampleTask:
     """The Task of a model that answers one example at a time; `n_jobs` threads share the examples."""
 
-    def __init__(self, model: StructuredModel, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> None:
+    def __init__(self, model: StructuredModel, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1) -> None:
         self.model, self.X, self.Y, self.n_jobs = model, X, Y, n_jobs
         self.n_examples = len(X)
         self.n_features = int(model.n_features)
@@ -235,7 +241,7 @@ def best_alternative(max_marginals: Array) -> Array:
     return np.asarray(top_two[:, 0] - top_two[:, 1])
 
 
-def forced_margins(model: StructuredModel, x: Any, w: Array) -> Array:
+def forced_margins(model: StructuredModel, x: Input, w: Array) -> Array:
     """(parts,) the margins of any model with `parts`, by one argmax for each part.
 
     The best output y; for each of its parts the best output that does not agree with that part, from Y° of an
@@ -252,13 +258,13 @@ def forced_margins(model: StructuredModel, x: Any, w: Array) -> Array:
     return np.array([np.inf if o is None else best - float(w @ model.joint_features(x, o)) for o in others])
 
 
-def identity(model: Any) -> tuple[Any, ...]:
+def identity(model: StructuredModel) -> tuple[object, ...]:
     """What makes a model's features its own, for the fingerprints of its examples."""
     params = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "__dict__", {})
     return type(model).__qualname__, int(model.n_features), params, getattr(model, "domain", {})
 
 
-def n_examples(values: Any, name: str = "X") -> int:
+def n_examples(values: Examples, name: str = "X") -> int:
     """The length of a sequence, an array or a sparse matrix; anything else is refused by its name."""
     shape = getattr(values, "shape", None)
     if isinstance(shape, tuple) and shape:
@@ -271,14 +277,14 @@ def n_examples(values: Any, name: str = "X") -> int:
     return len(values)
 
 
-def check_kind(model: Any, X: Any) -> None:
+def check_kind(model: object, X: Examples) -> None:
     """Refuse one sparse matrix for all inputs where each input is more than a row."""
     if sp.issparse(X) and isinstance(model, Model) and not model.of_rows:
         kind = type(model).__name__
         raise InputError(f"X is one sparse matrix of shape {X.shape}; a {kind} expects a sequence with an entry each")
 
 
-def check_lengths(X: Any, Y: Any) -> None:
+def check_lengths(X: Examples, Y: Examples) -> None:
     """As many annotations as inputs, and at least one."""
     if sp.issparse(Y):
         raise InputError(f"Y is a sparse matrix of shape {Y.shape}; expected a sequence or an array of annotations")
@@ -295,7 +301,7 @@ def check_size(size: float, limit: float, what: str) -> None:
         raise InputError(f"{what} would take {size:.3g} numbers; expected at most {limit:.3g}")
 
 
-def check_weights(w: Any, n_features: int) -> Array:
+def check_weights(w: ArrayLike, n_features: int) -> Array:
     """W as a finite float vector of the right length."""
     weights = floats(w, "w")
     if weights.shape != (n_features,):
@@ -315,6 +321,6 @@ def check_finite(array: Array, what: str) -> None:
         raise InputError(f"{what} has {array[where]} at index {where}; features must be finite, at most {LARGEST:g}")
 
 
-def take(values: Any, indices: Sequence[int] | Indices) -> Any:
+def take(values: Examples, indices: Sequence[int] | Indices) -> Examples:
     """Some elements of a list, array or sparse matrix."""
     return values[indices] if hasattr(values, "shape") else [values[i] for i in indices]

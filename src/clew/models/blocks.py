@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -52,7 +51,7 @@ def feature_names(blocks: Sequence[Block], n_features: int) -> list[str]:
     return names
 
 
-def input_names(names: Sequence[Any] | None, n_inputs: int) -> list[str]:
+def input_names(names: Sequence[object] | None, n_inputs: int) -> list[str]:
     """The names of the input features, checked; x0, x1, … where none are given."""
     if names is None:
         return [f"x{i}" for i in range(n_inputs)]

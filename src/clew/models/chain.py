@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.models.examples import Input
 from clew.models.forest import ForestModel
+from clew.models.labels import Classes
 
 
 class Chain(ForestModel):
@@ -25,7 +24,7 @@ class Chain(ForestModel):
     def __init__(
         self,
         n_states: int | None = None,
-        classes: Iterable[Any] | None = None,
+        classes: Classes | None = None,
         bias: bool = True,
         boundary: bool = True,
         normalize: bool = False,
@@ -34,10 +33,10 @@ class Chain(ForestModel):
         super().__init__(n_states, classes, bias, normalize, label_scale)
         self.boundary = boundary
 
-    def node_features(self, x: Any, example: int | None = None) -> Any:  # noqa: ARG002
+    def node_features(self, x: Input, example: int | None = None) -> Input:  # noqa: ARG002
         """(T, F) x itself."""
         return x
 
-    def node_parents(self, x: Any, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:  # noqa: ARG002
+    def node_parents(self, x: Input, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:  # noqa: ARG002
         """The position before."""
         return np.arange(-1, n_nodes - 1)

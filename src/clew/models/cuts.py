@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 
-from clew.learning.task import Array, Mask
+from clew.learning.task import Array, Mask, Matrix
 
 TIGHT = 1e-7
 
 
-def half_cuts(A: Any, row_lower: Array, row_upper: Array, y: Array, fractional: Mask) -> tuple[Any, Array]:
+def half_cuts(A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractional: Mask) -> tuple[Matrix, Array]:
     """CSR rows C and right-hand sides c with C z ≤ c for all outputs z, and C y = c + ½ for the LP's answer y.
 
     They are {0, ½} Chvátal–Gomory cuts (Caprara & Fischetti 1996): add rows a z ≤ b that y meets with equality so that
@@ -25,7 +23,7 @@ def half_cuts(A: Any, row_lower: Array, row_upper: Array, y: Array, fractional: 
     tight = at_upper | (np.abs(sums - row_lower) < TIGHT)
     rows = np.flatnonzero(tight & (np.diff(of_fractional.indptr) > 0))
     sign = np.where(at_upper[rows], 1.0, -1.0)
-    a: Any = sp.csr_array(sp.diags_array(sign) @ A[rows])
+    a: Matrix = sp.csr_array(sp.diags_array(sign) @ A[rows])
     b = np.where(at_upper[rows], row_upper[rows], -row_lower[rows])
     whole = np.asarray(abs(a - a.rint()).sum(axis=1)).ravel() + np.abs(b - np.rint(b)) < 1e-9
     a, b = a[whole], np.rint(b[whole])

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 
-def fingerprint(*values: Any) -> bytes:
+def fingerprint(*values: object) -> bytes:
     """16 bytes that differ when the content differs; arrays by value, so that copies and orders agree.
 
     BLAKE2b over arrays brought to one type and order. joblib's `hash` pickles what it is given, which tells int32 from
@@ -30,7 +30,7 @@ def fingerprint(*values: Any) -> bytes:
     return digest.digest()
 
 
-def fingerprint_arrays(common: bytes, *arrays: NDArray[Any]) -> bytes:
+def fingerprint_arrays(common: bytes, *arrays: NDArray[np.generic]) -> bytes:
     """16 bytes for contiguous arrays whose types are always the same: what is known of them need not be found out."""
     digest = blake2b(common, digest_size=16)
     for array in arrays:
@@ -39,7 +39,7 @@ def fingerprint_arrays(common: bytes, *arrays: NDArray[Any]) -> bytes:
     return digest.digest()
 
 
-def _feed(digest: Any, value: Any) -> None:
+def _feed(digest: blake2b, value: Any) -> None:
     """Add one value, with its kind and length in front so that no two nestings collide."""
     if sp.issparse(value):
         csr = sp.csr_array(value)

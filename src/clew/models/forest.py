@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,8 +17,10 @@ from clew.models import max_product, sum_product
 from clew.models.base import check_lengths, check_weights, identity
 from clew.models.blocks import Block, make_blocks
 from clew.models.epochs import ForestEpochs
+from clew.models.examples import Annotation, Examples, Input, Output
 from clew.models.fingerprint import fingerprint, fingerprint_arrays
 from clew.models.inputs import stack
+from clew.models.labels import ClassWeight
 from clew.models.max_product import Forest, InputRows, SparseRows
 from clew.models.node_task import NodeTask
 from clew.models.nodes import NodeModel, stack_allowed
@@ -31,7 +33,7 @@ class ForestModel(NodeModel):
 
     boundary: bool = False
 
-    def node_parents(self, x: Any, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:
+    def node_parents(self, x: Input, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:
         """(T,) the parent of each node, -1 for a root."""
         raise NotImplementedError
 
@@ -39,31 +41,31 @@ class ForestModel(NodeModel):
         """S² transitions, and begin and end."""
         return n_states * (n_states + 2 * bool(self.boundary))
 
-    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+    def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
         """The weights of inputs and labels, of transitions [from, to], and of the ends."""
         nodes = super().blocks(names)
         labels = nodes[0].axes[0]
-        parts: list[Any] = [("transition", [labels, labels])]
+        parts: list[tuple[str, Sequence[Sequence[str]]]] = [("transition", [labels, labels])]
         parts += [("begin", [labels]), ("end", [labels])] * bool(self.boundary)
         return nodes + make_blocks(*parts, begin=sum(block.places.size for block in nodes))
 
-    def with_class_weight(self, class_weight: Any, Y: Any) -> tuple[Self, Array | None]:
+    def with_class_weight(self, class_weight: ClassWeight, Y: Examples) -> tuple[Self, Array | None]:
         """A copy whose Δ counts a wrong node with the weight of the class that was annotated there."""
         model = copy.copy(self)
         model.class_weight_ = self.labels.class_weights(class_weight, np.concatenate(Y)).tolist()
         return model, None
 
-    def check_inputs(self, X: Sequence[Any]) -> None:
+    def check_inputs(self, X: Sequence[Input]) -> None:
         """Refuse features that are not finite or not as many as expected, and parents that make no forest."""
         ForestTask(self, X, [None] * len(X))
 
-    def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> Task:
+    def task(self, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1) -> Task:
         """All examples as one compiled Task."""
         task = ForestTask(self, X, Y, n_jobs)
         task.keys = task.fingerprints()
         return task
 
-    def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
+    def predict(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[NDArray[np.generic]]:
         """The best labeling for each input, max_y ⟨w, φ(x, y)⟩."""
         if len(X) == 0:
             return []
@@ -71,27 +73,29 @@ class ForestModel(NodeModel):
         labels = self.labels.decode(task.best_states(w, Space.ALL, 0.0)[0])
         return np.split(labels, task.offsets[1:-1])
 
-    def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Array]:  # noqa: ARG002
+    def max_marginals(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Array]:  # noqa: ARG002
         """For each input (T, S) what the best labeling loses when node t has label s, by max-product up and down."""
         if len(X) == 0:
             return []
         task = ForestTask(self, X, [None] * len(X))
         return np.split(task.marginals(w), task.offsets[1:-1])
 
-    def marginals(self, X: Sequence[Any], w: Array) -> list[Array]:
+    def marginals(self, X: Sequence[Input], w: Array) -> list[Array]:
         """For each input (T, S) P(y_t = s) under P(y) ∝ exp⟨w, φ(x, y)⟩, by sum-product up and down."""
         if len(X) == 0:
             return []
         task = ForestTask(self, X, [None] * len(X))
         return np.split(np.exp(task.marginals(w, soft=True)), task.offsets[1:-1])
 
-    def joint_features(self, x: Any, y: Any) -> Array:
+    def joint_features(self, x: Input, y: Output) -> Array:
         """(d,) φ(x, y): Σ_t [x_t in the block of y_t] + counts of labels, transitions and ends."""
         task = ForestTask(self, [x], [None])
         states = self.labels.encode(y, int(task.offsets[-1]))
         return np.asarray(task.rows_of(states, np.ones(1, dtype=bool), np.arange(1)).features.toarray()[0])
 
-    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+    def argmax(
+        self, x: Input, w: Array, annotation: Annotation, space: Space, loss_weight: float
+    ) -> NDArray[np.generic] | None:
         """The best labeling in `space`; None where Y° is empty."""
         states, found = ForestTask(self, [x], [annotation]).best_states(w, space, loss_weight)
         return self.labels.decode(states) if found[0] else None
@@ -100,7 +104,7 @@ class ForestModel(NodeModel):
 class ForestTask(NodeTask):
     """Partially annotated forests. Only nodes in `counted` have features, and edges between two of them."""
 
-    def __init__(self, model: ForestModel, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> None:
+    def __init__(self, model: ForestModel, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1) -> None:
         check_lengths(X, Y)
         self.model, self.n_jobs = model, resolve_jobs(n_jobs)
         self.n_examples, self.n_features = len(X), int(model.n_features)
@@ -120,7 +124,7 @@ class ForestTask(NodeTask):
             [S * F if model.bias else -1, transition, *((begin, begin + S) if model.boundary else (-1, -1))], np.int64
         )
 
-    def _stack_parents(self, X: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _stack_parents(self, X: Sequence[Input]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The parents as indices of stacked nodes, and an order of the nodes with parents first."""
         lengths = np.diff(self.offsets)
         parents = [self.model.node_parents(x, int(n), i) for i, (x, n) in enumerate(zip(X, lengths, strict=True))]
@@ -262,7 +266,7 @@ class ForestTask(NodeTask):
         """φ and Δ of given labelings of the chosen examples."""
         nodes, inputs = self.nodes_of(chosen), self.inputs
         capacity = int(np.diff(inputs.begins)[nodes].sum()) + 2 * len(nodes) + 2 * len(chosen)
-        index_type: type[np.integer[Any]] = np.int32 if max(capacity, self.n_features) < 2**31 else np.int64
+        index_type: type[np.integer] = np.int32 if max(capacity, self.n_features) < 2**31 else np.int64
         values, indices = np.empty(capacity), np.empty(capacity, dtype=index_type)
         indptr, mistakes = np.zeros(len(chosen) + 1, dtype=index_type), np.zeros(len(chosen))
         max_product.collect_features(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from clew.checks import array
 from clew.errors import InputError
-from clew.learning.task import Array, Indices
+from clew.learning.task import Array, Indices, Matrix
 from clew.models.base import check_lengths, check_size
 from clew.models.blocks import Block
+from clew.models.examples import Annotation, Input, Output
 from clew.models.highs import Binary
 from clew.models.inputs import as_matrix
-from clew.models.labels import name_place
+from clew.models.labels import Classes, name_place
 from clew.models.linear import Annotated, LinearModel
 from clew.models.nodes import NodeModel
 
@@ -42,7 +43,7 @@ class Graph(NodeModel, LinearModel):
     def __init__(
         self,
         n_states: int | None = None,
-        classes: Iterable[Any] | None = None,
+        classes: Classes | None = None,
         bias: bool = True,
         symmetric: bool = False,
         normalize: bool = False,
@@ -51,14 +52,14 @@ class Graph(NodeModel, LinearModel):
         super().__init__(n_states, classes, bias, normalize, label_scale)
         self.symmetric = symmetric
 
-    def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+    def learn_domain(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Self:
         """A copy that knows the classes and the numbers of features."""
         check_lengths(X, Y)
         model = copy.copy(self)
         model.n_edge_inputs_ = self.edges(X[0], 0)[1].shape[1]
         return super(Graph, model).learn_domain(X, Y)
 
-    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+    def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
         """The weights of inputs and labels, and of pairs of labels for each edge feature."""
         nodes = super().blocks(names)
         labels = nodes[0].axes[0]
@@ -68,14 +69,14 @@ class Graph(NodeModel, LinearModel):
         edges = tuple(f"g{k}" for k in range(self.n_edge_inputs_))
         return [*nodes, Block("pair", (edges, labels, labels), places.reshape(len(edges), *pairs.shape))]
 
-    def node_features(self, x: Any, example: int | None = None) -> Any:
+    def node_features(self, x: Input, example: int | None = None) -> Input:
         """(n, F) the first part of x."""
         if not isinstance(x, tuple | list) or len(x) not in (2, 3):
             where = name_place(example, unnamed="x")
             raise InputError(f"{where}: expected a tuple (features, edges) or (features, edges, edge features)")
         return x[0]
 
-    def edges(self, x: Any, example: int | None = None) -> tuple[Indices, Array]:
+    def edges(self, x: Input, example: int | None = None) -> tuple[Indices, Array]:
         """(m, 2) the edges and (m, E) their features, checked."""
         where = name_place(example, unnamed="x")
         n = as_matrix(self.node_features(x, example), example).shape[0]
@@ -94,7 +95,7 @@ class Graph(NodeModel, LinearModel):
         ]:
             if len(bad):
                 raise InputError(f"{where}: edge {bad[0]} is {tuple(edges[bad[0]].tolist())}; {why}")
-        features: Any = as_matrix(x[2], example) if len(x) == 3 else np.ones((len(edges), 1))
+        features: Matrix = as_matrix(x[2], example) if len(x) == 3 else np.ones((len(edges), 1))
         if features.shape[0] != len(edges):
             raise InputError(f"{where}: there are {features.shape[0]} rows of edge features for {len(edges)} edges")
         dense: Array = features @ np.eye(features.shape[1])
@@ -104,7 +105,7 @@ class Graph(NodeModel, LinearModel):
         """E·S² entries, or E·S(S+1)/2 with `symmetric`."""
         return self.n_edge_inputs_ * int(self._pair_index(n_states).max(initial=-1) + 1)
 
-    def encode(self, x: Any, annotation: Any, example: int | None = None) -> Annotated:
+    def encode(self, x: Input, annotation: Annotation, example: int | None = None) -> Annotated:
         """The local polytope: a variable for each node's state and one for each edge's pair of states.
 
         Σₛ zᵢ(s) = 1, Σₜ zᵢⱼ(s, t) = zᵢ(s), Σₛ zᵢⱼ(s, t) = zⱼ(t): its 0/1 points are the labelings.
@@ -131,18 +132,18 @@ class Graph(NodeModel, LinearModel):
             divisor=float(max(n_parts, 1)) if self.normalize else 1.0,
         )
 
-    def decode(self, x: Any, z: Binary) -> NDArray[Any]:
+    def decode(self, x: Input, z: Binary) -> NDArray[np.generic]:
         """The labels of the states that z chooses."""
         n = as_matrix(self.node_features(x), None).shape[0]
         S = self.labels.n_states
         return self.labels.decode(z[: n * S].reshape(n, S).argmax(axis=1))
 
-    def choices(self, x: Any) -> tuple[Indices, Binary]:
+    def choices(self, x: Input) -> tuple[Indices, Binary]:
         """(n, S) each node's states: the variable that stands for it, at 1."""
         n, S = as_matrix(self.node_features(x), None).shape[0], self.labels.n_states
         return np.arange(n * S).reshape(n, S), np.ones((n, S), dtype=np.int8)
 
-    def joint_features(self, x: Any, y: Any) -> Array:
+    def joint_features(self, x: Input, y: Output) -> Array:
         """(d,) φ(x, y)."""
         edges, edge_features = self.edges(x)
         inputs = as_matrix(self.node_features(x), None)
@@ -155,7 +156,7 @@ class Graph(NodeModel, LinearModel):
         bias = chosen.sum(axis=0)[: S * self.bias]
         return np.concatenate([np.asarray(chosen.T @ inputs).ravel(), bias, pairwise.ravel()]) * self.column_scale
 
-    def _check_inputs(self, inputs: Any, edge_features: Array, example: int | None) -> None:
+    def _check_inputs(self, inputs: Matrix, edge_features: Array, example: int | None) -> None:
         """Finite features, as many as `prepare` saw."""
         where = name_place(example, unnamed="x")
         for what, part, width in [("node", inputs, self.n_inputs_), ("edge", edge_features, self.n_edge_inputs_)]:
@@ -178,18 +179,20 @@ class Graph(NodeModel, LinearModel):
         index[upper] = index.T[upper] = np.arange(len(upper[0]))
         return index
 
-    def _features(self, inputs: Any, edge_features: Array, S: int) -> Any:
+    def _features(self, inputs: Matrix, edge_features: Array, S: int) -> Matrix:
         """(n·S + m·S², d) CSR: what each variable adds to φ."""
         n, F = inputs.shape
         node, feature = (index.astype(np.intp) for index in inputs.coords)
         states, pairs = np.arange(S), self._pair_index(S)
-        rows: list[Any] = []
-        columns: list[Any] = []
-        data: list[Any] = []
+        rows: list[Indices] = []
+        columns: list[Indices] = []
+        data: list[Array] = []
 
-        def add(row: Any, column: Any, value: Any) -> None:
-            for part, whole in zip((row, column, value), (rows, columns, data), strict=True):
-                whole.append(np.ravel(np.broadcast_to(part, np.broadcast_shapes(np.shape(row), np.shape(column)))))
+        def add(row: Indices, column: Indices, value: Array | float) -> None:
+            shape = np.broadcast_shapes(row.shape, column.shape)
+            rows.append(np.broadcast_to(row, shape).ravel())
+            columns.append(np.broadcast_to(column, shape).ravel())
+            data.append(np.broadcast_to(value, shape).ravel())
 
         add(node[:, None] * S + states, feature[:, None] + states * F, inputs.data[:, None])
         begin = S * F
@@ -206,7 +209,7 @@ class Graph(NodeModel, LinearModel):
         )
 
 
-def local_polytope(n: int, edges: Indices, S: int) -> Any:
+def local_polytope(n: int, edges: Indices, S: int) -> Matrix:
     """(n + 2·m·S, n·S + m·S²) CSR: one state for each node, and edges that agree with their ends."""
     m, states = len(edges), np.arange(S)
     pair = n * S + np.arange(m * S * S).reshape(m, S, S)

@@ -8,11 +8,11 @@ from typing import Any
 import highspy
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 
 from clew.errors import SolverError
-from clew.learning.task import Array, Indices, Mask
+from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.cuts import half_cuts
 
 Binary = NDArray[np.int8]
@@ -26,7 +26,7 @@ SMALL = 200
 MOST_CUTS = 1000
 """How many rows a programme may grow by; each takes a few hundred bytes and some of the simplex method's time."""
 
-OPTIONS: dict[str, Any] = {
+OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,  # parallelism is over examples; one thread also makes the answer reproducible
     "parallel": "off",
@@ -38,7 +38,7 @@ OPTIONS: dict[str, Any] = {
     "dual_feasibility_tolerance": 1e-9,
 }
 
-OWN_TOLERANCES: dict[str, Any] = {
+OWN_TOLERANCES: dict[str, bool | int | float | str] = {
     "mip_feasibility_tolerance": 1e-6,
     "primal_feasibility_tolerance": 1e-7,
     "dual_feasibility_tolerance": 1e-7,
@@ -56,8 +56,10 @@ class KeptProgram:
     fractional first answer, cuts, integer programmes.
     """
 
-    def __init__(self, A: Any, row_lower: Any, row_upper: Any, lower: Any, upper: Any) -> None:
-        self.A: Any = sp.csr_array(A, dtype=float)
+    def __init__(
+        self, A: Matrix, row_lower: ArrayLike, row_upper: ArrayLike, lower: ArrayLike, upper: ArrayLike
+    ) -> None:
+        self.A: Matrix = sp.csr_array(A, dtype=float)
         self.row_lower, self.row_upper = np.array(row_lower, dtype=float), np.array(row_upper, dtype=float)
         self.lower, self.upper = np.array(lower, dtype=float), np.array(upper, dtype=float)
         self.columns = np.arange(self.A.shape[1], dtype=np.int32)
@@ -70,9 +72,9 @@ class KeptProgram:
     def _start(self) -> None:
         """Without a solver as yet: it is made at the first question, and after unpickling."""
         self._lock = threading.Lock()
-        self._highs: Any = None
+        self._highs: Any = None  # a highspy.Highs once it is asked; highspy has no types
 
-    def maximise(self, scores: Any) -> Binary | None:
+    def maximise(self, scores: ArrayLike) -> Binary | None:
         """(n,) an exact maximiser, or None if there is no output at all."""
         scores = np.asarray(scores, dtype=float)
         with self._lock:  # one example may be asked for twice in one threaded call
@@ -83,7 +85,7 @@ class KeptProgram:
                 self._first = scores.copy(), y.copy()
             return y
 
-    def maximise_with_prices(self, scores: Any) -> tuple[Binary, Array] | None:
+    def maximise_with_prices(self, scores: ArrayLike) -> tuple[Binary, Array] | None:
         """(n,) an exact maximiser, and (m,) the rows' prices: optimal duals of the LP relaxation.
 
         Rows that were added as cuts by earlier questions have prices too, after those of the programme itself.
@@ -111,7 +113,7 @@ class KeptProgram:
         self.infeasible = y is None
         return None if y is None else np.rint(y).astype(np.int8)
 
-    def maximise_relaxed(self, scores: Any) -> Array | None:
+    def maximise_relaxed(self, scores: ArrayLike) -> Array | None:
         """(n,) a maximiser of the LP relaxation, from the last basis; None if there is none."""
         with self._lock:
             if not len(self.columns):
@@ -119,7 +121,7 @@ class KeptProgram:
             y = self._relaxed(_scaled(np.asarray(scores, dtype=float))[0])
             return None if y is None else np.where(_fractional(y), y, np.rint(y))
 
-    def rebound(self, lower: Any, upper: Any) -> None:
+    def rebound(self, lower: ArrayLike, upper: ArrayLike) -> None:
         """Give the variables other bounds; the basis is kept."""
         with self._lock:
             self.lower, self.upper = np.array(lower, dtype=float), np.array(upper, dtype=float)
@@ -231,15 +233,15 @@ class KeptProgram:
         sums = self.A @ y
         return bool(((sums >= self.row_lower - INTEGRAL) & (sums <= self.row_upper + INTEGRAL)).all())
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name not in ("_lock", "_highs")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self._start()
 
 
-def propagate(A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array) -> bool:
+def propagate(A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array) -> bool:
     """Tighten the bounds of 0/1 variables in place, row by row; False where a variable is left no value.
 
     A variable is fixed where its other value would push a row's least sum over its upper bound, or its greatest sum
@@ -277,8 +279,8 @@ def _scaled(scores: Array) -> tuple[Array, float]:
 
 
 def _model(
-    A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, costs: Array, integer: bool = False
-) -> Any:
+    A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array, costs: Array, integer: bool = False
+) -> highspy.Highs:
     """A HiGHS model of the whole programme, passed as arrays in one call."""
     highs = highspy.Highs()
     for name, value in OPTIONS.items():
@@ -294,7 +296,7 @@ def _model(
     return highs
 
 
-def _run(highs: Any) -> Array | None:
+def _run(highs: highspy.Highs) -> Array | None:
     """Solve; the optimal values, None if infeasible, SolverError on anything else.
 
     Once in thousands of integer programmes HiGHS gives up under tolerances of 1e-9. It then starts afresh with its own
@@ -320,7 +322,7 @@ def _run(highs: Any) -> Array | None:
     return np.array(highs.getSolution().col_value, dtype=float)
 
 
-def _check(status: Any, what: str) -> None:
+def _check(status: highspy.HighsStatus, what: str) -> None:
     """Refuse to go on after a call that HiGHS did not accept."""
     if status == highspy.HighsStatus.kError:
         raise SolverError(f"HiGHS refused, while {what}: {status}")

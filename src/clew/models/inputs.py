@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,7 +12,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.learning.task import Array, Indices
+from clew.learning.task import Array, Indices, Matrix
+from clew.models.examples import Input
 from clew.models.labels import Place, name_place
 
 DENSE_FROM = 0.5
@@ -40,7 +40,7 @@ class Inputs:
     n_inputs: int
 
     @classmethod
-    def of(cls, matrix: Any, place: Place) -> Inputs:
+    def of(cls, matrix: Matrix, place: Place) -> Inputs:
         """Store a (n, F) matrix, dense or sparse, in the smaller of both ways; NaN and infinity are refused."""
         n, n_inputs = matrix.shape
         dense = None if sp.issparse(matrix) else np.ascontiguousarray(matrix, dtype=np.float64)
@@ -145,7 +145,7 @@ def add_rows(
                 total[column, s] += data[entry] * weights[k, s]
 
 
-def stack(parts: Sequence[Any], n_inputs: int | None = None) -> tuple[Inputs, Indices]:
+def stack(parts: Sequence[Input], n_inputs: int | None = None) -> tuple[Inputs, Indices]:
     """The feature rows of all examples, and the offsets (n_examples + 1,) of each example's first row."""
     matrices = [as_matrix(part, i) for i, part in enumerate(parts)]
     expected = matrices[0].shape[1] if n_inputs is None and matrices else n_inputs
@@ -157,17 +157,17 @@ def stack(parts: Sequence[Any], n_inputs: int | None = None) -> tuple[Inputs, In
     offsets = np.zeros(len(matrices) + 1, dtype=np.intp)
     np.cumsum([matrix.shape[0] for matrix in matrices], out=offsets[1:])
     if any(sp.issparse(matrix) for matrix in matrices):
-        together: Any = sp.vstack([sp.csr_array(matrix) for matrix in matrices], format="csr")
+        together: Matrix = sp.vstack([sp.csr_array(matrix) for matrix in matrices], format="csr")
     else:
         together = np.concatenate([*matrices, np.zeros((0, expected or 0))])
     return Inputs.of(together, place_in(offsets)), offsets
 
 
-def as_matrix(x: Any, example: int | None) -> Any:
+def as_matrix(x: Input, example: int | None) -> Matrix:
     """A numeric matrix (T, F), dense or sparse."""
     name = name_place(example, unnamed="x")
     try:
-        matrix: Any = x if sp.issparse(x) else np.asarray(x)
+        matrix: Matrix = x if sp.issparse(x) else np.asarray(x)
     except ValueError:
         raise InputError(f"{name}: features must be a matrix, with rows of the same length") from None
     if matrix.ndim != 2:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,23 @@ from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Array, Indices, Mask
 
 Label: TypeAlias = str | int | float | bool
+Classes: TypeAlias = Iterable[Label | np.generic]
+"""The labels that there are, as callers declare them."""
+ClassWeight: TypeAlias = Literal["balanced"] | Mapping[Any, float]
+"""What a mistake costs by class. Keys are labels; Any, since a mapping's key type must fit exactly, so that
+Mapping[str, float] would be no Mapping[Label, float]."""
 LARGEST_WEIGHT = 1e100
 """Of a class: sums of such weights, and their squares, are still numbers."""
 Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
 """From a node's index to its example and its position there, for error messages."""
+
+
+class Nodes(Protocol):
+    """The annotations of all nodes of an example, in order: a list, an array, or what else can be counted."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 def name_place(example: int | None, position: int | None = None, unnamed: str = "the annotation") -> str:
@@ -28,14 +41,14 @@ def name_place(example: int | None, position: int | None = None, unnamed: str = 
     return ", ".join(words) or unnamed
 
 
-def plain(label: Any) -> Any:
+def plain(label: object) -> Any:
     """A numpy scalar as the Python scalar that JSON knows."""
     return (
         label.item() if isinstance(label, np.generic) or (isinstance(label, np.ndarray) and not label.ndim) else label
     )
 
 
-def as_nodes(labels: Any, example: int | None) -> Any:
+def as_nodes(labels: Any, example: int | None) -> Nodes:
     """The labels of all nodes as an array or a sequence; they must have an order."""
     if isinstance(labels, np.ndarray) and labels.ndim:
         return labels
@@ -45,40 +58,41 @@ def as_nodes(labels: Any, example: int | None) -> Any:
         raise InputError(
             f"{name_place(example)}: a sequence with a label for each node is expected, not {shown(labels)}"
         )
-    return labels
+    nodes: Nodes = labels
+    return nodes
 
 
-def is_candidates(label: Any) -> bool:
+def is_candidates(label: object) -> TypeGuard[Nodes]:
     """Whether the annotation of one node is a set of labels, one of which is right."""
     return isinstance(label, (Set, list, tuple)) or (isinstance(label, np.ndarray) and label.ndim > 0)
 
 
-def is_mask(label: Any) -> bool:
+def is_mask(label: object) -> TypeGuard[Mask]:
     """Whether the annotation of one node marks its candidates in a boolean array, one entry for each class."""
     return isinstance(label, np.ndarray) and label.dtype == bool and label.ndim == 1
 
 
-def is_flat(labels: Any) -> bool:
+def is_flat(labels: object) -> TypeGuard[NDArray[Any]]:
     """Whether these labels can be looked up all at once."""
     return isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "biufU"
 
 
-def is_parsed(labels: Any) -> bool:
+def is_parsed(labels: object) -> TypeGuard[Mask]:
     """Whether these are candidates marked in one boolean matrix, a row for each node: what parsing makes of any."""
     return isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype == bool
 
 
-def is_whole(label: Any) -> bool:
+def is_whole(label: object) -> TypeGuard[float]:
     """Whether a plain label is a whole number."""
     return isinstance(label, (int, float)) and not isinstance(label, bool) and label % 1 == 0
 
 
-def is_minus_one(label: Any) -> bool:
+def is_minus_one(label: object) -> bool:
     """Whether a plain label is the number -1."""
     return isinstance(label, (int, float)) and label == -1
 
 
-def is_missing(label: Any) -> bool:
+def is_missing(label: object) -> bool:
     """Whether a plain label is None or NaN, which are never classes."""
     return label is None or (isinstance(label, float) and math.isnan(label))
 
@@ -95,7 +109,7 @@ class LabelSpace:
 
     @classmethod
     def of(
-        cls, annotations: Iterable[Any], classes: Iterable[Any] | None = None, n_states: int | None = None
+        cls, annotations: Iterable[object], classes: Classes | None = None, n_states: int | None = None
     ) -> LabelSpace:
         """The classes that were declared, else range(n_states) where the labels fit in it, else the labels seen."""
         if n_states is not None:
@@ -130,7 +144,7 @@ class LabelSpace:
         return {label: state for state, label in enumerate(self.classes)}
 
     @cached_property
-    def _labels(self) -> NDArray[Any]:
+    def _labels(self) -> NDArray[np.generic]:
         kinds = {type(label) for label in self.classes}
         if len(kinds) == 1 or kinds == {int, float}:
             return np.array(self.classes)
@@ -138,11 +152,11 @@ class LabelSpace:
         labels[:] = self.classes
         return labels
 
-    def decode(self, states: Indices) -> NDArray[Any]:
+    def decode(self, states: Indices) -> NDArray[np.generic]:
         """The labels of these states."""
         return self._labels[states]
 
-    def class_weights(self, class_weight: Any, allowed: Mask) -> Array:
+    def class_weights(self, class_weight: ClassWeight, allowed: Mask) -> Array:
         """(S,) the weight of each class: as given by a mapping from labels, or "balanced".
 
         Balanced weights are n / (S · nₛ), where nₛ nodes of the n annotated ones have class s, as in scikit-learn; a
@@ -165,12 +179,12 @@ class LabelSpace:
             weights[self._state_of[plain(label)]] = positive(weight, f"class_weight of {label!r}", LARGEST_WEIGHT)
         return weights
 
-    def is_unknown(self, label: Any) -> bool:
+    def is_unknown(self, label: object) -> bool:
         """Whether this marks a node, or a whole example, as not annotated."""
         label = plain(label)
         return is_missing(label) or (is_minus_one(label) and -1 not in self._state_of)
 
-    def encode(self, labels: Any, n_nodes: int | None = None) -> Indices:
+    def encode(self, labels: object, n_nodes: int | None = None) -> Indices:
         """(T,) the states of an output: a definite label at every node."""
         allowed = self.allowed(labels, n_nodes)
         indefinite = np.flatnonzero(allowed.sum(axis=1) != 1)
@@ -178,27 +192,27 @@ class LabelSpace:
             raise InputError(f"an output needs one label at every position; position {indefinite[0]} has none")
         return np.asarray(allowed.argmax(axis=1), dtype=np.intp)
 
-    def allowed(self, labels: Any, n_nodes: int | None = None, place: Place = lambda k: (None, k)) -> Mask:
+    def allowed(self, labels: object, n_nodes: int | None = None, place: Place = lambda k: (None, k)) -> Mask:
         """(T, S) True where a state agrees with the annotation of its node."""
         if self.is_unknown(labels):
             return np.ones((n_nodes or 0, self.n_states), dtype=bool)
         example = place(0)[0]
-        labels = as_nodes(labels, example)
-        if n_nodes is not None and len(labels) != n_nodes:
-            raise InputError(f"{name_place(example)}: {len(labels)} labels are given for {n_nodes} nodes")
-        if is_parsed(labels) and labels.shape[1] == self.n_states and labels.any(axis=1).all():
-            return np.asarray(labels)
-        if is_flat(labels):
+        nodes = as_nodes(labels, example)
+        if n_nodes is not None and len(nodes) != n_nodes:
+            raise InputError(f"{name_place(example)}: {len(nodes)} labels are given for {n_nodes} nodes")
+        if is_parsed(nodes) and nodes.shape[1] == self.n_states and nodes.any(axis=1).all():
+            return np.asarray(nodes)
+        if is_flat(nodes):
             # a look-up for each different label, not for each node
-            different, first, which = np.unique(labels, return_index=True, return_inverse=True)
+            different, first, which = np.unique(nodes, return_index=True, return_inverse=True)
             rows = [self._allowed_states(label, int(k), place) for label, k in zip(different, first, strict=True)]
             return np.array(rows, dtype=bool).reshape(-1, self.n_states)[which]
-        return self._allowed_one_by_one(labels, place)
+        return self._allowed_one_by_one(nodes, place)
 
-    def _allowed_one_by_one(self, labels: Iterable[Any], place: Place) -> Mask:
+    def _allowed_one_by_one(self, labels: Nodes, place: Place) -> Mask:
         """(T, S) the same for a list; a label that was met before is looked up in a table, which is most of them."""
         rows: list[Mask] = []
-        row_of: dict[Any, int] = {}
+        row_of: dict[object, int] = {}
         which: list[int] = []
         for k, label in enumerate(labels):
             try:
@@ -213,19 +227,19 @@ class LabelSpace:
             which.append(row)
         return np.array(rows, dtype=bool).reshape(-1, self.n_states)[np.array(which, dtype=np.intp)]
 
-    def _allowed_states(self, label: Any, k: int, place: Place) -> Mask:
+    def _allowed_states(self, label: object, k: int, place: Place) -> Mask:
         """(S,) the states that agree with one node's annotation."""
-        label = plain(label)
-        if self.is_unknown(label):
+        given = plain(label)
+        if self.is_unknown(given):
             return np.ones(self.n_states, dtype=bool)
-        if not is_candidates(label):
-            candidates = [label]
-        elif is_mask(label):
-            if len(label) != self.n_states:
-                raise InputError(f"{name_place(*place(k))}: {len(label)} candidate marks for {self.n_states} classes")
-            candidates = [self.classes[state] for state in np.flatnonzero(label)]
+        if not is_candidates(given):
+            candidates = [given]
+        elif is_mask(given):
+            if len(given) != self.n_states:
+                raise InputError(f"{name_place(*place(k))}: {len(given)} candidate marks for {self.n_states} classes")
+            candidates = [self.classes[state] for state in np.flatnonzero(given)]
         else:
-            candidates = [plain(candidate) for candidate in label]
+            candidates = [plain(candidate) for candidate in given]
         if not candidates:
             example, position = place(k)
             message = f"{name_place(example, position)}: the candidate set is empty; None marks an unknown label"
@@ -248,7 +262,7 @@ def shortened(classes: tuple[Label, ...]) -> str:
     return ", ".join(map(repr, classes[:10])) + (", …" if len(classes) > 10 else "")
 
 
-def declared_classes(classes: Iterable[Any], n_states: int | None) -> tuple[Label, ...]:
+def declared_classes(classes: Classes, n_states: int | None) -> tuple[Label, ...]:
     """The user's explicit classes, checked."""
     if not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) != 1:
         raise InputError(f"classes is {shown(classes)}; expected the labels that there are")
@@ -266,11 +280,11 @@ def declared_classes(classes: Iterable[Any], n_states: int | None) -> tuple[Labe
     return tuple(explicit)
 
 
-def labels_seen(annotations: Iterable[Any]) -> tuple[list[Label], bool, int | None]:
+def labels_seen(annotations: Iterable[object]) -> tuple[list[Label], bool, int | None]:
     """The labels in order, whether -1 occurs, and the width of boolean candidate masks."""
-    seen: set[Any] = set()
+    seen: set[Label] = set()
     widths: set[int] = set()
-    arrays: dict[Any, list[NDArray[Any]]] = {}
+    arrays: dict[np.dtype[Any], list[NDArray[Any]]] = {}
     for example, annotation in enumerate(annotations):
         if is_missing(plain(annotation)) or is_minus_one(plain(annotation)):
             continue
@@ -290,13 +304,13 @@ def labels_seen(annotations: Iterable[Any]) -> tuple[list[Label], bool, int | No
     return in_order(item for item in seen if not is_minus_one(item)), -1 in seen, next(iter(widths), None)
 
 
-def _labels_of(nodes: Any, widths: set[int]) -> set[Any]:
+def _labels_of(nodes: Nodes, widths: set[int]) -> set[Label]:
     """The labels in a list of them, of candidates and of unknown markers; the lengths of masks go to `widths`."""
     try:
-        different: Iterable[Any] = set(nodes)  # most labels are met again and again
+        different: Iterable[object] = set(nodes)  # most labels are met again and again
     except (TypeError, ValueError):  # ValueError: NumPy's spans of time
         different = nodes
-    seen: set[Any] = set()
+    seen: set[Label] = set()
     for label in different:
         if is_mask(label):
             widths.add(len(label))
@@ -306,7 +320,7 @@ def _labels_of(nodes: Any, widths: set[int]) -> set[Any]:
     return seen
 
 
-def _labels_of_array(labels: NDArray[Any]) -> set[Any]:
+def _labels_of_array(labels: NDArray[np.generic]) -> set[Label]:
     """The labels in an array. Whole numbers beside NaN are integers: they are floats only because NaN is one."""
     different = np.unique(labels).tolist()
     known = {label for label in different if not is_missing(label) and check_label(label)}
@@ -314,7 +328,7 @@ def _labels_of_array(labels: NDArray[Any]) -> set[Any]:
     return {int(label) for label in known} if forced else known
 
 
-def check_label(label: Any) -> bool:
+def check_label(label: object) -> TypeGuard[Label]:
     """True for what can be a class; anything else is refused."""
     if not isinstance(label, (str, int, float)) or (isinstance(label, float) and not math.isfinite(label)):
         raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,9 +13,12 @@ import scipy.sparse as sp
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Matrix, Space, Task
 from clew.models.base import ALL_SPACES, Model, check_lengths, check_weights, identity
+from clew.models.examples import Annotation, Input, Output
 from clew.models.fingerprint import fingerprint
 from clew.models.highs import Binary, KeptProgram, propagate
 from clew.parallel import map_examples
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Annotated:
 
     features: Matrix
     """(n, d) dense or CSR."""
-    A: Any
+    A: Matrix
     """(m, n) CSR."""
     row_lower: Array
     row_upper: Array
@@ -127,7 +130,7 @@ class LinearTask:
             return None
         return self.examples[n].joint_features(z), self.examples[n].delta(z)
 
-    def output(self, n: int, w: Array, space: Space, loss_weight: float) -> Any:
+    def output(self, n: int, w: Array, space: Space, loss_weight: float) -> Binary | Array | None:
         """The maximiser itself; None where Y° is empty, an error where Y or Y* is."""
         example = self.examples[n]
         if not example.n_parts:
@@ -163,7 +166,7 @@ class LinearTask:
         """Give the kept solvers' memory back; the next question starts them afresh."""
         self.kept.clear()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "kept": {}}
 
 
@@ -172,27 +175,27 @@ class LinearModel(Model):
 
     domain_names: tuple[str, ...] = ("n_features",)
 
-    def encode(self, x: Any, annotation: Any, example: int | None = None) -> Annotated:
+    def encode(self, x: Input, annotation: Annotation, example: int | None = None) -> Annotated:
         """The programme of x with this annotation; `example` is for error messages."""
         raise NotImplementedError
 
-    def decode(self, x: Any, z: Binary) -> Any:
+    def decode(self, x: Input, z: Binary) -> Output:
         """The output that z stands for."""
         raise NotImplementedError
 
-    def choices(self, x: Any) -> tuple[Indices, Binary]:
+    def choices(self, x: Input) -> tuple[Indices, Binary]:
         """(parts, choices) twice: the variable and its value that stand for each choice of each part of an output."""
         raise NotImplementedError
 
-    def max_marginals(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Array]:
+    def max_marginals(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Array]:
         """For each input (parts, choices) what the best output loses when a part is forced, by solving again."""
         return map_examples(lambda n: self._forced(X[n], w, n, every=True), range(len(X)), n_jobs)
 
-    def margins(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Array]:
+    def margins(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Array]:
         """For each input (parts,) what the best output loses when its choice for a part is forbidden."""
         return map_examples(lambda n: self._forced(X[n], w, n, every=False), range(len(X)), n_jobs)
 
-    def _forced(self, x: Any, w: Array, n: int, every: bool) -> Array:
+    def _forced(self, x: Input, w: Array, n: int, every: bool) -> Array:
         """The losses of every choice that is not in the best output, or of the best of these for each part."""
         example = self.encode(x, None, n)
         scores = example.scores(check_weights(w, self.n_features), 0.0)
@@ -219,29 +222,29 @@ class LinearModel(Model):
         pairs = zip(variables[np.arange(len(own)), own], values[np.arange(len(own)), own], strict=True)
         return np.array([-loss_with(int(variable), 1 - int(value)) for variable, value in pairs])
 
-    def check_inputs(self, X: Sequence[Any]) -> None:
+    def check_inputs(self, X: Sequence[Input]) -> None:
         """Refuse what cannot be encoded."""
         for n, x in enumerate(X):
             self.encode(x, None, n)
 
-    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+    def argmax(self, x: Input, w: Array, annotation: Annotation, space: Space, loss_weight: float) -> Output | None:
         """The best output in `space`, or None where the space is empty."""
         task = LinearTask([self.encode(x, annotation)], [b""], self.n_features)
         z = task.output(0, check_weights(w, self.n_features), space, loss_weight)
-        return None if z is None else self.decode(x, z)
+        return None if z is None else self.decode(x, np.asarray(z, dtype=np.int8))
 
-    def task(self, X: Sequence[Any], Y: Sequence[Any], n_jobs: int = 1) -> LinearTask:
+    def task(self, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1) -> LinearTask:
         """The learning problem on these examples."""
         check_lengths(X, Y)
         examples = [self.encode(x, y, n) for n, (x, y) in enumerate(zip(X, Y, strict=True))]
         keys = [fingerprint(*identity(self), e.features, e.A, e.row_lower, e.row_upper, e.fixed) for e in examples]
         return LinearTask(examples, keys, self.n_features, n_jobs)
 
-    def predict(self, X: Sequence[Any], w: Array, n_jobs: int = 1) -> list[Any]:
+    def predict(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Output]:
         """The best output for each input."""
         w = check_weights(w, self.n_features)
 
-        def best(n: int) -> Any:
+        def best(n: int) -> Output:
             example = self.encode(X[n], None, n)
             z = example.kept(Space.ALL).maximise(example.scores(w, 0.0))
             if z is None:
@@ -264,10 +267,10 @@ def determined_variables(example: Annotated) -> Binary:
     return np.where((lower >= upper) & (example.n_parts > 0), lower, -1).astype(np.int8)
 
 
-def minimal_conflict(parts: Sequence[Any], feasible: Callable[[Sequence[Any]], bool]) -> list[Any]:
+def minimal_conflict(parts: Sequence[T], feasible: Callable[[Sequence[T]], bool]) -> list[T]:
     """A subset of `parts` that is infeasible while each of its own subsets is feasible (QuickXplain, Junker 2004)."""
 
-    def explain(background: list[Any], added: bool, rest: Sequence[Any]) -> list[Any]:
+    def explain(background: list[T], added: bool, rest: Sequence[T]) -> list[T]:
         if added and not feasible(background):
             return []
         if len(rest) == 1:
@@ -282,6 +285,6 @@ def minimal_conflict(parts: Sequence[Any], feasible: Callable[[Sequence[Any]], b
 def _rows_kept(features: Matrix, mask: Mask) -> Matrix:
     """The features with zero rows where the mask is False."""
     if sp.issparse(features):
-        keep: Any = sp.diags_array(mask.astype(float))
+        keep: Matrix = sp.diags_array(mask.astype(float))
         return sp.csr_array(keep @ features)
     return features * mask[:, None]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,7 +11,8 @@ from clew.errors import MissingCapability
 from clew.learning.clpl import ListedTask
 from clew.learning.losses import Loss
 from clew.learning.task import Space
-from clew.models.base import identity
+from clew.models.base import StructuredModel, identity
+from clew.models.examples import Examples
 from clew.models.fingerprint import fingerprint
 
 
@@ -21,7 +20,7 @@ from clew.models.fingerprint import fingerprint
 class ListedLoss(Loss):
     """A loss that is defined on the list of all outputs, and so makes the task from which it is learned."""
 
-    def task(self, model: Any, X: Sequence[Any], Y: Sequence[Any]) -> ListedTask:
+    def task(self, model: StructuredModel, X: Examples, Y: Examples) -> ListedTask:
         """The examples with their outputs listed."""
         return list_outputs(model, X, Y)
 
@@ -30,7 +29,7 @@ CLPL = ListedLoss("clpl", Space.ALL, None)
 """Formulation I: the convex loss for partial labels. Its task's penalty is the whole loss, there is no reward."""
 
 
-def list_outputs(model: Any, X: Sequence[Any], Y: Sequence[Any]) -> ListedTask:
+def list_outputs(model: StructuredModel, X: Examples, Y: Examples) -> ListedTask:
     """The CLPL task of a model with `outputs(x)`, the list of all outputs for x: every class, or every structure.
 
     A model may list all examples at once by `listed(X, Y)`: φ (m, d), the example of each row, and whether it agrees

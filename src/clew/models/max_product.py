@@ -6,7 +6,7 @@ asked for; `scores` and `states` have rows for their nodes only, in the order of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -233,8 +233,8 @@ class SparseRows(NamedTuple):
     """CSR rows to be filled, and the task loss of each."""
 
     values: Array
-    indices: NDArray[np.integer[Any]]
-    indptr: NDArray[np.integer[Any]]
+    indices: NDArray[np.integer]
+    indptr: NDArray[np.integer]
     mistakes: Array
 
 

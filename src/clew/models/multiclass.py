@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +12,7 @@ from scipy.special import logsumexp, softmax
 
 from clew.checks import is_number
 from clew.errors import InputError
-from clew.learning.task import Argmax, Array, Indices, Mask, Space
+from clew.learning.task import Argmax, Array, Indices, Mask, Matrix, Space
 from clew.models.base import (
     MAX_TABLE,
     MAX_WEIGHTS,
@@ -24,9 +24,10 @@ from clew.models.base import (
     n_examples,
 )
 from clew.models.blocks import Block, input_names
+from clew.models.examples import Annotation, Examples, Input
 from clew.models.fingerprint import fingerprint, fingerprint_arrays
 from clew.models.inputs import Inputs, as_matrix
-from clew.models.labels import Label, LabelSpace
+from clew.models.labels import Classes, ClassWeight, Label, LabelSpace
 from clew.models.node_task import NodeTask
 
 
@@ -43,7 +44,7 @@ class Multiclass(Model):
     classes_: list[Label]
     n_inputs_: int
 
-    def __init__(self, classes: Iterable[Any] | None = None, n_classes: int | None = None, bias: bool = True) -> None:
+    def __init__(self, classes: Classes | None = None, n_classes: int | None = None, bias: bool = True) -> None:
         self.classes = classes
         self.n_classes = n_classes
         self.bias = bias
@@ -60,52 +61,54 @@ class Multiclass(Model):
         """The number of weights: S·F, or S·(F + 1) with bias."""
         return self.labels.n_states * (self.n_inputs_ + bool(self.bias))
 
-    def learn_domain(self, X: Any, Y: Any) -> Self:
+    def learn_domain(self, X: Examples, Y: Examples) -> Self:
         """A copy that knows the classes and the number of input features."""
         matrix = as_matrix(X, None)
         check_rows(matrix, Y)
         model = copy.copy(self)
         n_states = max(0, min(self.n_classes or 0, 10**18)) if is_number(self.n_classes) else 0
         check_size(
-            n_states * (matrix.shape[1] + 1.0), MAX_WEIGHTS, f"a Multiclass with {n_states} classes: its weights"
+            float(n_states * (matrix.shape[1] + 1.0)), MAX_WEIGHTS, f"a Multiclass with {n_states} classes: its weights"
         )
-        check_size(n_states * float(matrix.shape[0]), MAX_TABLE, f"a Multiclass with {n_states} classes: its scores")
+        check_size(
+            float(n_states * float(matrix.shape[0])), MAX_TABLE, f"a Multiclass with {n_states} classes: its scores"
+        )
         model.classes_ = list(LabelSpace.of([Y], self.classes, self.n_classes).classes)
         model.n_inputs_ = int(matrix.shape[1])
         return model
 
-    def check_inputs(self, X: Any) -> None:
+    def check_inputs(self, X: Examples) -> None:
         """Refuse rows that are not finite."""
         self._inputs(X)
 
-    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+    def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
         """The weights of inputs and classes; in w, the bias of a class follows its inputs."""
         labels, inputs = tuple(map(str, self.classes_)), tuple(input_names(names, self.n_inputs_))
         places = np.arange(self.n_features, dtype=np.intp).reshape(len(labels), -1)
         blocks = [Block("input", (labels, inputs), places[:, : len(inputs)])]
         return blocks + [Block("bias", (labels,), places[:, -1])] * bool(self.bias)
 
-    def with_class_weight(self, class_weight: Any, Y: Mask) -> tuple[Self, Array | None]:
+    def with_class_weight(self, class_weight: ClassWeight, Y: Mask) -> tuple[Self, Array | None]:
         """Weights of the examples: those of their classes, the mean where there are several candidates."""
         weights = self.labels.class_weights(class_weight, Y)
         return self, Y @ weights / Y.sum(axis=1)
 
-    def parsed(self, X: Any, Y: Any) -> Mask:
+    def parsed(self, X: Examples, Y: Examples) -> Mask:
         """The annotations as one boolean (n, S) matrix of candidates."""
         return self.labels.allowed(Y, n_examples(X), lambda row: (row, None))
 
-    def count_parts(self, Y: Any) -> Indices:
+    def count_parts(self, Y: Examples) -> Indices:
         """(n,) 1 where some class is wrong, else 0."""
         return np.asarray(~self.labels.allowed(Y, n_examples(Y, "Y")).all(axis=1), dtype=np.intp)
 
-    def _inputs(self, X: Any) -> Inputs:
+    def _inputs(self, X: Examples) -> Inputs:
         """The checked rows of X."""
         matrix = as_matrix(X, None)
         if matrix.shape[1] != self.n_inputs_:
             raise InputError(f"X has {matrix.shape[1]} features, where {self.n_inputs_} are expected")
         return Inputs.of(matrix, lambda row: (row, None))
 
-    def task(self, X: Any, Y: Any, n_jobs: int = 1) -> MulticlassTask:  # noqa: ARG002  # one product is all the work
+    def task(self, X: Examples, Y: Examples, n_jobs: int = 1) -> MulticlassTask:  # noqa: ARG002  # one product is all the work
         """All examples as one vectorised Task."""
         check_rows(as_matrix(X, None), Y)
         inputs = self._inputs(X)
@@ -113,68 +116,68 @@ class Multiclass(Model):
         task.keys = task.fingerprints()
         return task
 
-    def predict(self, X: Any, w: Array, n_jobs: int = 1) -> list[Any]:  # noqa: ARG002
+    def predict(self, X: Examples, w: Array, n_jobs: int = 1) -> list[Label]:  # noqa: ARG002
         """The best label for each row."""
         task = self._unannotated(X)
         states, _ = task.best_states(w, Space.ALL, 0.0, np.arange(task.n_examples))
         return [self.classes_[state] for state in states]
 
-    def parts(self, x: Any, y: Any) -> list[Any]:  # noqa: ARG002
+    def parts(self, x: Input, y: Label) -> list[Label]:  # noqa: ARG002
         """The label is the one part."""
         return [y]
 
-    def candidates(self, x: Any, annotation: Any) -> Mask:  # noqa: ARG002
+    def candidates(self, x: Input, annotation: Annotation) -> Mask:  # noqa: ARG002
         """(1, S) the classes that the annotation allows."""
         return self._allowed(annotation)[None]
 
-    def max_marginals(self, X: Any, w: Array, n_jobs: int = 1) -> Array:  # noqa: ARG002
+    def max_marginals(self, X: Examples, w: Array, n_jobs: int = 1) -> Array:  # noqa: ARG002
         """(n, S) the score of each class, less the best one."""
         scores = self._unannotated(X).scores(w)
         return np.asarray(scores - scores.max(axis=1, keepdims=True))
 
-    def margins(self, X: Any, w: Array, n_jobs: int = 1) -> Array:
+    def margins(self, X: Examples, w: Array, n_jobs: int = 1) -> Array:
         """(n,) how far the second best class of each row lies below the best."""
         return best_alternative(self.max_marginals(X, w, n_jobs))
 
-    def marginals(self, X: Any, w: Array) -> Array:
+    def marginals(self, X: Examples, w: Array) -> Array:
         """(n, S) P(y = s) ∝ exp(score of s): logistic regression's."""
         return np.asarray(softmax(self._unannotated(X).scores(w), axis=1))
 
-    def _unannotated(self, X: Any) -> MulticlassTask:
+    def _unannotated(self, X: Examples) -> MulticlassTask:
         """All rows, of which nothing is known."""
         n_states, inputs = self.labels.n_states, self._inputs(X)
         return MulticlassTask(self, inputs, np.ones((inputs.n_rows, n_states), dtype=bool))
 
-    def _one(self, x: Any, annotation: Any) -> MulticlassTask:
+    def _one(self, x: Input, annotation: Annotation) -> MulticlassTask:
         """One example as a task."""
-        row: Any = x if sp.issparse(x) else np.asarray(x)
+        row: Matrix = x if sp.issparse(x) else np.asarray(x)
         return MulticlassTask(self, self._inputs(row.reshape(1, -1)), self._allowed(annotation)[None])
 
-    def _allowed(self, annotation: Any) -> Mask:
+    def _allowed(self, annotation: Annotation) -> Mask:
         """(S,) the states that one annotation allows."""
         return self.labels.allowed([annotation], place=lambda _: (None, None)).reshape(-1)
 
-    def joint_features(self, x: Any, y: Any) -> Array:
+    def joint_features(self, x: Input, y: Label) -> Array:
         """(d,) x, and 1 for the bias, in the block of y."""
         states = self.labels.encode([y])
         return np.asarray(
             self._one(x, None).rows_of(states, np.ones(1, dtype=bool), np.arange(1)).features.toarray()[0]
         )
 
-    def loss(self, annotation: Any, y: Any) -> float:
+    def loss(self, annotation: Annotation, y: Label) -> float:
         """Δ(y*, y) = [y is no candidate]."""
         return float(self.mistakes(annotation, y))
 
-    def argmax(self, x: Any, w: Array, annotation: Any, space: Space, loss_weight: float) -> Any:
+    def argmax(self, x: Input, w: Array, annotation: Annotation, space: Space, loss_weight: float) -> Label | None:
         """The best label in `space`; None where Y° is empty."""
         states, found = self._one(x, annotation).best_states(w, space, loss_weight, np.arange(1))
         return self.classes_[states[0]] if found[0] else None
 
-    def outputs(self, x: Any) -> Iterator[Any]:  # noqa: ARG002
+    def outputs(self, x: Input) -> Iterator[Label]:  # noqa: ARG002
         """Every class."""
         return iter(self.classes_)
 
-    def listed(self, X: Any, Y: Any) -> tuple[Any, Indices, Mask]:
+    def listed(self, X: Examples, Y: Examples) -> tuple[Matrix, Indices, Mask]:
         """φ of every class for every row (n·S, d), the row of each, and whether it is a candidate: for CLPL (Eq. 2)."""
         task, n_states = self.task(X, Y), self.labels.n_states
         example_of = np.repeat(np.arange(task.n_examples), n_states)
@@ -182,22 +185,22 @@ class Multiclass(Model):
         every = task.rows_of(states, np.ones(len(states), dtype=bool), example_of)
         return every.features, example_of, every.loss == 0
 
-    def n_parts(self, annotation: Any) -> int:
+    def n_parts(self, annotation: Annotation) -> int:
         """1 where some class is wrong, else 0."""
         return int(not self._allowed(annotation).all())
 
-    def hide(self, annotation: Any, parts: Mask) -> Any:
+    def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
         """None where the one part is marked."""
         if len(parts) != self.n_parts(annotation):
             raise InputError(f"the mask has {len(parts)} entries for {self.n_parts(annotation)} annotated parts")
         return None if np.any(parts) else annotation
 
-    def mistakes(self, annotation: Any, y: Any) -> int:
+    def mistakes(self, annotation: Annotation, y: Label) -> int:
         """1 where y is no candidate, else 0."""
         return int(not self._allowed(annotation)[self.labels.encode([y])[0]])
 
 
-def check_rows(matrix: Any, Y: Any) -> None:
+def check_rows(matrix: Matrix, Y: Examples) -> None:
     """As many labels as rows, and at least one."""
     n = matrix.shape[0]
     if n == 0:

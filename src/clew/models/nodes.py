@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, product
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from clew.checks import is_number, shown
 from clew.errors import InputError
-from clew.learning.task import Array, Indices, Mask
+from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.base import MAX_TABLE, MAX_WEIGHTS, Model, check_lengths, check_size
 from clew.models.blocks import Block, input_names, make_blocks
+from clew.models.examples import Annotation, Input, Output
 from clew.models.inputs import as_matrix, place_in
-from clew.models.labels import Label, LabelSpace, is_flat, is_parsed
+from clew.models.labels import Classes, Label, LabelSpace, is_flat, is_parsed
 
 LABEL_SCALES = 1e-30, 1e30
 """Sizes of label features whose squares, summed over any data, are still numbers."""
@@ -39,7 +41,7 @@ class NodeModel(Model):
     def __init__(
         self,
         n_states: int | None = None,
-        classes: Iterable[Any] | None = None,
+        classes: Classes | None = None,
         bias: bool = True,
         normalize: bool = False,
         label_scale: float | str = "auto",
@@ -54,7 +56,7 @@ class NodeModel(Model):
         # would change with the unit of the inputs
         self.label_scale = label_scale
 
-    def node_features(self, x: Any, example: int | None = None) -> Any:
+    def node_features(self, x: Input, example: int | None = None) -> Input:
         """(T, F) the features of x's nodes; `example` is for error messages."""
         raise NotImplementedError
 
@@ -75,7 +77,7 @@ class NodeModel(Model):
         n_states = self.labels.n_states
         return n_states * (self.n_inputs_ + bool(self.bias)) + self.n_edge_features(n_states)
 
-    def learn_domain(self, X: Sequence[Any], Y: Sequence[Any]) -> Self:
+    def learn_domain(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Self:
         """A copy that knows the classes, the number of input features and the size of label features."""
         check_lengths(X, Y)
         model = copy.copy(self)
@@ -87,14 +89,14 @@ class NodeModel(Model):
         model.label_scale_ = check_label_scale(self.label_scale, matrices)
         return model
 
-    def _check_states(self, n_states: Any, matrices: Sequence[Any]) -> None:
+    def _check_states(self, n_states: object, matrices: Sequence[Matrix]) -> None:
         """Refuse a number of states for which weights or scores would not fit into memory."""
         if is_number(n_states) and n_states > 1:
             S, name = float(min(n_states, 10**18)), f"a {type(self).__name__} with {shown(n_states)} states"
             check_size(S * matrices[0].shape[1] + S * S, MAX_WEIGHTS, f"{name}: its weights")
             check_size(S * sum(m.shape[0] for m in matrices), MAX_TABLE, f"{name}: its scores")
 
-    def parsed(self, X: Sequence[Any], Y: Sequence[Any]) -> list[Mask]:
+    def parsed(self, X: Sequence[Input], Y: Sequence[Annotation]) -> list[Mask]:
         """Each annotation as a boolean (T, S) matrix of the states that it allows."""
         lengths = [as_matrix(self.node_features(x, i), i).shape[0] for i, x in enumerate(X)]
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.intp)])
@@ -107,10 +109,10 @@ class NodeModel(Model):
         scale[: self.labels.n_states * self.n_inputs_] = 1.0
         return scale
 
-    def blocks(self, names: Sequence[Any] | None = None) -> list[Block]:
+    def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
         """The weights of inputs, labels, transitions and ends."""
         labels = [str(label) for label in self.classes_]
-        parts: list[Any] = [("input", [labels, input_names(names, self.n_inputs_)])]
+        parts: list[tuple[str, Sequence[Sequence[str]]]] = [("input", [labels, input_names(names, self.n_inputs_)])]
         parts += [("bias", [labels])] * bool(self.bias)
         return make_blocks(*parts)
 
@@ -120,13 +122,13 @@ class NodeModel(Model):
             return np.ones(len(allowed))
         return np.asarray(allowed @ np.array(self.class_weight_) / np.maximum(allowed.sum(axis=1), 1))
 
-    def outputs(self, x: Any) -> Iterator[Any]:
+    def outputs(self, x: Input) -> Iterator[NDArray[np.generic]]:
         """All S^T labelings."""
         space = self.labels
         for states in product(range(space.n_states), repeat=as_matrix(self.node_features(x), None).shape[0]):
             yield space.decode(np.array(states, dtype=np.intp))
 
-    def loss(self, annotation: Any, y: Any) -> float:
+    def loss(self, annotation: Annotation, y: Output) -> float:
         """Δ(y*, y) = Σ over annotated nodes of [y_t is no candidate] (/ their number), each with its class' weight."""
         states = self.labels.encode(y)
         allowed = self.labels.allowed(annotation, len(states))
@@ -134,17 +136,17 @@ class NodeModel(Model):
         wrong = float(costs[~allowed[np.arange(len(states)), states]].sum())
         return wrong / float(costs[~allowed.all(axis=1)].sum()) if self.normalize and wrong else wrong
 
-    def mistakes(self, annotation: Any, y: Any) -> int:
+    def mistakes(self, annotation: Annotation, y: Output) -> int:
         """How many annotated nodes have a label in y that is no candidate."""
         space = self.labels
         states = space.encode(y)
         return int((~space.allowed(annotation, len(states))[np.arange(len(states)), states]).sum())
 
-    def n_parts(self, annotation: Any) -> int:
+    def n_parts(self, annotation: Annotation) -> int:
         """How many nodes are annotated."""
         return len(annotated_nodes(self.labels, annotation))
 
-    def parts(self, x: Any, y: Any) -> list[Any]:
+    def parts(self, x: Input, y: Output) -> list[Mask]:
         """For each node an annotation of it alone: the label that y gives it."""
         n = as_matrix(self.node_features(x), None).shape[0]
         alone = [np.ones((n, self.labels.n_states), dtype=bool) for _ in range(n)]
@@ -152,11 +154,11 @@ class NodeModel(Model):
             alone[node][node] = np.arange(self.labels.n_states) == state
         return alone
 
-    def candidates(self, x: Any, annotation: Any) -> Mask:
+    def candidates(self, x: Input, annotation: Annotation) -> Mask:
         """(T, S) the states that the annotation allows at each node."""
         return self.labels.allowed(annotation, as_matrix(self.node_features(x), None).shape[0])
 
-    def hide(self, annotation: Any, parts: Mask) -> Any:
+    def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
         """The annotation with the marked ones of its annotated nodes unknown: -1 among integers, else None."""
         space = self.labels
         nodes = annotated_nodes(space, annotation)
@@ -179,7 +181,7 @@ class NodeModel(Model):
         return labels
 
 
-def check_label_scale(label_scale: Any, matrices: Sequence[Any]) -> float:
+def check_label_scale(label_scale: object, matrices: Sequence[Matrix]) -> float:
     """The size of label features: the number that was given, or the root mean square norm of all input rows."""
     if isinstance(label_scale, str) and label_scale == "auto":
         entries = [np.asarray(m.data if sp.issparse(m) else m, dtype=float) for m in matrices]
@@ -196,12 +198,12 @@ def check_label_scale(label_scale: Any, matrices: Sequence[Any]) -> float:
     return float(label_scale)
 
 
-def annotated_nodes(space: LabelSpace, annotation: Any) -> Indices:
+def annotated_nodes(space: LabelSpace, annotation: Annotation) -> Indices:
     """The nodes for which some label is wrong."""
     return np.flatnonzero(~space.allowed(annotation).all(axis=1))
 
 
-def stack_allowed(space: LabelSpace, Y: Sequence[Any], offsets: Indices) -> Mask:
+def stack_allowed(space: LabelSpace, Y: Sequence[Annotation], offsets: Indices) -> Mask:
     """(total T, S) the states that every example's annotation allows; all at once where Y has arrays or lists alone."""
     lengths = np.diff(offsets)
     n_states = space.n_states

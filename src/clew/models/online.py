@@ -7,7 +7,7 @@ the two agree nothing is written, so that a bound has as many entries as the nod
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +51,13 @@ class ForestOracle:
         self.outputs, self.n_written = np.zeros(0, dtype=np.int32), 0
         """The labelings of all bounds that were found here; a bound's tag is where its own begins."""
 
-    def columns_in(self, columns: NDArray[Any]) -> NDArray[Any]:
+    def columns_in(self, columns: NDArray[np.integer]) -> NDArray[np.integer]:
         """From s·F + f to f·S + s."""
         f_part = columns < self.n_states * self.n_inputs
         s, f = np.divmod(columns, self.n_inputs)
         return np.where(f_part, f * self.n_states + s, columns)
 
-    def columns_out(self, places: NDArray[Any]) -> NDArray[Any]:
+    def columns_out(self, places: NDArray[np.integer]) -> NDArray[np.integer]:
         """From f·S + s to s·F + f."""
         f_part = places < self.n_states * self.n_inputs
         f, s = np.divmod(places, self.n_states)

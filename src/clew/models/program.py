@@ -8,11 +8,13 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from clew.checks import floats, is_number, shown
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.base import check_finite, check_kind, check_lengths
+from clew.models.examples import Annotation
 from clew.models.highs import Binary
 from clew.models.labels import name_place
 from clew.models.linear import Annotated, LinearModel
@@ -27,7 +29,7 @@ class Program:
 
     features: Matrix
     """(n_vars, d) dense or sparse; φ(x, y) = featuresᵀ y."""
-    A: Any
+    A: Matrix
     """(m, n_vars) sparse."""
     lower: Any
     """(m,) the rows' lower bounds, −inf for none."""
@@ -45,7 +47,7 @@ class BinaryProgram(LinearModel):
     def __init__(self, normalize: bool = True) -> None:
         self.normalize = normalize
 
-    def prepare(self, X: Sequence[Program], Y: Sequence[Any]) -> Self:
+    def prepare(self, X: Sequence[Program], Y: Sequence[Annotation]) -> Self:
         """A copy that knows how many features a variable has; refuses data that are not of its kind."""
         check_kind(self, X)
         model = self.learn_domain(X, Y)
@@ -53,14 +55,14 @@ class BinaryProgram(LinearModel):
             checked(x, model.n_features, n)
         return model
 
-    def learn_domain(self, X: Sequence[Program], Y: Sequence[Any]) -> Self:
+    def learn_domain(self, X: Sequence[Program], Y: Sequence[Annotation]) -> Self:
         """A copy that knows how many features a variable has."""
         check_lengths(X, Y)
         model: Self = type(self)(**self.get_params())
         model.n_features = checked(X[0], None, 0).features.shape[1]
         return model
 
-    def encode(self, x: Program, annotation: Any, example: int | None = None) -> Annotated:
+    def encode(self, x: Program, annotation: Annotation, example: int | None = None) -> Annotated:
         """The programme of x, with costs, bounds and a cut for what is annotated."""
         x = checked(x, self.n_features, example)
         fixed = values(annotation, x.A.shape[1], example)
@@ -81,17 +83,17 @@ class BinaryProgram(LinearModel):
         """(n_vars,) the output itself."""
         return z
 
-    def joint_features(self, x: Program, y: Any) -> Array:
+    def joint_features(self, x: Program, y: ArrayLike) -> Array:
         """(d,) φ(x, y) = featuresᵀ y."""
         return np.asarray(checked(x, self.n_features).features.T @ np.asarray(y, dtype=float))
 
-    def mistakes(self, annotation: Any, y: Any) -> int:
+    def mistakes(self, annotation: Annotation, y: ArrayLike) -> int:
         """How many annotated variables have another value in y."""
         y = np.asarray(y)
         fixed = values(annotation, len(y))
         return int(((fixed >= 0) & (fixed != y)).sum())
 
-    def loss(self, annotation: Any, y: Any) -> float:
+    def loss(self, annotation: Annotation, y: ArrayLike) -> float:
         """Δ(y*, y): `mistakes`, as a fraction of the annotated variables with `normalize`."""
         return self.mistakes(annotation, y) / (max(self.n_parts(annotation), 1) if self.normalize else 1)
 
@@ -107,11 +109,11 @@ class BinaryProgram(LinearModel):
             sums = ys @ x.A.T
             yield from ys[((sums >= x.lower - 1e-9) & (sums <= x.upper + 1e-9)).all(axis=1)].astype(np.int8)
 
-    def parts(self, x: Program, y: Any) -> list[dict[int, int]]:  # noqa: ARG002
+    def parts(self, x: Program, y: Sequence[int] | Binary) -> list[dict[int, int]]:  # noqa: ARG002
         """For each variable an annotation of it alone."""
         return [{variable: int(value)} for variable, value in enumerate(y)]
 
-    def candidates(self, x: Program, annotation: Any) -> Mask:
+    def candidates(self, x: Program, annotation: Annotation) -> Mask:
         """(n_vars, 2) whether the annotation allows 0 and 1."""
         fixed = values(annotation, checked(x).A.shape[1])
         return np.column_stack([fixed != 1, fixed != 0])
@@ -121,13 +123,13 @@ class BinaryProgram(LinearModel):
         n = checked(x).A.shape[1]
         return np.repeat(np.arange(n), 2).reshape(n, 2), np.tile(np.array([0, 1], dtype=np.int8), (n, 1))
 
-    def n_parts(self, annotation: Any) -> int:
+    def n_parts(self, annotation: Annotation) -> int:
         """How many variables are annotated."""
         if annotation is None:
             return 0
         return len(annotation) if isinstance(annotation, Mapping) else int((floats(annotation, "Y") >= 0).sum())
 
-    def hide(self, annotation: Any, parts: Mask) -> Any:
+    def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
         """The annotation without the marked variables, counted among the annotated ones."""
         if len(parts) != self.n_parts(annotation):
             raise InputError(f"the mask has {len(parts)} entries for {self.n_parts(annotation)} annotated variables")
@@ -140,7 +142,7 @@ class BinaryProgram(LinearModel):
         return shown
 
 
-def checked(x: Any, n_features: int | None = None, example: int | None = None) -> Program:
+def checked(x: object, n_features: int | None = None, example: int | None = None) -> Program:
     """X with float arrays of the right shapes; an InputError names the example."""
     where = name_place(example, unnamed="x")
     if not isinstance(x, Program):
@@ -153,7 +155,7 @@ def checked(x: Any, n_features: int | None = None, example: int | None = None) -
     rows = x.A if sp.issparse(x.A) else np.atleast_2d(floats(x.A, f"{where}: A"))
     if rows.ndim != 2:
         raise InputError(f"{where}: A has shape {rows.shape}; expected (rows, variables)")
-    A: Any = sp.csr_array(rows, dtype=float)
+    A: Matrix = sp.csr_array(rows, dtype=float)
     if not A.has_canonical_format:
         A = A.copy()  # the caller's matrix stays as it is
         A.sum_duplicates()
@@ -180,7 +182,7 @@ def checked(x: Any, n_features: int | None = None, example: int | None = None) -
     return Program(features, A, lower, upper)
 
 
-def values(annotation: Any, n_vars: int, example: int | None = None) -> Binary:
+def values(annotation: Annotation, n_vars: int, example: int | None = None) -> Binary:
     """(n_vars,) the annotation as −1, 0 and 1."""
     where = name_place(example)
     if annotation is None:
@@ -205,7 +207,7 @@ def values(annotation: Any, n_vars: int, example: int | None = None) -> Binary:
     return given.astype(np.int8)
 
 
-def _row_of(matrix: Any) -> int:
+def _row_of(matrix: Matrix) -> int:
     """The row of a CSR matrix' first entry that is not finite."""
     entry = int(np.flatnonzero(~np.isfinite(matrix.data))[0])
     return int(np.searchsorted(matrix.indptr, entry, side="right") - 1)

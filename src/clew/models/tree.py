@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.checks import array
 from clew.errors import InputError
+from clew.models.examples import Input
 from clew.models.forest import ForestModel
 from clew.models.labels import name_place
 
@@ -23,13 +22,13 @@ class Tree(ForestModel):
     is their share among the annotated ones if `normalize`. Annotations: see `clew.models.labels.LabelSpace`.
     """
 
-    def node_features(self, x: Any, example: int | None = None) -> Any:
+    def node_features(self, x: Input, example: int | None = None) -> Input:
         """(n, F) the first of x's two parts."""
         if not isinstance(x, (tuple, list)) or len(x) != 2:
             raise InputError(f"{name_place(example, unnamed='x')}: a tree is a pair (features, parents)")
         return x[0]
 
-    def node_parents(self, x: Any, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:
+    def node_parents(self, x: Input, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:
         """(n,) the second of x's two parts, checked; cycles are found when the nodes are put in order."""
         name = name_place(example, unnamed="x")
         parents = array(x[1], f"{name}: parents")
