@@ -40,6 +40,16 @@ def test_cells_on_their_own_and_short_movies_have_none():
     assert estimate_motion(movie(0.9, frames=2)).persistence == 0
 
 
+def test_cells_that_all_move_alike_leave_no_way_to_go_on_with():
+    source = movie(0.0, scale=0.0)
+    motion = estimate_motion(source)
+    assert motion.follows_flow
+    assert motion.usual == pytest.approx(0, abs=1e-9)
+    a, b = source.detections(1), source.detections(2)
+    assert Motion(True, 0.0, 0.0).shift(a, b, source.detections(0)) == pytest.approx(DRIFT)
+    assert motion.shift(a, b, source.detections(0)) == pytest.approx(DRIFT, abs=1e-6)
+
+
 def errors(motion, source, t, *before):
     """How far cells are from where they are expected."""
     a, b = source.detections(t), source.detections(t + 1)

@@ -55,8 +55,9 @@ class Motion:
     def onward(self, links: Links, cells: Detections) -> Array:
         """(n, ndim) how far cells will go by themselves, from how they came here; 0 where that is not known."""
         found = np.zeros_like(cells.position)
-        way = links.deviation
-        found[links.behind] = self.persistence * _say(way, self.usual)[:, None] * way
+        if self.persistence:  # then there is a usual way to measure by
+            way = links.deviation
+            found[links.behind] = self.persistence * _say(way, self.usual)[:, None] * way
         return found
 
 
