@@ -10,6 +10,9 @@ LOCK ?= requirements-dev.lock
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
+# Bytecode is kept, whatever the environment says: without it every process compiles all that it imports, and starting one
+# takes more than twice as long.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 # tests that compare numbers: they are run once more with another BLAS kernel

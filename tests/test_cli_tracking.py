@@ -26,6 +26,14 @@ def weights(learned, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def tracked(simulated, weights, tmp_path_factory):
+    """What these weights make of the movie. It is shared, so that nobody may write to it."""
+    folder = tmp_path_factory.mktemp("tracked") / "r"
+    done("track", simulated.path, "-w", weights, "-o", folder, "--no-report")
+    return folder
+
+
 @pytest.fixture
 def some(simulated, tmp_path):
     write_annotations(tmp_path / "some.csv", simulated.some)
@@ -75,7 +83,7 @@ def test_the_whole_way(tmp_path, dims):
 
 
 def test_a_spacing_in_three_dimensions_comes_with_the_images(simulated_3d, tmp_path):
-    done("track", simulated_3d.path, "-o", tmp_path / "a", "-f", "csv")
+    done("track", simulated_3d.path, "-o", tmp_path / "a", "-f", "csv", "--no-report")
     done("track", simulated_3d.path, "-o", tmp_path / "b", "-f", "csv", "--no-report", "--spacing", "6,1,1")
     heights = []
     for name in "ab":
@@ -99,6 +107,7 @@ def test_the_demo(tmp_path):
 
 def test_tracking_twice_into_the_same_folder(simulated, weights, tmp_path):
     args = ("track", simulated.path, "-w", weights, "-o", tmp_path / "r", "-f", "ctc,csv")
+    args = (*args, "--no-report")  # with a report, the demo is made over itself
     done(*args)
     first = (tmp_path / "r" / names.EVENTS).read_bytes()
     done(*args)
@@ -152,12 +161,11 @@ def test_a_result_folder_with_other_things_is_refused_at_once(simulated, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_scores_that_cannot_be_computed_are_said_to_be_missing(simulated, weights, tmp_path, monkeypatch):
+def test_scores_that_cannot_be_computed_are_said_to_be_missing(simulated, tracked, monkeypatch):
     from clew import extras
 
-    done("track", simulated.path, "-w", weights, "-o", tmp_path / "r", "--no-report")
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    args = ("evaluate", tmp_path / "r", "-t", simulated.truth)
+    args = ("evaluate", tracked, "-t", simulated.truth)
     assert "pip install clew[evaluate]" in done(*args).stdout
     figures = json.loads(done(*args, "--json").stdout)
     assert figures["scores"] is None
@@ -165,9 +173,8 @@ def test_scores_that_cannot_be_computed_are_said_to_be_missing(simulated, weight
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ctc_metrics") is None, reason="py-ctcmetrics is not installed")
-def test_scores_of_the_challenge(simulated, weights, tmp_path):
-    done("track", simulated.path, "-w", weights, "-o", tmp_path / "r", "--no-report")
-    figures = json.loads(done("evaluate", tmp_path / "r", "-t", simulated.truth, "--json").stdout)
+def test_scores_of_the_challenge(simulated, tracked):
+    figures = json.loads(done("evaluate", tracked, "-t", simulated.truth, "--json").stdout)
     assert figures["scores"]["TRA"] > 0.95
     assert "scores_note" not in figures
 
