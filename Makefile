@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml $(LOCK)
 	echo "installing clew and its tools into $(VENV) with $$found (once)"; \
 	test -x $(BIN)/python || "$$found" -m venv $(VENV) || exit 1; \
 	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check $(LOCK:%=-c %) uv \
-	  && $(BIN)/uv pip install --quiet --python $(BIN)/python $(LOCK:%=-c %) -e '.[dev]' \
+	  && $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(LOCK:%=-c %) -e '.[dev]' \
 	  || $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check $(LOCK:%=-c %) -e '.[dev]' || { \
 	  echo "could not install; make LOCK= takes other versions than those of $(LOCK)" >&2; exit 1; }; \
 	touch $@

@@ -11,15 +11,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from .effort import examples
-from .kernels import compile_in_turn
 
 # a first call compiles, so a deadline in milliseconds would say nothing
 settings.register_profile("dev", examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
-
-if "PYTEST_XDIST_WORKER" in os.environ:
-    compile_in_turn()
 
 
 ELSEWHERE = {"linux": sys.platform != "linux", "posix": os.name != "posix"}
