@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from clew.annotation.edits.edit import Edit
-from clew.annotation.edits.layer import changed_frames, touched_pairs
+from clew.annotation.edits.layer import changed_frames
 from clew.annotation.kept_pairs import KeptPairs
 from clew.annotation.store.answers import Answer
 from clew.annotation.store.history import Act, Author, Entry, StaleRevision
@@ -133,7 +133,7 @@ class Changes:
     def _with_masks(self, masks: Masks) -> tuple[Masks, KeptPairs, list[SolvedPair]]:
         """What follows from other masks: the frame pairs that they touch, made and solved anew."""
         frames = changed_frames(self.masks.edits, masks.edits)
-        pairs = touched_pairs(frames, masks.movie.n_frames)
+        pairs = self.predictor.kept.pairs.touched(frames)
         kept = self.predictor.edited(masks.positions.source, pairs)
         annotations = State.of(self.store, masks.positions).annotations
         return masks, kept, [self.predictor.solve(frame, annotations.at(frame), kept) for frame in pairs]

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from clew.annotation.edits.layer import Edits, changed_frames, edited_source, touched_pairs
+from clew.annotation.edits.layer import Edits, changed_frames, edited_source
 from clew.annotation.learner import Learner
 from clew.annotation.queries import DEFAULT, STRATEGIES
 from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply, WorkerMovie
@@ -188,7 +188,7 @@ class MovieWorker:
         learner = self.learner
         if frames := changed_frames(self._edits, edits):
             source = edited_source(learner.source, self._edits, edits)
-            learner.use_source(source, touched_pairs(frames, source.n_frames))
+            learner.use_source(source, learner.pairs.touched(frames))
             self._edits = edits
 
     def _order_frames(self, frames: Sequence[int]) -> None:

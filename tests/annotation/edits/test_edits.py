@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from clew.annotation.edits.edit import Edit, EditKind, apply, free_label
-from clew.annotation.edits.layer import changed_frames, edited_movie, edited_source, touched_pairs
+from clew.annotation.edits.layer import changed_frames, edited_movie, edited_source
 from clew.annotation.edits.operations import cut, delete, grow, merge, outline
 from clew.errors import InputError
 from clew.tracking.measurement.measure import measure
@@ -197,8 +197,6 @@ def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(simulat
     edits = (first, other, second)
     assert changed_frames((), edits) == [0, 5]
     assert changed_frames(edits, (first, second)) == [0]
-    assert touched_pairs([0, 5], movie.n_frames) == [0, 1, 4, 5, 6]  # a pair follows from the frame before it, too
-    assert touched_pairs([movie.n_frames - 1], movie.n_frames) == [movie.n_frames - 2]
     again = edited_source(source, (), edits)
     scratch = measure(edited_movie(movie, edits), cache=tmp_path / "other", n_jobs=1)
     assert again.keys == scratch.keys

@@ -6,6 +6,7 @@ import pytest
 from clew.tracking.detections import DetectionTable
 from clew.tracking.model.flow import estimate_flow
 from clew.tracking.model.motion import Motion, estimate_motion
+from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.registration import lengths
 
 DRIFT = 0.5
@@ -82,6 +83,16 @@ def test_a_flow_that_two_frames_leave_open_is_known_from_the_pair_before():
     assert np.median(alone) == pytest.approx(-0.4, abs=0.05)  # the nearest there are
     found = Motion(True, 0.1, 0.2, 0.0).shift(a, b, before)
     assert np.median(found[:, 0]) == pytest.approx(ways[1], abs=0.05)
+
+
+def test_pairs_follow_from_the_frame_before_where_there_is_flow():
+    flowing, alone = (Pairs.of(movie(0.5, drift=drift), frozenset()) for drift in (lambda x: DRIFT, lambda x: 0.0))
+    assert flowing.touched([0, 5]) == [0, 1, 4, 5, 6]
+    assert flowing.touched([9]) == [8]
+    assert alone.touched([0, 5]) == [0, 4, 5]
+    whole = flowing.pair(5)
+    part = flowing.window(5, 6).pair(5)  # reads the frame that it needs
+    np.testing.assert_array_equal(part.features().toarray(), whole.features().toarray())
 
 
 def test_ways_to_wrong_cells_are_hardly_gone_on_with():

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from clew.annotation.edits.edit import Edit, apply
 from clew.tracking.detections import Source
 from clew.tracking.measurement.measure import Measured
-from clew.tracking.model.pairs import needed
 from clew.tracking.movie import FramesView, Movie
 
 Edits = tuple[Edit, ...]
@@ -61,9 +60,3 @@ def edited_source(source: Source, before: Edits, after: Edits) -> Source:
     if not frames or not isinstance(source, Measured):
         return source
     return source.measured_again(edited_movie(source.movie, after), frames)
-
-
-def touched_pairs(frames: Iterable[int], n_frames: int) -> list[int]:
-    """First frames of the pairs that follow from some frames, ascending."""
-    changed = set(frames)
-    return [t for t in range(n_frames - 1) if not changed.isdisjoint(needed(t))]

@@ -17,7 +17,7 @@ from clew.tracking.detections import Divisible
 from clew.tracking.events import Annotations, Event, EventTable, Labels
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.gaps import Gaps
-from clew.tracking.model.pairs import Pairs, needed
+from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.solve import Nodes, joined_pairs, nodes_of, solve_pair
 
 VERSION = 3
@@ -155,7 +155,7 @@ class BlockProblem:
     def key(self) -> str:
         """A digest of all that the solution follows from: pixels, settings, weights and annotations."""
         p = self.pairs
-        frames = range(needed(self.solved.start).start, self.solved.stop + 1)
+        frames = range(p.needed(self.solved.start).start, self.solved.stop + 1)
         settings = (
             VERSION, self.which, sorted(p.groups), p.motion, p.scales, p.reach, p.neighbours, sorted(p.events),
             b"" if self.annotations is None else self.annotations.key(),

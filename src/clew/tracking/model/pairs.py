@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -36,11 +36,6 @@ T = TypeVar("T")
 KEPT = 32 * 2**20
 """Bytes of scored frame pairs that stay in memory: a movie's kinds of events are looked for in pairs that are solved
 afterwards, with some of the same candidates."""
-
-
-def needed(frame: int) -> range:
-    """The frames that a frame pair follows from: its own two, and the one before, from where cells go on."""
-    return range(max(frame - 1, 0), frame + 2)
 
 
 @dataclass(frozen=True)
@@ -154,9 +149,18 @@ class Pairs:
     def __len__(self) -> int:
         return max(self.source.n_frames - 1, 0)
 
+    def needed(self, frame: int) -> range:
+        """The frames that a frame pair follows from: its own two; with flow the one before too, whence cells go on."""
+        return range(max(frame - 1, 0) if self.motion.follows_flow else frame, frame + 2)
+
+    def touched(self, frames: Iterable[int]) -> list[int]:
+        """First frames of the pairs that follow from some frames, ascending."""
+        changed = set(frames)
+        return [t for t in range(len(self)) if not changed.isdisjoint(self.needed(t))]
+
     def window(self, first: int, last: int) -> Self:
         """The same with the pairs from frame `first` to `last` alone, under their numbers."""
-        return replace(self, source=window(self.source, needed(first).start, last))
+        return replace(self, source=window(self.source, self.needed(first).start, last))
 
     def pair(self, frame: int, extra: EventTable | None = None) -> FramePair:
         """From one frame to the next; events of `extra` are always among the candidates."""
@@ -183,7 +187,7 @@ class Pairs:
         """All that the candidates of a pair and their scores follow from, but for the kinds of events."""
         if not isinstance(self.source, Divisible):
             return None
-        frames = tuple(self.source.content(t) for t in needed(frame))
+        frames = tuple(self.source.content(t) for t in self.needed(frame))
         return *frames, w.tobytes(), self.groups, self.motion, self.scales, self.reach, self.neighbours
 
     def usual(self, frame: int, of: Callable[..., T]) -> tuple[Detections, Detections, Candidates, T]:
@@ -194,8 +198,7 @@ class Pairs:
         self, frame: int, extra: EventTable | None, of: Callable[..., T]
     ) -> tuple[tuple[Detections, Detections, Candidates, T], Surroundings | None]:
         """Two frames, the candidates between them, what `of` makes of these, and what gaps need."""
-        # without flow the frame before tells nothing, and is not read
-        *before, a, b = map(self.source.detections, needed(frame) if self.motion.follows_flow else (frame, frame + 1))
+        *before, a, b = map(self.source.detections, self.needed(frame))
         shift = self.motion.shift(a, b, *before)
         there, overlap = moved(a, shift), self.source.overlap(frame, shift)
         found = candidates(
