@@ -214,6 +214,7 @@ def test_kinds_of_events_that_cannot_happen_are_switched_off(annotator, served):
     held = []  # the server answers when it is told to
     page.route("**/events", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
     box.uncheck()
+    page.evaluate("import('/static/movie.js').then(({ fetchStatus }) => fetchStatus())")  # of the kinds as they were
     page.wait_for_timeout(300)
     assert not box.is_checked()  # it does not spring back while nobody has answered
     held[0].continue_()

@@ -47,7 +47,8 @@ export async function fetchStatus() {
 }
 
 function takeStatus({ revision, annotated, can_undo, can_redo, learning, version, wrong, curve, outdated, worker, events, masks, edits, set_aside, tracked, pairs }) {
-  Object.assign(state, { learning, version, wrong, curve, outdated, events, edits, setAside: set_aside, tracked, pairs });
+  Object.assign(state, { learning, version, wrong, curve, outdated, edits, setAside: set_aside, tracked, pairs });
+  if (!state.switching) state.events = events; // else the server does not know yet what was clicked
   takeMasks(revision, masks);
   takeWorker(worker);
   if (!state.waiting) Object.assign(state, { annotated, canUndo: can_undo, canRedo: can_redo });

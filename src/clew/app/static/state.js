@@ -39,6 +39,7 @@ export const state = {
   playing: false,
   loop: null, // the frame that the loop around a question shows now; null when there is none
   events: [], // the kinds of events that can happen in this movie
+  switching: 0, // requests under way that switch some of them on or off
   filter: {}, // which questions are asked: {event, first, last, box, track}
   black: 0,
   white: 1,

@@ -55,6 +55,7 @@ async function switchEvents() {
   const before = state.events;
   const chosen = [...document.querySelectorAll("[data-event]:checked")].map((box) => box.dataset.event);
   state.events = chosen;
+  state.switching += 1;
   try {
     told = told.catch(() => {}).then(() => postJson(`/api/movies/${state.movie.id}/events`, { events: chosen }));
     const { events } = await told;
@@ -62,6 +63,8 @@ async function switchEvents() {
   } catch (error) {
     if (mine === switches) state.events = before;
     tell(`The kinds of events were not changed: ${error.message}.`);
+  } finally {
+    state.switching -= 1;
   }
   changed();
 }
