@@ -29,6 +29,7 @@ from clew.tracking.model.nearest_points import NearestPoints
 from clew.tracking.model.registration import (
     FEWEST,
     LOOKS,
+    Fitted,
     Registration,
     RegistrationSettings,
     best,
@@ -136,21 +137,26 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
             flows += points.fitted([points.refined(points.fused(starts + flows), settings.passes)])
     if from_rest is None:
         (from_rest,) = points.fitted([points.refined(rough[0], settings.passes)])
-    (chosen,) = best(flows, 1)
+    return _with_links(x, y, _chosen(points, flows, from_rest, settings))
+
+
+def _chosen(points: Registration, flows: list[Fitted], usual: Fitted, settings: FlowSettings) -> Array:
+    """(n, ndim) the flow that fits best if it fits significantly better than the usual one, and else that."""
+    (found,) = best(flows, 1)
     apart = settings.registration.near * points.spacing
-    return _with_links(x, y, (chosen if chosen.fits_better(from_rest, apart, settings.level) else from_rest).shift)
+    return (found if found.fits_better(usual, apart, settings.level) else usual).shift
 
 
 def continued_flow(
-    before: Detections, a: Detections, b: Detections, onward: Array, settings: FlowSettings = SETTINGS
+    before: Detections, earlier: Flow, a: Detections, b: Detections, onward: Array, settings: FlowSettings = SETTINGS
 ) -> Array:
-    """(n, ndim) the shift of each cell from a frame to the next, with what the frame `before` them tells.
+    """(n, ndim) the shift of each cell from a frame to the next, with the `earlier` flow, from the frame `before`.
 
     Each cell goes `onward` (n, ndim) by itself, and the flow is what all have in common beyond that. It changes little
     from frame pair to frame pair, so that the earlier one is one more start: where two flows put cells onto others
     equally well from two frames alone, one was often found from the two before.
     """
-    earlier, alone = estimate_flow(before, a, settings), estimate_flow(a, b, settings).shift
+    alone = estimate_flow(a, b, settings).shift
     if min(len(before), len(a), len(b)) < FEWEST:
         return alone
     points = Registration.of(a.position + onward, b.position, settings.registration).by_looks_too(a, b, alone)
@@ -160,8 +166,7 @@ def continued_flow(
     apart = settings.registration.near * points.spacing
     if (lengths(flows[0].shift - flows[1].shift) > apart).any():
         flows += points.fitted([points.refined(points.fused([*points.fitted(starts), *flows]), settings.passes)])
-    (chosen,) = best(flows, 1)
-    return onward + (chosen if chosen.fits_better(flows[0], apart, settings.level) else flows[0]).shift
+    return onward + _chosen(points, flows, flows[0], settings)
 
 
 def _thinned(points: Registration, starts: list[Array], settings: FlowSettings) -> list[Array]:

@@ -50,7 +50,8 @@ class Motion:
             return estimate_flow(a, b).shift if jump(a, b).any() else None
         if before is None:
             return estimate_flow(a, b).shift
-        return continued_flow(before, a, b, self.onward(estimate_flow(before, a).links, a))
+        earlier = estimate_flow(before, a)
+        return continued_flow(before, earlier, a, b, self.onward(earlier.links, a))
 
     def onward(self, links: Links, cells: Detections) -> Array:
         """(n, ndim) how far cells will go by themselves, from how they came here; 0 where that is not known."""
