@@ -26,6 +26,7 @@ ORDER = [
     ["persist"],
     ["folds"],
     ["calibration"],
+    ["conversion", "suggestion"],
     ["base"],
     ["regularised"],
     ["estimator"],

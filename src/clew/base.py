@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
 from clew import parallel
 from clew.calibration import Calibration, Method, calibrate
-from clew.checks import Seed, floats, shown, whole
+from clew.checks import Seed, shown, whole
+from clew.conversion import (
+    as_examples,
+    as_objects,
+    check_sample_weight,
+    count_parts,
+    make_generator,
+    make_task,
+    parse,
+    why_nothing_is_annotated,
+)
 from clew.errors import InputError, MissingCapability, NotCalibrated
 from clew.folds import split_annotations
 from clew.learning.plotting import plot_blocks
-from clew.learning.task import Array, Indices, Space, Task
+from clew.learning.task import Array, Space, Task
 from clew.models.base import (
-    ExampleTask,
     Model,
     StructuredModel,
     check_kind,
@@ -31,23 +39,14 @@ from clew.models.base import (
 )
 from clew.models.blocks import feature_names
 from clew.models.examples import Annotation, Answers, Examples, Output
-from clew.models.labels import ClassWeight, Label
+from clew.models.labels import ClassWeight
 from clew.parallel import Client
 from clew.parameters import check_fitted, clone
+from clew.suggestion import Query, least_certain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from sklearn.utils import Tags
-
-
-class Query(NamedTuple):
-    """A part of an output that is worth annotating."""
-
-    example: int
-    part: int
-    """Its place in the output: the node, the row or the variable."""
-    margin: float
-    """The score that is lost when it is forced to be other than predicted."""
 
 
 class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -181,20 +180,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             for k, y in enumerate(parse(model, X, Y)):
                 known = ~np.asarray(model.candidates(X[k], y)).all(axis=1)
                 margins[k] = np.where(known, np.inf, margins[k])
-        example_of = np.repeat(np.arange(len(margins)), [len(m) for m in margins])
-        part_of = np.concatenate([np.arange(len(m)) for m in margins]) if margins else np.zeros(0, dtype=int)
-        every = np.concatenate([np.zeros(0), *margins])
-        order = np.argsort(every, kind="stable")
-        order = order[np.isfinite(every[order])]  # the rest is known, or has no alternative
-        if per_example is not None:
-            asked = np.zeros(len(margins), dtype=int)
-            kept = []
-            for k in order:
-                if asked[example_of[k]] < per_example:
-                    asked[example_of[k]] += 1
-                    kept.append(k)
-            order = np.array(kept, dtype=np.intp)
-        return [Query(int(example_of[k]), int(part_of[k]), float(every[k])) for k in order[:n]]
+        return least_certain(margins, n, per_example)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file (JSON and arrays, no pickle); `clew.load` reads it."""
@@ -329,77 +315,3 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         if client is not None:
             return parallel.spread(client, lambda x, y: make_task(model, x, y, jobs), X, Y)
         return make_task(model, X, Y, jobs)
-
-
-def as_examples(X: Examples) -> Examples:
-    """A table of named columns, or what else is an array at heart, as an array; all else as it is."""
-    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        return X.to_numpy()
-    return np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "__len__") else X
-
-
-def parse(model: StructuredModel, X: Examples, Y: Examples) -> Examples:
-    """The annotations as the model reads them fastest, where it offers that: parsed once, not at each use."""
-    check_kind(model, X)
-    return model.parsed(X, Y) if hasattr(model, "parsed") else Y
-
-
-def count_parts(model: StructuredModel, Y: Examples) -> Indices:
-    """(N,) how many parts of each example are annotated; a model that does not count them has one or none."""
-    if hasattr(model, "count_parts"):
-        return np.asarray(model.count_parts(Y), dtype=np.intp)
-    count = getattr(model, "n_parts", lambda annotation: annotation is not None)
-    return np.array([int(count(annotation)) for annotation in Y], dtype=np.intp)
-
-
-def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> Array | None:
-    """(n,) finite weights that are not negative; None where none are given."""
-    if sample_weight is None:
-        return None
-    weights = floats(sample_weight, "sample_weight")
-    if weights.shape != (n,) or not np.isfinite(weights).all() or (weights < 0).any():
-        raise InputError(f"sample_weight has shape {weights.shape}; expected {n} finite numbers that are not negative")
-    return weights
-
-
-def why_nothing_is_annotated(model: StructuredModel) -> str:
-    """The message for annotations from which nothing can be learned."""
-    classes: Sequence[Label] = getattr(model, "classes_", [])
-    if len(classes) == 1:
-        return (
-            f"Y has one class only, {classes[0]!r}, so that no output can be wrong; expected at least two classes. "
-            "Give the model classes=[…] if there are others that were not annotated"
-        )
-    return "nothing is annotated: every one of the examples is unknown in all its parts"
-
-
-def as_objects(outputs: Sequence[Output] | Answers) -> Answers:
-    """(N,) outputs as an array: of labels where each is one, else of objects, so that they may differ in length."""
-    if isinstance(outputs, np.ndarray):
-        return outputs
-    if {type(output) for output in outputs} in ({str}, {bool}, {int}, {float}, {int, float}):
-        return np.array(outputs)
-    array = np.empty(len(outputs), dtype=object)
-    for n, output in enumerate(outputs):
-        array[n] = output
-    return array
-
-
-def make_generator(random_state: Seed) -> np.random.Generator:
-    """NumPy's generator from what scikit-learn takes (None, a number, a RandomState), or a generator itself."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    try:
-        return np.random.default_rng(check_random_state(random_state).randint(2**31))
-    except (TypeError, ValueError):
-        raise InputError(
-            f"random_state is {shown(random_state)}; expected None, a seed, a RandomState or a NumPy Generator"
-        ) from None
-
-
-def make_task(model: StructuredModel, X: Examples, Y: Examples, n_jobs: int = 1) -> Task:
-    """The model's own Task if it makes one, else one that asks example by example."""
-    if not hasattr(model, "task"):
-        return ExampleTask(model, X, Y, n_jobs)
-    task: Task = model.task(X, Y, n_jobs=n_jobs)
-    return task

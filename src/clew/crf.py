@@ -8,8 +8,9 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from clew.base import StructuredEstimator, as_examples, as_objects, make_generator, parse
+from clew.base import StructuredEstimator
 from clew.checks import Seed, callable_or_none
+from clew.conversion import as_examples, as_objects, make_generator, parse
 from clew.errors import MissingCapability
 from clew.folds import make_folds
 from clew.learning.likelihood import LikelihoodResult, log_likelihood, maximise_likelihood

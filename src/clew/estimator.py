@@ -10,8 +10,9 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from clew.base import StructuredEstimator, check_sample_weight, make_generator, make_task, parse
+from clew.base import StructuredEstimator
 from clew.checks import Seed, callable_or_none, floats, shown
+from clew.conversion import check_sample_weight, make_generator, make_task, parse
 from clew.errors import InputError
 from clew.folds import make_folds
 from clew.learning.algorithm import Algorithm, get_algorithm
