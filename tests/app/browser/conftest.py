@@ -286,6 +286,11 @@ def annotator(browser: Any, served: Served) -> Iterator[Annotator]:
     person = Annotator(browser.new_context(viewport={"width": 1280, "height": 800}).new_page())
     person.open(served.address)
     yield person
+    leave(person, served)
+
+
+def leave(person: Annotator, served: Served) -> None:
+    """Close the page of a person, and take back what was answered."""
     with contextlib.suppress(Exception):  # an answer that is on its way arrives, unless the test cut it off
         playwright.expect(person.page.locator("#saved")).not_to_have_text("saving …", timeout=3000)
     person.page.context.close()

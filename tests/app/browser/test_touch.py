@@ -1,9 +1,7 @@
 """Fingers on a tablet: tap, long press and pinch; and what a screen reader is told."""
 
-import contextlib
-
 import pytest
-from tests.app.browser.conftest import Annotator, undo_all
+from tests.app.browser.conftest import Annotator, leave, undo_all
 
 SCALE = "import('/static/camera.js').then(({ camera }) => camera.scale)"
 
@@ -16,11 +14,7 @@ def tablet(browser, served):
     person = Annotator(context.new_page())
     person.open(served.address)
     yield person
-    with contextlib.suppress(Exception):
-        person.saved()
-    context.close()
-    undo_all(served)
-    assert person.complaints == []
+    leave(person, served)
 
 
 def fingers(page):
