@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,7 @@ settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
+BROWSER = "tests/app/browser/"
 ELSEWHERE = {"linux": sys.platform != "linux", "posix": os.name != "posix"}
 """Marks of tests that need a certain system, and whether this is another one."""
 
@@ -27,6 +29,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in (mark for mark, elsewhere in ELSEWHERE.items() if elsewhere and item.get_closest_marker(mark)):
             item.add_marker(pytest.mark.skip(reason=f"needs what only {mark} systems have"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each file of tests goes to one process, and all tests of the page in a browser to the same one.
+
+    What a file shares, such as a fit, is made once then, and so are the browser, its server and the processes behind
+    that, which wait for each other more than they compute: the other processes have the cores meanwhile.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture
