@@ -16,6 +16,7 @@ from clew.learning.losses import LOSSES, loss_values, penalty_part, reward_part
 from clew.learning.rows import differences
 from clew.learning.stochastic import DEFAULTS, DualPoint, StochasticSettings
 from clew.learning.task import Space, Subset, online_task
+from clew.learning.weighted import weighted
 from clew.models.chain import Chain
 from clew.models.tree import Tree
 
@@ -115,6 +116,11 @@ def forest_task(name, seed, known=0.6, dense=False, n=10):
     return model.prepare(X, Y).task(X, Y)
 
 
+def some_weights(task, differ):
+    """The task with examples of different weight, or as it is."""
+    return weighted(task, np.linspace(0.2, 3.0, task.n_examples) if differ else None)
+
+
 @examples(25)
 @given(
     name=st.sampled_from(list(MODELS)),
@@ -123,9 +129,10 @@ def forest_task(name, seed, known=0.6, dense=False, n=10):
     which=st.sampled_from(["whole", "subset", "part"]),
     dense=st.booleans(),
     chunk=st.sampled_from([1, 40, 2**20]),
+    differ=st.booleans(),
 )
-def test_one_example_after_the_other_keeps_the_same_laws(name, seed, lam, which, dense, chunk):
-    task = forest_task(name, seed, dense=dense)
+def test_one_example_after_the_other_keeps_the_same_laws(name, seed, lam, which, dense, chunk, differ):
+    task = some_weights(forest_task(name, seed, dense=dense), differ)
     if which == "subset":
         task = Subset(task, np.array([7, 0, 3, 1]))
     if which == "part":
@@ -137,10 +144,11 @@ def test_one_example_after_the_other_keeps_the_same_laws(name, seed, lam, which,
         check_pass(task, point, v, lam, rng)
 
 
+@pytest.mark.parametrize("differ", [False, True])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name):
+def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name, differ):
     """With a λ so large that w hardly moves, every example's new bound is what the argmax says of it at that w."""
-    task, lam = forest_task(name, 5), 1e12
+    task, lam = some_weights(forest_task(name, 5), differ), 1e12
     point, _ = point_of(task, lam, online=True)
     bundle, w = point.bundle, np.random.default_rng(0).normal(size=task.n_features)
     point.aim(-lam * w - bundle.shared[0])
@@ -163,10 +171,11 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name):
     lam=st.sampled_from([0.1, 1.0]),
     unknown=st.booleans(),
     subset=st.booleans(),
+    differ=st.booleans(),
 )
-def test_bounds_that_follow_another_completion_are_bounds(name, seed, lam, unknown, subset):
+def test_bounds_that_follow_another_completion_are_bounds(name, seed, lam, unknown, subset, differ):
     """After a look at the reward elsewhere; of bounds that came with the bundle, nobody knows the outputs."""
-    task, rng = forest_task(name, seed, known=0.4), np.random.default_rng(seed)
+    task, rng = some_weights(forest_task(name, seed, known=0.4), differ), np.random.default_rng(seed)
     if subset:
         task = Subset(task, np.array([7, 0, 3, 1]))
     point, v = point_of(task, lam, online=True)
@@ -299,6 +308,19 @@ def test_text_is_certified_in_batches_and_found_by_the_exact_method_too(text):
     assert batches.objective == pytest.approx(exact.objective, abs=2e-2)
     assert batches.bundle.nbytes < 60e6
     assert entity_f1(Y_test, model.predict(X_test, batches.w)) > 0.4
+
+
+def test_a_sentence_that_counts_twice_is_one_that_is_there_twice(text):
+    X, Y, _, _ = text
+    X, Y = X[:150], Y[:150]
+    model, options = Chain().prepare(X, Y), Algorithm(tol=1e-2, eta=1e-2)
+    once = weighted(model.task(X, Y), np.repeat([1.0, 2.0], [100, 50]))
+    twice = model.task([*X, *X[100:]], [*Y, *Y[100:]])
+    assert online_task(once) is not None
+    ours, theirs = (learn(task, BRIDGE, 10 / 200, algorithm=options) for task in (once, twice))
+    assert ours.converged
+    assert ours.objective == pytest.approx(theirs.objective, abs=2e-2)
+    assert ours.lower_bound <= theirs.objective
 
 
 def test_sentences_keep_groups_of_their_own_in_a_memory_that_whole_bounds_would_not_fit(text):

@@ -140,6 +140,21 @@ def test_number_types_and_orders_give_the_same_keys_and_answers(model):
     )
 
 
+def test_an_annotation_that_leaves_one_output_asks_no_solver(x, model):
+    w, only = np.array([1.0, -2.0, 0.5]), np.array([1, 0, 0, 1, 1, 0])
+    task = model.task([x, x], [{0: 1, 2: 0, 4: 1}, {0: 1, 2: 0}])
+    answer = task.argmax(w, Space.COMPATIBLE, 0.0)
+    np.testing.assert_allclose(answer.features.toarray()[0], x.features.T @ only)
+    np.testing.assert_array_equal(answer.loss, 0.0)
+    assert answer.values(w, 0.0)[1] == pytest.approx(x.features[[0, 3]].sum(axis=0) @ w + (x.features[4:] @ w).max())
+    assert set(task.kept) == {(1, Space.COMPATIBLE)}
+    # all variables follow row by row here too, but from rows that cannot hold together
+    rows = sp.csr_array(np.vstack([x.A.toarray(), np.ones((1, 6))]))
+    four = changed(x, A=rows, lower=np.append(x.lower, 4.0), upper=np.append(x.upper, 4.0))
+    with pytest.raises(InputError):
+        model.task([four], [{0: 1, 2: 0, 4: 1}]).argmax(w, Space.COMPATIBLE, 0.0)
+
+
 def test_a_task_can_be_pickled_and_its_solvers_dropped(x, model):
     task = model.task([x], [{0: 1}])
     w = np.array([0.3, -1.0, 0.7])

@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
 
 from clew.checks import callable_or_none, floats, positive, shown
 from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
 from clew.learning.bounds import Bundle
-from clew.learning.groups import fit_unseen, make_groups
-from clew.learning.losses import Linear, Loss, penalty_part, require_spaces, reward_part, simplify
+from clew.learning.losses import Linear, Loss, require_spaces, simplify
 from clew.learning.master import Regulariser, check_regulariser, chosen_solver, known_bound, regularisation, update
-from clew.learning.phase import StochasticPhase, Watch, asked, goes_by_batches, one_after_the_other
-from clew.learning.result import Record, Result, Status, warn_of
-from clew.learning.rows import differences
-from clew.learning.task import Array, Indices, Task, separated
+from clew.learning.passes import Callback, LimitReached, Passes
+from clew.learning.phase import StochasticPhase, Watch, asked, begins_unseen, goes_by_batches
+from clew.learning.result import Result, Status, warn_of
+from clew.learning.task import Array, Task, separated
 
 __all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
 
 log = logging.getLogger("clew")
-Callback = Callable[[Record], None]
 
 FIRST_REACH, SHORTEST_REACH = 0.5, 0.2
 """The share of the way from the best w to the model's minimiser."""
@@ -85,11 +81,6 @@ def _start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
     return w
 
 
-class _Limit(Exception):  # not an error: a limit that ends the loops
-    def __init__(self, status: Status) -> None:
-        self.status = status
-
-
 @dataclass(frozen=True)
 class _Convex:
     """Σ_n C_n(w) at some w, and the bounds that are tight there."""
@@ -124,15 +115,13 @@ class _Run:
         callback: Callback | None,
     ) -> None:
         self.task, self.loss, self.lam, self.regulariser = task, loss, lam, regulariser
-        self.algorithm, self.callback = algorithm, callback
+        self.algorithm = algorithm
         self.n = task.n_examples
-        self.passes = self.reward_passes = 0.0
+        self.passes = Passes(task, loss, algorithm, callback)
         self.reach = FIRST_REACH
-        self.oracle = self.master = 0.0
-        self.began = time.perf_counter()
+        self.master = 0.0
         self.residual = self.inexactness = 0.0
         self.iteration = self.fallbacks = 0
-        self.history: list[Record] = []
         self.rebases = False
         """Whether the bounds get new bases while CCCP goes on; the stochastic phase keeps sums over the old ones."""
         self.phase: StochasticPhase | None = None
@@ -142,34 +131,35 @@ class _Run:
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
-        reward, interrupted = asked(self._reward, w)
+        reward, interrupted = asked(self.passes.reward, w)
         linear: Linear | None = None
-        if not self._needs_no_look(reward):
-            linear, again = asked(self._penalty, w)
+        if not begins_unseen(self.algorithm, self.regulariser, self.task, self.loss, reward):
+            linear, again = asked(self.passes.penalty, w)
             interrupted |= again
-        self.bundle = self._first_bundle(linear, reward, warm_start)
-        if self._stochastic(self.bundle.n_groups) and not interrupted:
+        self.bundle = self.passes.first_bundle(linear, reward, warm_start)
+        phased = goes_by_batches(self.algorithm, self.regulariser, self.task, self.bundle.n_groups)
+        if phased and not interrupted:
             w, linear, reward = self._stochastic_phase(w, linear, reward)
             interrupted = self.phase is not None and self.phase.interrupted
         by_ascent = chosen_solver(self.algorithm.solver, self.task.n_features) == "ascent"
         self.rebases = by_ascent and self.phase is None and self.loss.reward is not None
-        self.best = w, self._add(self._penalty(w) if linear is None else linear, w)
+        self.best = w, self._add(self.passes.penalty(w) if linear is None else linear, w)
         try:
             if interrupted:
                 raise KeyboardInterrupt
             point = self._outer(self._point(*self.best, reward))
             status = Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
-        except _Limit as limit:
+        except LimitReached as limit:
             point, status = self._point(*self.best), limit.status
         except KeyboardInterrupt:
             point, status = self._point(*self.best, reward if interrupted else None), Status.INTERRUPTED
         warn_of(status, self.gap, self.algorithm.tol, self.inexactness)
         return Result(
             w=point.w, objective=point.objective, lower_bound=self.lower_bound, gap=self.gap, status=status,
-            lam=self.lam, regulariser=self.regulariser, loss=self.loss, passes=self.passes,
-            reward_passes=self.reward_passes, bounds=self.bundle.added, iterations=self.iteration,
-            seconds={"oracle": self.oracle, "master": self.master, "total": time.perf_counter() - self.began},
-            residual=self.residual, inexactness=self.inexactness, n_examples=self.n, history=tuple(self.history),
+            lam=self.lam, regulariser=self.regulariser, loss=self.loss, passes=self.passes.count,
+            reward_passes=self.passes.reward_count, bounds=self.bundle.added, iterations=self.iteration,
+            seconds={"oracle": self.passes.seconds, "master": self.master, "total": self.passes.elapsed},
+            residual=self.residual, inexactness=self.inexactness, n_examples=self.n, history=tuple(self.passes.history),
             bundle=self.bundle, n_groups=self.bundle.n_groups, fallbacks=self.fallbacks,
         )  # fmt: skip
 
@@ -198,7 +188,7 @@ class _Run:
                 point = following
             if (precision <= options.tol or stalls >= STALLS) and decrease <= options.eta:
                 return point
-            self._check_limits()  # iterations that stall look at no data, and so are not counted by passes
+            self.passes.check_limits()  # iterations that stall look at no data, and so are not counted by passes
 
     def _inner(self, point: _Point, precision: float) -> bool:
         """Minimise J̃_t to the given precision: lines 6 to 12. `best` is w_{t+1} then; whether it stalled before."""
@@ -222,13 +212,13 @@ class _Run:
             if upper - lower <= precision:
                 return False
             if stalled and share > FINEST_PRECISION:
-                self._check_limits()
+                self.passes.check_limits()
                 share /= 4  # the update was all too rough: the same again, more precisely
                 continue
             if stalled or repeats > REPEATS:
                 log.warning("the gap stays at %.3g: numbers so far apart allow no more precision", upper - lower)
                 return True
-            self._check_limits()
+            self.passes.check_limits()
             upper = self._look(point, w, upper)
             self.gap = upper - lower
             if upper - lower <= precision:
@@ -243,52 +233,40 @@ class _Run:
         """Where passes that learn while they look lead from w, with C and R there; or w itself, if J is lower there."""
         if linear is not None and self.loss.reward is None:
             self._add(linear, w)  # without a base, every group needs a bound to begin with
-        watch = Watch(self._reward, self._passed, self._progress, self._limit_reached)
+        watch = Watch(self.passes.reward, self.passes.passed, self._progress, self.passes.limit_reached)
         self.phase = StochasticPhase(
-            self.task, self.loss, self.lam * self.n, self.algorithm, self.bundle, self._batch, watch
+            self.task, self.loss, self.lam * self.n, self.algorithm, self.bundle, self.passes.batch, watch
         )
         following = self.phase.run(w, reward)
         found = (
             following,
-            self._penalty(following),
-            reward.at(following) if self.phase.fixed_reward else self._reward(following),
+            self.passes.penalty(following),
+            reward.at(following) if self.phase.fixed_reward else self.passes.reward(following),
         )
         if self.phase.fixed_reward or not w.any():
             return found
-        known = w, self._penalty(w) if linear is None else linear, reward
+        known = w, self.passes.penalty(w) if linear is None else linear, reward
         return min(found, known, key=lambda at: self._objective(*at))
 
     def _objective(self, w: Array, convex: Linear, reward: Linear) -> float:
         """J(w), Eq. 7, as a sum over examples."""
         return self._regularised(w) + float(convex.values.sum()) - float(reward.values.sum())
 
-    def _passed(self, share: float, seconds: float) -> None:
-        self.passes, self.oracle = self.passes + share, self.oracle + seconds
-
     def _progress(self, estimate: float, lower: float, precision: float) -> None:
         """Tell the callback where the stochastic phase stands, by its own estimate."""
         lower /= self.n
-        self._call(replace(self._record_of(lower + estimate / self.n, lower, precision / self.n), certified=False))
+        self._record(lower + estimate / self.n, lower, precision / self.n, certified=False)
 
     def _look(self, point: _Point, w: Array, upper: float) -> float:
         """Evaluate J̃_t between the best w and this one, add the bounds found there, and return the best value."""
         if self.algorithm.stabilise:
             w = self.best[0] + self.reach * (w - self.best[0])
-        convex = self._add(self._penalty(w), w)
+        convex = self._add(self.passes.penalty(w), w)
         value = (self._regularised(w) + convex.total + float(point.v @ w) + point.constant) / self.n
         self.reach = min(1.0, 1.5 * self.reach) if value < upper else max(SHORTEST_REACH, 0.7 * self.reach)
         if value < upper:
             self.best = w, convex
         return min(value, upper)
-
-    def _batch(self, w: Array, examples: Indices) -> Linear:
-        """C_n and its subgradients at w for some examples, counted as their share of a pass."""
-        began = time.perf_counter()
-        linear = penalty_part(self.task, self.loss, w, examples)
-        self.oracle += time.perf_counter() - began
-        self.passes += len(examples) / self.n
-        self.reward_passes += self.loss.needs_clipping * len(examples) / self.n
-        return linear
 
     def _model_update(self, point: _Point, precision: float, tol: float) -> tuple[Array, float]:
         """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples.
@@ -314,28 +292,10 @@ class _Run:
 
     def _point(self, w: Array, convex: _Convex, reward: Linear | None = None) -> _Point:
         """J and the linear upper bound on −R at w: line 4."""
-        reward = self._reward(w) if reward is None else reward
+        reward = self.passes.reward(w) if reward is None else reward
         v = -np.asarray(reward.features.sum(axis=0)).ravel()
         objective = (self._regularised(w) + convex.total - float(reward.values.sum())) / self.n
         return _Point(w, convex, objective, v, -float(reward.offsets.sum()))
-
-    def _reward(self, w: Array) -> Linear:
-        """R_n and its subgradients at w."""
-        began = time.perf_counter()
-        reward = reward_part(self.task, self.loss, w)
-        self.oracle += time.perf_counter() - began
-        self.reward_passes += self.loss.reward is not None
-        return reward
-
-    def _penalty(self, w: Array) -> Linear:
-        """C_n and its subgradients at w: line 7."""
-        began = time.perf_counter()
-        linear = penalty_part(self.task, self.loss, w)
-        self.oracle += time.perf_counter() - began
-        self.passes += 1
-        if self.loss.needs_clipping:
-            self.reward_passes += 1
-        return linear
 
     def _add(self, linear: Linear, w: Array) -> _Convex:
         """Add bounds (line 8) and return Σ C_n(w); an argmax below a bound that it gave itself is noticed here."""
@@ -349,54 +309,8 @@ class _Run:
         self.master += time.perf_counter() - began
         return _Convex(float(np.maximum(found, known).sum()), linear)
 
-    def _stochastic(self, n_groups: int) -> bool:
-        """Whether there is a stochastic phase."""
-        return goes_by_batches(self.algorithm, self.regulariser, self.task, n_groups)
-
-    def _needs_no_look(self, reward: Linear) -> bool:
-        """Whether the groups are known before C was evaluated, so that a stochastic phase can begin at once."""
-        options = self.algorithm
-        base, online = sp.csr_array(reward.features), one_after_the_other(self.task, self.loss)
-        fits = options.groups == "auto" and fit_unseen(self.n, base, options.memory, online)
-        return fits and self.loss.reward is not None and self._stochastic(self.n)
-
-    def _first_bundle(self, convex: Linear | None, base: Linear, warm_start: Result | None) -> Bundle:
-        """An empty bundle, or the bounds of an earlier fit that still hold. Without C, examples are groups."""
-        options = self.algorithm
-        groups = np.arange(self.n)
-        if convex is not None:
-            plane = differences(sp.csr_array(convex.features), sp.csr_array(base.features))
-            groups = make_groups(self.n, options.groups, plane, options.memory)
-        bundle = Bundle(self.task.n_features, groups, self.task.keys, base, options.memory)
-        old = None if warm_start is None else warm_start.bundle
-        if old is None or warm_start is None or warm_start.loss != self.loss or old.n_features != self.task.n_features:
-            return bundle
-        return old.carried_to(bundle)
-
     def _regularised(self, w: Array) -> float:
         return self.lam * self.n * regularisation(w, self.regulariser)
 
-    def _record_of(self, upper: float, lower: float, precision: float) -> Record:
-        seconds = time.perf_counter() - self.began
-        return Record(self.iteration, self.passes, self.bundle.added, upper, lower, precision, seconds)
-
-    def _record(self, upper: float, lower: float, precision: float) -> None:
-        self.history.append(self._record_of(upper, lower, precision))
-        self._call(self.history[-1])
-
-    def _call(self, record: Record) -> None:
-        log.debug("%s", record)
-        if self.callback is not None:
-            self.callback(record)
-
-    def _limit_reached(self) -> Status | None:
-        """The limit that was reached, if any."""
-        if self.passes >= self.algorithm.max_passes:
-            return Status.PASS_LIMIT
-        limit = self.algorithm.time_limit
-        return Status.TIME_LIMIT if limit is not None and time.perf_counter() - self.began > limit else None
-
-    def _check_limits(self) -> None:
-        status = self._limit_reached()
-        if status is not None:
-            raise _Limit(status)
+    def _record(self, upper: float, lower: float, precision: float, certified: bool = True) -> None:
+        self.passes.record(self.iteration, self.bundle.added, upper, lower, precision, certified)

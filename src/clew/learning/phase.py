@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
 from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
 from clew.learning.bounds import Bundle, dual_value
+from clew.learning.groups import fit_unseen
 from clew.learning.losses import Linear, Loss
 from clew.learning.master import Regulariser, chosen_solver
 from clew.learning.stochastic import DualPoint, Evaluate
@@ -41,6 +43,13 @@ def one_after_the_other(task: Task, loss: Loss) -> bool:
     """Whether examples can be answered one after the other while w moves, given a group for each of them."""
     plain = loss.penalty is Space.ALL and not loss.needs_clipping and loss.margin == 0
     return plain and loss.reward is not None and online_task(task) is not None
+
+
+def begins_unseen(algorithm: Algorithm, regulariser: Regulariser, task: Task, loss: Loss, reward: Linear) -> bool:
+    """Whether the groups are known before C was evaluated, so that a stochastic phase can begin at once."""
+    base, online = sp.csr_array(reward.features), one_after_the_other(task, loss)
+    fits = algorithm.groups == "auto" and fit_unseen(task.n_examples, base, algorithm.memory, online)
+    return fits and loss.reward is not None and goes_by_batches(algorithm, regulariser, task, task.n_examples)
 
 
 def asked(ask: Callable[[Array], Linear], w: Array) -> tuple[Linear, bool]:

@@ -224,11 +224,18 @@ class OnlineTask(Task, Protocol):
     """A task that can look and learn example by example, where most weights do not concern any one of them."""
 
     def online(
-        self, w: Array, reward: Space, reward_weight: float, penalty_weight: float, examples: Indices | None = None
+        self,
+        w: Array,
+        reward: Space,
+        reward_weight: float,
+        penalty_weight: float,
+        examples: Indices | None = None,
+        weights: Array | None = None,
     ) -> OnlineOracle:
         """An oracle for max_Y [f + penalty_weight · Δ] whose reference outputs are the reward's at w.
 
-        With `examples` it knows those alone, and counts them from 0 on.
+        With `examples` it knows those alone, and counts them from 0 on. `weights` (n_examples,) of all examples
+        multiply φ and Δ (weighted.py).
         """
         ...
 

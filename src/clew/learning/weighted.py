@@ -11,12 +11,17 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse as sp
 
-from clew.learning.task import Argmax, Array, Indices, Space, Task
+from clew.learning.task import Argmax, Array, Indices, OnlineOracle, OnlineTask, Space, Task
 
 
 def weighted(task: Task, weights: Array | None) -> Task:
     """The task with these weights of its examples, positive and 1 in the mean; None leaves it as it is."""
-    return task if weights is None else Weighted(task, np.asarray(weights, dtype=float) / np.mean(weights))
+    return task if weights is None else _with(task, np.asarray(weights, dtype=float) / np.mean(weights))
+
+
+def _with(task: Task, weights: Array) -> Weighted:
+    """The task with these weights; one that looks and learns example by example still does."""
+    return WeightedOnline(task, weights) if isinstance(task, OnlineTask) else Weighted(task, weights)
 
 
 class Weighted:
@@ -43,4 +48,25 @@ class Weighted:
     def annotated_part(self) -> Task | None:
         """The annotated part with the same weights."""
         part = self.task.annotated_part()
-        return None if part is None else Weighted(part, self.weights)
+        return None if part is None else _with(part, self.weights)
+
+
+class WeightedOnline(Weighted):
+    """The same of a task that looks and learns example by example."""
+
+    def __init__(self, task: OnlineTask, weights: Array) -> None:
+        super().__init__(task, weights)
+        self.whole = task
+
+    def online(
+        self,
+        w: Array,
+        reward: Space,
+        reward_weight: float,
+        penalty_weight: float,
+        examples: Indices | None = None,
+        weights: Array | None = None,
+    ) -> OnlineOracle:
+        """The task's oracle, with φ and Δ times the weights."""
+        weights = self.weights if weights is None else self.weights * weights
+        return self.whole.online(w, reward, reward_weight, penalty_weight, examples, weights)

@@ -35,7 +35,7 @@ def follow(oracle: ForestOracle, working_set: WorkingSet, old: Indices, old_offs
         row = follow_references(
             oracle.inputs, oracle.forest, oracle.examples, bounds, working_set.n_rows, written, row, oracle.largest,
             oracle.outputs, old, new, oracle.penalty, old_offsets, oracle.base_offsets, oracle.label_scale,
-            working_set.dense,
+            oracle.weights, working_set.dense,
         )  # fmt: skip
         if row == working_set.n_rows:
             break
@@ -49,7 +49,7 @@ def follow(oracle: ForestOracle, working_set: WorkingSet, old: Indices, old_offs
 def follow_references(
     inputs: InputRows, forest: Forest, examples: Indices, bounds: Bounds, n_rows: int, written: Bounds, row: int,
     largest: Indices, outputs: NDArray[np.int32], old: Indices, new: Indices, penalty: Array, old_offsets: Array,
-    new_offsets: Array, label_scale: float, dense: Array,
+    new_offsets: Array, label_scale: float, weights: Array, dense: Array,
 ) -> int:  # fmt: skip
     """Write the rows from `row` on; returns the first one for which there is no room, or how many there are."""
     offsets, _, allowed, costs, _, _ = forest
@@ -82,10 +82,10 @@ def follow_references(
                 states[v - first] = outputs[tag + v - first]
                 if not allowed[v, states[v - first]]:
                     wrong += costs[v]
-            write_difference(inputs, forest, e, states, new, label_scale, dense, written, k)
-            bounds.offsets[k] = penalty[e] * wrong - new_offsets[e]
+            write_difference(inputs, forest, e, states, new, label_scale, weights[e], dense, written, k)
+            bounds.offsets[k] = weights[e] * penalty[e] * wrong - new_offsets[e]
         else:
-            write_difference(inputs, forest, e, old[first:last], new, label_scale, dense, written, k)
+            write_difference(inputs, forest, e, old[first:last], new, label_scale, weights[e], dense, written, k)
             add_row(bounds, k, written, dense)
             bounds.offsets[k] += old_offsets[e] - new_offsets[e]
     return n_rows
@@ -120,10 +120,10 @@ def emit(bounds: Bounds, begin: int, end: int, dense: Array) -> int:
 
 @kernel  # type: ignore[untyped-decorator]
 def write_difference(
-    inputs: InputRows, forest: Forest, e: int, states: Indices, reference: Indices, label_scale: float, dense: Array,
-    bounds: Bounds, k: int,
+    inputs: InputRows, forest: Forest, e: int, states: Indices, reference: Indices, label_scale: float, weight: float,
+    dense: Array, bounds: Bounds, k: int,
 ) -> None:  # fmt: skip
-    """The entries of bound k, φ(states) − φ(reference) of example e, without those that cancel."""
+    """The entries of bound k, weight · (φ(states) − φ(reference)) of example e, without those that cancel."""
     offsets, parent, _, _, counted, blocks = forest
     S = forest.allowed.shape[1]
     first, last = offsets[e], offsets[e + 1]
@@ -134,7 +134,7 @@ def write_difference(
             continue
         p = parent[v]
         for side in range(2):
-            sign = 1.0 if side == 0 else -1.0
+            sign = weight if side == 0 else -weight
             s = states[v - first] if side == 0 else reference[v]
             if states[v - first] != reference[v]:
                 shift = inputs.column_begins[v] - inputs.begins[v]

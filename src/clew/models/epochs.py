@@ -20,8 +20,8 @@ class ForestEpochs:
     """`Epochs` of a ForestTask; see `clew.learning.task`. The weights lie as in `clew.models.online`."""
 
     def __init__(self, task: ForestTask) -> None:
-        zero = np.zeros(task.n_features)
-        self.oracle = ForestOracle(task, zero, Space.COMPATIBLE, 0.0, 0.0, np.arange(task.n_examples))
+        zero, n = np.zeros(task.n_features), task.n_examples
+        self.oracle = ForestOracle(task, zero, Space.COMPATIBLE, 0.0, 0.0, np.arange(n), np.ones(n))
         self.w, self.late, self.steps = zero, np.zeros(task.n_features), 0
         size, none = int(self.oracle.largest.max()), np.zeros(1, np.int64)
         self.row = Bounds(
@@ -67,7 +67,7 @@ def perceptron_epoch(
             contradicts |= not allowed[v, states[v - first]]
         if contradicts:
             label_forest(inputs, forest, order, forbidden, label_scale, e, w, transition, labels, scores, states)
-            write_difference(inputs, forest, e, states, predicted, label_scale, dense, row, 0)
+            write_difference(inputs, forest, e, states, predicted, label_scale, 1.0, dense, row, 0)
             for p in range(row.begins[1]):
                 w[row.indices[p]] += row.data[p]
                 late[row.indices[p]] += steps * row.data[p]

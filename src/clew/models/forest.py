@@ -253,10 +253,17 @@ class ForestTask(NodeTask):
         return Forest(self.offsets, self.parent, self.allowed, self.costs, self.counted, self.blocks)
 
     def online(
-        self, w: Array, reward: Space, reward_weight: float, penalty_weight: float, examples: Indices | None = None
+        self,
+        w: Array,
+        reward: Space,
+        reward_weight: float,
+        penalty_weight: float,
+        examples: Indices | None = None,
+        weights: Array | None = None,
     ) -> ForestOracle:
         """An oracle that answers one example after the other while w moves."""
-        return ForestOracle(self, w, reward, reward_weight, penalty_weight, self._chosen(examples))
+        weights = np.ones(self.n_examples) if weights is None else weights
+        return ForestOracle(self, w, reward, reward_weight, penalty_weight, self._chosen(examples), weights)
 
     def epochs(self) -> ForestEpochs:
         """The perceptron's state before its first step."""

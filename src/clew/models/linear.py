@@ -67,6 +67,18 @@ class Annotated:
         """(d, n) the features' transpose, kept: to take rows of a sparse matrix costs ten times the product."""
         return sp.csr_array(self.features.T) if sp.issparse(self.features) else self.features.T
 
+    @cached_property
+    def determined(self) -> tuple[Binary, bool]:
+        """(n,) the values that hold in all of Y*, of annotated variables and of what follows row by row; −1 elsewhere.
+
+        And whether that leaves one output, which is all of Y* then.
+        """
+        lower, upper = fixed_bounds(self.fixed)
+        if not self.n_parts:
+            return np.full(len(lower), -1, dtype=np.int8), False
+        consistent = propagate(self.A, self.row_lower, self.row_upper, lower, upper)
+        return np.where(lower >= upper, lower, -1).astype(np.int8), consistent and bool((lower == upper).all())
+
     def delta(self, z: Binary | Array) -> float:
         """Δ(y*, z); the mistakes of a 0/1 output are counted exactly."""
         mistakes = float(self.wrong @ z) + self.wrong_constant
@@ -137,6 +149,8 @@ class LinearTask:
             if space is Space.INCOMPATIBLE:
                 return None
             space = Space.ALL
+        if space is Space.COMPATIBLE and example.determined[1]:
+            return example.determined[0]
         program = self.kept.get((n, space))
         if program is None:
             program = self.kept.setdefault((n, space), example.kept(space))
@@ -151,7 +165,7 @@ class LinearTask:
         Relaxed: with so many variables of no cost, an integral answer would often take an integer programme, to decide
         nothing that counts.
         """
-        determined = [determined_variables(example) for example in self.examples]
+        determined = [example.determined[0] for example in self.examples]
         known = [fixed >= 0 for fixed in determined]
         if not any(mask.any() for mask in known) or all(mask.all() for mask in known):
             return None
@@ -257,14 +271,6 @@ class LinearModel(Model):
 def fixed_bounds(fixed: Binary) -> tuple[Array, Array]:
     """(n,), (n,) the bounds that hold variables at 0 or 1, and leave those at −1 open."""
     return np.where(fixed == 1, 1.0, 0.0), np.where(fixed == 0, 0.0, 1.0)
-
-
-def determined_variables(example: Annotated) -> Binary:
-    """(n,) the values that hold in all of Y*, of annotated variables and of what follows row by row; −1 elsewhere."""
-    lower, upper = fixed_bounds(example.fixed)
-    if example.n_parts:
-        propagate(example.A, example.row_lower, example.row_upper, lower, upper)
-    return np.where((lower >= upper) & (example.n_parts > 0), lower, -1).astype(np.int8)
 
 
 def minimal_conflict(parts: Sequence[T], feasible: Callable[[Sequence[T]], bool]) -> list[T]:

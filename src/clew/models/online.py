@@ -27,9 +27,16 @@ class ForestOracle:
     """`OnlineOracle` of a ForestTask; see `clew.learning.task`."""
 
     def __init__(
-        self, task: ForestTask, w: Array, reward: Space, reward_weight: float, penalty_weight: float, examples: Indices
+        self,
+        task: ForestTask,
+        w: Array,
+        reward: Space,
+        reward_weight: float,
+        penalty_weight: float,
+        examples: Indices,
+        weights: Array,
     ) -> None:
-        self.examples = examples
+        self.examples, self.weights = examples, weights
         self.n_states, self.n_inputs = task.allowed.shape[1], task.inputs.n_inputs
         self.inputs, self.forest = task.input_rows, task.forest
         self.order = task.order
@@ -94,7 +101,8 @@ class ForestOracle:
         self.reference[nodes] = states
         wrong = np.zeros(len(task.allowed))
         wrong[nodes] = task.costs[nodes] * ~task.allowed[nodes, states]
-        self.base_offsets = self.reward_weight * np.add.reduceat(wrong, task.offsets[:-1]) / task.scale
+        wrong = np.add.reduceat(wrong, task.offsets[:-1])
+        self.base_offsets = self.reward_weight * self.weights * wrong / task.scale
 
     def _make_room(self, working_set: WorkingSet, groups: Indices) -> None:
         """Room for a labeling of each of these groups; labelings of bounds that are gone make it."""
@@ -117,7 +125,8 @@ class ForestOracle:
         before, bounds, w, lam = working_set.n_rows, working_set.bounds, working_set.w, working_set.lam
         working_set.n_rows, self.n_written = online_pass(
             self.inputs, self.forest, self.order, self.reference, self.base_offsets, self.penalty, self.label_scale,
-            self.examples, groups, bounds, before, self.outputs, self.n_written, w, lam, steps, working_set.dense, gaps,
+            self.weights, self.examples, groups, bounds, before, self.outputs, self.n_written, w, lam, steps,
+            working_set.dense, gaps,
         )  # fmt: skip
         working_set.bundle.added += working_set.n_rows - before
 
@@ -125,12 +134,12 @@ class ForestOracle:
 @kernel  # type: ignore[untyped-decorator]
 def online_pass(
     inputs: InputRows, forest: Forest, order: Indices, reference: Indices, base_offsets: Array, penalty: Array,
-    label_scale: float, examples: Indices, groups: Indices, bounds: Bounds, n_rows: int,
+    label_scale: float, weights: Array, examples: Indices, groups: Indices, bounds: Bounds, n_rows: int,
     outputs: NDArray[np.int32], n_written: int, w: Array, lam: float, steps: int, dense: Array, gaps: Array,
 ) -> tuple[int, int]:  # fmt: skip
     """Returns how many bounds and how much of `outputs` there are then; α, w and gaps change in place.
 
-    Group g has one example, examples[g].
+    Group g has one example, examples[g], whose φ and Δ are multiplied by its weight.
     """
     offsets, _, allowed, costs, _, _ = forest
     S = allowed.shape[1]
@@ -145,12 +154,12 @@ def online_pass(
         first, last = offsets[e], offsets[e + 1]
         label_forest(inputs, forest, order, penalty, label_scale, e, w, transition, labels, all_scores, all_states)
         states = all_states[: last - first]
-        write_difference(inputs, forest, e, states, reference, label_scale, dense, bounds, n_rows)
+        write_difference(inputs, forest, e, states, reference, label_scale, weights[e], dense, bounds, n_rows)
         wrong = 0.0
         for v in range(first, last):
             if not allowed[v, states[v - first]]:
                 wrong += costs[v]
-        bounds.offsets[n_rows] = penalty[e] * wrong - base_offsets[e]
+        bounds.offsets[n_rows] = weights[e] * penalty[e] * wrong - base_offsets[e]
         if link_if_higher(bounds, g, n_rows, w, n_written, dense, scratch):
             n_rows += 1
             for t in range(last - first):
