@@ -57,7 +57,7 @@ class FlowSettings:
     """Starts that go on: those after which cells lie nearest to others."""
     fusions: int = 2
     """Flows put together of the best in each part of the frame, one after another."""
-    starts: tuple[float, ...] = (0.5, 1.0)
+    starts: tuple[float, ...] = (1.0,)
     """Lengths of the shifts in every direction that are starts."""
     votes: int = 4
     """Peaks of the displacement vote that are starts."""
@@ -137,7 +137,7 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
             flows += points.fitted([points.refined(points.fused(starts + flows), settings.passes)])
     if from_rest is None:
         (from_rest,) = points.fitted([points.refined(rough[0], settings.passes)])
-    return _with_links(x, y, _chosen(points, flows, from_rest, settings))
+    return _with_links(x, y, points.smoothed(_chosen(points, flows, from_rest, settings)))
 
 
 def _chosen(points: Registration, flows: list[Fitted], usual: Fitted, settings: FlowSettings) -> Array:
@@ -166,7 +166,7 @@ def continued_flow(
     apart = settings.registration.near * points.spacing
     if (lengths(flows[0].shift - flows[1].shift) > apart).any():
         flows += points.fitted([points.refined(points.fused([*points.fitted(starts), *flows]), settings.passes)])
-    return onward + _chosen(points, flows, flows[0], settings)
+    return onward + points.smoothed(_chosen(points, flows, flows[0], settings))
 
 
 def _thinned(points: Registration, starts: list[Array], settings: FlowSettings) -> list[Array]:
