@@ -2,8 +2,9 @@
 
 **Kriging** (Matheron 1963), which is regression by a Gaussian process (Rasmussen & Williams 2006): displacements are a
 smooth flow, whose values at two cells are the more alike the nearer these are (a Matérn covariance of order 5/2, of
-unit variance, around a local level of which nothing is known), and noise, the **nugget**: what cells do on their own. A local affine map
-treats the flow's curvature as noise, and waves a few cells long are lost to it; here only a length has to be assumed.
+unit variance, around a local level of which nothing is known), and noise, the **nugget**: what cells do on their own. A
+local affine map takes the flow's curvature for noise, and waves a few cells long are lost to it; here only a length has
+to be assumed.
 """
 
 from __future__ import annotations
