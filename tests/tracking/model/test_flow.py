@@ -241,7 +241,7 @@ def test_a_flow_is_as_smooth_as_its_links_say():
         points = Registration.of(x, y, RegistrationSettings())
         bent = points.refined(true, 1)
         off, bent_off = (np.linalg.norm(flow - true, axis=1).mean() for flow in (points.smoothed(bent), bent))
-        assert off < (1.1 if true.any() else 0.8) * bent_off  # noise is averaged out, and waves are left
+        assert off < (1.1 if true.any() else 0.9) * bent_off  # noise is averaged out, and waves are left
 
 
 def test_a_flow_from_elsewhere_must_fit_significantly_better_where_it_differs():

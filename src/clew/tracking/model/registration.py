@@ -43,10 +43,11 @@ class RegistrationSettings:
     """How two frames are registered; lengths are in units of the spacing between cells."""
 
     neighbours: int = 8
-    """Linked cells that the flow at a cell is taken from. 12 foretell hardly better and take twice the time."""
-    length: float = 2.5
-    """Of the flow's covariance: cells so far apart have half of it in common. Left out, cells are foretold as well by
-    lengths from 2 to 3.5, in all kinds (docs/benchmarks-kinds.md): what a length lacks, the nugget makes up for."""
+    """Linked cells that the flow at a cell is taken from. With 12, cells are foretold a little better, and a pass takes
+    twice the time."""
+    length: float = 3.0
+    """Of the flow's covariance: cells so far apart have half of it in common. Steep tissue is followed better by shorter
+    ones and colonies by longer ones, but little (docs/benchmarks-kinds.md), for the nugget makes up for it."""
     nuggets: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     """Noise of the displacements that may be, in variances of the flow around its local level. Tissue has the least, of
     colonies of rods half is noise. The flow is found with the first of them."""
