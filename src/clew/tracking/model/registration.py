@@ -46,8 +46,8 @@ class RegistrationSettings:
     """Linked cells that the flow at a cell is taken from. With 12, cells are foretold a little better, and a pass takes
     twice the time."""
     length: float = 3.0
-    """Of the flow's covariance: cells so far apart have half of it in common. Steep tissue is followed better by shorter
-    ones and colonies by longer ones, but little (docs/benchmarks-kinds.md), for the nugget makes up for it."""
+    """Of the flow's covariance: cells so far apart have half of it in common. Steep tissue is followed better by
+    shorter ones and colonies by longer ones, but little (docs/benchmarks-kinds.md), for the nugget makes up for it."""
     nuggets: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     """Noise of the displacements that may be, in variances of the flow around its local level. Tissue has the least, of
     colonies of rods half is noise. The flow is found with the first of them."""
