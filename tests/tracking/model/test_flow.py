@@ -9,7 +9,7 @@ from clew.tracking.detections import Detections, DetectionTable
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.flow import estimate_flow, jump, moved
 from clew.tracking.model.motion import estimate_motion
-from clew.tracking.model.registration import SPAN, Fitted, Registration, RegistrationSettings, mutual_nearest
+from clew.tracking.model.registration import Fitted, Registration, RegistrationSettings, mutual_nearest
 from clew.tracking.movie import open_movie
 
 NOISE = 0.1
@@ -190,30 +190,58 @@ def test_some_cells_vote_for_all():
     assert share_right(x, y, np.arange(len(x)), shift) > 0.97
 
 
-def affine_value(points, shift, i, ahead, behind):
-    """The local map at cell i as its definition says: weighted least squares with a penalty on the gradient."""
-    settings, spacing = points.settings, points.spacing
-    step = dict(zip(ahead.tolist(), points.y[behind] - points.x[ahead], strict=True))
+def matern(first, second, length):
+    r = np.sqrt(5) * np.linalg.norm(first[:, None] - second[None], axis=2) / length
+    return (1 + r + r**2 / 3) * np.exp(-r)
+
+
+def kriged_value(points, shift, i, ahead, behind):
+    """The flow at cell i as its definition says: the mean of a Gaussian process, given the displacements around it."""
+    settings, x = points.settings, points.x
+    step = dict(zip(ahead.tolist(), points.y[behind] - x[ahead], strict=True))
     used = [j for j in points.around[i].tolist() if j != i and j in step][: settings.neighbours]
     d = np.array([step[j] for j in used])
-    off = np.linalg.norm(d - np.median(d, axis=0), axis=1)
-    trust = 1 / (1 + ((d - shift[used]) ** 2).sum(axis=1) / (settings.near * spacing) ** 2)
-    weight = trust / (1 + (off / (2 * (np.median(off) + 1e-3 * spacing))) ** 2)
-    away = np.linalg.norm(points.x[used] - points.x[i], axis=1)
-    weight *= (1 - (away / (SPAN * away.max())) ** 3) ** 3
-    z = np.column_stack([np.ones(len(used)), (points.x[used] - points.x[i]) / spacing])
-    penalty = np.diag([0.0] + [settings.stiffness] * points.x.shape[1])
-    return np.linalg.solve(z.T @ (weight[:, None] * z) + penalty, z.T @ (weight[:, None] * d))[0]
+    noise = settings.nuggets[0] * (1 + ((d - shift[used]) ** 2).sum(axis=1) / (settings.near * points.spacing) ** 2)
+    length, ones = settings.length * points.spacing, np.ones((len(used), 1))
+    among, onto = matern(x[used], x[used], length) + np.diag(noise), matern(x[used], x[[i]], length)
+    # weights with the least variance that sum to 1, by Lagrange's multiplier
+    system = np.block([[among, ones], [ones.T, np.zeros((1, 1))]])
+    return np.linalg.solve(system, np.append(onto, 1.0))[:-1] @ d
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
-def test_a_pass_gives_each_cell_the_local_map_around_it(ndim):
+def test_a_pass_foretells_each_cell_from_those_around_it(ndim):
     rng = np.random.default_rng(7)
     x = jittered_grid(ndim, rng, 9 if ndim == 2 else 5)
     points = Registration.of(x, x + 0.3 + rng.normal(scale=NOISE, size=x.shape), RegistrationSettings())
     shift = np.full_like(x, 0.2)
-    expected = [affine_value(points, shift, i, *points.links(shift)) for i in range(len(x))]
+    expected = [kriged_value(points, shift, i, *points.links(shift)) for i in range(len(x))]
     np.testing.assert_allclose(points.refined(shift, 1), expected, rtol=1e-9)
+
+
+def wave(x, length):
+    return 0.5 * np.sin(2 * np.pi * x[:, ::-1] / length)
+
+
+def test_waves_a_few_cells_long_are_followed():
+    """Neighbours part by half a spacing there, and a local affine map would be off by a quarter of it."""
+    rng = np.random.default_rng(3)
+    x = jittered_grid(2, rng, 12)
+    flow = wave(x, 6.0)
+    shift = estimate_flow(detections(x), detections(x + flow + rng.normal(scale=NOISE / 2, size=x.shape))).shift
+    inside = (np.abs(x - x.mean(axis=0)) < 4.5).all(axis=1)
+    assert np.median(np.linalg.norm(shift - flow, axis=1)[inside]) < 0.12
+
+
+def test_a_flow_is_as_smooth_as_its_links_say():
+    rng = np.random.default_rng(4)
+    x = jittered_grid(2, rng, 12)
+    noise = 2 * NOISE * rng.normal(size=x.shape)
+    for y, true in ((x + noise, np.zeros_like(x)), (x + wave(x, 6.0), wave(x, 6.0))):
+        points = Registration.of(x, y, RegistrationSettings())
+        bent = points.refined(true, 1)
+        off, bent_off = (np.linalg.norm(flow - true, axis=1).mean() for flow in (points.smoothed(bent), bent))
+        assert off < (1.1 if true.any() else 0.9) * bent_off  # noise is averaged out, and waves are left
 
 
 def test_a_flow_from_elsewhere_must_fit_significantly_better_where_it_differs():

@@ -4,12 +4,13 @@ Neighbours move together in tissue and colonies, and all cells do when the stage
 is how they move relative to their surroundings, so positions, masks and reach are taken relative to this flow. It is
 estimated without any truth:
 
-1. Starts: no flow, shifts by half a spacing and a whole one in every direction, and the peaks of a **displacement
-   vote** for the whole frame.
-2. From them a few passes of **registration** (`registration.py`): closest points and local maps in turns. After each
-   pass only the best third goes on (successive halving, Jamieson & Talwalkar 2016, by thirds).
-3. The best of these go on, and so do **fusions**: flows that are at each cell the one that fits best there. What ends
-   with cells nearest to others is taken, if it fits significantly better than the flow from rest.
+1. Starts: no flow, shifts by a spacing in every direction, and the peaks of a **displacement vote** for the whole
+   frame.
+2. From them a few passes of **registration** (`registration.py`): closest points and kriging in turns. After each pass
+   only the best third goes on (successive halving, Jamieson & Talwalkar 2016, by thirds).
+3. The best of these goes on, and so does a **fusion**: a flow that is at each cell the one that fits best there. What
+   ends with cells nearest to others is taken, if it fits significantly better than the flow from rest.
+4. While it is found, the flow bends to the links; in the end it is smoothed, as far as these allow.
 
 Where the frame before is known, the flow is estimated once more, with what that tells (`continued_flow`).
 """
@@ -45,20 +46,16 @@ class FlowSettings:
 
     registration: RegistrationSettings = field(default_factory=RegistrationSettings)
     passes: int = 30
-    """Links and local maps, in turns, at most; it ends when the links stay. Each spreads the flow by about one cell."""
+    """Links and kriging, in turns, at most; it ends when the links stay. Each spreads the flow by about one cell."""
     significance: float = 4.0
     """Standard deviations by which a shift's hits must exceed those without a shift. The largest of 16 n random counts
     exceeds their mean by √(2 ln 16 n), which is 3.8 for a hundred cells."""
     rough_passes: int = 4
-    """Links and local maps from several starts, each time from the best of them, before the finalists go on."""
+    """Links and kriging from several starts, each time from the best of them, before one goes on."""
     thinning: int = 3
     """Of this many starts one takes the next pass."""
-    finalists: int = 2
-    """Starts that go on: those after which cells lie nearest to others."""
-    fusions: int = 2
-    """Flows put together of the best in each part of the frame, one after another."""
-    starts: tuple[float, ...] = (0.5, 1.0)
-    """Lengths of the shifts in every direction that are starts."""
+    starts: tuple[float, ...] = (1.0,)
+    """Lengths of the shifts in every direction that are starts. Half a spacing, which was one, is found from rest."""
     votes: int = 4
     """Peaks of the displacement vote that are starts."""
     level: float = 0.05
@@ -129,15 +126,15 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
     rough = _thinned(points, _starts(points, settings), settings)
     points = points.by_looks_too(a, b, best(points.fitted(rough), 1)[0].shift)
     starts = points.fitted(rough)
-    finalists = best(starts, settings.finalists)
-    flows = points.fitted([points.refined(start.shift, settings.passes) for start in finalists])
-    from_rest = next((flow for start, flow in zip(finalists, flows, strict=True) if start is starts[0]), None)
-    if len(rough) > 1:
-        for _ in range(settings.fusions):
-            flows += points.fitted([points.refined(points.fused(starts + flows), settings.passes)])
-    if from_rest is None:
+    (first,) = best(starts, 1)
+    flows = points.fitted([points.refined(first.shift, settings.passes)])
+    if first is starts[0]:
+        (from_rest,) = flows
+    else:
         (from_rest,) = points.fitted([points.refined(rough[0], settings.passes)])
-    return _with_links(x, y, _chosen(points, flows, from_rest, settings))
+    if len(rough) > 1:
+        flows += points.fitted([points.refined(points.fused(starts + flows), settings.passes)])
+    return _with_links(x, y, points.smoothed(_chosen(points, flows, from_rest, settings)))
 
 
 def _chosen(points: Registration, flows: list[Fitted], usual: Fitted, settings: FlowSettings) -> Array:
@@ -166,7 +163,7 @@ def continued_flow(
     apart = settings.registration.near * points.spacing
     if (lengths(flows[0].shift - flows[1].shift) > apart).any():
         flows += points.fitted([points.refined(points.fused([*points.fitted(starts), *flows]), settings.passes)])
-    return onward + _chosen(points, flows, flows[0], settings)
+    return onward + points.smoothed(_chosen(points, flows, flows[0], settings))
 
 
 def _thinned(points: Registration, starts: list[Array], settings: FlowSettings) -> list[Array]:

@@ -1,11 +1,11 @@
-"""Registration of the cells of two frames: closest points and local maps, in turns.
+"""Registration of the cells of two frames: closest points and kriging, in turns.
 
 - **Iterative closest points** (Besl & McKay 1992): cells that are each other's nearest after the flow so far are
   linked. Nearest in place and in looks: a cell's size and brightness tell it from its neighbours, each as far as it
   stays the same from frame to frame.
-- **Local regression** (LOESS, Cleveland 1979): the flow at a cell is a robust affine map of the displacements of the
-  linked cells around it, itself left out, with tricube weights by distance. Affine, so that growth and rotation are
-  followed up to the border of a colony.
+- **Kriging** (`kriging.py`): the flow at a cell is what the displacements of the linked cells around it foretell,
+  itself left out. First with little noise, so that the flow bends to where the links lead; in the end with as much as
+  leaves cells foretold best.
 - **Fusion** (Lempitsky et al. 2010): of several flows, each right in another part of the frame, one that is at every
   cell the one that fits best around it.
 """
@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numba import njit
 from scipy.spatial import cKDTree
 from scipy.special import stdtr
 
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections
+from clew.tracking.model.kriging import foretold
 from clew.tracking.model.nearest_points import NearestPoints
 
 FEWEST = 4
@@ -33,8 +33,6 @@ OUTLYING = 3.0
 """Quartile ranges from the median, beyond which a look counts no more."""
 BETWEEN = 0.7071
 """The median difference between two cells, in quartile ranges, if looks are normally distributed."""
-SPAN = 1.1
-"""Where tricube weights end, in distances to the farthest linked cell of a map: it has a little say too."""
 SUREST = 0.1
 """The least change of a look from frame to frame, as a share of the difference between two cells: below, links would be
 chosen by looks alone."""
@@ -45,13 +43,16 @@ class RegistrationSettings:
     """How two frames are registered; lengths are in units of the spacing between cells."""
 
     neighbours: int = 8
-    """Linked cells that the flow at a cell is taken from. Left out of its own neighbourhood, a cell tells how well the
-    others foretell its way: best with 6 to 10 in tissue that is sheared from cell to cell, and as well as with 12 or
-    18 in colonies (docs/benchmarks-kinds.md)."""
+    """Linked cells that the flow at a cell is taken from. With 12, cells are foretold a little better, and a pass takes
+    twice the time."""
+    length: float = 3.0
+    """Of the flow's covariance: cells so far apart have half of it in common. Steep tissue is followed better by
+    shorter ones and colonies by longer ones, but little (docs/benchmarks-kinds.md), for the nugget makes up for it."""
+    nuggets: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
+    """Noise of the displacements that may be, in variances of the flow around its local level. Tissue has the least, of
+    colonies of rods half is noise. The flow is found with the first of them."""
     near: float = 0.25
     """Half the distance at which a shifted cell still lies nearer to its own than to others."""
-    stiffness: float = 2.0
-    """Weight of a vanishing gradient in a local map, in neighbours one spacing away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +127,42 @@ class Registration:
         return best
 
     def refined(self, start: Array, passes: int) -> Array:
-        """(n, ndim) the flow by links and local maps in turns until the links stay, from one shift for all or each."""
+        """(n, ndim) the flow by links and kriging in turns until the links stay, from one shift for all or each."""
         shift, linked = np.zeros_like(self.x) + start, np.full(len(self.x), -1)
-        settings = self.settings
         for _ in range(passes):
             before, linked = linked, self.second.mutual(self._moved(shift))
             if np.count_nonzero(linked >= 0) < FEWEST or np.array_equal(linked, before):
                 break
-            shift = _local_maps(
-                self.x, self.y, *self.looks, shift, linked, self.around,
-                (settings.neighbours, self.spacing, settings.near * self.spacing, settings.stiffness),
-            )  # fmt: skip
+            shift = self._kriged(shift, linked, self.settings.nuggets[0])
         return shift
+
+    def smoothed(self, shift: Array) -> Array:
+        """(n, ndim) a flow that was found, as smooth as its links say: cells are foretold by those around them.
+
+        Links were made with a flow that bends to them, so that little noise looks better than it is. Hence the **one
+        standard error rule** (Breiman et al. 1984): the most noise whose errors, by Cauchy's likelihood, exceed the
+        least ones by no more than the standard error of the difference.
+        """
+        linked = self.second.mutual(self._moved(shift))
+        rows = np.flatnonzero(linked >= 0)
+        if len(rows) < FEWEST:
+            return shift
+        flows = [self._kriged(shift, linked, nugget) for nugget in self.settings.nuggets]
+        way, near = self.y[linked[rows]] - self.x[rows], self.settings.near * self.spacing
+        errors = np.stack([np.log1p((lengths(way - flow[rows]) / near) ** 2) for flow in flows])
+        excess = errors - errors[np.argmin(errors.mean(axis=1))]
+        close = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(len(rows))
+        return flows[int(np.flatnonzero(close)[-1])]
+
+    def _kriged(self, shift: Array, linked: Indices, nugget: float) -> Array:
+        """(n, ndim) the flow at each cell by the links of those around it; `linked` (n,) is −1 for cells without."""
+        settings = self.settings
+        way = self.y[linked] - self.x
+        # links that end far from a cell are guesses; where the flow is known, they do not, so it spreads from there
+        off = ((way - shift) ** 2).sum(axis=1) + ((self.looks[0] - self.looks[1][linked]) ** 2).sum(axis=1)
+        off = np.where(linked >= 0, off / (settings.near * self.spacing) ** 2, -1.0)
+        length = settings.length * self.spacing
+        return np.asarray(foretold(self.x, way, off, shift, self.around, settings.neighbours, nugget, length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,117 +219,6 @@ def _in_quartile_ranges(a: Detections, b: Detections, columns: Sequence[str]) ->
     low, high = np.quantile(np.vstack([first, second]), [0.25, 0.75], axis=0)
     unit = np.where(high > low, high - low, np.inf)
     return np.clip(first / unit, -OUTLYING, OUTLYING), np.clip(second / unit, -OUTLYING, OUTLYING)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _local_maps(
-    x: Array, y: Array, looks: Array, later_looks: Array, shift: Array, linked: Indices, around: Indices,
-    settings: tuple[int, float, float, float],
-) -> Array:  # fmt: skip  # pragma: no cover  # compiled
-    """(n, ndim) at each cell the value of a robust affine map of the displacements around it, its own left out.
-
-    `linked` (n,) is the row of each cell's partner in the second frame, −1 if it has none. `settings` are how many
-    linked cells a map is made of, the spacing, the distance at which a link is half trusted, and the stiffness.
-    """
-    most, spacing, near, stiffness = settings
-    n, ndim = x.shape
-    displacement, trust = np.zeros_like(x), np.zeros(n)
-    for i in range(n):
-        if linked[i] >= 0:
-            displacement[i] = y[linked[i]] - x[i]
-            # links that end far from a cell are guesses; where the flow is known, they do not, so it spreads from there
-            off = ((displacement[i] - shift[i]) ** 2).sum() + ((looks[i] - later_looks[linked[i]]) ** 2).sum()
-            trust[i] = 1 / (1 + off / near**2)
-    found, used, weight, room = np.empty_like(x), np.empty(most, np.intp), np.empty(most), np.empty(most)
-    normal, right, z = np.empty((ndim + 1, ndim + 1)), np.empty((ndim + 1, ndim)), np.ones(ndim + 1)
-    for i in range(n):
-        count = 0
-        for j in around[i]:
-            if j != i and linked[j] >= 0 and count < most:
-                used[count] = j
-                count += 1
-        if count == 0:  # nothing to learn from: the flow stays
-            found[i] = shift[i]
-            continue
-        _weigh(displacement, trust, used[:count], spacing, weight, room)
-        _fade(x, i, used[:count], weight)
-        normal[:], right[:] = 0.0, 0.0
-        for c in range(count):
-            for d in range(ndim):
-                z[d + 1] = (x[used[c], d] - x[i, d]) / spacing
-            for p in range(ndim + 1):
-                for q in range(p + 1):
-                    normal[p, q] += weight[c] * z[p] * z[q]
-                for d in range(ndim):
-                    right[p, d] += weight[c] * z[p] * displacement[used[c], d]
-        for p in range(1, ndim + 1):
-            normal[p, p] += stiffness
-        _eliminate(normal, right)
-        for d in range(ndim):
-            found[i, d] = right[0, d] / normal[0, 0]
-    return found
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _weigh(
-    displacement: Array, trust: Array, used: Indices, spacing: float, weight: Array, room: Array
-) -> None:  # pragma: no cover  # compiled
-    """How much say each linked cell of a map has, by Cauchy's weights: a wrong link has little. `room` is scratch."""
-    n = len(used)
-    for c in range(n):
-        weight[c] = 0.0
-    for d in range(displacement.shape[1]):
-        for c in range(n):
-            room[c] = displacement[used[c], d]
-        middle = _median(room, n)
-        for c in range(n):
-            weight[c] += (displacement[used[c], d] - middle) ** 2
-    for c in range(n):
-        weight[c] = room[c] = np.sqrt(weight[c])
-    usual = _median(room, n) + 1e-3 * spacing
-    for c in range(n):
-        weight[c] = trust[used[c]] / (1 + (weight[c] / (2 * usual)) ** 2)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _fade(x: Array, i: int, used: Indices, weight: Array) -> None:  # pragma: no cover  # compiled
-    """Linked cells, the nearest first, have the less say in the map at a cell the farther they are: tricube weights."""
-    far = SPAN * _distance(x, i, used[-1])
-    for c in range(len(used)):
-        weight[c] *= (1 - (_distance(x, i, used[c]) / far) ** 3) ** 3 if far > 0 else 1.0
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _distance(x: Array, i: int, j: int) -> float:  # pragma: no cover  # compiled
-    """Between two of some points."""
-    square = 0.0
-    for d in range(x.shape[1]):
-        square += (x[i, d] - x[j, d]) ** 2
-    return float(np.sqrt(square))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _eliminate(normal: Array, right: Array) -> None:  # pragma: no cover  # compiled
-    """All unknowns but the first from symmetric positive definite equations, of which the lower half is there."""
-    for p in range(len(normal) - 1, 0, -1):
-        for q in range(p):
-            factor = normal[p, q] / normal[p, p]
-            for r in range(q + 1):
-                normal[q, r] -= factor * normal[p, r]
-            for d in range(right.shape[1]):
-                right[q, d] -= factor * right[p, d]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _median(values: Array, n: int) -> float:  # pragma: no cover  # compiled
-    """Of the first n, which are few: they are sorted by insertion."""
-    for i in range(1, n):
-        value, at = values[i], i
-        while at > 0 and values[at - 1] > value:
-            values[at] = values[at - 1]
-            at -= 1
-        values[at] = value
-    return float(0.5 * (values[(n - 1) // 2] + values[n // 2]))
 
 
 def lengths(vectors: Array) -> Array:
