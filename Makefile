@@ -18,9 +18,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # tests that compare numbers: they are run once more with another BLAS kernel
 NUMERICAL := tests/learning tests/models tests/test_estimator.py tests/test_folds.py tests/tracking/model tests/tracking/test_tracker.py
 
-# Three processes on two cores, for the one with the tests of the page waits for a browser much of the time; files are
-# given out in order (tests/conftest.py), so that these, which take longest, come early.
-SHARED := -n 3 --no-loadscope-reorder
+# Four processes on two cores, for that with the tests of the page waits for a browser much of the time, and others wait
+# for processes that they start. Files are given out in order (tests/conftest.py), so that the page's, which take
+# longest, come early.
+SHARED := -n 4 --no-loadscope-reorder
 
 .PHONY: fuzz help demo test slow check kernels docs cli-docs lock clean
 
