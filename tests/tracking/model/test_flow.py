@@ -190,6 +190,25 @@ def test_some_cells_vote_for_all():
     assert share_right(x, y, np.arange(len(x)), shift) > 0.97
 
 
+@pytest.mark.parametrize(("ndim", "side", "way"), [(2, 15, 3.3), (3, 7, 1.6)])
+def test_clumps_far_apart_ask_for_no_more_memory_than_others(ndim, side, way):
+    """Bins as wide as cells are near, over all that lies between the clumps, would have been 10¹⁸ and more."""
+    rng = np.random.default_rng(3)
+    clump = jittered_grid(ndim, rng, side)
+    for away in (1e5, 1e9):
+        x = np.concatenate([clump, clump[:10] + away])
+        y = x + way + rng.normal(scale=NOISE, size=x.shape)
+        np.testing.assert_allclose(jump(detections(x), detections(y)), way, atol=0.3)
+        assert share_right(x, y, np.arange(len(x)), estimate_flow(detections(x), detections(y)).shift) > 0.9
+
+
+def test_cells_that_are_all_as_far_from_the_middle_one_can_be_too_far_apart_to_vote():
+    """A box around the middle one holds all of them or a few, never about half."""
+    edge = np.array([[1e9, 1e9 * k / 8 + near] for k in range(-7, 8) for near in (0.0, 0.3)])
+    x = np.concatenate([edge, -edge, 0.3 * np.eye(2), np.zeros((4, 2))])
+    assert not jump(detections(x), detections(x + 1e8)).any()
+
+
 def matern(first, second, length):
     r = np.sqrt(5) * np.linalg.norm(first[:, None] - second[None], axis=2) / length
     return (1 + r + r**2 / 3) * np.exp(-r)

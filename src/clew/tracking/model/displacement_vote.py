@@ -75,12 +75,17 @@ def around_middle(x: Array, y: Array, n: int) -> tuple[Array, Array]:
     return first, second
 
 
+def n_bins(x: Array, y: Array, width: float) -> Array:
+    """(ndim,) how many bins the votes of two point patterns take along each axis; a float, for it may be any number."""
+    extent = np.maximum(x.max(axis=0), y.max(axis=0)) - np.minimum(x.min(axis=0), y.min(axis=0))
+    return np.asarray(2 * (np.ceil(extent / width) + 1))  # zeros around, so that shifts do not wrap
+
+
 def vote(x: Array, y: Array, width: float, chance: float) -> Vote:
     """The votes of two point patterns."""
     ndim = x.shape[1]
     low = np.minimum(x.min(axis=0), y.min(axis=0))
-    size = np.ceil((np.maximum(x.max(axis=0), y.max(axis=0)) - low) / width).astype(int) + 1
-    shape = tuple(2 * size)  # zeros around, so that shifts do not wrap
+    shape = tuple(n_bins(x, y, width).astype(int).tolist())
     first, second = (scipy.fft.rfftn(_rasterised(points, low, width, shape)) for points in (x, y))
     hits = gaussian_filter(scipy.fft.irfftn(first.conj() * second, shape), 1.0, mode="wrap")
     # a filter's weights sum to 1; as counts, the middle one is 1

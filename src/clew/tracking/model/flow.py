@@ -25,7 +25,7 @@ from clew.cache import Cache
 from clew.learning.task import Array, Indices
 from clew.models.fingerprint import fingerprint
 from clew.tracking.detections import Detections
-from clew.tracking.model.displacement_vote import Vote, around_middle, lie_on_others, unlikely, vote
+from clew.tracking.model.displacement_vote import Vote, around_middle, lie_on_others, n_bins, unlikely, vote
 from clew.tracking.model.nearest_points import NearestPoints
 from clew.tracking.model.registration import (
     FEWEST,
@@ -63,7 +63,10 @@ class FlowSettings:
     some bring cells nearer to others by chance, above all where many divide at once."""
     voters: int = 8_000
     """Cells that vote at most: in frames of more, those around the middle one. What all cells have in common these have
-    too, and bins for all shifts of all cells would take 30 kB for each of them in 3D."""
+    too."""
+    bins: int = 2**22
+    """Bins for their shifts at most, at about 40 bytes each while they are counted: as many as 8,000 cells in space
+    take, one for each spacing. Where cells lie in clumps far apart, those of the middle one vote."""
 
 
 SETTINGS = FlowSettings()
@@ -208,8 +211,16 @@ def _vote(x: Array, y: Array, settings: FlowSettings) -> Vote | None:
     """The votes for shifts of the whole frame; None where no shift can win."""
     if _found_again(x, y, settings):
         return None
-    x, y = around_middle(x, y, settings.voters)
-    return vote(x, y, _width(x, settings), _chance(x, settings)) if min(len(x), len(y)) >= FEWEST else None
+    n = settings.voters
+    while n >= FEWEST:
+        x, y = around_middle(x, y, n)
+        if min(len(x), len(y)) < FEWEST:
+            break
+        width = _width(x, settings)
+        if np.prod(n_bins(x, y, width)) <= settings.bins:
+            return vote(x, y, width, _chance(x, settings))
+        n = 3 * min(n, len(x)) // 4
+    return None
 
 
 def _found_again(x: Array, y: Array, settings: FlowSettings) -> bool:
