@@ -27,17 +27,20 @@ PLACES = """async () => {
 }"""
 """Boxes on the screen: tags, cells in question, cells with a number, all cells of both panes, what lies over them."""
 DRAWN = """async () => {
-    const drawn = [], canvas = CanvasRenderingContext2D.prototype, path = Path2D.prototype;
-    const { fillText } = canvas, { quadraticCurveTo } = path;
-    canvas.fillText = function (text, ...rest) { drawn.push(text); return fillText.call(this, text, ...rest); };
-    path.quadraticCurveTo = function (...all) { drawn.push("arrow"); return quadraticCurveTo.apply(this, all); };
+    const drawn = [], curved = new WeakSet(), canvas = CanvasRenderingContext2D.prototype, path = Path2D.prototype;
+    const { fillText, stroke } = canvas, { quadraticCurveTo } = path;
+    const push = (context, what) => context.canvas.matches("#stage .overlay") && drawn.push(what);
+    canvas.fillText = function (text, ...rest) { push(this, text); return fillText.call(this, text, ...rest); };
+    canvas.stroke = function (...all) { if (curved.has(all[0])) push(this, "arrow"); return stroke.apply(this, all); };
+    path.quadraticCurveTo = function (...all) { curved.add(this); return quadraticCurveTo.apply(this, all); };
     (await import("/static/stage.js")).redraw();
     await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-    Object.assign(canvas, { fillText });
+    Object.assign(canvas, { fillText, stroke });
     Object.assign(path, { quadraticCurveTo });
     return drawn;
 }"""
-"""Draws the panes once more: the words on them, and "arrow" for each arrow, in the order in which they are drawn."""
+"""Draws the panes once more: the words on them, and "arrow" for each arrow, in the order in which they are drawn. What
+the legend draws meanwhile, where there is news, does not count."""
 PAINTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
