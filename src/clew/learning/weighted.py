@@ -54,9 +54,7 @@ class Weighted:
 class WeightedOnline(Weighted):
     """The same of a task that looks and learns example by example."""
 
-    def __init__(self, task: OnlineTask, weights: Array) -> None:
-        super().__init__(task, weights)
-        self.whole = task
+    task: OnlineTask
 
     def online(
         self,
@@ -69,4 +67,4 @@ class WeightedOnline(Weighted):
     ) -> OnlineOracle:
         """The task's oracle, with φ and Δ times the weights."""
         weights = self.weights if weights is None else self.weights * weights
-        return self.whole.online(w, reward, reward_weight, penalty_weight, examples, weights)
+        return self.task.online(w, reward, reward_weight, penalty_weight, examples, weights)

@@ -102,7 +102,11 @@ class Registration:
 
     def links(self, shift: Array) -> tuple[Indices, Indices]:
         """(m,) each: the rows of cells that are each other's nearest after a flow."""
-        return _rows(self.second.mutual(self._moved(shift)))
+        return _rows(self._partners(shift))
+
+    def _partners(self, shift: Array) -> Indices:
+        """(n,) the row in the second frame that each cell is linked to after a flow; −1 for none."""
+        return self.second.mutual(self._moved(shift))
 
     def misfits(self, shift: Array) -> Array:
         """(n,) how far each cell is from the nearest after a flow; a spacing at most."""
@@ -130,7 +134,7 @@ class Registration:
         """(n, ndim) the flow by links and kriging in turns until the links stay, from one shift for all or each."""
         shift, linked = np.zeros_like(self.x) + start, np.full(len(self.x), -1)
         for _ in range(passes):
-            before, linked = linked, self.second.mutual(self._moved(shift))
+            before, linked = linked, self._partners(shift)
             if np.count_nonzero(linked >= 0) < FEWEST or np.array_equal(linked, before):
                 break
             shift = self._kriged(shift, linked, self.settings.nuggets[0])
@@ -143,15 +147,15 @@ class Registration:
         standard error rule** (Breiman et al. 1984): the most noise whose errors, by Cauchy's likelihood, exceed the
         least ones by no more than the standard error of the difference.
         """
-        linked = self.second.mutual(self._moved(shift))
-        rows = np.flatnonzero(linked >= 0)
-        if len(rows) < FEWEST:
+        linked = self._partners(shift)
+        ahead, behind = _rows(linked)
+        if len(ahead) < FEWEST:
             return shift
         flows = [self._kriged(shift, linked, nugget) for nugget in self.settings.nuggets]
-        way, near = self.y[linked[rows]] - self.x[rows], self.settings.near * self.spacing
-        errors = np.stack([np.log1p((lengths(way - flow[rows]) / near) ** 2) for flow in flows])
+        way, near = self.y[behind] - self.x[ahead], self.settings.near * self.spacing
+        errors = np.stack([np.log1p((lengths(way - flow[ahead]) / near) ** 2) for flow in flows])
         excess = errors - errors[np.argmin(errors.mean(axis=1))]
-        close = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(len(rows))
+        close = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(len(ahead))
         return flows[int(np.flatnonzero(close)[-1])]
 
     def _kriged(self, shift: Array, linked: Indices, nugget: float) -> Array:
