@@ -73,11 +73,14 @@ def test_cells_that_do_not_persist_are_expected_where_the_flow_is():
 
 def test_a_flow_that_two_frames_leave_open_is_known_from_the_pair_before():
     """Cells on a perfect grid that go by half a spacing might have gone to either side; at first they went less."""
-    grid = np.stack(np.meshgrid(np.arange(9.0), np.arange(9.0), indexing="ij"), axis=-1).reshape(-1, 2)
+    grid = np.stack(np.meshgrid(np.arange(-3.0, 12.0), np.arange(9.0), indexing="ij"), axis=-1).reshape(-1, 2)
     ways = [0.35, 0.6]
     positions = [grid + np.array([way, 0.0]) for way in np.cumsum([0.0, *ways])]
-    frames = np.repeat(np.arange(3), len(grid))
-    source = DetectionTable(frames, np.tile(np.arange(1, len(grid) + 1), 3), np.concatenate(positions))
+    inside = [(x[:, 0] > -0.5) & (x[:, 0] < 8.5) for x in positions]  # cells enter and leave the field
+    labels = [np.arange(1, len(grid) + 1)[kept] for kept in inside]
+    frames = np.repeat(np.arange(3), [len(label) for label in labels])
+    seen = np.concatenate([x[kept] for x, kept in zip(positions, inside, strict=True)])
+    source = DetectionTable(frames, np.concatenate(labels), seen)
     before, a, b = map(source.detections, range(3))
     alone = estimate_flow(a, b).shift[:, 0]
     assert np.median(alone) == pytest.approx(-0.4, abs=0.05)  # the nearest there are

@@ -4,13 +4,12 @@ Neighbours move together in tissue and colonies, and all cells do when the stage
 is how they move relative to their surroundings, so positions, masks and reach are taken relative to this flow. It is
 estimated without any truth:
 
-1. Starts: no flow, shifts by a spacing in every direction, and the peaks of a **displacement vote** for the whole
-   frame.
-2. From them a few passes of **registration** (`registration.py`): closest points and kriging in turns. After each pass
-   only the best third goes on (successive halving, Jamieson & Talwalkar 2016, by thirds).
-3. The best of these goes on, and so does a **fusion**: a flow that is at each cell the one that fits best there. What
-   ends with cells nearest to others is taken, if it fits significantly better than the flow from rest.
-4. While it is found, the flow bends to the links; in the end it is smoothed, as far as these allow.
+1. A **displacement vote** for the whole frame: whether the stage has jumped.
+2. A **Markov random field** over the cells (`message_passing.py`): which of the cells around each goes to, if
+   neighbours move alike. With a jump, both with it and without; what puts cells nearest to others is taken, if it fits
+   significantly better than without.
+3. **Registration** from there (`registration.py`): closest points and kriging in turns. While it is found, the flow
+   bends to the links; in the end it is smoothed, as far as these allow.
 
 Where the frame before is known, the flow is estimated once more, with what that tells (`continued_flow`).
 """
@@ -30,11 +29,8 @@ from clew.tracking.model.nearest_points import NearestPoints
 from clew.tracking.model.registration import (
     FEWEST,
     LOOKS,
-    Fitted,
     Registration,
     RegistrationSettings,
-    best,
-    lengths,
     mutual_nearest,
     spacing_of,
 )
@@ -45,22 +41,16 @@ class FlowSettings:
     """How the flow is estimated; lengths are in units of the spacing between cells."""
 
     registration: RegistrationSettings = field(default_factory=RegistrationSettings)
-    passes: int = 30
-    """Links and kriging, in turns, at most; it ends when the links stay. Each spreads the flow by about one cell."""
+    passes: int = 10
+    """Links and kriging, in turns, at most; it ends when the links stay. More change nothing: what is far off is found
+    before."""
     significance: float = 4.0
     """Standard deviations by which a shift's hits must exceed those without a shift. The largest of 16 n random counts
     exceeds their mean by √(2 ln 16 n), which is 3.8 for a hundred cells."""
-    rough_passes: int = 4
-    """Links and kriging from several starts, each time from the best of them, before one goes on."""
-    thinning: int = 3
-    """Of this many starts one takes the next pass."""
-    starts: tuple[float, ...] = (1.0,)
-    """Lengths of the shifts in every direction that are starts. Half a spacing, which was one, is found from rest."""
-    votes: int = 4
-    """Peaks of the displacement vote that are starts."""
     level: float = 0.05
-    """Of the test whether a flow that was not found from rest fits better than the one from rest. Of a dozen starts
-    some bring cells nearer to others by chance, above all where many divide at once."""
+    """Of the test whether a flow with a jump fits better than the one without."""
+    change: float = 0.5
+    """By how much the flow usually changes from one frame pair to the next."""
     voters: int = 8_000
     """Cells that vote at most: in frames of more, those around the middle one. What all cells have in common these have
     too."""
@@ -126,25 +116,20 @@ def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow
     if min(len(x), len(y)) < FEWEST:
         return _with_links(x, y, np.zeros_like(x))
     points = Registration.of(x, y, settings.registration)
-    rough = _thinned(points, _starts(points, settings), settings)
-    points = points.by_looks_too(a, b, best(points.fitted(rough), 1)[0].shift)
-    starts = points.fitted(rough)
-    (first,) = best(starts, 1)
-    flows = points.fitted([points.refined(first.shift, settings.passes)])
-    if first is starts[0]:
-        (from_rest,) = flows
-    else:
-        (from_rest,) = points.fitted([points.refined(rough[0], settings.passes)])
-    if len(rough) > 1:
-        flows += points.fitted([points.refined(points.fused(starts + flows), settings.passes)])
-    return _with_links(x, y, points.smoothed(_chosen(points, flows, from_rest, settings)))
+    shifts = _shifts(points, settings)
+    rough = [points.labelled(shift) for shift in shifts]
+    points = points.by_looks_too(a, b, min(rough, key=lambda shift: float(points.misfits(shift).mean())))
+    flows = [points.refined(points.labelled(shift), settings.passes) for shift in shifts]
+    jumped = len(flows) > 1 and points.fits_better(flows[1], flows[0], settings.level)
+    return _with_links(x, y, points.smoothed(flows[1] if jumped else flows[0]))
 
 
-def _chosen(points: Registration, flows: list[Fitted], usual: Fitted, settings: FlowSettings) -> Array:
-    """(n, ndim) the flow that fits best if it fits significantly better than the usual one, and else that."""
-    (found,) = best(flows, 1)
-    apart = settings.registration.near * points.spacing
-    return (found if found.fits_better(usual, apart, settings.level) else usual).shift
+def _shifts(points: Registration, settings: FlowSettings) -> list[Array]:
+    """(n, ndim) each: shifts of the whole frame around which displacements are looked for; the first is none."""
+    none = np.zeros_like(points.x)
+    votes = _vote(points.x, points.y, settings)
+    winner = none[0] if votes is None else votes.winner()
+    return [none, none + winner] if winner.any() else [none]
 
 
 def continued_flow(
@@ -153,58 +138,22 @@ def continued_flow(
     """(n, ndim) the shift of each cell from a frame to the next, with the `earlier` flow, from the frame `before`.
 
     Each cell goes `onward` (n, ndim) by itself, and the flow is what all have in common beyond that. It changes little
-    from frame pair to frame pair, so that the earlier one is one more start: where two flows put cells onto others
-    equally well from two frames alone, one was often found from the two before.
+    from frame pair to frame pair, so that the earlier one is expected: where two flows put cells onto others equally
+    well from two frames alone, one was often found from the two before.
     """
     alone = estimate_flow(a, b, settings).shift
     if min(len(before), len(a), len(b)) < FEWEST:
         return alone
     points = Registration.of(a.position + onward, b.position, settings.registration).by_looks_too(a, b, alone)
     _, nearest = NearestPoints.of(before.position + earlier.shift).query(a.position)
-    starts = [alone, earlier.shift[nearest]]
-    flows = points.fitted([points.refined(start, settings.passes) for start in starts])
-    apart = settings.registration.near * points.spacing
-    if (lengths(flows[0].shift - flows[1].shift) > apart).any():
-        flows += points.fitted([points.refined(points.fused([*points.fitted(starts), *flows]), settings.passes)])
-    return onward + points.smoothed(_chosen(points, flows, flows[0], settings))
-
-
-def _thinned(points: Registration, starts: list[Array], settings: FlowSettings) -> list[Array]:
-    """The flows from several starts after a few passes: all take the first, and the best third of these each next.
-
-    The first, from rest, goes all the way, for the others are measured by it. Those that do not go on may still be
-    right in a part of the frame.
-    """
-    flows, going = list(starts), list(range(1, len(starts)))
-    flows[0] = points.refined(starts[0], settings.rough_passes)
-    for _ in range(settings.rough_passes):
-        for i in going:
-            flows[i] = points.refined(flows[i], 1)
-        going.sort(key=lambda i: float(points.misfits(flows[i]).mean()))
-        going = going[: -(-len(going) // settings.thinning)]
-    return flows
+    found = points.labelled(alone, earlier.shift[nearest], settings.change)
+    return onward + points.smoothed(points.refined(found, settings.passes))
 
 
 def _with_links(x: Array, y: Array, shift: Array) -> Flow:
     """A flow with the cells that are each other's nearest after it."""
     ahead, behind = mutual_nearest(x + shift, y)
     return Flow(shift, Links(ahead, behind, y[behind] - x[ahead], shift[ahead]))
-
-
-def _starts(points: Registration, settings: FlowSettings) -> list[Array]:
-    """Flows to start from: at rest, shifts in every direction, and those of the vote.
-
-    Closest points find a flow that is less than half a spacing away. Where they find at rest one that puts nearly all
-    cells onto others, that is enough.
-    """
-    ndim = points.x.shape[1]
-    from_rest = points.refined(np.zeros(ndim), settings.rough_passes)
-    if _found_again(points.x + from_rest, points.y, settings):
-        return [from_rest]
-    votes = _vote(points.x, points.y, settings)
-    around = np.stack(np.meshgrid(*[(0.0, 1.0, -1.0)] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)[1:]
-    shifts = [length * points.spacing * shift for length in settings.starts for shift in around]
-    return [from_rest, *shifts, *([] if votes is None else votes.peaks(settings.votes))]
 
 
 def _vote(x: Array, y: Array, settings: FlowSettings) -> Vote | None:

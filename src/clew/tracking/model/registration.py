@@ -1,13 +1,13 @@
-"""Registration of the cells of two frames: closest points and kriging, in turns.
+"""Registration of the cells of two frames: a labelling, then closest points and kriging, in turns.
 
+- **A Markov random field** (`message_passing.py`): which of the cells around each goes to, if neighbours move alike. It
+  finds flows from which closest points start.
 - **Iterative closest points** (Besl & McKay 1992): cells that are each other's nearest after the flow so far are
   linked. Nearest in place and in looks: a cell's size and brightness tell it from its neighbours, each as far as it
   stays the same from frame to frame.
 - **Kriging** (`kriging.py`): the flow at a cell is what the displacements of the linked cells around it foretell,
   itself left out. First with little noise, so that the flow bends to where the links lead; in the end with as much as
   leaves cells foretold best.
-- **Fusion** (Lempitsky et al. 2010): of several flows, each right in another part of the frame, one that is at every
-  cell the one that fits best around it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from scipy.special import stdtr
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections
 from clew.tracking.model.kriging import foretold
+from clew.tracking.model.message_passing import ASKEW, Neighbours, labelled
 from clew.tracking.model.nearest_points import NearestPoints
 
 FEWEST = 4
@@ -36,6 +37,9 @@ BETWEEN = 0.7071
 SUREST = 0.1
 """The least change of a look from frame to frame, as a share of the difference between two cells: below, links would be
 chosen by looks alone."""
+
+TIES = 1e-6
+"""Cost of a spacing to one side rather than the other: it decides between displacements that are equally likely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,19 @@ class RegistrationSettings:
     colonies of rods half is noise. The flow is found with the first of them."""
     near: float = 0.25
     """Half the distance at which a shifted cell still lies nearer to its own than to others."""
+    labels: tuple[int, int] = (8, 20)
+    """Cells of the next frame, the nearest, that a cell may have gone to, in the plane and in space: those within one
+    and a half spacings of a dense packing."""
+    differ: float = 0.4
+    """By how much neighbours a spacing apart usually differ in their displacements, in spacings. Flows that are found
+    change little from 0.25 to 0.5."""
+    prior: float = 1.5
+    """Usual displacement. It decides between flows that are as smooth."""
+    truncation: float = 4.0
+    """Cost (a negative log-likelihood) beyond which neighbours are taken to have nothing to do with each other, and
+    looks to have changed."""
+    sweeps: int = 4
+    """Of message passing, there and back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +89,10 @@ class Registration:
     linked."""
     spacing: float
     settings: RegistrationSettings
+    graph: Neighbours
+    """Cells of the first frame and those around each, `3 ndim` or more, which are expected to move alike."""
+    off: float = 0.0
+    """How far linked cells usually are from where a first flow puts them; known where looks are."""
 
     @classmethod
     def of(cls, x: Array, y: Array, settings: RegistrationSettings) -> Self:
@@ -79,7 +100,8 @@ class Registration:
         none = np.zeros((len(x), 0)), np.zeros((len(y), 0))
         k = min(3 * settings.neighbours, len(x))
         around = cKDTree(x).query(x, k=k)[1].reshape(len(x), k)
-        return cls(x, y, none, NearestPoints.of(y), around, spacing_of(x), settings)
+        graph = Neighbours.of(x, 3 * x.shape[1])
+        return cls(x, y, none, NearestPoints.of(y), around, spacing_of(x), settings, graph)
 
     def by_looks_too(self, a: Detections, b: Detections, shift: Array) -> Self:
         """Cells are known again by their looks as well, as far as the links after a first flow bear them out.
@@ -98,7 +120,33 @@ class Registration:
         off = np.median(lengths(self.y[behind] - self.x[ahead] - shift[ahead]))
         weight = off * np.sqrt(1 / r**2 - 1)
         looks = first * weight, second * weight
-        return replace(self, looks=looks, second=NearestPoints.of(np.hstack([self.y, looks[1]])))
+        return replace(self, looks=looks, second=NearestPoints.of(np.hstack([self.y, looks[1]])), off=float(off))
+
+    def labelled(self, shift: Array, expected: Array | None = None, usual: float | None = None) -> Array:
+        """(n, ndim) the flow if each cell goes to one of those around where a shift puts it, neighbours alike.
+
+        Displacements are as `expected` (n, ndim), give or take the `usual` spacings, unless they are another thing
+        altogether; without any expectation, as the shift. What two cells would go to tells nothing of either.
+        """
+        settings, ndim = self.settings, self.x.shape[1]
+        k = min(settings.labels[ndim - 2], len(self.y))
+        nearest = cKDTree(self.y).query(self.x + shift, k=k)[1].reshape(len(self.x), k)
+        way = self.y[nearest] - self.x[:, None]
+        off = way - (shift if expected is None else expected)[:, None]
+        usual = self.spacing * (settings.prior if usual is None else usual)
+        cost = np.minimum((off**2).sum(axis=2) / (2 * usual**2), settings.truncation)
+        if self.off:
+            unlike = ((self.looks[0][:, None] - self.looks[1][nearest]) ** 2).sum(axis=2)
+            cost += np.minimum(unlike / (2 * self.off**2), settings.truncation)
+        # cells that nearly touch, as two halves of one do, differ as those half a spacing apart
+        apart = settings.differ * np.maximum(self.graph.distance, self.spacing / 2)
+        cost += TIES * (way @ ASKEW[:ndim]) / self.spacing
+        u = np.ascontiguousarray(way.transpose(0, 2, 1))
+        found = labelled(cost, u, self.graph, 1 / (2 * apart**2), settings.truncation, settings.sweeps)
+        rows = np.arange(len(self.x))
+        to = nearest[rows, found]
+        alone = np.bincount(to, minlength=len(self.y))[to] == 1
+        return self._kriged(way[rows, found], np.where(alone, to, -1), settings.nuggets[0])
 
     def links(self, shift: Array) -> tuple[Indices, Indices]:
         """(m,) each: the rows of cells that are each other's nearest after a flow."""
@@ -116,19 +164,11 @@ class Registration:
         """(n, ndim + k) the cells of the first frame after a flow, by place and looks."""
         return np.hstack([self.x + shift, self.looks[0]])
 
-    def fitted(self, shifts: Sequence[Array]) -> list[Fitted]:
-        """Flows with how well they fit."""
-        return [Fitted(shift, self.misfits(shift)) for shift in shifts]
-
-    def fused(self, flows: Sequence[Fitted]) -> Array:
-        """(n, ndim) at each cell the flow of these that fits best around it."""
-        around = self.around[:, : self.settings.neighbours]
-        best, least = np.zeros_like(self.x), np.full(len(self.x), np.inf)
-        for flow in flows:
-            misfit = flow.misfits[around].mean(axis=1)
-            better = misfit < least
-            best[better], least[better] = flow.shift[better], misfit[better]
-        return best
+    def fits_better(self, shift: Array, other: Array, level: float) -> bool:
+        """Whether cells are nearer to others after one flow than after another: a paired t-test at some level."""
+        gain = self.misfits(other) - self.misfits(shift)
+        error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
+        return bool(stdtr(len(gain) - 1, -gain.mean() / error) < level) if error else bool(gain.mean() > 0)
 
     def refined(self, start: Array, passes: int) -> Array:
         """(n, ndim) the flow by links and kriging in turns until the links stay, from one shift for all or each."""
@@ -167,32 +207,6 @@ class Registration:
         off = np.where(linked >= 0, off / (settings.near * self.spacing) ** 2, -1.0)
         length = settings.length * self.spacing
         return np.asarray(foretold(self.x, way, off, shift, self.around, settings.neighbours, nugget, length))
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """A flow, and how well it fits."""
-
-    shift: Array
-    """(n, ndim)"""
-    misfits: Array
-    """(n,) see `Registration.misfits`."""
-
-    def fits_better(self, other: Fitted, apart: float, level: float) -> bool:
-        """Whether it fits better than another where the two are `apart`: a paired t-test over the cells there.
-
-        Flows that are apart at fewer than half of the cells are one and the same, put right in places: then it is yes.
-        """
-        gain = (other.misfits - self.misfits)[lengths(self.shift - other.shift) > apart]
-        if 2 * len(gain) < len(self.shift):
-            return True
-        error = float(gain.std(ddof=1)) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
-        return bool(stdtr(len(gain) - 1, -gain.mean() / error) < level) if error else bool(gain.mean() > 0)
-
-
-def best(flows: Sequence[Fitted], n: int) -> list[Fitted]:
-    """The n flows after which cells lie nearest to others."""
-    return sorted(flows, key=lambda flow: float(flow.misfits.mean()))[:n]
 
 
 def mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
