@@ -59,6 +59,24 @@ def test_pruning_changes_nothing(seed):
     assert assign(found, scores).value == pytest.approx(scores @ whole)
 
 
+@examples(25)
+@given(seed=st.integers(0, 10_000))
+def test_the_best_choice_of_all_is_that_among_some_if_they_have_it(seed):
+    (a, b), rng = frames(seed, 9, 10)
+    found = candidates(a, b, reach=0.6)
+    scores = rng.normal(size=len(found)) + 2.0 * (found.event == Event.MOVE)
+    answer = assign(found, scores)
+    kept = rng.random(len(found)) < 0.7
+    kept[found.of_event(Event.APPEAR)] = kept[found.of_event(Event.DISAPPEAR)] = True
+    if not kept[answer.chosen].all():
+        assert answer.among(kept) is None
+    kept[answer.chosen] = True
+    some, anew = answer.among(kept), assign(found[kept], scores[kept])
+    assert some.value == pytest.approx(anew.value)
+    rows = np.arange(kept.sum())
+    np.testing.assert_allclose(some.confidence(rows), anew.confidence(rows), atol=1e-6)
+
+
 def test_what_is_pinned_holds():
     (a, b), rng = frames(3, 6, 6)
     found = candidates(a, b, reach=2.0)

@@ -109,12 +109,7 @@ def shared_volume(
     start, length = limits[:-1], np.diff(limits)
     both = (a[start] > 0) & (b[start] > 0)
     start, length = start[both], length[both]
-    pairs = np.column_stack([a[start], b[start]]).astype(np.int64)
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    pairs = pairs[order]
-    new = np.flatnonzero(np.append(True, (pairs[1:] != pairs[:-1]).any(axis=1))[: len(pairs)])
-    pixels = np.add.reduceat(length[order], new) if len(new) else np.zeros(0)
-    return pairs[new, 0], pairs[new, 1], pixels * float(np.prod(spacing))
+    return _summed(a[start].astype(np.int64), b[start].astype(np.int64), length, spacing)
 
 
 def moved_volume(
@@ -136,13 +131,30 @@ def moved_volume(
         inside &= (at >= 0) & (at < size)
     row, length = row[inside], (end - start[-1])[inside]
     begin = np.ravel_multi_index([at[inside] for at in start], first.shape)
-    pixel = np.repeat(begin - (np.cumsum(length) - length), length) + np.arange(length.sum())
-    other = second.reshape(-1)[pixel].astype(np.int64)
-    hit = other > 0
-    target, column = np.unique(other[hit], return_inverse=True)
-    key, pixels = np.unique(np.repeat(row, length)[hit] * max(len(target), 1) + column, return_counts=True)
-    source, column = np.divmod(key, max(len(target), 1))
-    return source.astype(np.intp), target[column], (pixels * np.prod(spacing)).astype(np.float64)
+    before = np.cumsum(length) - length  # where the pixels of each run begin, one run after the other
+    other = second.reshape(-1)[np.repeat(begin - before, length) + np.arange(length.sum())]
+    # again as runs, for there are far fewer of them than pixels
+    new = np.ones(other.size + 1, dtype=bool)
+    np.not_equal(other[1:], other[:-1], out=new[1:-1])
+    new[before] = True
+    limits = np.flatnonzero(new)
+    at, pixels = limits[:-1], np.diff(limits)
+    hit = other[at] > 0
+    at, pixels = at[hit], pixels[hit]
+    source = row[np.searchsorted(before, at, side="right") - 1]
+    rows, target, volume = _summed(source, other[at].astype(np.int64), pixels, spacing)
+    return rows.astype(np.intp), target, volume
+
+
+def _summed(
+    source: NDArray[Any], target: Labels, pixels: Indices, spacing: tuple[float, ...]
+) -> tuple[NDArray[Any], Labels, Array]:
+    """The volume of all runs, (m,) each, that have the same source and target; ascending."""
+    order = np.lexsort((target, source))
+    source, target = source[order], target[order]
+    new = np.flatnonzero(np.append(True, (source[1:] != source[:-1]) | (target[1:] != target[:-1]))[: len(source)])
+    total = np.add.reduceat(pixels[order], new) if len(new) else np.zeros(0)
+    return source[new], target[new], total * float(np.prod(spacing))
 
 
 @cache

@@ -46,6 +46,16 @@ class Assignment:
         """The score of the choice."""
         return float(self.scores[self.chosen].sum())
 
+    def among(self, kept: Mask) -> Assignment | None:
+        """The best choice among some of the candidates, (n,), if it is this one: if all that is chosen is kept.
+
+        What is best among all is best among some, and prices that no candidate exceeds are exceeded by none of these.
+        """
+        if not kept[self.chosen].all():
+            return None
+        place = np.cumsum(kept) - 1
+        return Assignment(self.candidates[kept], self.scores[kept], place[self.chosen], self.reduced[kept])
+
     def confidence(self, rows: Indices | None = None) -> Array:
         """(m,) the score that is lost when an event is forbidden (if chosen) or forced (if not); inf if impossible.
 

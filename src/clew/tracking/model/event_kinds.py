@@ -21,7 +21,6 @@ from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.measurement.scales import Over
-from clew.tracking.model.assignment import assign
 from clew.tracking.model.candidates import ALL_EVENTS
 from clew.tracking.model.gaps import find_gaps
 from clew.tracking.model.generic import FALSE_GAPS, FALSE_MERGES
@@ -130,7 +129,8 @@ def _look(w: Array, item: tuple[Pairs, range]) -> Seen:
     ends: list[tuple[int, LooseEnds]] = []
     for frame in frames:
         pair = pairs.looked_at(frame, w)
-        answer = assign(pair.candidates, pair.score, position=pair.position)
+        answer = pair.assigned().answer
+        assert answer is not None
         total, merges = total + len(answer.chosen), merges + int((answer.events == Event.MERGE).sum())
         # only cells that are alone by the best choice: to ask about others would take longer than the choice
         found = loose_ends((pair.a, pair.b), answer, np.full(len(answer.chosen), np.inf), w, pair.around)

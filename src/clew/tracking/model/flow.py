@@ -23,7 +23,7 @@ import numpy as np
 from clew.cache import Cache
 from clew.learning.task import Array, Indices
 from clew.models.fingerprint import fingerprint
-from clew.tracking.detections import Detections
+from clew.tracking.detections import Detections, Floats
 from clew.tracking.model.displacement_vote import Vote, around_middle, lie_on_others, n_bins, unlikely, vote
 from clew.tracking.model.nearest_points import NearestPoints
 from clew.tracking.model.registration import (
@@ -97,9 +97,10 @@ def moved(cells: Detections, shift: Array | None) -> Detections:
 
 
 KEPT = 500_000
-"""Cells whose flow is kept, at about 90 bytes each. A movie's own units, its kinds of events and its events are all
+"""Cells whose flow is kept, at about 110 bytes each. A movie's own units, its kinds of events and its events are all
 found relative to the flow, one after the other."""
 _kept: Cache[Flow] = Cache(KEPT, lambda flow: len(flow.shift))
+_continued: Cache[Array] = Cache(KEPT, len)
 
 
 def estimate_flow(a: Detections, b: Detections, settings: FlowSettings = SETTINGS) -> Flow:
@@ -107,8 +108,13 @@ def estimate_flow(a: Detections, b: Detections, settings: FlowSettings = SETTING
 
     That of the last frame pairs is remembered, by their content.
     """
-    looks = [each.columns[name] for each in (a, b) for name in LOOKS if name in each.columns]
-    return _kept.get(fingerprint(a.position, b.position, looks), lambda: _estimate_flow(a, b, settings), settings)
+    content = fingerprint(a.position, b.position, _looks(a, b))
+    return _kept.get(content, lambda: _estimate_flow(a, b, settings), settings)
+
+
+def _looks(a: Detections, b: Detections) -> list[Floats]:
+    """What cells of two frames are known again by."""
+    return [each.columns[name] for each in (a, b) for name in LOOKS if name in each.columns]
 
 
 def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow:
@@ -139,8 +145,17 @@ def continued_flow(
 
     Each cell goes `onward` (n, ndim) by itself, and the flow is what all have in common beyond that. It changes little
     from frame pair to frame pair, so that the earlier one is expected: where two flows put cells onto others equally
-    well from two frames alone, one was often found from the two before.
+    well from two frames alone, one was often found from the two before. The last ones are remembered, by content.
     """
+    places = before.position, earlier.shift, a.position, b.position, onward
+    return _continued.get(
+        fingerprint(places, _looks(a, b)), lambda: _continued_flow(before, earlier, a, b, onward, settings), settings
+    )
+
+
+def _continued_flow(
+    before: Detections, earlier: Flow, a: Detections, b: Detections, onward: Array, settings: FlowSettings
+) -> Array:
     alone = estimate_flow(a, b, settings).shift
     if min(len(before), len(a), len(b)) < FEWEST:
         return alone

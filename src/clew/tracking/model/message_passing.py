@@ -15,7 +15,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numba import njit
-from scipy.spatial import cKDTree
 
 from clew.learning.task import Array, Indices
 
@@ -41,11 +40,13 @@ class Neighbours(NamedTuple):
     """(n,) the points from one side to the other, as messages pass."""
 
     @classmethod
-    def of(cls, x: Array, k: int) -> Self:
-        """Points (n, ndim), each joined to the k nearest others, all that are as near, and those to which it is so."""
+    def of(cls, x: Array, distance: Array, near: Indices, k: int) -> Self:
+        """Points (n, ndim), each joined to the k nearest others, all that are as near, and those to which it is so.
+
+        `near` (n, m) are the nearest of each, itself the first, at the `distance` (n, m), ascending.
+        """
         n = len(x)
-        distance, near = (found.reshape(n, -1) for found in cKDTree(x).query(x, k=min(2 * k, n)))
-        from_, which = np.nonzero(distance <= (1 + SAME) * distance[:, [min(k, n - 1)]])
+        from_, which = np.nonzero(distance <= (1 + SAME) * distance[:, [min(k, distance.shape[1] - 1)]])
         to = near[from_, which]
         pairs = np.unique(np.minimum(from_, to) * n + np.maximum(from_, to))
         low, high = pairs // n, pairs % n

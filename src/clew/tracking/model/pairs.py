@@ -17,6 +17,7 @@ from clew.learning.task import Array
 from clew.tracking.detections import Detections, Divisible, Source, window
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.scales import Over, Scales, estimate_scales
+from clew.tracking.model.assignment import Assignment, assign
 from clew.tracking.model.candidates import (
     ALL_EVENTS,
     MAX_NEIGHBOURS,
@@ -71,17 +72,27 @@ class ScoredPair(CandidatePair):
     """(d,) the weights."""
     around: Surroundings | None = None
     """For gaps; None where a movie has none."""
+    answer: Assignment | None = None
+    """The best choice among the candidates, where it is known."""
+
+    def assigned(self) -> Self:
+        """With the best choice."""
+        if self.answer is not None:
+            return self
+        return replace(self, answer=assign(self.candidates, self.score, position=self.position))
 
     def only(self, events: frozenset[Event]) -> Self:
         """The same with candidates of some kinds alone."""
         kept = np.isin(self.candidates.event, list(events))
         around = self.around if Event.GAP in events else None
-        return replace(self, candidates=self.candidates[kept], score=self.score[kept], around=around)
+        answer = None if self.answer is None else self.answer.among(kept)
+        return replace(self, candidates=self.candidates[kept], score=self.score[kept], around=around, answer=answer)
 
     @property
     def nbytes(self) -> int:
-        """What the candidates take, and the features that gaps need."""
+        """What the candidates take, the choice among them, and the features that gaps need."""
         arrays = [self.candidates.event, self.candidates.sources, self.candidates.targets, self.score]
+        arrays += [self.answer.scores, self.answer.reduced, self.answer.chosen] if self.answer else []
         return sum(array.nbytes for array in [*arrays, *(self.around.alone.values() if self.around else ())])
 
 
@@ -177,8 +188,8 @@ class Pairs:
         return ScoredPair(*pair, w, around)
 
     def looked_at(self, frame: int, w: Array) -> ScoredPair:
-        """`scored` with all kinds of events, and remembered for when it is asked for with fewer."""
-        pair = replace(self, events=ALL_EVENTS).scored(frame, w)
+        """`scored` with all kinds of events and solved, and remembered for when it is asked for with fewer."""
+        pair = replace(self, events=ALL_EVENTS).scored(frame, w).assigned()
         if pair.nbytes <= KEPT and isinstance(self.source, Divisible):
             _kept.put((self.source.name, frame), self._key(frame, w), pair)
         return pair

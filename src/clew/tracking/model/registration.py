@@ -99,9 +99,9 @@ class Registration:
         """By place alone."""
         none = np.zeros((len(x), 0)), np.zeros((len(y), 0))
         k = min(3 * settings.neighbours, len(x))
-        around = cKDTree(x).query(x, k=k)[1].reshape(len(x), k)
-        graph = Neighbours.of(x, 3 * x.shape[1])
-        return cls(x, y, none, NearestPoints.of(y), around, spacing_of(x), settings, graph)
+        distance, around = (found.reshape(len(x), k) for found in cKDTree(x).query(x, k=k))
+        graph = Neighbours.of(x, distance, around, 3 * x.shape[1])
+        return cls(x, y, none, NearestPoints.of(y), around, _spacing(distance), settings, graph)
 
     def by_looks_too(self, a: Detections, b: Detections, shift: Array) -> Self:
         """Cells are known again by their looks as well, as far as the links after a first flow bear them out.
@@ -224,9 +224,12 @@ def _rows(linked: Indices) -> tuple[Indices, Indices]:
 
 def spacing_of(x: Array) -> float:
     """The median distance of a point to the nearest other; 1 where all are in one place, or where there is one."""
-    if len(x) < 2:
-        return 1.0
-    return float(np.median(cKDTree(x).query(x, k=2)[0][:, 1])) or 1.0
+    return _spacing(cKDTree(x).query(x, k=min(2, len(x)))[0].reshape(len(x), -1)) if len(x) else 1.0
+
+
+def _spacing(distance: Array) -> float:
+    """The same from the distances (n, k) of points to themselves, to the nearest other, and others."""
+    return float(np.median(distance[:, 1])) or 1.0 if distance.shape[1] > 1 else 1.0
 
 
 def _in_quartile_ranges(a: Detections, b: Detections, columns: Sequence[str]) -> tuple[Array, Array]:
