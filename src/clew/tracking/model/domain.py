@@ -16,11 +16,12 @@ from typing import Any, Self
 import numpy as np
 from scipy.spatial import cKDTree
 
-from clew.learning.task import Array
+from clew.learning.task import Array, Mask
 from clew.tracking.detections import Detections
 from clew.tracking.events import Event
 from clew.tracking.measurement.scales import Over, ball_diameter
-from clew.tracking.model.assignment import assign
+from clew.tracking.model.assignment import Assignment, assign
+from clew.tracking.model.candidates import Candidates
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.generic_domain import DOMAIN
 from clew.tracking.model.pairs import FramePair, Pairs
@@ -110,7 +111,12 @@ def look_at(pairs: Pairs, w: Array, over: Over = map) -> Look:
 
 def look_over(pairs: Sequence[FramePair], w: Array, groups: frozenset[str]) -> Look:
     """The same from frame pairs that are there already."""
-    return _together([of_moves(pair, w, groups) | of_masks(pair.a, groups) for pair in some(pairs)])
+    looks = []
+    for pair in some(pairs):
+        moves = _moves(pair.candidates, assign(pair.candidates, pair.scores(w), position=pair.position))
+        block = pair.blocks[Event.MOVE][moves[pair.candidates.of_event(Event.MOVE)]]
+        looks.append(of_moves(block, groups) | of_masks(pair.a, groups))
+    return _together(looks)
 
 
 def some(of: Sequence[Any]) -> list[Any]:
@@ -120,17 +126,25 @@ def some(of: Sequence[Any]) -> list[Any]:
 
 def _look(w: Array, item: tuple[Pairs, int]) -> Look:
     pairs, frame = item
-    return look_over([pairs.pair(frame)], w, pairs.groups)
+    pair = pairs.scored(frame, w).assigned()  # most were solved before, to see which kinds of events there are
+    assert pair.answer is not None
+    moves = pair.candidates[_moves(pair.candidates, pair.answer)]
+    return of_moves(pairs.blocks_of(frame, moves)[Event.MOVE], pairs.groups) | of_masks(pair.a, pairs.groups)
 
 
 def _together(looks: Sequence[Look]) -> Look:
     return {name: np.concatenate([look[name] for look in looks]) for name in (looks[0] if looks else ())}
 
 
-def of_moves(pair: FramePair, w: Array, groups: frozenset[str]) -> dict[str, Array]:
-    """(m,) the features of moves, for those that are part of the best events."""
-    chosen = assign(pair.candidates, pair.scores(w), position=pair.position).chosen
-    block = pair.blocks[Event.MOVE][chosen[pair.candidates.event[chosen] == Event.MOVE]]
+def _moves(candidates: Candidates, answer: Assignment) -> Mask:
+    """(n,) which candidates are moves that are part of the best events."""
+    found = np.zeros(len(candidates), dtype=bool)
+    found[answer.chosen] = answer.events == Event.MOVE
+    return found
+
+
+def of_moves(block: Array, groups: frozenset[str]) -> dict[str, Array]:
+    """(m,) the features (m, d) of moves, by name."""
     names = [name.removeprefix(PREFIX) for name in feature_names(groups) if name.startswith(PREFIX)]
     return {name: column for name, column in zip(names, block.T, strict=True) if name != "bias"}
 

@@ -14,7 +14,7 @@ from clew.cache import Cache
 from clew.checks import is_number, shown, whole
 from clew.errors import InputError
 from clew.learning.task import Array
-from clew.tracking.detections import Detections, Divisible, Source, window
+from clew.tracking.detections import Detections, Divisible, Overlap, Source, window
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.measurement.scales import Over, Scales, estimate_scales
 from clew.tracking.model.assignment import Assignment, assign
@@ -194,6 +194,11 @@ class Pairs:
             _kept.put((self.source.name, frame), self._key(frame, w), pair)
         return pair
 
+    def blocks_of(self, frame: int, found: Candidates) -> Mapping[Event, Array]:
+        """Features of some candidates of a pair, as `FramePair.blocks`."""
+        _, b, there, overlap = self._frames(frame)[:4]
+        return feature_blocks(found, there, b, overlap, self.scales, self.groups)
+
     def _key(self, frame: int, w: Array) -> tuple[Hashable, ...] | None:
         """All that the candidates of a pair and their scores follow from, but for the kinds of events."""
         if not isinstance(self.source, Divisible):
@@ -209,9 +214,7 @@ class Pairs:
         self, frame: int, extra: EventTable | None, of: Callable[..., T]
     ) -> tuple[tuple[Detections, Detections, Candidates, T], Surroundings | None]:
         """Two frames, the candidates between them, what `of` makes of these, and what gaps need."""
-        *before, a, b = map(self.source.detections, self.needed(frame))
-        shift = self.motion.shift(a, b, *before)
-        there, overlap = moved(a, shift), self.source.overlap(frame, shift)
+        a, b, there, overlap, shift = self._frames(frame)
         found = candidates(
             there, b, reach=self.reach, neighbours=self.neighbours, overlap=overlap, events=self.events, extra=extra
         )
@@ -220,3 +223,9 @@ class Pairs:
             return (a, b, found, result), None
         alone = lone_blocks(found, there, b, overlap, self.scales, self.groups)
         return (a, b, found, result), Surroundings(shift, self.scales, self.reach, self.groups, alone)
+
+    def _frames(self, frame: int) -> tuple[Detections, Detections, Detections, Overlap, Array | None]:
+        """Two frames, the first with its cells moved by the flow too, what masks share then, and the flow."""
+        *before, a, b = map(self.source.detections, self.needed(frame))
+        shift = self.motion.shift(a, b, *before)
+        return a, b, moved(a, shift), self.source.overlap(frame, shift), shift

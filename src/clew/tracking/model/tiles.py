@@ -153,10 +153,17 @@ class TiledProgram:
         part = self.A if len(columns) == self.A.shape[1] else self.A[:, columns]
         one, n = np.ones(len(detections)), len(columns)
         part = part if len(detections) == self.n else part[detections]
+        prices = np.zeros(self.n + 1)
+        if (np.diff(part.indptr) == 1).all():  # one column for each detection leaves nothing to choose
+            rows = self.rows[columns]
+            mine = inside[rows]
+            count = mine.sum(axis=1)
+            prices[rows[mine]] = np.repeat(scores / np.maximum(count, 1), count)
+            return np.ones(n, dtype=bool), prices[detections]
         answer = KeptProgram(part, one, one, np.zeros(n), np.ones(n)).maximise_with_prices(scores)
         if answer is None:
             return None
-        chosen, prices = answer[0] == 1, np.zeros(self.n + 1)
+        chosen = answer[0] == 1
         prices[detections] = answer[1]
         self._raise(prices, inside, self.rows[columns[chosen]], scores[chosen])
         return chosen, prices[detections]
