@@ -29,9 +29,20 @@ class KeptPairs:
 
     def pair(self, frame: int, here: Annotations) -> FramePair:
         """A frame pair with its annotations; nearly always these are usual candidates, and the pair stays the same."""
-        usual = self._pairs.get((frame, "usual"), lambda: self.pairs.pair(frame))
+        usual = self._usual(frame)
         found = set(usual.rows(here.events).values())
         if len(found) == len(here):
             return usual
         extra = here.events[np.array([k not in found for k in range(len(here))])]
         return self._pairs.get((frame, "extended"), lambda: self.pairs.pair(frame, extra), extra.keys().tobytes())
+
+    def told(self, frame: int, here: Annotations) -> FramePair:
+        """The same with a flow that knows of annotated moves, to predict the others by (`Pairs.pair`)."""
+        moves = self.pairs.unforeseen(frame, here.moves())
+        if moves is None:
+            return self.pair(frame, here)
+        return self._pairs.get((frame, "told"), lambda: self.pairs.pair(frame, here.events, moves), here.key())
+
+    def _usual(self, frame: int) -> FramePair:
+        """Without annotations."""
+        return self._pairs.get((frame, "usual"), lambda: self.pairs.pair(frame))

@@ -67,7 +67,7 @@ class Learner:
         """Begin with frame pairs of these kinds of events; what was made of others is dropped."""
         self.pairs = pairs
         self._kept = KeptPairs(pairs, self.settings.kept_candidates)
-        self.windows = TrainingWindows(self.initial, len(pairs), self.pair, self.prior, self.settings)
+        self.windows = TrainingWindows(self.initial, len(pairs), self._training_pair, self.prior, self.settings)
         self._solvers: Cache[KeptProgram] = Cache()
         self._solved: dict[int, SolvedPair] = {}
 
@@ -125,6 +125,10 @@ class Learner:
 
     def pair(self, frame: int) -> FramePair:
         """The candidates and features of a frame pair, among them all that is annotated in it."""
+        return self._kept.told(frame, self.annotations.at(frame))
+
+    def _training_pair(self, frame: int) -> FramePair:
+        """The same to learn from."""
         return self._kept.pair(frame, self.annotations.at(frame))
 
     def solved(self, frame: int) -> SolvedPair:

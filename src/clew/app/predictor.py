@@ -119,7 +119,7 @@ class Predictor:
         """
         weights, present = self._now
         try:
-            pair = (kept or present).pair(frame, here)
+            pair = (kept or present).told(frame, here)
             before = self.solved.get(frame) if kept is None else None
             solved = solve(pair, weights.values, here, before, weights.version)
         except InfeasibleAnnotation as error:

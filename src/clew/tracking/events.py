@@ -276,6 +276,10 @@ class Annotations:
         """The kinds of events that happened."""
         return frozenset(map(Event, np.unique(self.events.event[self.happened]).tolist()))
 
+    def moves(self) -> EventTable:
+        """The moves that happened."""
+        return self.events[self.happened & (self.events.event == Event.MOVE)]
+
     def at(self, frame: int) -> Self:
         """What they say of a frame and the next; of a gap, that a cell disappears before it and appears after it."""
         known = self.pairwise()

@@ -188,6 +188,35 @@ def test_what_is_expected_decides_where_two_flows_fit_equally_well():
     assert (np.linalg.norm(beyond, axis=1) < 2).all()
 
 
+def test_a_cell_of_which_it_is_known_where_it_went_tells_of_those_around_it():
+    """Half a spacing to either side is as near, and more cells are seen on the wrong one."""
+    x = np.stack(np.meshgrid(np.arange(9.0), np.arange(9.0), indexing="ij"), axis=-1).reshape(-1, 2)
+    right, left = (np.tile([0.0, way], (len(x), 1)) for way in (0.5, -0.5))
+    y = np.concatenate([x + right, x[::9] + left[::9]])
+    a, b = detections(x), detections(y)
+    free = estimate_flow(a, b).shift
+    other = left if np.median(free[:, 1]) > 0 else right
+    cells = np.flatnonzero((x % 3 == 1).all(axis=1))  # nine of them
+    known = np.full(len(x), -1)
+    known[cells] = [np.linalg.norm(y - place, axis=1).argmin() for place in (x + other)[cells]]
+    told = estimate_flow(a, b, known=known).shift
+    around = np.linalg.norm(x[:, None] - x[cells], axis=2).min(axis=1) <= 1
+    assert (np.sign(told[around, 1]) == np.sign(other[0, 1])).mean() > 0.9
+    assert (np.sign(free[around, 1]) == np.sign(other[0, 1])).mean() < 0.1
+
+
+def test_what_is_known_of_a_cell_no_other_cell_takes():
+    rng = np.random.default_rng(2)
+    x = jittered_grid(2, rng, 6)
+    known = np.full(len(x), -1)
+    known[[3, 20]] = 20, 3
+    points = Registration.of(x, x, RegistrationSettings(), known)
+    ahead, behind = points.links(np.zeros_like(x))
+    partner = dict(zip(ahead.tolist(), behind.tolist(), strict=True))
+    assert (partner[3], partner[20]) == (20, 3)
+    assert len(set(behind.tolist())) == len(behind)
+
+
 def test_some_cells_vote_for_all():
     from clew.tracking.model.displacement_vote import around_middle
     from clew.tracking.model.flow import FlowSettings

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clew.annotation.learner import Learner
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Annotations, Event, EventTable
@@ -12,6 +13,7 @@ from clew.tracking.measurement.measure import measure
 from clew.tracking.model import pairs as frame_pairs
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
+from clew.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +84,53 @@ def test_what_is_annotated_maps_rows_to_answers(pairs):
 def test_a_reach_is_positive(pairs, reach):
     with pytest.raises(InputError, match="reach is"):
         Pairs.of(pairs.source, pairs.groups, reach=reach)
+
+
+def flowing(frames=6, side=9, seed=3):
+    """A table of cells a spacing apart that all go by half of it, and a little on their own."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(np.meshgrid(np.arange(side), np.arange(side), indexing="ij"), axis=-1).reshape(-1, 2)
+    x = grid + rng.uniform(-0.2, 0.2, grid.shape)
+    places = [x]
+    for _ in range(frames - 1):
+        places.append(places[-1] + [0.4, 0.1] + rng.normal(scale=0.03, size=x.shape))
+    frame, label = np.repeat(np.arange(frames), len(x)), np.tile(np.arange(1, len(x) + 1), frames)
+    return DetectionTable(frame, label, np.concatenate(places))
+
+
+def moves(frame, *ways):
+    return Annotations.of(EventTable.of([(frame, Event.MOVE, (a,), (b,)) for a, b in ways]))
+
+
+def test_moves_that_the_flow_leads_to_leave_it_as_it_is_and_others_put_it_right():
+    pairs = Pairs.of(flowing(), frozenset())
+    assert pairs.motion.follows_flow
+    usual = pairs.pair(2)
+    foreseen, unforeseen = moves(2, (40, 40), (41, 41)), moves(2, (40, 40), (41, 50), (50, 41))
+    assert pairs.unforeseen(2, foreseen.moves()) is None
+    assert pairs.unforeseen(2, None) is None
+    assert len(pairs.unforeseen(2, unforeseen.moves())) == 3
+    same, other = (pairs.pair(2, told.events, told.moves()) for told in (foreseen, unforeseen))
+    np.testing.assert_array_equal(same.features().toarray(), usual.features().toarray())
+    around = usual.rows(EventTable.of([(2, Event.MOVE, (42,), (42,))]))
+    (row,) = around
+    (now,) = other.rows(EventTable.of([(2, Event.MOVE, (42,), (42,))]))
+    assert not np.allclose(other.features().toarray()[now], usual.features().toarray()[row])
+    assert other.extra != pairs.pair(2, unforeseen.events).extra  # two pairs that differ do not pass for one
+
+
+def test_cells_that_move_on_their_own_tell_nothing_of_others(pairs):
+    told = moves(0, (1, 2))
+    assert not pairs.motion.follows_flow
+    assert pairs.unforeseen(0, told.moves()) is None
+
+
+def test_a_tracker_and_a_learner_make_the_same_of_annotated_moves():
+    source, told = flowing(), moves(2, (41, 50), (50, 41))
+    tracker = Tracker.generic(n_jobs=1)
+    learner = Learner(source, tracker=tracker)
+    learner.annotate(told)
+    mine, theirs = learner.lineage(), tracker.track(source, annotations=told)
+    np.testing.assert_array_equal(mine.events.keys(), theirs.events.keys())
+    np.testing.assert_allclose(mine.confidence, theirs.confidence, rtol=1e-6, atol=1e-9)
+    assert set(told.events.keys().tolist()) <= set(mine.events.keys().tolist())

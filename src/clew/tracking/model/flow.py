@@ -103,13 +103,16 @@ _kept: Cache[Flow] = Cache(KEPT, lambda flow: len(flow.shift))
 _continued: Cache[Array] = Cache(KEPT, len)
 
 
-def estimate_flow(a: Detections, b: Detections, settings: FlowSettings = SETTINGS) -> Flow:
+def estimate_flow(
+    a: Detections, b: Detections, settings: FlowSettings = SETTINGS, known: Indices | None = None
+) -> Flow:
     """The flow between two frames; none where there are too few cells to have surroundings.
 
-    That of the last frame pairs is remembered, by their content.
+    `known` (n,) is the row in the second frame that a cell went to, −1 where nobody said. The flows of the last frame
+    pairs are remembered, by their content.
     """
-    content = fingerprint(a.position, b.position, _looks(a, b))
-    return _kept.get(content, lambda: _estimate_flow(a, b, settings), settings)
+    content = fingerprint(a.position, b.position, _looks(a, b), known)
+    return _kept.get(content, lambda: _estimate_flow(a, b, settings, known), settings)
 
 
 def _looks(a: Detections, b: Detections) -> list[Floats]:
@@ -117,11 +120,11 @@ def _looks(a: Detections, b: Detections) -> list[Floats]:
     return [each.columns[name] for each in (a, b) for name in LOOKS if name in each.columns]
 
 
-def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings) -> Flow:
+def _estimate_flow(a: Detections, b: Detections, settings: FlowSettings, known: Indices | None) -> Flow:
     x, y = a.position, b.position
     if min(len(x), len(y)) < FEWEST:
         return _with_links(x, y, np.zeros_like(x))
-    points = Registration.of(x, y, settings.registration)
+    points = Registration.of(x, y, settings.registration, known)
     shifts = _shifts(points, settings)
     rough = [points.labelled(shift) for shift in shifts]
     points = points.by_looks_too(a, b, min(rough, key=lambda shift: float(points.misfits(shift).mean())))
@@ -139,8 +142,9 @@ def _shifts(points: Registration, settings: FlowSettings) -> list[Array]:
 
 
 def continued_flow(
-    before: Detections, earlier: Flow, a: Detections, b: Detections, onward: Array, settings: FlowSettings = SETTINGS
-) -> Array:
+    before: Detections, earlier: Flow, a: Detections, b: Detections, onward: Array,
+    settings: FlowSettings = SETTINGS, known: Indices | None = None,
+) -> Array:  # fmt: skip
     """(n, ndim) the shift of each cell from a frame to the next, with the `earlier` flow, from the frame `before`.
 
     Each cell goes `onward` (n, ndim) by itself, and the flow is what all have in common beyond that. It changes little
@@ -148,18 +152,18 @@ def continued_flow(
     well from two frames alone, one was often found from the two before. The last ones are remembered, by content.
     """
     places = before.position, earlier.shift, a.position, b.position, onward
-    return _continued.get(
-        fingerprint(places, _looks(a, b)), lambda: _continued_flow(before, earlier, a, b, onward, settings), settings
-    )
+    content = fingerprint(places, _looks(a, b), known)
+    return _continued.get(content, lambda: _continued_flow(before, earlier, a, b, onward, settings, known), settings)
 
 
 def _continued_flow(
-    before: Detections, earlier: Flow, a: Detections, b: Detections, onward: Array, settings: FlowSettings
-) -> Array:
-    alone = estimate_flow(a, b, settings).shift
+    before: Detections, earlier: Flow, a: Detections, b: Detections, onward: Array,
+    settings: FlowSettings, known: Indices | None,
+) -> Array:  # fmt: skip
+    alone = estimate_flow(a, b, settings, known).shift
     if min(len(before), len(a), len(b)) < FEWEST:
         return alone
-    points = Registration.of(a.position + onward, b.position, settings.registration).by_looks_too(a, b, alone)
+    points = Registration.of(a.position + onward, b.position, settings.registration, known).by_looks_too(a, b, alone)
     _, nearest = NearestPoints.of(before.position + earlier.shift).query(a.position)
     found = points.labelled(alone, earlier.shift[nearest], settings.change)
     return onward + points.smoothed(points.refined(found, settings.passes))

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from clew.learning.task import Array
+from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections, Source
 from clew.tracking.measurement.scales import Over, SampledFrames, sampled_frames
 from clew.tracking.model.flow import Links, continued_flow, estimate_flow, jump
@@ -41,17 +41,20 @@ class Motion:
     persistence: float = 0.0
     """The share of its way relative to the flow that a cell goes again in the next frame pair; 0 without flow."""
 
-    def shift(self, a: Detections, b: Detections, before: Detections | None = None) -> Array | None:
+    def shift(
+        self, a: Detections, b: Detections, before: Detections | None = None, known: Indices | None = None
+    ) -> Array | None:
         """(n, ndim) where the cells of a frame will be in the next, relative to where they are; None for there.
 
-        `before` is the frame before both, if there is one.
+        `before` is the frame before both, if there is one. Where cells move with their surroundings, those of which
+        it is `known` (n,) where they went, see `estimate_flow`, tell of the others around them.
         """
         if not self.follows_flow:
             return estimate_flow(a, b).shift if jump(a, b).any() else None
         if before is None:
-            return estimate_flow(a, b).shift
+            return estimate_flow(a, b, known=known).shift
         earlier = estimate_flow(before, a)
-        return continued_flow(before, earlier, a, b, self.onward(earlier.links, a))
+        return continued_flow(before, earlier, a, b, self.onward(earlier.links, a), known=known)
 
     def onward(self, links: Links, cells: Detections) -> Array:
         """(n, ndim) how far cells will go by themselves, from how they came here; 0 where that is not known."""

@@ -31,6 +31,7 @@ from clew.tracking.model.features import assemble, event_scores, feature_blocks,
 from clew.tracking.model.flow import moved
 from clew.tracking.model.loose_ends import Surroundings
 from clew.tracking.model.motion import Motion, estimate_motion
+from clew.tracking.model.registration import mutual_nearest
 
 T = TypeVar("T")
 
@@ -173,19 +174,39 @@ class Pairs:
         """The same with the pairs from frame `first` to `last` alone, under their numbers."""
         return replace(self, source=window(self.source, self.needed(first).start, last))
 
-    def pair(self, frame: int, extra: EventTable | None = None) -> FramePair:
-        """From one frame to the next; events of `extra` are always among the candidates."""
-        pair, around = self._pair(frame, extra, feature_blocks)
-        return FramePair(*pair, b"" if extra is None else extra.keys().tobytes(), around)
+    def pair(self, frame: int, extra: EventTable | None = None, moves: EventTable | None = None) -> FramePair:
+        """From one frame to the next; events of `extra` are always among the candidates.
 
-    def scored(self, frame: int, w: Array, extra: EventTable | None = None) -> ScoredPair:
+        Where cells move with their surroundings, `moves` that are known to have happened put the flow right around
+        them, if it would have led elsewhere. That is for predictions: weights learn from flows that know of none, as
+        they meet them elsewhere.
+        """
+        moves = self.unforeseen(frame, moves)
+        pair, around = self._pair(frame, extra, feature_blocks, moves)
+        keys = b"".join(table.keys().tobytes() for table in (extra, moves) if table is not None)
+        return FramePair(*pair, keys, around)
+
+    def scored(
+        self, frame: int, w: Array, extra: EventTable | None = None, moves: EventTable | None = None
+    ) -> ScoredPair:
         """The same with scores instead of features, which takes a fraction of the memory."""
         if extra is None or not len(extra):
             known = _kept.peek((self.source.name, frame), self._key(frame, w))
             if known is not None:
                 return known.only(self.events)
-        pair, around = self._pair(frame, extra, partial(event_scores, w=w))
+        pair, around = self._pair(frame, extra, partial(event_scores, w=w), self.unforeseen(frame, moves))
         return ScoredPair(*pair, w, around)
+
+    def unforeseen(self, frame: int, moves: EventTable | None) -> EventTable | None:
+        """The moves, if there are any among them that the flow would not have led to; else None."""
+        if moves is None or not len(moves) or not self.motion.follows_flow:
+            return None
+        a, b, shift = self._flow(frame)
+        source, target = mutual_nearest(moved(a, shift).position, b.position)
+        linked = np.full(len(a), -1)
+        linked[source] = target
+        foreseen = linked[a.rows(moves.sources[:, 0])] == b.rows(moves.targets[:, 0])
+        return None if foreseen.all() else moves
 
     def looked_at(self, frame: int, w: Array) -> ScoredPair:
         """`scored` with all kinds of events and solved, and remembered for when it is asked for with fewer."""
@@ -211,10 +232,10 @@ class Pairs:
         return self._pair(frame, None, of)[0]
 
     def _pair(
-        self, frame: int, extra: EventTable | None, of: Callable[..., T]
+        self, frame: int, extra: EventTable | None, of: Callable[..., T], moves: EventTable | None = None
     ) -> tuple[tuple[Detections, Detections, Candidates, T], Surroundings | None]:
         """Two frames, the candidates between them, what `of` makes of these, and what gaps need."""
-        a, b, there, overlap, shift = self._frames(frame)
+        a, b, there, overlap, shift = self._frames(frame, moves)
         found = candidates(
             there, b, reach=self.reach, neighbours=self.neighbours, overlap=overlap, events=self.events, extra=extra
         )
@@ -224,8 +245,18 @@ class Pairs:
         alone = lone_blocks(found, there, b, overlap, self.scales, self.groups)
         return (a, b, found, result), Surroundings(shift, self.scales, self.reach, self.groups, alone)
 
-    def _frames(self, frame: int) -> tuple[Detections, Detections, Detections, Overlap, Array | None]:
+    def _frames(
+        self, frame: int, moves: EventTable | None = None
+    ) -> tuple[Detections, Detections, Detections, Overlap, Array | None]:
         """Two frames, the first with its cells moved by the flow too, what masks share then, and the flow."""
-        *before, a, b = map(self.source.detections, self.needed(frame))
-        shift = self.motion.shift(a, b, *before)
+        a, b, shift = self._flow(frame, moves)
         return a, b, moved(a, shift), self.source.overlap(frame, shift), shift
+
+    def _flow(self, frame: int, moves: EventTable | None = None) -> tuple[Detections, Detections, Array | None]:
+        """Two frames, and the flow from one to the other, by which these moves are known."""
+        *earlier, a, b = map(self.source.detections, self.needed(frame))
+        known = None
+        if moves is not None:
+            known = np.full(len(a), -1)
+            known[a.rows(moves.sources[:, 0])] = b.rows(moves.targets[:, 0])
+        return a, b, self.motion.shift(a, b, earlier[0] if earlier else None, known)

@@ -93,15 +93,17 @@ class Registration:
     """Cells of the first frame and those around each, `3 ndim` or more, which are expected to move alike."""
     off: float = 0.0
     """How far linked cells usually are from where a first flow puts them; known where looks are."""
+    known: Indices | None = None
+    """(n,) the row in the second frame that a cell is known to have gone to, −1 where nobody said; None for nowhere."""
 
     @classmethod
-    def of(cls, x: Array, y: Array, settings: RegistrationSettings) -> Self:
+    def of(cls, x: Array, y: Array, settings: RegistrationSettings, known: Indices | None = None) -> Self:
         """By place alone."""
         none = np.zeros((len(x), 0)), np.zeros((len(y), 0))
         k = min(3 * settings.neighbours, len(x))
         distance, around = (found.reshape(len(x), k) for found in cKDTree(x).query(x, k=k))
         graph = Neighbours.of(x, distance, around, 3 * x.shape[1])
-        return cls(x, y, none, NearestPoints.of(y), around, _spacing(distance), settings, graph)
+        return cls(x, y, none, NearestPoints.of(y), around, _spacing(distance), settings, graph, known=known)
 
     def by_looks_too(self, a: Detections, b: Detections, shift: Array) -> Self:
         """Cells are known again by their looks as well, as far as the links after a first flow bear them out.
@@ -131,6 +133,7 @@ class Registration:
         settings, ndim = self.settings, self.x.shape[1]
         k = min(settings.labels[ndim - 2], len(self.y))
         nearest = cKDTree(self.y).query(self.x + shift, k=k)[1].reshape(len(self.x), k)
+        nearest = nearest if self.known is None else np.where(self.known[:, None] < 0, nearest, self.known[:, None])
         way = self.y[nearest] - self.x[:, None]
         off = way - (shift if expected is None else expected)[:, None]
         usual = self.spacing * (settings.prior if usual is None else usual)
@@ -146,7 +149,7 @@ class Registration:
         rows = np.arange(len(self.x))
         to = nearest[rows, found]
         alone = np.bincount(to, minlength=len(self.y))[to] == 1
-        return self._kriged(way[rows, found], np.where(alone, to, -1), settings.nuggets[0])
+        return self._kriged(way[rows, found], self._with_known(np.where(alone, to, -1)), settings.nuggets[0])
 
     def links(self, shift: Array) -> tuple[Indices, Indices]:
         """(m,) each: the rows of cells that are each other's nearest after a flow."""
@@ -154,7 +157,15 @@ class Registration:
 
     def _partners(self, shift: Array) -> Indices:
         """(n,) the row in the second frame that each cell is linked to after a flow; −1 for none."""
-        return self.second.mutual(self._moved(shift))
+        return self._with_known(self.second.mutual(self._moved(shift)))
+
+    def _with_known(self, linked: Indices) -> Indices:
+        """(n,) partners with those that are known, which nobody else has."""
+        if self.known is None:
+            return linked
+        there = self.known >= 0
+        free = ~np.isin(linked, self.known[there])
+        return np.where(there, self.known, np.where(free, linked, -1))
 
     def misfits(self, shift: Array) -> Array:
         """(n,) how far each cell is from the nearest after a flow; a spacing at most."""
@@ -205,6 +216,7 @@ class Registration:
         # links that end far from a cell are guesses; where the flow is known, they do not, so it spreads from there
         off = ((way - shift) ** 2).sum(axis=1) + ((self.looks[0] - self.looks[1][linked]) ** 2).sum(axis=1)
         off = np.where(linked >= 0, off / (settings.near * self.spacing) ** 2, -1.0)
+        off = off if self.known is None else np.where(self.known < 0, off, 0.0)
         length = settings.length * self.spacing
         return np.asarray(foretold(self.x, way, off, shift, self.around, settings.neighbours, nugget, length))
 

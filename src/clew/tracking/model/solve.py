@@ -104,7 +104,7 @@ def _recalled(events: EventTable, before: SolvedPair | None) -> Array:
 def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None) -> SolvedPair:
     """The best events from one frame to the next, among those that agree with the annotations."""
     here = None if annotations is None else annotations.at(frame)
-    pair = pairs.scored(frame, w, None if here is None else here.events)
+    pair = pairs.scored(frame, w) if here is None else pairs.scored(frame, w, here.events, here.moves())
     return _solved(pair, here).without_candidates()
 
 
