@@ -136,9 +136,16 @@ def test_a_table_of_detections(simulated, learned, tmp_path):
     result = done("track", tmp_path / "cells.csv", "-o", tmp_path / "r", "-f", "csv,geff,napari", "--no-report")
     assert "a table of detections in 14 frames" in result.stderr
     assert (tmp_path / "r" / names.GEFF).is_dir()
-    told = refused("track", tmp_path / "cells.csv", "-o", tmp_path / "s")
+    told = refused("track", tmp_path / "cells.csv", "-o", tmp_path / "s", "-f", "ctc")
     assert "the format ctc needs label images" in told
     assert not (tmp_path / "s").exists()
+
+
+def test_a_table_of_detections_is_written_as_tables_where_no_format_is_asked_for(simulated, learned, tmp_path):
+    write_track_table(tmp_path / "cells.csv", learned.track(simulated.movie))
+    done("track", tmp_path / "cells.csv", "-o", tmp_path / "r", "--no-report")
+    assert {names.EVENTS, names.TRACKS} <= {path.name for path in (tmp_path / "r").iterdir()}
+    assert not (tmp_path / "r" / names.RESULT).exists()
 
 
 def test_a_table_of_detections_learns_from_a_geff(simulated, learned, tmp_path):

@@ -139,11 +139,12 @@ def track(
         "result"
     ),
     formats: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--format", "-f", metavar="NAMES", help="Any of ctc,csv,geff,napari,parquet,zarr, separated by commas."
+            "--format", "-f", metavar="NAMES", show_default=False,
+            help="Any of ctc,csv,geff,napari,parquet,zarr, separated by commas; else ctc,csv, for a table csv.",
         ),
-    ] = "ctc,csv",
+    ] = None,
     annotations: Annotated[
         Path | None, typer.Option("--annotations", "-a", metavar="PATH", help="Events that the lineage must keep to.")
     ] = None,
@@ -172,7 +173,7 @@ def track(
     from clew.executors import executor_for
     from clew.tracking.formats.ctc import check_result_folder
     from clew.tracking.formats.names import REPORT
-    from clew.tracking.formats.results import check_formats, write_counted
+    from clew.tracking.formats.results import check_formats, default_formats, write_counted
 
     where = Where.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
@@ -182,7 +183,7 @@ def track(
     asked = {"events": events, "neighbours": neighbours, "reach": reach}
     tracker.set_params(**{name: value for name, value in asked.items() if value is not None})
     opened = open_any(movie, labels, images, spacing, channel, sparse, frames)
-    wanted = check_formats(formats.split(","), opened)
+    wanted = default_formats(opened) if formats is None else check_formats(formats.split(","), opened)
     given = None if annotations is None else read_annotations_of(annotations, opened)
     started = time.perf_counter()
     with connected(where) as client:

@@ -45,6 +45,11 @@ PIXELS = ("ctc", "zarr")
 """Formats that are label images."""
 
 
+def default_formats(movie: Movie | DetectionTable) -> list[str]:
+    """What is written where nobody asked for formats: what the movie allows of ctc and csv."""
+    return [name for name in ("ctc", "csv") if name not in PIXELS or not isinstance(movie, DetectionTable)]
+
+
 def check_formats(names: Sequence[str], movie: Movie | DetectionTable | None = None) -> list[str]:
     """Formats by name, each once; masks need a movie of label images."""
     wanted = list(dict.fromkeys(name.strip().lower() for name in names if name.strip()))
