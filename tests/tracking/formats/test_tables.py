@@ -47,10 +47,44 @@ def check_plain(table):
         PLAIN.replace("frame,label", "T,ID").replace("area", "Volume"),
         "# by hand\n\n" + PLAIN.replace("0,2,", "0.0,2.0,"),
         PLAIN.replace("y,x", "centroid-y,Centroid X"),
+        PLAIN.replace("y,x", "centroid-0,centroid-1"),
     ],
 )
 def test_the_same_table_however_it_is_written(tmp_path, text):
     check_plain(read_detections(written(tmp_path, text)))
+
+
+def test_numbered_centroids_in_3d_begin_with_z(tmp_path):
+    table = read_detections(written(tmp_path, "frame,label,centroid-0,centroid-1,centroid-2\n0,1,7,8,9\n"))
+    assert table.detections(0).position.tolist() == [[7, 8, 9]]
+
+
+def test_numbered_centroids_stand_back_where_axes_are_named(tmp_path):
+    table = read_detections(written(tmp_path, "frame,label,centroid-0,centroid-1,y,x\n0,1,7,8,1,2\n"))
+    assert table.detections(0).position.tolist() == [[1, 2]]
+
+
+TRACKMATE = """LABEL,ID,TRACK_ID,QUALITY,POSITION_X,POSITION_Y,POSITION_Z,POSITION_T,FRAME,RADIUS,AREA
+Label,Spot ID,Track ID,Quality,X,Y,Z,T,Frame,Radius,Area
+Label,Spot ID,Track ID,Quality,X,Y,Z,T,Frame,R,Area
+,,,(quality),(micron),(micron),(micron),(sec),,(micron),(micron^2)
+ID17,17,0,1.0,2.5,1.5,0.0,0.0,0,5.0,10
+ID18,18,0,1.0,4.5,3.5,0.0,300.0,1,5.0,12
+"""
+
+
+def test_the_spots_of_trackmate(tmp_path):
+    table = read_detections(written(tmp_path, TRACKMATE))
+    assert table.n_frames == 2
+    assert [table.detections(t).label.tolist() for t in (0, 1)] == [[17], [18]]
+    assert table.detections(1).position.tolist() == [[0, 3.5, 4.5]]
+    with pytest.raises(InputError, match="row 6: frame is 'one'"):
+        read_detections(written(tmp_path, TRACKMATE.replace("300.0,1,", "300.0,one,")))
+
+
+def test_descriptions_of_columns_without_any_cell(tmp_path):
+    with pytest.raises(InputError, match="no row"):
+        read_detections(written(tmp_path, "".join(TRACKMATE.splitlines(keepends=True)[:4])))
 
 
 def test_parquet(tmp_path):

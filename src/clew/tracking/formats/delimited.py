@@ -94,14 +94,19 @@ def _as_number(cell: Any) -> float:
         return float("nan")
 
 
-def read_delimited(path: str | Path, aliases: Aliases, required: Sequence[str]) -> Table:
-    """The columns of a text file that are keys of `aliases` or are called as one of them; others are not kept."""
+def read_delimited(
+    path: str | Path, aliases: Aliases, required: Sequence[str], meant: Callable[[list[str]], list[str]] = list
+) -> Table:
+    """The columns of a text file that are keys of `aliases` or are called as one of them; others are not kept.
+
+    `meant` is given the names of all columns, and says what they are called here.
+    """
     lines = _lines(path)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
         raise InputError(f"{path}: the file is empty; its first line must name the columns {', '.join(required)}")
     records = _records(path, lines, _delimiter(first))
-    header = [plain_name(cell) for cell in next(records)[1]]
+    header = meant([plain_name(cell) for cell in next(records)[1]])
     places = known_columns(str(path), header, aliases, required)
     columns: dict[str, list[str]] = {name: [] for name in places}
     kept = [(place, columns[name].append) for name, place in places.items()]
