@@ -124,8 +124,8 @@ class Annotated:
 class LinearTask:
     """Annotated programmes as a Task; a kept HiGHS model for each example and space, made when first asked for.
 
-    `relaxed` is for annotated parts: all variables are fixed in Y*, and outputs may be fractional, which is to say convex
-    combinations of outputs, and what else satisfies the rows.
+    `relaxed` is for annotated parts: all variables are fixed in Y*, and outputs may be fractional, combinations of
+    outputs and what else satisfies the rows.
     """
 
     spaces = ALL_SPACES
