@@ -56,7 +56,7 @@ class Start:
         if self.part is not None:
             result = self._fit(self.part, lam, self.coarse)
             precision = max(self.algorithm.tol, OWN_SHARE * result.objective)
-            if precision < self.coarse.tol:
+            if result.converged and result.gap > precision:
                 result = self._fit(self.part, lam, replace(self.coarse, tol=precision, eta=precision))
             return result.w
         if self.contrast is None:
