@@ -49,7 +49,7 @@ Solution = tuple[Array, Array]
 """α as the solver gave it, and w."""
 
 TOL = 1e-6
-"""Relative gap that the ascent is asked for; the others get the tolerance 1e-9 that clew uses for Clarabel."""
+"""Relative gap that clew's own updates are asked for; the programmes written here have the tolerance 1e-9."""
 DENSE_WEIGHTS = 500
 DENSITY = 0.05
 NEW = 0.05
@@ -227,7 +227,7 @@ def share_active(bundle: Bundle, v: Array, lam: float, tol: float) -> float:
 
 def clarabel_primal(problem: Problem) -> Solution:
     bundle = problem.bundle.copy()
-    w = update(bundle, problem.v, problem.lam, "l2", np.inf, TOL, "interior-point").w
+    w = update(bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "interior-point").w
     return bundle.alpha, w
 
 
@@ -239,9 +239,9 @@ def ascent_cold(problem: Problem) -> Solution:
 
 def ascent_warm(problem: Problem) -> Solution:
     """From the α and the inner products of the bounds but the newest, as after `Bundle.add`."""
-    bundle, solved = problem.bundle.copy(), problem.solved
-    bundle.alpha = np.concatenate([solved.alpha, np.zeros(len(bundle) - len(solved))])
-    bundle.gram = solved.gram
+    bundle, whole = problem.solved.copy(), problem.bundle
+    new = np.arange(len(bundle), len(whole))
+    bundle.extend(whole.slopes.csr[new], whole.offsets[new], whole.group[new])
     w = update(bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "ascent").w
     return bundle.alpha, w
 
@@ -274,11 +274,11 @@ def piqp_primal(problem: Problem) -> Solution:
     """Over (w, ξ), in the units in which clew gives it to Clarabel."""
     bundle, v = problem.bundle, problem.v
     d, g, k = bundle.n_features, bundle.n_groups, len(bundle)
-    unit = float(np.sqrt(bundle.slopes.power(2).sum(axis=1).max())) or 1.0
+    unit = float(np.sqrt(bundle.slopes.squared_norms().max())) or 1.0
     height = max(1.0, float(np.abs(bundle.offsets).max()))
     curvature = np.concatenate([np.full(d, problem.lam / unit**2 * height), np.zeros(g)])
     minus_slack = sp.csr_array((-np.ones(k), (np.arange(k), bundle.group)), shape=(k, g))
-    rows = sp.csc_matrix(sp.hstack([bundle.slopes / unit, minus_slack]))
+    rows = sp.csc_matrix(sp.hstack([bundle.slopes.csr / unit, minus_slack]))
     solver = piqp.SparseSolver()
     solver.settings.eps_abs = solver.settings.eps_rel = 1e-9
     solver.settings.eps_duality_gap_abs = solver.settings.eps_duality_gap_rel = 1e-9
@@ -291,9 +291,9 @@ def piqp_primal(problem: Problem) -> Solution:
 def dual_programme(problem: Problem) -> tuple[Array, Array, sp.csr_array]:
     """Matrix, linear term, and sums by group of min_α ½ <α, Qα> − <b − Av/λ, α>; all divided by `height`."""
     bundle, v, lam = problem.bundle, problem.v, problem.lam
-    k = len(bundle)
-    quadratic = np.ascontiguousarray((bundle.slopes @ bundle.slopes.T).toarray()) / lam
-    linear = (bundle.slopes @ v) / lam - bundle.offsets
+    k, slopes = len(bundle), bundle.slopes.csr
+    quadratic = np.ascontiguousarray((slopes @ slopes.T).toarray()) / lam
+    linear = (slopes @ v) / lam - bundle.offsets
     height = max(1.0, float(np.abs(bundle.offsets).max()))
     sums = sp.csr_array((np.ones(k), (bundle.group, np.arange(k))), shape=(bundle.n_groups, k))
     return quadratic / height, linear / height, sums
@@ -302,7 +302,7 @@ def dual_programme(problem: Problem) -> tuple[Array, Array, sp.csr_array]:
 def weights_of(problem: Problem, alpha: Array) -> Array:
     """Eq. 15, from α on the simplices."""
     bundle = problem.bundle
-    return -(problem.v + bundle.slopes.T @ project(alpha, bundle)) / problem.lam
+    return -(problem.v + bundle.slopes.combined(project(alpha, bundle))) / problem.lam
 
 
 if __name__ == "__main__":

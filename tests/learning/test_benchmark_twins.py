@@ -1,6 +1,7 @@
 """Small twins of the benchmarks in docs/benchmarks.md: a stall or a lost certificate there would show here.
 
-That of benchmarks/text.py is in test_stochastic.py.
+That of benchmarks/text.py is in test_stochastic.py, those of kept_program.py and cuts.py are in
+tests/models/test_highs.py, that of likelihood.py is in tests/test_crf.py. Seconds and ratios are for benchmarks alone.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew import PRESETS, Algorithm, StructuredSVM
+from clew import PRESETS, Algorithm, StructuredPerceptron, StructuredSVM
 from clew.datasets import LETTERS, annotate, hide, sentences, simulate, token_features, vectorise
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES
 from clew.learning.start import Start
-from clew.models import BinaryProgram, Chain
+from clew.models import BinaryProgram, Chain, Multiclass
 
-INSTANCES = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/instances.py"))
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+INSTANCES = runpy.run_path(str(BENCHMARKS / "instances.py"))
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,73 @@ def test_optimiser_every_setting_is_certified(programs, fraction, lam):
         paper = learn(task, LOSSES["bridge"], lam, algorithm=PRESETS["paper"], start=start)
         assert paper.objective == pytest.approx(result.objective, abs=2e-3)
         assert paper.passes > 2 * result.passes
+
+
+@pytest.mark.parametrize("preset", ["paper", "yu-joachims"])
+def test_optimiser_the_other_methods_arrive_too(preset):
+    """Few and small, for they take hundreds of passes (benchmarks/optimiser.py)."""
+    inputs, truths = INSTANCES["assignment_programs"](3, (40, 80), seed=0)
+    known = [INSTANCES["annotate"](program, y, 0.25) for program, y in zip(inputs, truths, strict=True)]
+    task = BinaryProgram().prepare(inputs, known).task(inputs, known)
+    start = Start(task, LOSSES["bridge"]).at(1.0)
+    ours, theirs = (
+        learn(task, LOSSES["bridge"], 1.0, algorithm=PRESETS[name], start=start) for name in ("clew", preset)
+    )
+    assert ours.converged
+    assert theirs.converged
+    assert theirs.passes > ours.passes
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.25])
+def test_events_are_learned_at_a_given_lambda_and_at_a_chosen_one(fraction):
+    """What benchmarks/learning.py asks of clew: the estimator, on programmes of frame pairs."""
+    inputs, truths = INSTANCES["assignment_programs"](6, (40, 80), n_features=16, seed=0)
+    known = [INSTANCES["annotate"](p, y, fraction, seed=i) for i, (p, y) in enumerate(zip(inputs, truths, strict=True))]
+    for lam in (0.1, [1.0, 0.1]):
+        svm = StructuredSVM(BinaryProgram(), lam=lam, random_state=0).fit(inputs, known)
+        assert svm.result_.converged
+        assert svm.result_.gap <= 1e-3
+        found = zip(svm.predict(inputs), truths, strict=True)
+        assert np.mean(np.concatenate([y[truth == 1] for y, truth in found])) > 0.6
+
+
+@pytest.mark.parametrize("n_weights", [12, 600])
+@pytest.mark.parametrize("n_groups", [1, 10])
+def test_model_updates_of_random_bundles_are_precise(n_groups, n_weights):
+    """Every column of benchmarks/master.py that clew uses."""
+    master = runpy.run_path(str(BENCHMARKS / "master.py"))
+    problem = master["make_problem"](50, n_groups, n_weights, seed=0)
+    for solver in ("clarabel_primal", "clarabel_dual", "ascent_cold", "ascent_warm"):
+        assert -1e-9 <= master["relative_gap"](problem, *master[solver](problem)) <= 1e-5
+
+
+@pytest.mark.parametrize("method", ["clpl", "bridge", "perceptron"])
+def test_ambiguous_labels_are_learned_with_a_chosen_lambda(method):
+    """Candidate sets of a class and some others (benchmarks/ambiguous.py)."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 5, 80)
+    X = 3 * np.eye(5)[truth] + rng.normal(size=(80, 5))
+    candidates = (rng.random((80, 5)) < 0.3) | np.eye(5, dtype=bool)[truth]
+    settings = {"algorithm": Algorithm(tol=0.02, eta=0.02), "lam": [0.1, 0.01]} if method == "clpl" else {}
+    if method == "perceptron":
+        learner = StructuredPerceptron(Multiclass(), random_state=0).fit(X, candidates)
+    else:
+        learner = StructuredSVM(Multiclass(), loss=method, random_state=0, **settings).fit(X, candidates)
+        assert learner.result_.converged
+        assert learner.result_.gap <= (0.02 if method == "clpl" else 1e-3)
+    assert np.mean(np.array(learner.predict(X)) == truth) > 0.7
+
+
+@pytest.mark.parametrize("start", ["auto", "zero"])
+def test_letters_with_plain_features_are_certified_from_both_starts(start):
+    """The rows "plain" and "zero" of benchmarks/letters.py."""
+    rng = np.random.default_rng(0)
+    X, words = simulate(120, rng)
+    known = annotate(words, 0.25, rng)
+    model = Chain(classes=list(LETTERS), bias=False, boundary=False, label_scale=1.0)
+    svm = StructuredSVM(model, lam=0.3, start=start, random_state=0).fit(X, known)
+    assert svm.result_.converged
+    assert svm.result_.gap <= 1e-3
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.25])

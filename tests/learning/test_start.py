@@ -5,8 +5,9 @@ import pytest
 
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES, loss_values
-from clew.learning.start import Start, coarsened, contrast
+from clew.learning.start import OWN_SHARE, Start, coarsened, contrast
 from clew.learning.task import Space
+from clew.models import Chain
 from clew.models.base import ExampleTask
 
 ORDERS = np.array(list(permutations(range(5))))  # the place of each item
@@ -76,3 +77,15 @@ def test_coarse_precision_is_a_share_of_the_loss_at_zero():
     at_zero = loss_values(problem, LOSSES["bridge"], np.zeros(4)).mean()
     assert coarsened(Algorithm(), problem, LOSSES["bridge"]).tol == pytest.approx(0.01 * at_zero)
     assert coarsened(Algorithm(tol=5.0), problem, LOSSES["bridge"]).tol == 5.0
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.01])
+def test_a_start_on_the_annotated_part_is_precise_beside_its_own_objective(lam):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10, 12, 3)) + 3 * np.eye(3)[np.arange(12) % 3]  # so easy that hardly any loss is left
+    model = Chain(n_states=3)
+    Y = [[k % 3 if rng.random() < 0.5 else None for k in range(12)] for _ in X]
+    start = Start(model.prepare(X, Y).task(X, Y), LOSSES["bridge"])
+    start.at(lam)
+    assert start.result.gap <= max(start.algorithm.tol, OWN_SHARE * start.result.objective / (1 - OWN_SHARE))
+    assert start.result.gap < start.coarse.tol or lam == 1.0

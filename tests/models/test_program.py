@@ -10,6 +10,8 @@ from clew.learning.task import Space
 from clew.models.linear import minimal_conflict
 from clew.models.program import BinaryProgram, Program
 
+from ..effort import sweep
+
 
 def one_of_each_pair(n=6, seed=0):
     """Variables 2i and 2i+1 exclude each other, exactly one of them is 1."""
@@ -40,6 +42,43 @@ def test_what_follows_from_the_annotation_is_determined(x, model):
     best = part.argmax(w, Space.ALL, 0.0).values(w, 0.0)
     np.testing.assert_allclose(best, [max(x.features[0] @ w, x.features[1] @ w), 0])
     assert model.task([x], [None]).annotated_part() is None
+
+
+def test_an_annotated_part_has_the_determined_variables_alone(x, model):
+    whole = model.task([x, x], [{0: 1}, None])
+    part = whole.annotated_part()
+    assert [example.A.shape for example in part.examples] == [(1, 2), (0, 0)]
+    for w in np.random.default_rng(0).normal(size=(5, 3)):
+        part.argmax(w, Space.COMPATIBLE, 1.0)
+        assert (0, Space.COMPATIBLE) not in part.kept  # there is nothing to decide
+    assert part.argmax(w, Space.INCOMPATIBLE, 1.0).found.tolist() == [True, False]
+
+
+@sweep(20, 200)
+def test_open_variables_take_nothing_away_from_an_annotated_part(n):
+    """Against all outputs: the part's maximum is never less than that over known variables, and often the same."""
+    rng, same, parts = np.random.default_rng(1), 0, 0
+    for _ in range(n):
+        A = sp.csr_array(rng.choice([-1.0, 0.0, 0.0, 1.0], size=(4, 8)))
+        sums = A @ rng.integers(0, 2, 8)  # so that there is an output
+        x = Program(rng.normal(size=(8, 3)), A, sums - rng.integers(0, 2, 4), sums + rng.integers(0, 2, 4))
+        model = BinaryProgram().prepare([x], [None])
+        outputs = np.array(list(model.outputs(x)))
+        chosen = rng.choice(8, 3, replace=False)
+        known = dict(zip(chosen.tolist(), outputs[0, chosen].tolist(), strict=True))
+        task = model.task([x], [known])
+        part = task.annotated_part()
+        if part is None:
+            continue
+        determined = task.examples[0].determined[0] >= 0
+        w = rng.normal(size=3)
+        scores = (outputs * determined) @ x.features @ w + [model.loss(known, y) for y in outputs]
+        found = part.argmax(w, Space.ALL, 1.0).values(w, 1.0)[0]
+        assert found >= scores.max() - 1e-9
+        parts, same = parts + 1, same + (found <= scores.max() + 1e-9)
+        rewarded = part.argmax(w, Space.COMPATIBLE, 0.0)
+        np.testing.assert_allclose(rewarded.features.toarray()[0], (outputs[0] * determined) @ x.features, atol=1e-12)
+    assert same > parts / 4 > n / 8
 
 
 def test_a_conflict_names_a_minimal_set_of_variables(x, model):

@@ -63,7 +63,7 @@ class Bundle:
     @property
     def shared(self) -> tuple[Array, float]:
         """What all groups' bases add to the linear term and to the constant: Σ_g base_g (d,) and Σ_g base_offset_g."""
-        return np.asarray(self.base.sum(axis=0)).ravel(), self.shared_offset
+        return sums(self.base.data, self.base.indices, self.n_features), self.shared_offset
 
     @property
     def shared_offset(self) -> float:

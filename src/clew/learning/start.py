@@ -25,6 +25,8 @@ from clew.learning.task import Array, Space, Task, is_determined, separated
 
 COARSE = 0.01
 """The precision of starts, as a share of the loss at w = 0: they are improved upon."""
+OWN_SHARE = 0.03
+"""And of their own objective, where that is less: a gap as large as what is left of it would say little of where."""
 SAMPLES, FIRST_SAMPLES = 20, 3
 """Random weights for the contrast, and how many of them must agree on Y* for it to count as one output."""
 LENGTHS = 2.0 ** np.arange(-3, 5)
@@ -37,7 +39,7 @@ class Start:
     def __init__(
         self, task: Task, loss: Loss, regulariser: Regulariser = "l2", algorithm: Algorithm | None = None
     ) -> None:
-        self.task, self.regulariser = task, regulariser
+        self.task, self.regulariser, self.algorithm = task, regulariser, algorithm or Algorithm()
         self.loss = simplify(loss, task)
         self.result: Result | None = None
         """The last fit on the annotated part, if there is one."""
@@ -47,28 +49,31 @@ class Start:
         self.contrast = contrast(task) if self.part is None and searchable else None
         if self.part is not None:
             self.loss = replace(simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0)
-            self.algorithm = coarsened(algorithm or Algorithm(), self.part, self.loss)
+            self.coarse = coarsened(self.algorithm, self.part, self.loss)
 
     def at(self, lam: float) -> Array | None:
         """The weights to start from; None where any start will do, since the problem is convex."""
         if self.part is not None:
-            self.result = learn(
-                self.part,
-                self.loss,
-                lam,
-                regulariser=self.regulariser,
-                algorithm=self.algorithm,
-                warm_start=self.result,
-            )
-            if self.result.status is Status.INTERRUPTED:
-                raise KeyboardInterrupt  # there is no iterate to keep yet
-            return self.result.w
+            result = self._fit(self.part, lam, self.coarse)
+            precision = max(self.algorithm.tol, OWN_SHARE * result.objective)
+            if result.converged and result.gap > precision:
+                result = self._fit(self.part, lam, replace(self.coarse, tol=precision, eta=precision))
+            return result.w
         if self.contrast is None:
             return None
         g = self.contrast
         unit = float(loss_values(self.task, self.loss, np.zeros_like(g)).mean()) / float(g @ g)
         candidates = [float(length) * unit * g for length in LENGTHS]
         return candidates[int(np.argmin([self._objective(w, lam) for w in candidates]))]
+
+    def _fit(self, part: Task, lam: float, algorithm: Algorithm) -> Result:
+        """The minimiser on the annotated part, from that of the last fit there."""
+        self.result = learn(
+            part, self.loss, lam, regulariser=self.regulariser, algorithm=algorithm, warm_start=self.result
+        )
+        if self.result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt  # there is no iterate to keep yet
+        return self.result
 
     def _objective(self, w: Array, lam: float) -> float:
         """J(w), Eq. 7."""

@@ -17,22 +17,24 @@ def half_cuts(A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractiona
     all coefficients of fractional variables become even and the right-hand side odd; halve; round down. Which rows to
     add is a linear system modulo 2. Variables at 1 are counted from the other side, by 1 − z.
     """
-    sums = A @ y
-    of_fractional = A[:, np.flatnonzero(fractional)]
-    at_upper = np.abs(sums - row_upper) < TIGHT
-    tight = at_upper | (np.abs(sums - row_lower) < TIGHT)
-    rows = np.flatnonzero(tight & (np.diff(of_fractional.indptr) > 0))
-    sign = np.where(at_upper[rows], 1.0, -1.0)
-    a: Matrix = sp.csr_array(sp.diags_array(sign) @ A[rows])
-    b = np.where(at_upper[rows], row_upper[rows], -row_lower[rows])
-    whole = np.asarray(abs(a - a.rint()).sum(axis=1)).ravel() + np.abs(b - np.rint(b)) < 1e-9
-    a, b = a[whole], np.rint(b[whole])
+    of_fractional = np.flatnonzero(fractional[A.indices])
+    rows = np.unique(np.searchsorted(A.indptr, of_fractional, side="right") - 1)
+    sums = (A @ y)[rows]
+    at_upper = np.abs(sums - row_upper[rows]) < TIGHT
+    tight = at_upper | (np.abs(sums - row_lower[rows]) < TIGHT)
+    rows, at_upper = rows[tight], at_upper[tight]
+    sign = np.where(at_upper, 1.0, -1.0)
+    # dense from here on: they are few, and of a sparse matrix every step would cost more than all of its numbers
+    a = sign[:, None] * A[rows].toarray()
+    b = np.where(at_upper, row_upper[rows], -row_lower[rows])
+    whole = np.abs(a - np.rint(a)).sum(axis=1) + np.abs(b - np.rint(b)) < 1e-9
+    a, b = np.rint(a[whole]), np.rint(b[whole])
     one = (np.rint(y) == 1) & ~fractional
-    odd_sides = (b - a @ one.astype(float)) % 2 == 1
-    chosen = _even_combinations(a[:, np.flatnonzero(fractional)].toarray() % 2 == 1, odd_sides)
-    total = sp.csr_array(chosen.astype(float)) @ a
-    odd_at_one = np.asarray(total.toarray() % 2 == 1) & one
-    cuts = sp.csr_array(np.floor((total.toarray() + odd_at_one) / 2))
+    odd_sides = (b - a @ one) % 2 == 1
+    chosen = _even_combinations(a[:, fractional] % 2 == 1, odd_sides)
+    total = chosen.astype(float) @ a
+    odd_at_one = (total % 2 == 1) & one
+    cuts = sp.csr_array(np.floor((total + odd_at_one) / 2))
     return cuts, np.floor((chosen @ b + odd_at_one.sum(axis=1)) / 2)
 
 

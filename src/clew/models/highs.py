@@ -134,12 +134,13 @@ class KeptProgram:
         if self._highs is None:
             self._highs = _model(self.A, self.row_lower, self.row_upper, self.lower, self.upper, costs)
             self._highs.setOptionValue("solver", "simplex")
+            # It would drop the basis of every later question, and takes longer than it saves at the first one.
+            self._highs.setOptionValue("presolve", "off")
         else:
             _check(self._highs.changeColsCost(len(self.columns), self.columns, costs), "passing costs")
         self.lp_solves += 1
         y = _run(self._highs)
         self.simplex_iterations += max(0, self._highs.getInfo().simplex_iteration_count)
-        self._highs.setOptionValue("presolve", "off")  # from now on there is a basis, and presolve would drop it
         return y
 
     def _cut_off(self, relaxed: Array) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.task import Argmax, Array, Indices, Mask, Matrix, Space, Task
+from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
 from clew.models.base import ALL_SPACES, Model, check_lengths, check_weights, identity
 from clew.models.examples import Annotation, Input, Output
 from clew.models.fingerprint import fingerprint
@@ -79,6 +79,24 @@ class Annotated:
         consistent = propagate(self.A, self.row_lower, self.row_upper, lower, upper)
         return np.where(lower >= upper, lower, -1).astype(np.int8), consistent and bool((lower == upper).all())
 
+    def part(self, fixed: Binary) -> Annotated:
+        """The variables with these values in all of Y*, without those at −1, which may do to each row what they can."""
+        known, open_ = np.flatnonzero(fixed >= 0), np.flatnonzero(fixed < 0)
+        A, others = self.A[:, known], self.A[:, open_]
+        rows = np.flatnonzero(np.diff(A.indptr))
+        least, most = (
+            np.asarray(extreme(0.0).sum(axis=1)).ravel()[rows] for extreme in (others.minimum, others.maximum)
+        )
+        return replace(
+            self,
+            features=self.features[known],
+            A=A[rows],
+            row_lower=self.row_lower[rows] - most,
+            row_upper=self.row_upper[rows] - least,
+            fixed=fixed[known],
+            wrong=self.wrong[known],
+        )
+
     def delta(self, z: Binary | Array) -> float:
         """Δ(y*, z); the mistakes of a 0/1 output are counted exactly."""
         mistakes = float(self.wrong @ z) + self.wrong_constant
@@ -106,7 +124,8 @@ class Annotated:
 class LinearTask:
     """Annotated programmes as a Task; a kept HiGHS model for each example and space, made when first asked for.
 
-    `relaxed` lets outputs be fractional: convex combinations of outputs, and what else satisfies the rows.
+    `relaxed` is for annotated parts: all variables are fixed in Y*, and outputs may be fractional, combinations of
+    outputs and what else satisfies the rows.
     """
 
     spaces = ALL_SPACES
@@ -149,6 +168,8 @@ class LinearTask:
             if space is Space.INCOMPATIBLE:
                 return None
             space = Space.ALL
+        if space is Space.COMPATIBLE and self.relaxed:
+            return example.fixed  # an annotated part has no other variables
         if space is Space.COMPATIBLE and example.determined[1]:
             return example.determined[0]
         program = self.kept.get((n, space))
@@ -160,19 +181,16 @@ class LinearTask:
         return z
 
     def annotated_part(self) -> Task | None:
-        """The same programmes, with zero features for the variables that Y* leaves open.
+        """The variables that have one value in all of Y*, while those that Y* leaves open may do what they like.
 
-        Relaxed: with so many variables of no cost, an integral answer would often take an integer programme, to decide
-        nothing that counts.
+        Relaxed, in that the open ones may do something else for each row, and in that outputs may be fractional: an
+        integral answer would often take an integer programme, to decide nothing that counts.
         """
         determined = [example.determined[0] for example in self.examples]
         known = [fixed >= 0 for fixed in determined]
         if not any(mask.any() for mask in known) or all(mask.all() for mask in known):
             return None
-        parts = [
-            replace(example, features=_rows_kept(example.features, mask), fixed=fixed)
-            for example, mask, fixed in zip(self.examples, known, determined, strict=True)
-        ]
+        parts = [example.part(fixed) for example, fixed in zip(self.examples, determined, strict=True)]
         keys = [fingerprint("annotated part", key) for key in self.keys or ()]
         return LinearTask(parts, keys, self.n_features, self.n_jobs, relaxed=True)
 
@@ -286,11 +304,3 @@ def minimal_conflict(parts: Sequence[T], feasible: Callable[[Sequence[T]], bool]
         return explain([*background, *of_second], bool(of_second), first) + of_second
 
     return explain([], False, parts)
-
-
-def _rows_kept(features: Matrix, mask: Mask) -> Matrix:
-    """The features with zero rows where the mask is False."""
-    if sp.issparse(features):
-        keep: Matrix = sp.diags_array(mask.astype(float))
-        return sp.csr_array(keep @ features)
-    return features * mask[:, None]
