@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -45,6 +45,14 @@ class CandidatePair:
     a: Detections
     b: Detections
     candidates: Candidates
+    diameter: float = field(default=1.0, kw_only=True)
+    """Of usual cells."""
+
+    @property
+    def border(self) -> Array:
+        """(n_sources + n_targets,) how near the border the cells are: 1 on it, 1/e a diameter away; 0 if not known."""
+        away = [cells.columns.get("border_distance", np.full(len(cells), np.inf)) for cells in (self.a, self.b)]
+        return np.asarray(np.exp(-np.concatenate(away) / self.diameter))
 
     @property
     def position(self) -> Array:
@@ -110,7 +118,7 @@ class FramePair(CandidatePair):
 
     def scored(self, w: Array) -> ScoredPair:
         """The pair with scores by these weights."""
-        return ScoredPair(self.a, self.b, self.candidates, self.scores(w), w, self.around)
+        return ScoredPair(self.a, self.b, self.candidates, self.scores(w), w, self.around, diameter=self.diameter)
 
 
 @dataclass(frozen=True)
@@ -165,7 +173,8 @@ class Pairs:
     def pair(self, frame: int, extra: EventTable | None = None) -> FramePair:
         """From one frame to the next; events of `extra` are always among the candidates."""
         pair, around = self._pair(frame, extra, feature_blocks)
-        return FramePair(*pair, b"" if extra is None else extra.keys().tobytes(), around)
+        key = b"" if extra is None else extra.keys().tobytes()
+        return FramePair(*pair, key, around, diameter=self.scales.diameter)
 
     def scored(self, frame: int, w: Array, extra: EventTable | None = None) -> ScoredPair:
         """The same with scores instead of features, which takes a fraction of the memory."""
@@ -174,7 +183,7 @@ class Pairs:
             if known is not None:
                 return known.only(self.events)
         pair, around = self._pair(frame, extra, partial(event_scores, w=w))
-        return ScoredPair(*pair, w, around)
+        return ScoredPair(*pair, w, around, diameter=self.scales.diameter)
 
     def looked_at(self, frame: int, w: Array) -> ScoredPair:
         """`scored` with all kinds of events, and remembered for when it is asked for with fewer."""
