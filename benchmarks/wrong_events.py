@@ -35,8 +35,6 @@ LEARNED_FROM = 4
 COLUMNS = ("movies", "expected", "counted", "ratio", "of a movie", "within 1.5", "held", "log loss", "Brier")
 """Wrong events, expected over counted; the root mean square of the logarithm of that over movies, and the share of
 movies within a factor of 1.5, each with one event more; the share whose number the interval of 90 % holds."""
-FRESH = 200
-"""Seeds from here on are those of fresh movies."""
 
 
 def row(name: str, movies: list[Judged], calibration: Calibration, spread: float) -> tuple[list[str], float]:
@@ -69,17 +67,18 @@ def reliability(judged: list[tuple[Judged, Calibration]], edges: Array) -> list[
     return [f"{chance[m].mean():.3f}: {wrong[m].mean():.3f} of {m.sum():,}" for m in mine if m.any()]
 
 
-def without_weights(folder: Path, n_fitted: int, n_fresh: int, console: Console) -> None:
+def without_weights(folder: Path, n_fitted: int, seeds: range, console: Console) -> None:
     """Fresh movies of each kind by weights and a calibration that were learned from the other kinds."""
     tables = [Table("kind", *COLUMNS, title=name) for name in ("margins and kinds alone", "all that is looked at")]
     for kind in KINDS:
         others = [(one, seed) for one in KINDS if one != kind for seed in range(n_fitted)]
         tracker = learn([simulated(*at, folder) for at in others if at[1] < LEARNED_FROM], LAM)
         fitted = [judge(tracker, simulated(*at, folder), at[1] < LEARNED_FROM) for at in others]
-        fresh = [judge(tracker, simulated(kind, seed, folder), False) for seed in range(FRESH, FRESH + n_fresh)]
+        fresh = [judge(tracker, simulated(kind, seed, folder), False) for seed in seeds]
         for beyond, table in enumerate(tables):
-            table.add_row(*row(kind, fresh, platt(fitted, bool(beyond)), SPREAD)[0])
-        console.print(f"{kind} is done")
+            cells, _ = row(kind, fresh, platt(fitted, bool(beyond)), SPREAD)
+            table.add_row(*cells)
+            console.print(*cells)  # the next kind takes minutes
     console.print(*tables)
 
 
@@ -88,17 +87,18 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="where simulated movies are kept")
     parser.add_argument("--movies", type=int, default=24, help="of each kind, to fit to")
     parser.add_argument("--fresh", type=int, default=20, help="of each kind, to try on")
+    parser.add_argument("--first", type=int, default=100, help="the seed of the first of these")
     parser.add_argument("--test", nargs="*", type=Path, default=[], metavar="SEQUENCE")
     parser.add_argument("--write", action="store_true", help="put the calibration into the sources")
     parser.add_argument("--weights", action="store_true", help="leave the kind out of the weights as well")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    seeds = {"fitted": range(options.movies), "fresh": range(options.first, options.first + options.fresh)}
     if options.weights:
-        without_weights(options.folder, options.movies, options.fresh, Console(width=140))
+        without_weights(options.folder, options.movies, seeds["fresh"], Console(width=140))
         return
     console, tracker = Console(width=140), Tracker.generic(n_jobs=1)
     found: dict[str, list[Judged]] = defaultdict(list)
-    seeds = {"fitted": range(options.movies), "fresh": range(FRESH, FRESH + options.fresh)}
     wanted = [(of, kind, seed) for of, some in seeds.items() for kind in KINDS for seed in some]
     for of, kind, seed in bar(wanted, "tracking", console=console):
         found[of].append(judge(tracker, simulated(kind, seed, options.folder), seed < LEARNED_FROM))
