@@ -6,7 +6,8 @@ Movies are drawn at random within each kind (`random_settings`) and kept in the 
 once. By default the table has a row for each movie that was not learned from, tracked with weights that were learned
 from all kinds; with `--leave-one-out` (or `--without` some) each kind is tracked with weights that were learned from
 the others. `--test` adds real sequences with a truth beside them (…/01); they are never learned from. `--write` puts
-the weights, and what `generic_calibration.py` fits, into src/clew/tracking/model/generic.py.
+the weights, and what `generic_calibration.py` fits, into src/clew/tracking/model/generic.py; `wrong_events.py` then
+fits the probabilities to more movies, and says how far they are off.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from generic_calibration import FalseShares, Sequence, SplitOdds, calibrate, in_twos, judge, split_odds
+from generic_calibration import FalseShares, Sequence, SplitOdds, calibrate, in_twos, judge, split_odds, written
 from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
@@ -32,6 +33,7 @@ from clew.tracking.formats.simulated import write_simulation
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.domain import Domain, look_at
 from clew.tracking.model.features import feature_names
+from clew.tracking.model.generic import USUAL_RANK
 from clew.tracking.model.prior import weights_by_name
 from clew.tracking.model.probability import Calibration
 from clew.tracking.movie import open_movie
@@ -96,13 +98,8 @@ def rows(tracker: Tracker, movies: list[Sequence], table: Table, without: str) -
 def write(names: list[str], weights: Array, calibration: Calibration, odds: SplitOdds, false: FalseShares) -> Path:
     target = Path(__file__).parents[1] / "src/clew/tracking/model/generic.py"
     lines = [f'    "{name}": {w:.5f},\n' for name, w in zip(names, weights, strict=True)]
-    kinds = [f'    "{event}": {b:.4f},\n' for event, b in zip(Event, calibration.intercept, strict=True)]
     target.write_text(
-        f"{HEADER}\nGENERIC = {{\n{''.join(lines)}}}\n"
-        f"SLOPE = {calibration.slope:.4f}\nINTERCEPTS = {{\n{''.join(kinds)}}}\n"
-        '"""Of the probability that an event is right, see `probability.py`."""\n'
-        f"SPREAD = {calibration.spread:.4f}\n"
-        '"""Of the logarithm of the number of wrong events, as expected over as counted, on kinds left out."""\n'
+        f"{HEADER}\nGENERIC = {{\n{''.join(lines)}}}\n{written(calibration, USUAL_RANK)}"
         f"MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = {odds.merged:.4f}, {odds.not_merged:.4f}, {odds.slope:.2f}\n"
         '"""What is added to a split\'s lead over the division after a merge and without one, and the slope of the\n'
         'log-odds on their sum, in norms of the weights; see `linking/counts.py`."""\n'
@@ -162,7 +159,7 @@ def main() -> None:
     console.print(table)
     if options.write:
         judged = [judge(tracker, movie, seed < options.movies) for (_, seed), movie in movies.items()]
-        calibration = calibrate(judged, console)
+        calibration = calibrate(judged)
         odds, false = split_odds(tracker, list(movies.values()), console)
         path = write(tracker.feature_names_, tracker.coef_, calibration, odds, false)
         console.print(f"written {path.name}, {write_domain(tracker, training).name}")

@@ -22,9 +22,9 @@ from scipy.stats import multivariate_normal
 
 from clew.annotation.stopping import GROUP, PIVOT, log_odds
 from clew.annotation.strategies.pool import settled
+from clew.app.progress import probabilities
 from clew.learning.task import Array
 from clew.tracking.events import EventTable
-from clew.tracking.model.probability import GENERIC_CALIBRATION
 from clew.tracking.model.solve import solve_pair
 from clew.tracking.simulation.kinds import KINDS
 from clew.tracking.tracker import Tracker
@@ -42,9 +42,7 @@ def doubts(movie: Sequence) -> tuple[Array, Array]:
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
     solved = [solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))]
     told = EventTable.join([one.events for one in solved])
-    right = np.concatenate(
-        [GENERIC_CALIBRATION.probability(one.events.event, one.confidence, one.unit) for one in solved]
-    )
+    right = probabilities(solved)
     used = settled(told, truth) & (right < 1)
     return log_odds(1 - right[used]), ~np.isin(told.keys(), truth.events.keys())[used]
 

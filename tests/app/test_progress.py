@@ -73,17 +73,17 @@ def test_an_answer_checks_the_prediction_that_was_asked_about(page):
     one, two, three = np.flatnonzero(solved.events.event == Event.MOVE)[:3].tolist()
     source, other = int(solved.events.sources[one][0]), int(solved.events.targets[two][0])
     asked, elsewhere = (Answer.of(*fact) for fact in solved.events[np.array([one, three])])
-    right = check_of(solved, asked, asked)
+    right = check_of({solved.frame: solved}, asked, asked)
     assert (right.expected, right.wrong) == (pytest.approx(doubt[one], abs=1e-5), 0)
     swapped = Answer.of(3, Event.MOVE, [source], [other])
-    found = check_of(solved, swapped, asked)  # two are wrong, but one was asked about
+    found = check_of({solved.frame: solved}, swapped, asked)  # two are wrong, but one was asked about
     assert (found.expected, found.wrong) == (pytest.approx(doubt[one], abs=1e-5), 2)
-    denied = check_of(solved, replace(asked, happened=False), asked)
+    denied = check_of({solved.frame: solved}, replace(asked, happened=False), asked)
     assert (denied.expected, denied.wrong) == (pytest.approx(doubt[one], abs=1e-5), 1)
-    assert check_of(solved, asked, None) is None  # the person chose what to answer
-    assert check_of(solved, asked, elsewhere) is None
-    assert check_of(solved, asked, swapped) is None  # nobody had predicted it
-    assert check_of(None, asked, asked) is None
+    assert check_of({solved.frame: solved}, asked, None) is None  # the person chose what to answer
+    assert check_of({solved.frame: solved}, asked, elsewhere) is None
+    assert check_of({solved.frame: solved}, asked, swapped) is None  # nobody had predicted it
+    assert check_of({}, asked, asked) is None
 
 
 def test_what_was_answered_is_right(page):
@@ -97,7 +97,7 @@ def test_what_was_answered_is_right(page):
     ]
     assert probabilities([solved])[pinned].tolist() == [1.0]
     again = Answer.of(3, Event[event["event"].upper()], event["sources"], event["targets"])
-    assert check_of(solved, again, again) is None  # an answer that is given again checks nothing
+    assert check_of({solved.frame: solved}, again, again) is None  # an answer that is given again checks nothing
 
 
 def test_longer_weights_alone_change_no_estimate(serve):

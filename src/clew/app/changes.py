@@ -51,7 +51,7 @@ class Changes:
         """Solve the frame pair as it will be, so that an impossible answer is refused; then keep the answer."""
         answer, positions = sent.answer, self.masks.positions
         answer.check(self.masks.movie.n_frames, lambda t: positions.cells(t).label)
-        check = check_of(self.predictor.solved.get(answer.frame), answer, sent.asked, self.predictor.margin_scale)
+        check = check_of(dict(self.predictor.solved), answer, sent.asked, self.predictor.margin_scale)
         try:
             held = self.state()
             solved = self._solved_with(held, [answer])

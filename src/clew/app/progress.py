@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from clew.annotation.store.store import Store
 from clew.app.predictor import Predictor
 from clew.learning.task import Array
 from clew.tracking.events import EventTable
-from clew.tracking.model.probability import Calibration
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
 from clew.tracking.model.solve import SolvedPair
 
 CURVE = "curve"
@@ -73,22 +73,29 @@ def kinds_of(solved: Iterable[SolvedPair]) -> Kinds:
     return np.concatenate([np.zeros(0, dtype=np.int8), *(one.events.event for one in solved)])
 
 
-def probabilities(solved: Iterable[SolvedPair], scale: float = 1.0) -> Array:
-    """(n,) that each event of some frame pairs is right; 1 where it was answered. `scale`: `Predictor.margin_scale`."""
-    calibration = Calibration.generic()
-    parts = [calibration.probability(one.events.event, scale * one.confidence, one.unit) for one in solved]
-    return np.concatenate([np.zeros(0), *parts])
+def calibration_of(solved: Iterable[SolvedPair], scale: float = 1.0) -> Calibration:
+    """For the movie of these frame pairs; `scale` is `Predictor.margin_scale`."""
+    return GENERIC_CALIBRATION.of_movie(MovieMargins.sum(one.margins(scale) for one in solved))
 
 
-def check_of(solved: SolvedPair | None, answer: Answer, asked: Answer | None, scale: float = 1.0) -> Check | None:
+def probabilities(solved: Collection[SolvedPair], scale: float = 1.0) -> Array:
+    """(n,) that each event of a movie's frame pairs is right; 1 where it was answered."""
+    calibration = calibration_of(solved, scale)
+    return np.concatenate([np.zeros(0), *(one.probability(calibration, scale) for one in solved)])
+
+
+def check_of(movie: Mapping[int, SolvedPair], answer: Answer, asked: Answer | None, scale: float = 1.0) -> Check | None:
     """What the answer to a question says of the predictions before it; nothing if the person chose what to answer.
+
+    `movie` has the frame pairs that were predicted, by their first frames.
 
     Who looks around answers where something is wrong, so that such answers are no sample of the predictions. Nor are
     the events beside the one that was asked about, which come to light only where that one is wrong: what was
     expected is expected of it alone.
     """
-    if solved is None or asked is None or answer.event.span > 1:
+    if answer.frame not in movie or asked is None or answer.event.span > 1:
         return None
+    solved = movie[answer.frame]
     events = solved.events
     about = events.keys() == EventTable.of([asked.fact]).keys()
     same = events.keys() == EventTable.of([answer.fact]).keys()
@@ -100,6 +107,6 @@ def check_of(solved: SolvedPair | None, answer: Answer, asked: Answer | None, sc
     settled = about & is_open & (same | refuted)
     if not settled.any():
         return None
-    doubt = 1 - probabilities([solved], scale)
+    doubt = 1 - solved.probability(calibration_of(movie.values(), scale), scale)
     wrong = int((refuted & is_open).sum()) if refuted[settled].any() else 0
     return Check(round(float(doubt[settled].sum()), 6), wrong, asked.event)

@@ -92,18 +92,23 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
 
 
 def _calibration(numbers: list[float] | None) -> Calibration:
-    """From what `_numbers` gave; the generic one for files that lack it, or know fewer kinds of events."""
-    if numbers is None or len(numbers) != len(Event) + 2:
+    """From what `_numbers` gave; the generic one for files that lack it, or know fewer kinds of events.
+
+    Older files end with the spread: their probabilities follow from kinds and margins alone.
+    """
+    if numbers is None or len(numbers) not in (len(Event) + 2, len(Event) + 5):
         return GENERIC_CALIBRATION
-    slope, *intercept, spread = map(float, numbers)
+    slope, *intercept = map(float, numbers[: len(Event) + 1])
+    spread, *further = map(float, numbers[len(Event) + 1 :])
     if not spread > 0:
         raise InputError(f"the spread of the calibration is {spread}; expected a positive number")
-    return Calibration(slope, np.array(intercept), spread)
+    return Calibration(slope, np.array(intercept), spread, *further)
 
 
 def _numbers(calibration: Calibration) -> list[float]:
-    """Slope, the intercept of each kind of event, and spread."""
-    return [calibration.slope, *calibration.intercept.tolist(), calibration.spread]
+    """Slope, the intercept of each kind of event, spread, and what counts besides the margin."""
+    further = [calibration.growth, calibration.share, calibration.border]
+    return [calibration.slope, *calibration.intercept.tolist(), calibration.spread, *further]
 
 
 def _named(events: str | Iterable[str | Event]) -> str | list[str]:

@@ -23,6 +23,7 @@ from clew.tracking.model.candidates import ALL_EVENTS
 from clew.tracking.model.features import feature_names, features_of
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
+from clew.tracking.model.probability import GENERIC_CALIBRATION
 from clew.tracking.model.solve import Nodes, join_events
 
 from ...effort import examples
@@ -55,8 +56,9 @@ def test_blocks_of_any_length_give_the_same_lineage(work, whole, per_block, jobs
 
 
 def parts_of(blocks, executor):
-    tracks, ids = join_blocks([Summary.of(block) for block in blocks], executor)
-    parts = [Part.of(block, each, block is blocks[-1]) for block, each in zip(blocks, ids, strict=True)]
+    tracks, ids, seen = join_blocks([Summary.of(block) for block in blocks], executor)
+    for_all = GENERIC_CALIBRATION.of_movie(seen)
+    parts = [Part.of(block, each, block is blocks[-1], for_all) for block, each in zip(blocks, ids, strict=True)]
     return tracks, parts
 
 
@@ -116,6 +118,11 @@ def lineages(draw):
     return n_frames, frame, label, rng.uniform(0, 9, (n, 2)), columns, events, rng.exponential(1, len(events)), lead
 
 
+def near_border(sure):
+    """Any numbers from 0 to 1."""
+    return (7 * sure) % 1
+
+
 def cut_up(movie, per_block):
     n_frames, frame, label, position, columns, events, sure, lead = movie
     blocks = []
@@ -129,7 +136,8 @@ def cut_up(movie, per_block):
             {name: column[nodes] for name, column in columns.items()},
         )  # fmt: skip
         gaps = gaps_of(events).within(pairs.start - 1, pairs.stop - 1)
-        blocks.append(Block(pairs.start, lineage, lead[rows], 1.0, gaps, beyond(movie, gaps, pairs.stop)))
+        border = near_border(sure)[rows]
+        blocks.append(Block(pairs.start, lineage, lead[rows], border, 1.0, gaps, beyond(movie, gaps, pairs.stop)))
     return blocks
 
 
@@ -157,7 +165,7 @@ def beyond(movie, gaps, last):
 @given(lineages(), st.integers(1, 9))
 def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
     n_frames, frame, label, position, columns, events, sure, lead = movie
-    joined = Joined(events, sure, lead)
+    joined = Joined(events, sure, lead, near_border(sure))
     expected = join_events(n_frames, (frame, label, position, columns), joined, gaps_of(events), 1.0)
     blocks = cut_up(movie, per_block)
     assert_same(lineage_of(blocks, n_frames), expected)

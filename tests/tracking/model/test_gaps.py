@@ -195,7 +195,7 @@ def test_no_choice_with_one_gap_or_none_is_better(seed):
     # gaps whose ends change the same events cannot all be closed: then some are better than none
     without = sum(one.assignment.value for one in solved)
     assert value >= (best if len(links) < 2 else without) - 1e-6
-    events, confidence = with_gaps(joined.events, joined.confidence, gaps)
+    events, confidence, _ = with_gaps(joined.events, joined.confidence, joined.border, gaps)
     assert len(events) == len(confidence)
     consistent(events, pairs.source)
 

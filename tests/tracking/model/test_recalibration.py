@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew import load
+from clew.tracking.archive import _calibration
 from clew.tracking.events import Event
-from clew.tracking.model.probability import GENERIC_CALIBRATION, expected_wrong
+from clew.tracking.model.probability import GENERIC_CALIBRATION, MovieMargins, expected_wrong
 from clew.tracking.model.recalibration import expected_mistakes, recalibrate
 from clew.tracking.model.training import TrainingExample
 from clew.tracking.tracker import Tracker
@@ -46,11 +47,11 @@ def examples(simulated, learned):
 def test_expected_mistakes_are_those_of_the_predicted_events(examples, learned):
     """Where everything is annotated, as many mistakes are expected as the events' probabilities say, or a few more."""
     for one in examples[:4]:
-        few = expected_mistakes(one, learned.coef_)
+        few = expected_mistakes([one], learned.coef_)
         assert 0 <= few <= len(one.annotated)
         denied = TrainingExample(one.pair, one.program, {row: 1 - value for row, value in one.annotated.items()})
         right = len(one.annotated) - one.mistakes(learned.coef_)
-        assert expected_mistakes(denied, learned.coef_) <= right
+        assert expected_mistakes([denied], learned.coef_) <= right
 
 
 def test_more_mistakes_mean_more_wrong_events(simulated, learned, examples):
@@ -72,5 +73,17 @@ def test_held_out_annotations_calibrate_and_the_file_keeps_it(simulated, tmp_pat
     again = load(tmp_path / "w.clew")
     np.testing.assert_allclose(again.calibration_.intercept, tracker.calibration_.intercept)
     assert again.calibration_.spread == pytest.approx(tracker.calibration_.spread)
+    for name in ("growth", "share", "border"):
+        assert getattr(again.calibration_, name) == getattr(GENERIC_CALIBRATION, name)
     one, other = (each.track(simulated.movie).probability for each in (tracker, again))
     np.testing.assert_allclose(one, other)
+
+
+def test_a_calibration_of_an_older_file_looks_at_margins_and_kinds_alone():
+    found = _calibration([10.9, -0.5, 0.9, -1.9, -2.2, 1.6, 0.6, 1.7, 0.41])
+    assert (found.slope, found.spread) == (10.9, 0.41)
+    seen = MovieMargins.of(np.zeros(9, dtype=np.int8), np.full(9, 0.01), 1.0)
+    assert odds_of_being_wrong(found.of_movie(seen), 0.3) == pytest.approx(np.exp(0.5 - 10.9 * 0.3))
+    appears = found.probability(np.array([Event.APPEAR], dtype=np.int8), np.array([0.3]), 1.0, np.ones(1))[0]
+    assert appears == pytest.approx(1 / (1 + np.exp(1.9 - 10.9 * 0.3)))
+    assert _calibration([1.0, 2.0]) is GENERIC_CALIBRATION

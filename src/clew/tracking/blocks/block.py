@@ -20,7 +20,7 @@ from clew.tracking.linking.gaps import Gaps
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.solve import Nodes, joined_pairs, nodes_of, solve_pair
 
-VERSION = 3
+VERSION = 4
 """Of what a block holds and of how it is solved; blocks of another version are solved anew."""
 HALO = 2
 """Frame pairs at either side: a gap over a frame depends on two pairs, and on gaps over the frames next to it."""
@@ -37,6 +37,8 @@ class Block:
     """Frames are counted from `first`; splits and divisions are as the frame pairs have them."""
     lead: Array
     """(m,) by how much an event scores more as a split than as a division, see `SolvedPair`."""
+    border: Array
+    """(m,) how near the border a cell appears or disappears, see `SolvedPair`."""
     unit: float
     """The norm of the weights."""
     gaps: Gaps
@@ -70,6 +72,7 @@ class Block:
         return {
             "about": np.array([self.first, inside.n_frames]), "unit": np.array([self.unit]), "frame": inside.frame,
             "label": inside.label, "position": inside.position, "confidence": inside.confidence, "lead": self.lead,
+            "border": self.border,
             "gap.frame": self.gaps.events.frame, "gap.source": self.gaps.events.sources[:, 0],
             "gap.target": self.gaps.events.targets[:, 0], "gap.confidence": self.gaps.confidence,
             "beyond.frame": self.beyond.frame, "beyond.label": self.beyond.label,
@@ -95,7 +98,13 @@ class Block:
                 {name.removeprefix(further): a for name, a in arrays.items() if name.startswith(further)},
             )  # fmt: skip
             return cls(
-                first, lineage, arrays["lead"], float(arrays["unit"][0]), Gaps(gaps, arrays["gap.confidence"]), beyond
+                first,
+                lineage,
+                arrays["lead"],
+                arrays["border"],
+                float(arrays["unit"][0]),
+                Gaps(gaps, arrays["gap.confidence"]),
+                beyond,
             )
         except (KeyError, ValueError, IndexError) as error:
             raise StoreError(f"a block of frames is not as this clew writes them ({error})") from error
@@ -129,7 +138,7 @@ class BlockProblem:
         """One frame pair after the other."""
         first, last = self.which.start, self.which.stop
         solved = [solve_pair(self.pairs, self.w, frame, self.annotations) for frame in self.solved]
-        (events, confidence, lead), gaps = joined_pairs(solved, self.annotations)
+        (events, confidence, lead, border), gaps = joined_pairs(solved, self.annotations)
         mine = np.flatnonzero((events.frame >= first) & (events.frame < last))
         nodes = nodes_of(self.pairs.source, range(first, last + 1))
         events = events[mine]
@@ -140,7 +149,8 @@ class BlockProblem:
         gaps = gaps.within(first - 1, last - 1)
         leaving = gaps.events.targets[gaps.events.frame == last - 1, 0]
         beyond = self._beyond(last + 1, leaving)
-        return Block(first, lineage, lead[mine], float(np.linalg.norm(self.w)), gaps, beyond)
+        unit = float(np.linalg.norm(self.w))
+        return Block(first, lineage, lead[mine], border[mine], unit, gaps, beyond)
 
     def _beyond(self, frame: int, labels: Labels) -> Nodes:
         """Some cells of a frame, with their rows in it."""

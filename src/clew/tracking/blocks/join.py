@@ -22,7 +22,7 @@ from clew.tracking.events import Event, EventTable, Labels
 from clew.tracking.linking.counts import has_mask_faults, kinds_by_counts
 from clew.tracking.linking.gaps import with_gaps
 from clew.tracking.linking.merges import resolve, runs
-from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
 from clew.tracking.model.solve import Nodes
 from clew.tracking.tracks import Tracks
 
@@ -38,8 +38,8 @@ class Summary:
     """Its first frame."""
     cells: NDArray[np.int64]
     """(n_pairs + 1,) cells of each frame."""
-    kinds: NDArray[np.int64]
-    """(7,) events of each kind, as the frame pairs have them; there a gap is none."""
+    margins: MovieMargins
+    """Of the events as the frame pairs have them; there a gap is none."""
     unit: float
     skeleton: Skeleton
     leaving: NDArray[np.int64]
@@ -52,7 +52,7 @@ class Summary:
         last = np.searchsorted(inside.frame, block.n_pairs)
         return cls(
             block.first, np.bincount(inside.frame, minlength=inside.n_frames).astype(np.int64),
-            np.bincount(inside.events.event, minlength=len(Event)).astype(np.int64), block.unit, Skeleton.of(block),
+            MovieMargins.of(inside.events.event, inside.confidence, block.unit), block.unit, Skeleton.of(block),
             keys_of(block)[_heads(block)][last:],
         )  # fmt: skip
 
@@ -105,19 +105,22 @@ class Part:
 
     @classmethod
     def of(cls, block: Block, ids: BlockIds, is_last: bool, calibration: Calibration = GENERIC_CALIBRATION) -> Self:
-        """A block with what the others told it."""
+        """A block with what the others told it; the calibration is the movie's, see `Calibration.of_movie`."""
         nodes = block.nodes(shared=is_last)
         track = ids.tracks_of(keys_of(block)[_heads(block)], block.first)[: len(nodes.frame)]
         kind, sure = block.lineage.events.event.copy(), block.lineage.confidence.copy()
         kind[ids.row], sure[ids.row] = ids.kind, ids.confidence
-        events, sure = with_gaps(replace(block.events(), event=kind), sure, block.gaps)
-        probability = calibration.probability(events.event, sure, block.unit)
+        events, sure, border = with_gaps(replace(block.events(), event=kind), sure, block.border, block.gaps)
+        probability = calibration.probability(events.event, sure, block.unit, border)
         frames = (block.first, block.first + block.n_pairs - (not is_last))
         return cls(frames, nodes, track, events, sure, probability)
 
 
-def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Tracks, list[BlockIds]]:
-    """The table of tracks, and for each block what it needs to be part of the whole; summaries are in order."""
+def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Tracks, list[BlockIds], MovieMargins]:
+    """The table of tracks, for each block what it needs to be part of the whole, and what all events tell together.
+
+    Summaries are in order.
+    """
     whole = _reduced([summary.skeleton for summary in summaries], executor)
     kind, sure = whole.event, whole.confidence
     if has_mask_faults(kind):
@@ -146,7 +149,9 @@ def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Track
         rows = changed[slice(*np.searchsorted(block_of, [first, first + 1]))]
         ids.append(BlockIds(entering, whole.key[inside], track[inside], whole.origin[rows, 1], kind[rows], sure[rows]))
         entering = ids[-1].tracks_of(summary.leaving, first)
-    return tracks, ids
+    seen = MovieMargins.sum(summary.margins for summary in summaries)
+    now, before = (np.bincount(kinds, minlength=len(Event)) for kinds in (kind, whole.event))
+    return tracks, ids, replace(seen, kinds=seen.kinds + now - before)
 
 
 def _reduced(skeletons: Sequence[Skeleton], executor: Executor) -> Skeleton:

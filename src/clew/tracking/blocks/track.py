@@ -55,10 +55,11 @@ def lineage_of(blocks: Sequence[Block], n_frames: int, calibration: Calibration 
     events = EventTable.join([block.events() for block in blocks])
     confidence = np.concatenate([block.lineage.confidence for block in blocks])
     lead = np.concatenate([block.lead for block in blocks])
+    border = np.concatenate([block.border for block in blocks])
     # each gap once, and none that leads out of these frames
     gaps = Gaps.join([block.gaps.within(block.first, n_frames - 1 - Event.GAP.span) for block in blocks])
     unit = max(block.unit for block in blocks)
-    return join_events(n_frames, nodes, Joined(events, confidence, lead), gaps, unit, calibration)
+    return join_events(n_frames, nodes, Joined(events, confidence, lead, border), gaps, unit, calibration)
 
 
 @dataclass(frozen=True)
@@ -121,16 +122,16 @@ class TrackedBlocks:
     n_solved: int
     """Blocks that were solved in this run; the others were kept from an earlier one."""
     calibration: Calibration = GENERIC_CALIBRATION
+    """For this movie."""
 
     @classmethod
     def of(cls, work: Problems, executor: Executor, checkpoints: Checkpoints, verbose: bool = False) -> Self:
         """Solve what is not solved yet, and join."""
         found = _solved(work, executor, SolveOnce(checkpoints), verbose)
         keys, new, summaries = ([each[k] for each in found] for k in range(3))
-        tracks, ids = join_blocks(summaries, executor)
-        return cls(
-            work.pairs.source.n_frames, checkpoints, keys, summaries, tracks, ids, sum(new), work.calibration
-        )  # fmt: skip
+        tracks, ids, seen = join_blocks(summaries, executor)
+        calibration = work.calibration.of_movie(seen)
+        return cls(work.pairs.source.n_frames, checkpoints, keys, summaries, tracks, ids, sum(new), calibration)
 
     @property
     def n_cells(self) -> int:

@@ -55,11 +55,12 @@ class OpenEnd(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Events with their confidences and, where there are any, their leads as a split; (n,) each."""
+    """Events with confidences, leads as a split where there are any, and `CandidatePair.border`; (n,) each."""
 
     events: EventTable
     confidence: Array
     lead: Array
+    border: Array
 
 
 class Gaps(NamedTuple):
@@ -115,21 +116,23 @@ def close_gaps(joined: Joined, links: Sequence[GapLink], stays: Sequence[OpenEnd
     events = EventTable.join([events[kept], added])
     confidence = np.concatenate([confidence[kept], *sure])
     lead = np.concatenate([joined.lead[kept], np.full(len(added), np.nan)])
+    border = np.concatenate([joined.border[kept], np.zeros(len(added))])  # they end inside, or the gap would not be one
     by_frame = np.argsort(events.frame, kind="stable")
     gaps = Gaps(
         EventTable.of([(link.frame, Event.GAP, (link.source,), (link.target,)) for link in closed]),
         np.array([link.confidence for link in closed]),
     )
-    return Joined(events[by_frame], confidence[by_frame], lead[by_frame]), gaps
+    return Joined(events[by_frame], confidence[by_frame], lead[by_frame], border[by_frame]), gaps
 
 
-def with_gaps(events: EventTable, confidence: Array, gaps: Gaps) -> tuple[EventTable, Array]:
+def with_gaps(events: EventTable, confidence: Array, border: Array, gaps: Gaps) -> tuple[EventTable, Array, Array]:
     """The events with gaps in place of the disappearances before them, and without the appearances after them.
 
-    In a part of a movie, ends that other parts have are passed over.
+    Confidences and nearness to the border go with them. In a part of a movie, ends that other parts have are passed
+    over.
     """
     if not len(gaps.events):
-        return events, confidence
+        return events, confidence, border
     gone, back = EventIndex(events).find(gaps.events.pairwise()).reshape(2, -1)
     here = gone >= 0
     kind, targets, sure = events.event.copy(), events.targets.copy(), confidence.copy()
@@ -140,7 +143,7 @@ def with_gaps(events: EventTable, confidence: Array, gaps: Gaps) -> tuple[EventT
     )
     kept = np.ones(len(events), dtype=bool)
     kept[back[back >= 0]] = False
-    return replace(events, event=kind, targets=targets)[kept], sure[kept]
+    return replace(events, event=kind, targets=targets)[kept], sure[kept], border[kept]
 
 
 def _ends(stays: Sequence[OpenEnd]) -> EventTable:

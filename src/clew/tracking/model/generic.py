@@ -81,18 +81,18 @@ GENERIC = {
     "gap: distance to the nearest cell": 0.20286,
     "gap: mask uncovered": 0.08743,
 }
-SLOPE = 10.8996
+SLOPE, GROWTH, BORDER, USUAL_RANK = 7.1663, 0.3038, 2.5242, 0.6430
 INTERCEPTS = {
-    "move": -0.4616,
-    "divide": 0.8638,
-    "appear": -1.9068,
-    "disappear": -2.2165,
-    "split": 1.5762,
-    "merge": 0.6289,
-    "gap": 1.6865,
+    "move": 0.1218,
+    "divide": 4.1821,
+    "appear": -2.9692,
+    "disappear": -3.1644,
+    "split": 4.6682,
+    "merge": 3.7009,
+    "gap": 0.6837,
 }
 """Of the probability that an event is right, see `probability.py`."""
-SPREAD = 0.4115
+SPREAD = 0.2900
 """Of the logarithm of the number of wrong events, as expected over as counted, on kinds left out."""
 MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = 0.2381, 0.0999, 36.10
 """What is added to a split's lead over the division after a merge and without one, and the slope of the

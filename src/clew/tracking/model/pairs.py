@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -47,6 +47,14 @@ class CandidatePair:
     a: Detections
     b: Detections
     candidates: Candidates
+    diameter: float = field(default=1.0, kw_only=True)
+    """Of usual cells."""
+
+    @property
+    def border(self) -> Array:
+        """(n_sources + n_targets,) how near the border the cells are: 1 on it, 1/e a diameter away; 0 if not known."""
+        away = [cells.columns.get("border_distance", np.full(len(cells), np.inf)) for cells in (self.a, self.b)]
+        return np.asarray(np.exp(-np.concatenate(away) / self.diameter))
 
     @property
     def position(self) -> Array:
@@ -122,7 +130,7 @@ class FramePair(CandidatePair):
 
     def scored(self, w: Array) -> ScoredPair:
         """The pair with scores by these weights."""
-        return ScoredPair(self.a, self.b, self.candidates, self.scores(w), w, self.around)
+        return ScoredPair(self.a, self.b, self.candidates, self.scores(w), w, self.around, diameter=self.diameter)
 
 
 @dataclass(frozen=True)
@@ -184,7 +192,7 @@ class Pairs:
         moves = self.unforeseen(frame, moves)
         pair, around = self._pair(frame, extra, feature_blocks, moves)
         keys = b"".join(table.keys().tobytes() for table in (extra, moves) if table is not None)
-        return FramePair(*pair, keys, around)
+        return FramePair(*pair, keys, around, diameter=self.scales.diameter)
 
     def scored(
         self, frame: int, w: Array, extra: EventTable | None = None, moves: EventTable | None = None
@@ -195,7 +203,7 @@ class Pairs:
             if known is not None:
                 return known.only(self.events)
         pair, around = self._pair(frame, extra, partial(event_scores, w=w), self.unforeseen(frame, moves))
-        return ScoredPair(*pair, w, around)
+        return ScoredPair(*pair, w, around, diameter=self.scales.diameter)
 
     def unforeseen(self, frame: int, moves: EventTable | None) -> EventTable | None:
         """The moves, if there are any among them that the flow would not have led to; else None."""

@@ -13,20 +13,27 @@ import numpy as np
 from clew.learning.task import Array
 from clew.tracking.model.assignment import takes_part
 from clew.tracking.model.domain import some
-from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
-from clew.tracking.model.solve import solve
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
+from clew.tracking.model.solve import SolvedPair, solve
 from clew.tracking.model.training import TrainingExample
 
 
-def expected_mistakes(example: TrainingExample, w: Array) -> float:
-    """How many annotations of a frame pair weights `w` are expected to miss.
+def expected_mistakes(examples: Sequence[TrainingExample], w: Array) -> float:
+    """How many annotations of some frame pairs weights `w` are expected to miss."""
+    solved = [solve(example.pair, w) for example in examples]
+    seen = MovieMargins.sum(one.margins() for one in solved)
+    calibration = GENERIC_CALIBRATION.of_movie(seen)
+    return sum(_mistakes(example, one, calibration) for example, one in zip(examples, solved, strict=True))
+
+
+def _mistakes(example: TrainingExample, solved: SolvedPair, calibration: Calibration) -> float:
+    """How many annotations of a frame pair are expected to be missed.
 
     An annotated event is missed if what is predicted for its first cell is wrong; one that did not happen, if it is
     predicted, and right.
     """
-    solved = solve(example.pair, w)
     assert solved.assignment is not None
-    wrong = 1 - GENERIC_CALIBRATION.probability(solved.events.event, solved.confidence, solved.unit)
+    wrong = 1 - solved.probability(calibration)
     parts = takes_part(example.pair.candidates)
     predicted = np.full(int(parts.max(initial=0)) + 1, -1)
     chosen = solved.assignment.chosen
@@ -51,5 +58,5 @@ def recalibrate(examples: Sequence[TrainingExample], w: Array, mistakes: float |
     if mistakes is None or not annotated:
         return GENERIC_CALIBRATION
     whole = sum(len(one.annotated) for one in examples)
-    expected = sum(expected_mistakes(one, w) for one in looked_at) * whole / annotated
+    expected = expected_mistakes(looked_at, w) * whole / annotated
     return GENERIC_CALIBRATION.recalibrated(expected, mistakes)

@@ -16,11 +16,11 @@ from clew.tracking.events import Annotations, EventTable, Labels
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.counts import by_counts
 from clew.tracking.linking.gaps import Gaps, Joined, close_gaps, with_gaps
-from clew.tracking.model.assignment import Assignment, assign, split_lead
+from clew.tracking.model.assignment import Assignment, assign, split_lead, takes_part
 from clew.tracking.model.gaps import find_gaps
 from clew.tracking.model.loose_ends import LooseEnds, loose_ends
 from clew.tracking.model.pairs import FramePair, Pairs, ScoredPair
-from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
 
 KEPT_COLUMNS = ("volume", "intensity")
 """What a lineage keeps of each detection, to match identities by."""
@@ -44,6 +44,8 @@ class SolvedPair:
     """The norm of the weights, in which scores of several movies and weights can be compared."""
     ends: LooseEnds | None = None
     """Between which gaps are looked for; None where a movie has none."""
+    border: Array | None = None
+    """(n,) how near the border a cell appears or disappears, see `CandidatePair.border`; None where nobody knows."""
     assignment: Assignment | None = None
     """The choice among the pair's candidates, for questions about alternatives; None where it was dropped."""
 
@@ -54,6 +56,15 @@ class SolvedPair:
         by = unit / self.unit
         lead = None if self.lead is None else self.lead * by
         return replace(self, confidence=self.confidence * by, lead=lead, unit=unit)
+
+    def margins(self, scale: float = 1.0) -> MovieMargins:
+        """What its events tell of how likely they are right; `scale` is for confidences of other weights."""
+        return MovieMargins.of(self.events.event, scale * self.confidence, self.unit)
+
+    def probability(self, calibration: Calibration, scale: float = 1.0) -> Array:
+        """(n,) that each event is right, by the calibration of its movie."""
+        border = 0.0 if self.border is None else self.border
+        return calibration.probability(self.events.event, scale * self.confidence, self.unit, border)
 
     def without_candidates(self) -> Self:
         """The events alone, to be kept for a whole movie or sent to another process."""
@@ -88,7 +99,14 @@ def _solved(
     lead[np.isin(answer.chosen, list(pinned))] = np.nan
     key = b"" if here is None else here.key()
     ends = loose_ends((pair.a, pair.b), answer, confidence, pair.w, pair.around)
-    return SolvedPair(frame, events, confidence, version, key, lead, float(np.linalg.norm(pair.w)), ends, answer)
+    unit, border = float(np.linalg.norm(pair.w)), _of_lone(answer, pair.border)
+    return SolvedPair(frame, events, confidence, version, key, lead, unit, ends, border, answer)
+
+
+def _of_lone(answer: Assignment, values: Array) -> Array:
+    """(m,) of each chosen event with a single cell, the value of that cell; 0 for others."""
+    parts = takes_part(answer.candidates, answer.chosen)
+    return np.where((parts >= 0).sum(axis=1) == 1, values[parts.max(axis=1, initial=0)], 0.0)
 
 
 def _recalled(events: EventTable, before: SolvedPair | None) -> Array:
@@ -121,10 +139,12 @@ def joined_pairs(solved: Sequence[SolvedPair], annotations: Annotations | None =
     Pairs without leads have nothing that splits could be told from divisions by.
     """
     leads = [np.full(len(one.events), np.nan) if one.lead is None else one.lead for one in solved]
+    borders = [np.zeros(len(one.events)) if one.border is None else one.border for one in solved]
     joined = Joined(
         EventTable.join([one.events for one in solved]),
         np.concatenate([np.zeros(0), *(one.confidence for one in solved)]),
         np.concatenate([np.zeros(0), *leads]),
+        np.concatenate([np.zeros(0), *borders]),
     )
     ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
     return close_gaps(joined, *find_gaps(ends, annotations))
@@ -134,10 +154,17 @@ def join_events(
     n_frames: int, nodes: Nodes, joined: Joined, gaps: Gaps, unit: float, calibration: Calibration = GENERIC_CALIBRATION
 ) -> Lineage:
     """The events of all frame pairs as a lineage: splits told from divisions by the past, gaps, and probabilities."""
-    events, confidence = with_gaps(*by_counts(*joined, unit), gaps)
-    probability = calibration.probability(events.event, confidence, unit)
+    events, confidence, border, seen = told(joined, gaps, unit)
+    probability = calibration.of_movie(seen).probability(events.event, confidence, unit, border)
     frame, label, position, columns = nodes
     return Lineage(n_frames, frame, label, position, events, confidence, columns, probability)
+
+
+def told(joined: Joined, gaps: Gaps, unit: float) -> tuple[EventTable, Array, Array, MovieMargins]:
+    """The events as a lineage has them, (n,) confidences and nearness to the border, and what they tell together."""
+    events, confidence = by_counts(joined.events, joined.confidence, joined.lead, unit)
+    seen = MovieMargins.of(events.event, confidence, unit)
+    return *with_gaps(events, confidence, joined.border, gaps), seen
 
 
 class Nodes(NamedTuple):

@@ -1,0 +1,135 @@
+"""How many events are wrong, as expected and as counted, on kinds of cells that the calibration did not see.
+
+    python benchmarks/wrong_events.py --folder F [--movies 24] [--fresh 20] [--test SEQUENCE …] [--write | --weights]
+
+Movies of each simulated kind are drawn at random and tracked with the generic weights. For each kind, the calibration
+is fitted to the movies of all other kinds and tried on movies of this kind: on those that the others were fitted with,
+by which `spread` and the form of the calibration were chosen, and on fresh ones, by which nothing was. Both with
+margins and kinds of events alone, and with all that `probability.py` looks at. `--test` adds real sequences with a
+truth beside them, tried with the calibration from all kinds. `--write` puts that into
+src/clew/tracking/model/generic.py. With `--weights` the weights, too, are learned without the kind that is tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from generic_calibration import Judged, calibrate, held_by, judge, platt, probability, usual_rank, written
+from generic_weights import LAM, learn, open_sequence, simulated
+from rich.console import Console
+from rich.progress import track as bar
+from rich.table import Table
+
+from clew.learning.task import Array
+from clew.tracking.model.generic import SPREAD
+from clew.tracking.model.probability import Calibration
+from clew.tracking.simulation.kinds import KINDS
+from clew.tracking.tracker import Tracker
+
+LEARNED_FROM = 4
+"""Seeds before this are movies that the generic weights were learned from, in a third of the frame pairs."""
+COLUMNS = ("movies", "expected", "counted", "ratio", "of a movie", "within 1.5", "held", "log loss", "Brier")
+"""Wrong events, expected over counted; the root mean square of the logarithm of that over movies, and the share of
+movies within a factor of 1.5, each with one event more; the share whose number the interval of 90 % holds."""
+
+
+def row(name: str, movies: list[Judged], calibration: Calibration, spread: float) -> tuple[list[str], float]:
+    """The figures of some movies, and the logarithm of expected over counted."""
+    chances = [probability(calibration, each) for each in movies]
+    wrong = [~each.right for each in movies]
+    expected, counted = (np.array([each.sum() for each in parts]) for parts in ([1 - p for p in chances], wrong))
+    total = np.log(expected.sum() / max(counted.sum(), 1))
+    by_movie = np.log((expected + 1) / (counted + 1))
+    p, y = np.concatenate(chances), np.concatenate(wrong)
+    held = held_by(list(zip(chances, counted.tolist(), strict=True)), spread)
+    cells = [
+        name, str(len(movies)), f"{expected.sum():.0f}", str(counted.sum()), f"{np.exp(total):.2f}",
+        f"{np.sqrt(np.mean(by_movie**2)):.2f}", f"{np.mean(np.abs(by_movie) < np.log(1.5)):.0%}", f"{held:.0%}",
+        f"{_log_loss(p, y):.0f}", f"{((1 - p - y) ** 2).sum():.1f}",
+    ]  # fmt: skip
+    return cells, float(total)
+
+
+def _log_loss(p: Array, wrong: Array) -> float:
+    return float(-np.log(np.clip(np.where(wrong, 1 - p, p), 1e-12, 1)).sum())
+
+
+def reliability(judged: list[tuple[Judged, Calibration]], edges: Array) -> list[str]:
+    """Of events in ranges of their chance to be wrong, the mean of that and the share that is."""
+    chance = np.concatenate([1 - probability(calibration, each) for each, calibration in judged])
+    wrong = np.concatenate([~each.right for each, _ in judged])
+    place = np.digitize(chance, edges) - 1
+    mine = [place == k for k in range(len(edges) - 1)]
+    return [f"{chance[m].mean():.3f}: {wrong[m].mean():.3f} of {m.sum():,}" for m in mine if m.any()]
+
+
+def without_weights(folder: Path, n_fitted: int, seeds: range, console: Console) -> None:
+    """Fresh movies of each kind by weights and a calibration that were learned from the other kinds."""
+    tables = [Table("kind", *COLUMNS, title=name) for name in ("margins and kinds alone", "all that is looked at")]
+    for kind in KINDS:
+        others = [(one, seed) for one in KINDS if one != kind for seed in range(n_fitted)]
+        tracker = learn([simulated(*at, folder) for at in others if at[1] < LEARNED_FROM], LAM)
+        fitted = [judge(tracker, simulated(*at, folder), at[1] < LEARNED_FROM) for at in others]
+        fresh = [judge(tracker, simulated(kind, seed, folder), False) for seed in seeds]
+        for beyond, table in enumerate(tables):
+            cells, _ = row(kind, fresh, platt(fitted, bool(beyond)), SPREAD)
+            table.add_row(*cells)
+            console.print(*cells)  # the next kind takes minutes
+    console.print(*tables)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where simulated movies are kept")
+    parser.add_argument("--movies", type=int, default=24, help="of each kind, to fit to")
+    parser.add_argument("--fresh", type=int, default=20, help="of each kind, to try on")
+    parser.add_argument("--first", type=int, default=100, help="the seed of the first of these")
+    parser.add_argument("--test", nargs="*", type=Path, default=[], metavar="SEQUENCE")
+    parser.add_argument("--write", action="store_true", help="put the calibration into the sources")
+    parser.add_argument("--weights", action="store_true", help="leave the kind out of the weights as well")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    seeds = {"fitted": range(options.movies), "fresh": range(options.first, options.first + options.fresh)}
+    if options.weights:
+        without_weights(options.folder, options.movies, seeds["fresh"], Console(width=140))
+        return
+    console, tracker = Console(width=140), Tracker.generic(n_jobs=1)
+    found: dict[str, list[Judged]] = defaultdict(list)
+    wanted = [(of, kind, seed) for of, some in seeds.items() for kind in KINDS for seed in some]
+    for of, kind, seed in bar(wanted, "tracking", console=console):
+        found[of].append(judge(tracker, simulated(kind, seed, options.folder), seed < LEARNED_FROM))
+    real = [open_sequence(path, "real", options.folder / "measured" / path.parent.name) for path in options.test]
+    best = calibrate(found["fitted"])
+    console.print(written(best, usual_rank(found["fitted"])))
+    for beyond in (False, True):
+        of_kind = {kind: platt([e for e in found["fitted"] if e.kind != kind], beyond) for kind in KINDS}
+        for of in seeds:
+            title = f"{of} movies of kinds left out, {'all that is looked at' if beyond else 'margins and kinds alone'}"
+            table = Table("kind", *COLUMNS, title=title)
+            logs = []
+            for kind in KINDS:
+                cells, log = row(kind, [e for e in found[of] if e.kind == kind], of_kind[kind], best.spread)
+                table.add_row(*cells)
+                logs.append(log)
+            console.print(table, f"spread over kinds {np.sqrt(np.mean(np.square(logs))):.3f}")
+            edges = np.array([0, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0])
+            told = reliability([(each, of_kind[each.kind]) for each in found[of]], edges)
+            console.print("expected: wrong, " + "; ".join(told))
+        table = Table("movie", *COLUMNS)
+        for movie in real:
+            each = judge(tracker, movie, False)
+            table.add_row(*row(movie.name, [each], platt(found["fitted"], beyond), best.spread)[0])
+        console.print(table)
+    if options.write:
+        target = Path(__file__).parents[1] / "src/clew/tracking/model/generic.py"
+        text = target.read_text()
+        begin, end = text.index("SLOPE"), text.index("MERGED_BEFORE")
+        target.write_text(text[:begin] + written(best, usual_rank(found["fitted"])) + text[end:])
+
+
+if __name__ == "__main__":
+    main()
