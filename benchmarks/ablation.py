@@ -40,7 +40,7 @@ SETTINGS: dict[str, Adaptation] = {
     "window of 10 cells": replace(DEFAULT, window=10),
     "whole frame pairs": replace(DEFAULT, window=10**6, pseudo_window=10**6),
     "no pseudo-labels": replace(DEFAULT, pseudo_pairs=0),
-    "pseudo-labels 0.8": replace(DEFAULT, pseudo_share=0.8),
+    "pseudo-labels from 0.9 on": replace(DEFAULT, pseudo_probability=0.9),
     "pseudo-window 30": replace(DEFAULT, pseudo_window=30),
 }
 REAL = {"HeLa 01": "Fluo-N2DL-HeLa/01", "SIM+ 01": "Fluo-N2DH-SIM+/01", "bacteria 01": "bacteria/01"}

@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 
 from clew.annotation.learner import Learner
+from clew.annotation.sampling import sample
 from clew.annotation.settings import Adaptation
 from clew.annotation.training_windows import TrainingWindows
+from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.formats.ctc import open_truth
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.assignment import assign, n_detections, takes_part
+from clew.tracking.movie import open_movie
+from clew.tracking.tracker import Tracker
 
 NOTHING = Annotations.of(EventTable.empty())
 
@@ -88,14 +93,38 @@ def test_more_may_be_told_than_was_learned_from_last(source, simulated):
     np.testing.assert_allclose(learner.weights_from(more), other.weights_from(more))
 
 
-def test_half_of_what_the_initial_weights_are_surest_of_counts(source):
-    learner, windows = made(source, Adaptation())
-    counted = predicted = 0
+@pytest.mark.parametrize("least", [0.9, 0.99, 0.9999])
+def test_what_the_initial_weights_are_almost_certainly_right_about_counts(source, least):
+    learner, windows = made(source, Adaptation(pseudo_window=1000, pseudo_probability=least))
+    unit = np.linalg.norm(learner.initial)
+    counted = 0
     for frame in windows.pseudo_frames:
         example = windows.example(frame, NOTHING, NOTHING)
-        counted += len(example.annotated)
-        predicted += len(assign(example.pair.candidates, example.pair.scores(learner.initial)).chosen)
-    assert 0.4 * predicted < counted < 0.6 * predicted
+        answer = assign(example.pair.candidates, example.pair.scores(learner.initial))
+        right = windows.calibration().probability(answer.events, answer.confidence(), unit)
+        rows = example.window.rows[list(example.annotated)]
+        assert set(rows) == set(answer.chosen[right >= least])
+        counted += len(rows)
+    assert counted
+
+
+def test_a_few_annotations_do_no_harm(clew_data):
+    """Of HeLa, drawn by kinds of events, so that odd ones are among them.
+
+    With the more confident half of all predictions as pseudo-labels, 129 of 8,434 events were missed after these, where
+    generic weights miss 49.
+    """
+    movie = open_movie(clew_data / "Fluo-N2DL-HeLa/01")
+    source = measure(movie, cache=None, n_jobs=1)
+    known = truth_annotations(open_truth(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie)
+    learner = Learner(source, tracker=Tracker.generic(n_jobs=1))
+
+    def missed(tracker):
+        return (~np.isin(known.events.keys(), tracker.track(source).events.keys())).sum()
+
+    before = missed(learner.as_tracker())
+    learner.learn(sample(known, rng=np.random.default_rng([4, 5]), number=25))
+    assert missed(learner.as_tracker()) <= before + 15
 
 
 def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_counts(source, simulated):

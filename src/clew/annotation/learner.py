@@ -67,7 +67,9 @@ class Learner:
         """Begin with frame pairs of these kinds of events; what was made of others is dropped."""
         self.pairs = pairs
         self._kept = KeptPairs(pairs, self.settings.kept_candidates)
-        self.windows = TrainingWindows(self.initial, len(pairs), self._training_pair, self.prior, self.settings)
+        self.windows = TrainingWindows(
+            self.initial, len(pairs), self._training_pair, self.prior, self.settings, self.tracker.calibration_
+        )
         self._solvers: Cache[KeptProgram] = Cache()
         self._solved: dict[int, SolvedPair] = {}
 

@@ -24,8 +24,8 @@ class Adaptation:
     """Frame pairs, evenly spread over the movie, that are training examples by their pseudo-labels alone."""
     pseudo_window: int = 120
     """Cells of either frame that these are about."""
-    pseudo_share: float = 0.5
-    """The share of the initial weights' predictions of each kind, the most confident ones, that are pseudo-labels."""
+    pseudo_probability: float = 0.99
+    """Predictions of the initial weights that are right with this probability, or a higher one, are pseudo-labels."""
     kept_candidates: int = 3_000_000
     """Candidates whose features stay in memory, at about 100 bytes each; those of other frame pairs are made again."""
 
@@ -34,8 +34,8 @@ class Adaptation:
             positive(getattr(self, name), name)
         if not is_number(self.pseudo_pairs) or self.pseudo_pairs < 0:
             raise InputError(f"pseudo_pairs is {shown(self.pseudo_pairs)}; expected 0 or more")
-        if not is_number(self.pseudo_share) or not 0 <= self.pseudo_share < 1:
-            raise InputError(f"pseudo_share is {shown(self.pseudo_share)}; expected a share from 0 to under 1")
+        if not is_number(self.pseudo_probability) or not 0 <= self.pseudo_probability <= 1:
+            raise InputError(f"pseudo_probability is {shown(self.pseudo_probability)}; expected 0 to 1")
 
 
 DEFAULT = Adaptation()

@@ -10,8 +10,9 @@ the rest of the choice held fixed; what the rest scores is the same in every out
 
 **Pseudo-labels** (Lee 2013, "Pseudo-label: the simple and efficient semi-supervised learning method"). People are asked
 about odd events. Weights that explain a few of those alone explain little else: without pseudo-labels, one answer about
-HeLa nuclei led to weights that miss a fifth of all events. So the most confident predictions of the initial weights
-count as annotated too, unless an answer says otherwise.
+HeLa nuclei led to weights that miss a fifth of all events. So predictions of the initial weights that are almost
+certainly right, by their calibrated probabilities, count as annotated too, unless an answer says otherwise. Where only
+the most confident half did, a cell that vanishes in the middle of HeLa led to weights by which fifty others do.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from clew.tracking.model.assignment import Assignment, assign, make_program, n_d
 from clew.tracking.model.candidates import Candidates
 from clew.tracking.model.pairs import FramePair
 from clew.tracking.model.prior import with_prior
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
 from clew.tracking.model.training import TrainingExample
 
 
@@ -81,9 +83,11 @@ class TrainingWindows:
 
     def __init__(
         self, initial: Array, n_pairs: int, pair: Callable[[int], FramePair], prior: Array | None = None,
-        settings: Adaptation = DEFAULT,
+        settings: Adaptation = DEFAULT, calibration: Calibration = GENERIC_CALIBRATION,
     ) -> None:  # fmt: skip
+        """`calibration` is of the `initial` weights."""
         self.initial, self.prior, self.settings, self._pair = initial, prior, settings, pair
+        self._calibration, self._unit = calibration, float(np.linalg.norm(initial))
         spread = np.linspace(0, n_pairs - 1, settings.pseudo_pairs).round().astype(int)
         self.pseudo_frames: list[int] = sorted(set(spread.tolist())) if initial.any() and n_pairs else []
         """Frames with an example in any case: none if the initial weights are zero and predict nothing."""
@@ -91,7 +95,7 @@ class TrainingWindows:
         self._windows: Cache[TrainingWindow] = Cache()
         self._assignments: Cache[tuple[Indices, Array]] = Cache()
         self._programs: Cache[Program] = Cache()
-        self._thresholds: dict[int, float] | None = None
+        self._of_movie: Calibration | None = None
 
     def frames(self, annotations: Annotations) -> list[int]:
         """Frames with an example when these are the annotations, ascending."""
@@ -106,28 +110,24 @@ class TrainingWindows:
 
     def example(self, frame: int, around: Annotations, told: Annotations) -> WindowExample:
         """Of one frame pair: the window is around both annotations, but the learner is told the second alone."""
-        thresholds, pair = self.thresholds(), self._pair(frame)
+        pair = self._pair(frame)
         annotated = pair.annotated(told)
         window = self._window(frame, pair, pair.annotated(around) | annotated)
         program = self._programs.get(frame, lambda: self._program(pair, window), window.key)
-        labels = self._with_pseudo_labels(frame, pair, window, window.annotated(annotated), thresholds)
+        labels = self._with_pseudo_labels(frame, pair, window, window.annotated(annotated))
         return WindowExample(pair, program, labels, window)
 
-    def thresholds(self) -> dict[int, float]:
-        """The confidence from which on a prediction is a pseudo-label, for each kind of event."""
-        if self._thresholds is None and self.pseudo_frames:
-            kinds, confidences = [], []
+    def calibration(self) -> Calibration:
+        """The calibration for this movie, from what the initial weights predict in the pseudo-labelled frame pairs."""
+        if self._of_movie is None:
+            parts = []
             for frame in self.pseudo_frames:
                 pair = self._pair(frame)
                 window = self._window(frame, pair, {})
                 chosen, confidence = self._predicted(frame, pair, window)
-                kinds.append(window.candidates.event[chosen])
-                confidences.append(confidence)
-            kind, value, share = np.concatenate(kinds), np.concatenate(confidences), self.settings.pseudo_share
-            self._thresholds = {
-                k: float(np.quantile(value[kind == k], 1 - share, method="higher")) for k in np.unique(kind).tolist()
-            }
-        return self._thresholds or {}
+                parts.append(MovieMargins.of(window.candidates.event[chosen], confidence, self._unit))
+            self._of_movie = self._calibration.of_movie(MovieMargins.sum(parts))
+        return self._of_movie
 
     def _program(self, pair: FramePair, window: TrainingWindow) -> Program:
         return make_program(window.candidates, with_prior(pair.features()[window.rows], self.prior))
@@ -160,14 +160,14 @@ class TrainingWindows:
         return self._predictions.get(frame, choose, pair.extra)
 
     def _with_pseudo_labels(
-        self, frame: int, pair: FramePair, window: TrainingWindow, told: dict[int, int], thresholds: dict[int, float]
+        self, frame: int, pair: FramePair, window: TrainingWindow, told: dict[int, int]
     ) -> dict[int, int]:
-        """What is told of a window, and for other cells what the initial weights are most confident of."""
+        """What is told of a window, and for other cells what the initial weights are almost certainly right about."""
         if not self.initial.any():
             return told
         chosen, confidence = self._predicted(frame, pair, window)
-        kinds = window.candidates.event[chosen].tolist()
-        sure = chosen[confidence >= np.array([thresholds.get(kind, np.inf) for kind in kinds])]
+        probability = self.calibration().probability(window.candidates.event[chosen], confidence, self._unit)
+        sure = chosen[probability >= self.settings.pseudo_probability]
         cells = takes_part(window.candidates)
         taken = cells[[row for row, happened in told.items() if happened]]
         free = ~np.isin(cells[sure], taken[taken >= 0]).any(axis=1)
