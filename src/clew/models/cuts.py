@@ -24,8 +24,12 @@ def half_cuts(A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractiona
     tight = at_upper | (np.abs(sums - row_lower[rows]) < TIGHT)
     rows, at_upper = rows[tight], at_upper[tight]
     sign = np.where(at_upper, 1.0, -1.0)
-    # dense from here on: they are few, and of a sparse matrix every step would cost more than all of its numbers
-    a = sign[:, None] * A[rows].toarray()
+    # dense from here on, in the columns that these rows have: both are few, and of a sparse matrix every step would
+    # cost more than all of its numbers
+    found = A[rows]
+    columns = np.unique(found.indices)
+    y, fractional = y[columns], fractional[columns]
+    a = sign[:, None] * found[:, columns].toarray()
     b = np.where(at_upper, row_upper[rows], -row_lower[rows])
     whole = np.abs(a - np.rint(a)).sum(axis=1) + np.abs(b - np.rint(b)) < 1e-9
     a, b = np.rint(a[whole]), np.rint(b[whole])
@@ -34,8 +38,10 @@ def half_cuts(A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractiona
     chosen = _even_combinations(a[:, fractional] % 2 == 1, odd_sides)
     total = chosen.astype(float) @ a
     odd_at_one = (total % 2 == 1) & one
-    cuts = sp.csr_array(np.floor((total + odd_at_one) / 2))
-    return cuts, np.floor((chosen @ b + odd_at_one.sum(axis=1)) / 2)
+    cuts = np.floor((total + odd_at_one) / 2)
+    row, column = np.nonzero(cuts)
+    sides = np.floor((chosen @ b + odd_at_one.sum(axis=1)) / 2)
+    return sp.csr_array((cuts[row, column], (row, columns[column])), shape=(len(cuts), A.shape[1])), sides
 
 
 def _even_combinations(odd: Mask, odd_sides: Mask) -> Mask:
