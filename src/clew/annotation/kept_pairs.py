@@ -29,7 +29,7 @@ class KeptPairs:
 
     def pair(self, frame: int, here: Annotations) -> FramePair:
         """A frame pair with its annotations; nearly always these are usual candidates, and the pair stays the same."""
-        usual = self._usual(frame)
+        usual = self._pairs.get((frame, "usual"), lambda: self.pairs.pair(frame))
         found = set(usual.rows(here.events).values())
         if len(found) == len(here):
             return usual
@@ -42,7 +42,3 @@ class KeptPairs:
         if moves is None:
             return self.pair(frame, here)
         return self._pairs.get((frame, "told"), lambda: self.pairs.pair(frame, here.events, moves), here.key())
-
-    def _usual(self, frame: int) -> FramePair:
-        """Without annotations."""
-        return self._pairs.get((frame, "usual"), lambda: self.pairs.pair(frame))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter, maximum_filter
+from scipy.ndimage import gaussian_filter
 from scipy.spatial import cKDTree
 
 from clew.learning.task import Array
@@ -28,12 +28,6 @@ class Vote:
     """Of a bin."""
     chance: float
     """Hits more than those of no shift that chance does not explain."""
-
-    def peaks(self, n: int) -> list[Array]:
-        """The shifts (ndim,) with the most hits among those around them."""
-        highest = maximum_filter(self.hits, size=5, mode="wrap") == self.hits
-        order = np.argsort(-self.hits[highest], kind="stable")[:n]
-        return [self._shift(at) for at in np.argwhere(highest)[order]]
 
     def winner(self) -> Array:
         """(ndim,) the shift with the most hits; 0 unless it has more than chance explains."""

@@ -20,8 +20,7 @@ from clew.learning.task import Array, Mask
 from clew.tracking.detections import Detections
 from clew.tracking.events import Event
 from clew.tracking.measurement.scales import Over, ball_diameter
-from clew.tracking.model.assignment import Assignment, assign
-from clew.tracking.model.candidates import Candidates
+from clew.tracking.model.assignment import Assignment
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.generic_domain import DOMAIN
 from clew.tracking.model.pairs import FramePair, Pairs
@@ -113,7 +112,7 @@ def look_over(pairs: Sequence[FramePair], w: Array, groups: frozenset[str]) -> L
     """The same from frame pairs that are there already."""
     looks = []
     for pair in some(pairs):
-        moves = _moves(pair.candidates, assign(pair.candidates, pair.scores(w), position=pair.position))
+        moves = _moves(pair.scored(w).best())
         block = pair.blocks[Event.MOVE][moves[pair.candidates.of_event(Event.MOVE)]]
         looks.append(of_moves(block, groups) | of_masks(pair.a, groups))
     return _together(looks)
@@ -126,9 +125,8 @@ def some(of: Sequence[Any]) -> list[Any]:
 
 def _look(w: Array, item: tuple[Pairs, int]) -> Look:
     pairs, frame = item
-    pair = pairs.scored(frame, w).assigned()  # most were solved before, to see which kinds of events there are
-    assert pair.answer is not None
-    moves = pair.candidates[_moves(pair.candidates, pair.answer)]
+    pair = pairs.scored(frame, w)  # most were solved before, to see which kinds of events there are
+    moves = pair.candidates[_moves(pair.best())]
     return of_moves(pairs.blocks_of(frame, moves)[Event.MOVE], pairs.groups) | of_masks(pair.a, pairs.groups)
 
 
@@ -136,9 +134,9 @@ def _together(looks: Sequence[Look]) -> Look:
     return {name: np.concatenate([look[name] for look in looks]) for name in (looks[0] if looks else ())}
 
 
-def _moves(candidates: Candidates, answer: Assignment) -> Mask:
+def _moves(answer: Assignment) -> Mask:
     """(n,) which candidates are moves that are part of the best events."""
-    found = np.zeros(len(candidates), dtype=bool)
+    found = np.zeros(len(answer.candidates), dtype=bool)
     found[answer.chosen] = answer.events == Event.MOVE
     return found
 

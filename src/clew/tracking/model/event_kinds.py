@@ -129,8 +129,7 @@ def _look(w: Array, item: tuple[Pairs, range]) -> Seen:
     ends: list[tuple[int, LooseEnds]] = []
     for frame in frames:
         pair = pairs.looked_at(frame, w)
-        answer = pair.assigned().answer
-        assert answer is not None
+        answer = pair.best()
         total, merges = total + len(answer.chosen), merges + int((answer.events == Event.MERGE).sum())
         # only cells that are alone by the best choice: to ask about others would take longer than the choice
         found = loose_ends((pair.a, pair.b), answer, np.full(len(answer.chosen), np.inf), w, pair.around)

@@ -84,11 +84,9 @@ class ScoredPair(CandidatePair):
     answer: Assignment | None = None
     """The best choice among the candidates, where it is known."""
 
-    def assigned(self) -> Self:
-        """With the best choice."""
-        if self.answer is not None:
-            return self
-        return replace(self, answer=assign(self.candidates, self.score, position=self.position))
+    def best(self) -> Assignment:
+        """The best choice among the candidates."""
+        return self.answer or assign(self.candidates, self.score, position=self.position)
 
     def only(self, events: frozenset[Event]) -> Self:
         """The same with candidates of some kinds alone."""
@@ -218,7 +216,8 @@ class Pairs:
 
     def looked_at(self, frame: int, w: Array) -> ScoredPair:
         """`scored` with all kinds of events and solved, and remembered for when it is asked for with fewer."""
-        pair = replace(self, events=ALL_EVENTS).scored(frame, w).assigned()
+        pair = replace(self, events=ALL_EVENTS).scored(frame, w)
+        pair = replace(pair, answer=pair.best())
         if pair.nbytes <= KEPT and isinstance(self.source, Divisible):
             _kept.put((self.source.name, frame), self._key(frame, w), pair)
         return pair

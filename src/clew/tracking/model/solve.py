@@ -87,8 +87,7 @@ def _solved(
     frame = pair.a.frame
     pinned = {} if here is None else pair.annotated(here)
     try:
-        known = None if pinned else pair.answer
-        answer = known or assign(pair.candidates, pair.score, pinned, pair.position)
+        answer = assign(pair.candidates, pair.score, pinned, pair.position) if pinned else pair.best()
     except InfeasibleAnnotation as error:
         raise InfeasibleAnnotation(f"from frame {frame} to {frame + 1}: {error}", frame) from error
     events = pair.candidates.table(pair.a, pair.b, answer.chosen)
