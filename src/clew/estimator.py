@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Literal, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from clew.base import StructuredEstimator
 from clew.checks import Seed, callable_or_none, floats, shown
-from clew.conversion import check_sample_weight, make_generator, make_task, parse
+from clew.conversion import check_sample_weight, learned_from, make_generator, make_task, parse
 from clew.errors import InputError
 from clew.folds import make_folds
 from clew.learning.algorithm import Algorithm, get_algorithm
@@ -137,7 +136,10 @@ class StructuredSVM(RegularisedEstimator):
         def ordinary(X: Examples, Y: Examples) -> Task:
             return self._task(model, X, Y, client)
 
-        trained = partial(loss.task, model) if isinstance(loss, ListedLoss) else ordinary
+        def trained(X: Examples, Y: Examples) -> Task:
+            Y = learned_from(model, X, Y)
+            return loss.task(model, X, Y) if isinstance(loss, ListedLoss) else ordinary(X, Y)
+
         with ProgressLine(self.verbose) as line:
 
             def progress(record: Record) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from clew.checks import is_number, positive, shown
 from clew.errors import InputError
 from clew.tracking.model.prior import TRUST
+from clew.tracking.model.pseudo_labels import PROBABILITY
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Adaptation:
     """Frame pairs, evenly spread over the movie, that are training examples by their pseudo-labels alone."""
     pseudo_window: int = 120
     """Cells of either frame that these are about."""
-    pseudo_probability: float = 0.99
+    pseudo_probability: float = PROBABILITY
     """Predictions of the initial weights that are right with this probability, or a higher one, are pseudo-labels."""
     kept_candidates: int = 3_000_000
     """Candidates whose features stay in memory, at about 100 bytes each; those of other frame pairs are made again."""

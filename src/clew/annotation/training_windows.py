@@ -8,11 +8,9 @@ the initial weights' prediction stands for all others. The window is closed unde
 out of it), and events that would lead out of it are no candidates, so that the example is the pair's own problem with
 the rest of the choice held fixed; what the rest scores is the same in every output and cancels in each loss.
 
-**Pseudo-labels** (Lee 2013, "Pseudo-label: the simple and efficient semi-supervised learning method"). People are asked
-about odd events. Weights that explain a few of those alone explain little else: without pseudo-labels, one answer about
-HeLa nuclei led to weights that miss a fifth of all events. So predictions of the initial weights that are almost
-certainly right, by their calibrated probabilities, count as annotated too, unless an answer says otherwise. Where only
-the most confident half did, a cell that vanishes in the middle of HeLa led to weights by which fifty others do.
+**Pseudo-labels** (`tracking/model/pseudo_labels.py`) are those of windows, and of some frame pairs where nothing is
+annotated. People are asked about odd events: without pseudo-labels, one answer about HeLa nuclei led to weights that
+miss a fifth of all events.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from clew.tracking.model.candidates import Candidates
 from clew.tracking.model.pairs import FramePair
 from clew.tracking.model.prior import with_prior
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
+from clew.tracking.model.pseudo_labels import NONE, almost_certain, with_pseudo_labels
 from clew.tracking.model.training import TrainingExample
 
 
@@ -114,7 +113,7 @@ class TrainingWindows:
         annotated = pair.annotated(told)
         window = self._window(frame, pair, pair.annotated(around) | annotated)
         program = self._programs.get(frame, lambda: self._program(pair, window), window.key)
-        labels = self._with_pseudo_labels(frame, pair, window, window.annotated(annotated))
+        labels = with_pseudo_labels(program, self._sure(frame, pair, window), window.annotated(annotated))
         return WindowExample(pair, program, labels, window)
 
     def calibration(self) -> Calibration:
@@ -159,19 +158,13 @@ class TrainingWindows:
 
         return self._predictions.get(frame, choose, pair.extra)
 
-    def _with_pseudo_labels(
-        self, frame: int, pair: FramePair, window: TrainingWindow, told: dict[int, int]
-    ) -> dict[int, int]:
-        """What is told of a window, and for other cells what the initial weights are almost certainly right about."""
+    def _sure(self, frame: int, pair: FramePair, window: TrainingWindow) -> Indices:
+        """(m,) the candidates of a window that the initial weights choose, and are almost certainly right about."""
         if not self.initial.any():
-            return told
+            return NONE
         chosen, confidence = self._predicted(frame, pair, window)
         probability = self.calibration().probability(window.candidates.event[chosen], confidence, self._unit)
-        sure = chosen[probability >= self.settings.pseudo_probability]
-        cells = takes_part(window.candidates)
-        taken = cells[[row for row, happened in told.items() if happened]]
-        free = ~np.isin(cells[sure], taken[taken >= 0]).any(axis=1)
-        return {int(row): 1 for row in sure[free]} | told
+        return almost_certain(chosen, probability, self.settings.pseudo_probability)
 
     def _predicted(self, frame: int, pair: FramePair, window: TrainingWindow) -> tuple[Indices, Array]:
         """The initial weights' choice within a window, and how confident they are."""

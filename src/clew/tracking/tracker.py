@@ -36,8 +36,16 @@ from clew.tracking.model.event_kinds import EventKinds, decide_events, parse_eve
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.gap_training import gap_examples
 from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.prior import first_weights, generic_weights, joined, prior_direction, weights_by_name
+from clew.tracking.model.prior import (
+    first_weights,
+    generic_weights,
+    joined,
+    prior_calibration,
+    prior_direction,
+    weights_by_name,
+)
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
+from clew.tracking.model.pseudo_labels import PseudoLabels
 from clew.tracking.model.recalibration import recalibrate
 from clew.tracking.model.training import (
     MODEL,
@@ -153,7 +161,7 @@ class Tracker(Parametrised):
         for source, checked in zip(sources, given, strict=True):
             pairs = self._training_pairs(source, groups, checked, prior, executor)
             covered.append(look_for(pairs, checked, executor.map))
-            examples.append(training_examples(pairs, checked, prior))
+            examples.append(training_examples(pairs, checked, prior, self._pseudo_labels(pairs, prior, executor)))
             gaps += gap_examples(examples[-1], checked, prior)
         every, self.coverage_ = [*chain(*examples), *gaps], Coverage.sum(covered)
         sizes = [len(example.annotated) for example in every]
@@ -280,6 +288,12 @@ class Tracker(Parametrised):
     ) -> Pairs:
         """The frame pairs to learn from; the prior's weights look for kinds that nobody annotated."""
         return self._pairs(source, groups, prior, annotations.kinds(), executor or Threads(self.n_jobs))
+
+    def _pseudo_labels(self, pairs: Pairs, prior: Array | None, executor: Executor) -> PseudoLabels | None:
+        """What the prior is almost certain about in a movie."""
+        if prior is None:
+            return None
+        return PseudoLabels.of(pairs, prior, prior_calibration(self.prior), executor.map)
 
     def _pairs(
         self, source: Source, groups: frozenset[str], w: Array | None, known: frozenset[Event], executor: Executor

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from clew.errors import InputError
 from clew.learning.task import Array
 from clew.tracking.model.generic import GENERIC
+from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
 
 TRUST = 10.0
 """How many times cheaper a step along the earlier weights is than one in another direction."""
@@ -45,6 +46,11 @@ def prior_direction(prior: Any, names: Sequence[str], trust: float = TRUST) -> A
         weights = weights_by_name(prior, names)
     norm = float(np.linalg.norm(weights))
     return None if norm == 0 else weights * (trust / norm)
+
+
+def prior_calibration(prior: Any) -> Calibration:
+    """How likely what earlier weights predict is right."""
+    return GENERIC_CALIBRATION if isinstance(prior, str) else prior.calibration_
 
 
 def with_prior(features: Any, prior: Array | None) -> Any:

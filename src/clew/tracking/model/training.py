@@ -1,7 +1,8 @@
 """The training recipe: every annotated frame pair is one example, a 0/1 programme with partial annotation.
 
-`Tracker.fit`, the annotation page and the experiments all learn from what is made here. The page shows the learner
-parts of frame pairs instead of whole ones, and adds pseudo-labels: `annotation/training_windows.py`.
+`Tracker.fit`, the annotation page and the experiments all learn from what is made here. With a prior, what it is almost
+certain about is learned from too (`pseudo_labels.py`). The page shows the learner parts of frame pairs instead of whole
+ones: `annotation/training_windows.py`.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import numpy as np
 
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.task import Array
-from clew.models.program import BinaryProgram, Program
+from clew.models.program import Program
 from clew.tracking.events import Annotations
 from clew.tracking.model.assignment import assign, make_program
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.prior import with_prior
+from clew.tracking.model.pseudo_labels import EventProgram, PseudoLabels
 
 if TYPE_CHECKING:
     from clew.estimator import StructuredSVM
 
-MODEL = BinaryProgram(normalize=False)
+MODEL = EventProgram(normalize=False)
 """Δ counts missed events: each annotated event weighs the same, in a frame pair with many of them or with few."""
 
 DEFAULT, STARTS = "clew", 3
@@ -44,13 +46,15 @@ class TrainingExample:
     program: Program
     """A variable for each candidate; its last feature is the prior's score, if there is a prior."""
     annotated: dict[int, int]
-    """{candidate: 1 if it happened, 0 if it did not}"""
+    """{candidate: 1 if it happened, 0 if it did not}; pseudo-labels are the programme's."""
 
     @classmethod
-    def of(cls, pair: FramePair, annotations: Annotations, prior: Array | None = None) -> Self:
+    def of(
+        cls, pair: FramePair, annotations: Annotations, prior: Array | None = None, pseudo: PseudoLabels | None = None
+    ) -> Self:
         """A whole frame pair; `prior` is (d,), see `prior_direction`."""
         program = make_program(pair.candidates, with_prior(pair.features(), prior))
-        return cls(pair, program, pair.annotated(annotations))
+        return cls(pair, program if pseudo is None else pseudo.added(program, pair), pair.annotated(annotations))
 
     def mistakes(self, w: Array) -> int:
         """Δ: how many annotations the best events by weights `w`, (d,), contradict."""
@@ -62,10 +66,12 @@ class TrainingExample:
         return replace(self, annotated=self.pair.annotated(annotations.at(self.pair.a.frame)))
 
 
-def training_examples(pairs: Pairs, annotations: Annotations, prior: Array | None = None) -> list[TrainingExample]:
+def training_examples(
+    pairs: Pairs, annotations: Annotations, prior: Array | None = None, pseudo: PseudoLabels | None = None
+) -> list[TrainingExample]:
     """One example for each frame pair that carries an annotation; all that is annotated is among its candidates."""
     by_frame = [(frame, annotations.at(frame)) for frame in annotations.frames()]
-    return [TrainingExample.of(pairs.pair(frame, here.events), here, prior) for frame, here in by_frame]
+    return [TrainingExample.of(pairs.pair(frame, here.events), here, prior, pseudo) for frame, here in by_frame]
 
 
 def by_event(algorithm: str | Algorithm, annotated: Sequence[int], several: bool = True) -> Algorithm:

@@ -1,0 +1,102 @@
+"""Pseudo-labels: what the weights that learning begins with are almost certainly right about counts as annotated.
+
+Pseudo-labels (Lee 2013, "Pseudo-label: the simple and efficient semi-supervised learning method") say what annotations
+of a few events leave open. Odd events are annotated as often as others or oftener, and weights that explain a few of
+those alone explain little else: one cell that vanishes in the middle of HeLa led to weights by which fifty others do.
+So predictions that are almost certainly right, by their calibrated probabilities, are learned from too, unless an
+annotation says otherwise. They are no evidence: what is held out to judge weights by is annotated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import numpy as np
+
+from clew.learning.task import Array, Indices
+from clew.models.examples import Annotation, Examples
+from clew.models.program import BinaryProgram, Program
+from clew.tracking.measurement.scales import Over
+from clew.tracking.model.domain import some
+from clew.tracking.model.pairs import FramePair, Pairs
+from clew.tracking.model.probability import Calibration, MovieMargins
+from clew.tracking.model.solve import solve, solve_pair
+
+PROBABILITY = 0.99
+"""Predictions that are right with this probability, or a higher one, are pseudo-labels."""
+NONE: Indices = np.zeros(0, dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class PseudoLabelled(Program):
+    """A programme of events, and which of them are almost certain."""
+
+    sure: Indices
+    """(m,) variables that are 1 unless an annotation says otherwise, no two of them about the same cell."""
+
+
+class EventProgram(BinaryProgram):
+    """A `BinaryProgram` that is learned with the pseudo-labels of its inputs; they are no part of Δ elsewhere."""
+
+    def learned_from(self, X: Sequence[Program], Y: Examples) -> list[Annotation]:
+        """The annotations with pseudo-labels."""
+        return [
+            with_pseudo_labels(x, x.sure, y) if isinstance(x, PseudoLabelled) else y for x, y in zip(X, Y, strict=True)
+        ]
+
+
+def with_pseudo_labels(x: Program, sure: Indices, told: Mapping[int, int]) -> dict[int, int]:
+    """What is told of a programme of events, and pseudo-labels for the cells that it says nothing about.
+
+    Of an event that is told to have happened, that is its cells. If one did not happen that was almost certain, all
+    cells that might have taken its cells' place are open again.
+    """
+    happened = [variable for variable, value in told.items() if value]
+    denied = [variable for variable in sure.tolist() if told.get(variable) == 0]
+    instead = x.A.T @ _cells(x, denied) > 0
+    open_again = _cells(x, happened) + x.A @ instead
+    free = x.A[:, sure].T @ open_again == 0
+    return {int(variable): 1 for variable in sure[free]} | dict(told)
+
+
+def _cells(x: Program, variables: list[int]) -> Array:
+    """(n_cells,) how many of some events each cell takes part in."""
+    return np.asarray(x.A[:, variables].sum(axis=1), dtype=float)
+
+
+def almost_certain(chosen: Indices, probability: Array, least: float = PROBABILITY) -> Indices:
+    """(m,) of some chosen variables those that are almost certainly right."""
+    return chosen[probability >= least]
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoLabels:
+    """What weights are almost certain about in the frame pairs of a movie."""
+
+    w: Array
+    calibration: Calibration
+    """For this movie."""
+
+    @classmethod
+    def of(cls, pairs: Pairs, w: Array, calibration: Calibration, over: Over = map) -> Self:
+        """By weights `w` and their `calibration`; `over` maps over the frame pairs that tell how sure they are here.
+
+        Those are evenly spread, not the annotated ones, so that with more annotations pseudo-labels stay the same.
+        """
+        items = [(pairs.window(frame, frame + 1), frame) for frame in some(range(len(pairs)))]
+        return cls(w, calibration.of_movie(MovieMargins.sum(over(partial(_margins, w), items))))
+
+    def added(self, program: Program, pair: FramePair) -> Program:
+        """The programme of a frame pair, with its pseudo-labels."""
+        solved = solve(pair, self.w)
+        assert solved.assignment is not None
+        sure = almost_certain(solved.assignment.chosen, solved.probability(self.calibration))
+        return PseudoLabelled(program.features, program.A, program.lower, program.upper, sure)
+
+
+def _margins(w: Array, item: tuple[Pairs, int]) -> MovieMargins:
+    pairs, frame = item
+    return solve_pair(pairs, w, frame).margins()
