@@ -22,6 +22,7 @@ from clew.learning.task import Array
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.measurement.scales import Over
 from clew.tracking.model.candidates import ALL_EVENTS
+from clew.tracking.model.features import features_of
 from clew.tracking.model.gaps import find_gaps
 from clew.tracking.model.generic import FALSE_GAPS, FALSE_MERGES
 from clew.tracking.model.loose_ends import LooseEnds, loose_ends
@@ -78,20 +79,28 @@ def decide_events(pairs: Pairs, w: Array | None, known: Iterable[Event] = (), ov
     """The kinds of a movie: all but splits, merges and gaps, and these if they are known to happen or seen to.
 
     They are seen if the weights find so many merges, or gaps, that hardly any movie without them would show them.
-    Without weights there is no evidence. `over` maps over the frame pairs that are looked at.
+    Without weights there is no evidence, nor is there for kinds that these were learned without. `over` maps over the
+    frame pairs that are looked at.
     """
     known = frozenset(known)
     annotated = [(kinds, word) for kinds, word in ((MASK_FAULTS, "splits or merges"), (GAPS, "gaps")) if kinds & known]
     events = (ALL_EVENTS - MASK_FAULTS - GAPS).union(*(kinds for kinds, _ in annotated))
     reasons = [f"{word} were annotated" for _, word in annotated]
-    if w is None or events == ALL_EVENTS:
+    told = ALL_EVENTS if w is None else scored_kinds(w, pairs.groups) | events
+    if w is None or events == told:
         return EventKinds(events, ", ".join(reasons) or "none was annotated")
     windows = [(pairs.window(frames.start, frames.stop), frames) for frames in _looked_at(len(pairs))]
-    seen = Seen(*np.array([[0, 0, 0, 0], *over(partial(_look, w), windows)]).sum(axis=0).tolist())
+    seen = Seen(*np.array([[0, 0, 0, 0], *over(partial(_look, w, told), windows)]).sum(axis=0).tolist())
     for event, kinds in ((Event.MERGE, MASK_FAULTS), (Event.GAP, GAPS)):
         if not kinds & known and seen.is_evidence(event):
             events |= kinds
     return EventKinds(events, ", ".join([*reasons, str(seen)]))
+
+
+def scored_kinds(w: Array, groups: frozenset[str]) -> frozenset[Event]:
+    """The kinds of events that weights tell apart by anything; all weights of the others are 0."""
+    blocks = np.split(w, np.cumsum([len(features_of(event, groups)) for event in Event])[:-1])
+    return frozenset(event for event, block in zip(Event, blocks, strict=True) if block.any())
 
 
 def _looked_at(n_pairs: int) -> list[range]:
@@ -122,13 +131,14 @@ class Seen(NamedTuple):
         return f"{self.merges} {among} look like merges, {self.gaps} like gaps"
 
 
-def _look(w: Array, item: tuple[Pairs, range]) -> Seen:
-    """What frame pairs that share a frame look like to weights."""
+def _look(w: Array, kinds: frozenset[Event], item: tuple[Pairs, range]) -> Seen:
+    """What frame pairs that share a frame look like to weights, with events of these kinds."""
     pairs, frames = item
     total = merges = 0
     ends: list[tuple[int, LooseEnds]] = []
     for frame in frames:
         pair = pairs.looked_at(frame, w)
+        pair = pair if kinds == ALL_EVENTS else pair.only(kinds)
         answer = pair.best()
         total, merges = total + len(answer.chosen), merges + int((answer.events == Event.MERGE).sum())
         # only cells that are alone by the best choice: to ask about others would take longer than the choice
