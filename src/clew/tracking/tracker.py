@@ -50,11 +50,11 @@ from clew.tracking.model.recalibration import recalibrate
 from clew.tracking.model.training import (
     MODEL,
     TrainingExample,
-    by_event,
     held_out_mistakes,
     improves,
     lambdas,
     training_examples,
+    with_starts,
 )
 from clew.tracking.movie import Movie, open_movie
 
@@ -164,10 +164,9 @@ class Tracker(Parametrised):
             examples.append(training_examples(pairs, checked, prior, self._pseudo_labels(pairs, prior, executor)))
             gaps += gap_examples(examples[-1], checked, prior)
         every, self.coverage_ = [*chain(*examples), *gaps], Coverage.sum(covered)
-        sizes = [len(example.annotated) for example in every]
         self.svm_ = StructuredSVM(
-            MODEL, loss=self.loss, lam=lambdas(self.lam, len(sizes), prior), regulariser=self.regulariser,
-            algorithm=by_event(self.algorithm, sizes, several=warm_start is None),
+            MODEL, loss=self.loss, lam=lambdas(self.lam, len(every), prior), regulariser=self.regulariser,
+            algorithm=with_starts(self.algorithm) if warm_start is None else self.algorithm,
             start=first_weights(prior) if warm_start is None else "auto",
             n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
         )  # fmt: skip

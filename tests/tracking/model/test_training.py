@@ -8,7 +8,7 @@ import pytest
 from clew.learning.algorithm import Algorithm
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.prior import prior_direction
-from clew.tracking.model.training import STARTS, STIFFNESS, by_event, improves, lambdas, training_examples
+from clew.tracking.model.training import STARTS, STIFFNESS, improves, lambdas, training_examples, with_starts
 from clew.tracking.tracker import Tracker
 
 
@@ -56,10 +56,9 @@ def test_a_tracker_that_learned_nothing_better_has_the_weights_of_its_prior(simu
 
 
 def test_the_default_has_several_starts_and_others_have_what_they_ask_for():
-    assert by_event("clew", [4]).starts == STARTS > 1
-    assert by_event("paper", [4]).starts == 1
-    assert by_event(Algorithm(), [4]).starts == 1
-    assert by_event("clew", [4, 6]).tol == pytest.approx(5 * Algorithm().tol)
+    assert with_starts("clew").starts == STARTS > 1
+    assert with_starts("paper").starts == 1
+    assert with_starts(Algorithm()).starts == 1
 
 
 def test_several_starts_are_tried_where_annotations_are_partial(simulated):

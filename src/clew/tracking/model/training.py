@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.task import Array
 from clew.models.program import Program
@@ -74,17 +72,14 @@ def training_examples(
     return [TrainingExample.of(pairs.pair(frame, here.events), here, prior, pseudo) for frame, here in by_frame]
 
 
-def by_event(algorithm: str | Algorithm, annotated: Sequence[int], several: bool = True) -> Algorithm:
-    """The algorithm with precisions that are meant for the loss of one event, while pairs have several annotated.
+def with_starts(algorithm: str | Algorithm) -> Algorithm:
+    """The algorithm; the default one with several starts.
 
-    The default algorithm has `several` starts: from few annotations, whether an unannotated pair of cells is a division
-    or a move and an appearance depends on where CCCP starts, and the lowest objective is the better explanation.
+    From few annotations, whether an unannotated pair of cells is a division or a move and an appearance depends on
+    where CCCP starts, and the lowest objective is the better explanation.
     """
     chosen = get_algorithm(algorithm)
-    if algorithm == DEFAULT and several:
-        chosen = replace(chosen, starts=STARTS)
-    n = max(float(np.mean(annotated)), 1.0)
-    return replace(chosen, epsilon=n * chosen.epsilon, tol=n * chosen.tol, eta=n * chosen.eta)
+    return replace(chosen, starts=STARTS) if algorithm == DEFAULT else chosen
 
 
 def lambdas(lam: Any, n_pairs: int, prior: Array | None) -> Any:
