@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from clew.learning.task import Array
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
 from clew.tracking.linking.counts import merged_before
+from clew.tracking.linking.torn import TEARING
 from clew.tracking.measurement.measure import Measured
 from clew.tracking.model.candidates import ALL_EVENTS
 from clew.tracking.model.features import feature_names
@@ -44,11 +45,11 @@ class Judged:
     name: str
     event: NDArray[np.int8]
     margin: Array
-    border: Array
-    """How near the border a cell appears or disappears, see `CandidatePair.border`."""
+    context: Array
+    """How near the border a cell appears or disappears, and which masks are torn, see `Calibration.probability`."""
     right: NDArray[np.bool_]
     seen: MovieMargins
-    """Of all events."""
+    """Of all events but those of torn masks."""
 
 
 EVERY = 3
@@ -75,7 +76,7 @@ def judge(tracker: Tracker, movie: Sequence, learned: bool) -> Judged:
     w = weights_by_name(tracker, feature_names(pairs.groups))
     joined, gaps = joined_pairs([solve_pair(pairs, w, frame) for frame in range(len(pairs))])
     unit = float(np.linalg.norm(w))
-    events, confidence, border, seen = told(joined, gaps, unit)
+    events, confidence, context, seen = told(joined, gaps, unit)
     index = EventIndex(movie.truth.events)
     right = index.find(events) >= 0
     known = right.copy()
@@ -84,7 +85,7 @@ def judge(tracker: Tracker, movie: Sequence, learned: bool) -> Judged:
             known |= (index(frame, np.full(len(events), is_target), labels) >= 0) & (labels > 0)
     used = known & np.isfinite(confidence) & (~learned_from(events.frame) | (not learned))
     margin = np.minimum(confidence[used] / unit, LARGEST)
-    return Judged(movie.kind, movie.name, events.event[used], margin, border[used], right[used], seen)
+    return Judged(movie.kind, movie.name, events.event[used], margin, context[used], right[used], seen)
 
 
 RIDGE = 10.0
@@ -106,14 +107,14 @@ def platt(judged: list[Judged], beyond_margins: bool = True) -> Calibration:
     for each in judged:
         columns = [*np.eye(len(Event))[each.event].T, each.margin]
         if beyond_margins:
-            near = np.where(np.isin(each.event, ENDS), each.border, 0.0)
-            columns += [each.seen.steepness * each.margin, near]
+            beside = [np.where(np.isin(each.event, kinds), each.context, 0.0) for kinds in (ENDS, TEARING)]
+            columns += [each.seen.steepness * each.margin, *beside]
         rows.append(np.column_stack([np.ones(len(each.right)), *columns]))
     known = np.concatenate([(share * each.seen.log_share - usual)[each.event] for each in judged])
     both, *found = _logistic(np.concatenate(rows), right, weight * len(weight) / weight.sum(), known)
     intercept, (slope, *further) = np.array(found[: len(Event)]) + both - usual, found[len(Event) :]
-    growth, border = further or (0.0, 0.0)
-    return Calibration(slope, intercept, 0.0, growth, share, border)
+    growth, border, torn = further or (0.0, 0.0, 0.0)
+    return Calibration(slope, intercept, 0.0, growth, share, border, torn)
 
 
 def _logistic(X: Array, y: NDArray[np.bool_], weight: Array, known: Array) -> list[float]:
@@ -140,7 +141,7 @@ def usual_rank(judged: list[Judged]) -> float:
 
 def probability(calibration: Calibration, each: Judged) -> Array:
     """(n,) that the events of a movie are right."""
-    return calibration.of_movie(each.seen).probability(each.event, each.margin, 1.0, each.border)
+    return calibration.of_movie(each.seen).probability(each.event, each.margin, 1.0, each.context)
 
 
 def held_by(expected: Sequence_[tuple[Array, int]], spread: float) -> float:
@@ -162,9 +163,10 @@ def calibrate(judged: list[Judged]) -> Calibration:
 def written(calibration: Calibration, usual: float) -> str:
     """The lines of src/clew/tracking/model/generic.py that have a calibration."""
     kinds = [f'    "{event}": {b:.4f},\n' for event, b in zip(Event, calibration.intercept, strict=True)]
-    numbers = ", ".join(f"{value:.4f}" for value in (calibration.slope, calibration.growth, calibration.border, usual))
+    c = calibration
+    numbers = ", ".join(f"{value:.4f}" for value in (c.slope, c.growth, c.border, c.torn, usual))
     return (
-        f"SLOPE, GROWTH, BORDER, USUAL_RANK = {numbers}\n"
+        f"SLOPE, GROWTH, BORDER, TORN, USUAL_RANK = {numbers}\n"
         f"INTERCEPTS = {{\n{''.join(kinds)}}}\n"
         '"""Of the probability that an event is right, see `probability.py`."""\n'
         f"SPREAD = {calibration.spread:.4f}\n"

@@ -9,8 +9,9 @@ from clew.annotation.stopping import Correction
 from clew.annotation.store.answers import Answer
 from clew.app.messages import Asked, Learned
 from clew.app.progress import CURVE, check_of, probabilities
-from clew.tracking.events import Event
+from clew.tracking.events import Event, EventTable
 from clew.tracking.model.features import feature_names
+from clew.tracking.model.solve import SolvedPair
 
 MOVIE = "/api/movies/0"
 NOBODY = Correction.of([])
@@ -98,6 +99,14 @@ def test_what_was_answered_is_right(page):
     assert probabilities([solved])[pinned].tolist() == [1.0]
     again = Answer.of(3, Event[event["event"].upper()], event["sources"], event["targets"])
     assert check_of({solved.frame: solved}, again, again) is None  # an answer that is given again checks nothing
+
+
+def test_the_pair_after_tells_of_a_torn_mask():
+    facts = [(0, Event.DIVIDE, [1], [2, 3]), (1, Event.MERGE, [2, 3], [4])]
+    one, two = (SolvedPair(fact[0], EventTable.of([fact]), np.array([0.1])) for fact in facts)
+    together, asked = probabilities([one, two]), Answer.of(*facts[0])
+    assert together[0] < probabilities([one])[0]
+    assert check_of({0: one, 1: two}, asked, asked).expected == pytest.approx(1 - together[0], abs=1e-5)
 
 
 def test_longer_weights_alone_change_no_estimate(serve):

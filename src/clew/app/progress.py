@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from clew.app.predictor import Predictor
 from clew.learning.task import Array
 from clew.tracking.events import EventTable
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
-from clew.tracking.model.solve import SolvedPair
+from clew.tracking.model.solve import SolvedPair, in_context
 
 CURVE = "curve"
 """The note in a store that has the estimates so far."""
@@ -74,14 +74,15 @@ def kinds_of(solved: Iterable[SolvedPair]) -> Kinds:
 
 
 def calibration_of(solved: Iterable[SolvedPair], scale: float = 1.0) -> Calibration:
-    """For the movie of these frame pairs; `scale` is `Predictor.margin_scale`."""
+    """For the movie of these frame pairs, in their context; `scale` is `Predictor.margin_scale`."""
     return GENERIC_CALIBRATION.of_movie(MovieMargins.sum(one.margins(scale) for one in solved))
 
 
-def probabilities(solved: Collection[SolvedPair], scale: float = 1.0) -> Array:
+def probabilities(solved: Iterable[SolvedPair], scale: float = 1.0) -> Array:
     """(n,) that each event of a movie's frame pairs is right; 1 where it was answered."""
-    calibration = calibration_of(solved, scale)
-    return np.concatenate([np.zeros(0), *(one.probability(calibration, scale) for one in solved)])
+    known = in_context(solved)
+    calibration = calibration_of(known, scale)
+    return np.concatenate([np.zeros(0), *(one.probability(calibration, scale) for one in known)])
 
 
 def check_of(movie: Mapping[int, SolvedPair], answer: Answer, asked: Answer | None, scale: float = 1.0) -> Check | None:
@@ -107,6 +108,7 @@ def check_of(movie: Mapping[int, SolvedPair], answer: Answer, asked: Answer | No
     settled = about & is_open & (same | refuted)
     if not settled.any():
         return None
-    doubt = 1 - solved.probability(calibration_of(movie.values(), scale), scale)
+    known = dict(zip(movie, in_context(movie.values()), strict=True))
+    doubt = 1 - known[answer.frame].probability(calibration_of(known.values(), scale), scale)
     wrong = int((refuted & is_open).sum()) if refuted[settled].any() else 0
     return Check(round(float(doubt[settled].sum()), 6), wrong, asked.event)

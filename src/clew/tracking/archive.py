@@ -94,9 +94,9 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
 def _calibration(numbers: list[float] | None) -> Calibration:
     """From what `_numbers` gave; the generic one for files that lack it, or know fewer kinds of events.
 
-    Older files end with the spread: their probabilities follow from kinds and margins alone.
+    Older files end with the spread: their probabilities follow from kinds and margins alone. Some know no torn masks.
     """
-    if numbers is None or len(numbers) not in (len(Event) + 2, len(Event) + 5):
+    if numbers is None or len(numbers) not in (len(Event) + 2, len(Event) + 5, len(Event) + 6):
         return GENERIC_CALIBRATION
     slope, *intercept = map(float, numbers[: len(Event) + 1])
     spread, *further = map(float, numbers[len(Event) + 1 :])
@@ -107,7 +107,7 @@ def _calibration(numbers: list[float] | None) -> Calibration:
 
 def _numbers(calibration: Calibration) -> list[float]:
     """Slope, the intercept of each kind of event, spread, and what counts besides the margin."""
-    further = [calibration.growth, calibration.share, calibration.border]
+    further = [calibration.growth, calibration.share, calibration.border, calibration.torn]
     return [calibration.slope, *calibration.intercept.tolist(), calibration.spread, *further]
 
 

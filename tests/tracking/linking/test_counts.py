@@ -105,3 +105,40 @@ def test_as_many_splits_as_merges_are_left_as_they_are(n_merges, fewer):
     events, lead = colony(n_merges, max(n_merges - fewer, 0))
     kinds, _ = told_apart(events, lead)
     assert all(kinds[k] is Event.SPLIT for k in range(n_merges, len(events)))
+
+
+def test_a_torn_mask_leaves_the_number_of_cells_as_it_was():
+    """One cell in two pieces in frame 1: what comes apart afterwards is a division, for nothing merged before."""
+    torn = [(0, Event.DIVIDE, [1], [2, 3]), (1, Event.MERGE, [2, 3], [4]), (2, Event.MOVE, [4], [5])]
+    later = (3, Event.SPLIT, [5], [6, 7])
+    kinds, _ = told_apart([*torn, later], [-CLEAR, np.nan, np.nan, EVEN])
+    assert (kinds[0], kinds[3]) == (Event.SPLIT, Event.DIVIDE)
+    kinds, _ = told_apart([*torn, later], [np.nan, np.nan, np.nan, EVEN])  # unless a person says that it divides
+    assert kinds[0] is Event.DIVIDE
+    kinds, _ = told_apart([*torn[1:], later], [np.nan, np.nan, EVEN])  # without the tearing it is a merge as others are
+    assert kinds[2] is Event.SPLIT
+
+
+def test_cells_that_had_merged_before_their_mask_was_torn_still_can_split():
+    events = [
+        (0, Event.MERGE, [1, 2], [3]),
+        (1, Event.MOVE, [3], [4]),
+        (2, Event.SPLIT, [4], [5, 6]),
+        (3, Event.MERGE, [5, 6], [7]),
+        (4, Event.MOVE, [7], [8]),
+        (5, Event.DIVIDE, [8], [9, 10]),
+    ]
+    kinds, _ = told_apart(events, [np.nan, np.nan, CLEAR, np.nan, np.nan, EVEN])
+    assert kinds[5] is Event.SPLIT
+
+
+def test_merges_of_torn_masks_allow_no_splits():
+    """Ten masks are torn, and ten cells divide that look a little like splits: nothing merged that could split."""
+    torn = [e for k in range(10) for e in ((0, Event.DIVIDE, [1 + k], [101 + 2 * k, 102 + 2 * k]),
+        (1, Event.MERGE, [101 + 2 * k, 102 + 2 * k], [1 + k]))]  # fmt: skip
+    divisions = [(1, Event.SPLIT, [201 + k], [301 + 2 * k, 302 + 2 * k]) for k in range(10)]
+    lead = [-CLEAR, np.nan] * 10 + [0.02 - NOT_MERGED_BEFORE] * 10
+    kinds, _ = told_apart([*torn, *divisions], lead)
+    assert {kinds[k] for k in range(20, 30)} == {Event.DIVIDE}
+    kinds, _ = told_apart([*torn[1::2], *divisions], lead[1:20:2] + lead[20:])
+    assert {kinds[k] for k in range(10, 20)} == {Event.SPLIT}

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.tracking.evaluation.evaluate import task_loss
-from clew.tracking.events import Event
+from clew.tracking.events import Event, EventTable
 from clew.tracking.model.probability import DOUBTFUL, Calibration, MovieMargins, expected_wrong
-from clew.tracking.model.solve import solve_pair
+from clew.tracking.model.solve import SolvedPair, in_context, joined_pairs, solve_pair, told
 from clew.tracking.tracker import Tracker
 
 KINDS = np.array([int(event) for event in Event], dtype=np.int8)
@@ -92,12 +92,37 @@ def test_what_a_movie_tells_counts_once():
     assert twice.border == once.border
 
 
-def test_cells_appear_and_disappear_at_the_border():
+def test_cells_appear_and_disappear_at_the_border_and_torn_masks_are_mistakes():
     generic = Calibration.generic()
     for event in Event:
-        ratio = odds(generic, event, border=np.ones(1)) / odds(generic, event, border=np.zeros(1))
-        ends = event in (Event.APPEAR, Event.DISAPPEAR)
-        assert ratio == pytest.approx(np.exp(generic.border) if ends else 1.0)
+        ratio = odds(generic, event, context=np.ones(1)) / odds(generic, event, context=np.zeros(1))
+        counts = {Event.APPEAR: generic.border, Event.DISAPPEAR: generic.border, Event.MOVE: 0, Event.GAP: 0}
+        assert ratio == pytest.approx(np.exp(counts.get(event, generic.torn)))
+    assert generic.border > 0 > generic.torn
+
+
+def test_the_pairs_around_tell_of_torn_masks():
+    """One cell in two pieces for one frame, among cells that move: such events are doubted and not counted."""
+    torn = [[(Event.DIVIDE, [1], [2, 3])], [(Event.MERGE, [2, 3], [1])], [(Event.MOVE, [1], [1])]]
+    pairs = [
+        SolvedPair(t, EventTable.of([(t, *one) for one in [*here, (Event.MOVE, [9], [9])]]), np.array([0.3, 0.3]))
+        for t, here in enumerate(torn)
+    ]
+    assert [one.torn.tolist() for one in in_context(pairs[::-1])] == [[False] * 2, [True, False], [True, False]]
+    assert in_context([]) == []
+    seen = MovieMargins.sum(one.margins() for one in in_context(pairs))
+    assert seen.kinds.tolist() == [4, *[0] * 6]
+    calibration = Calibration.generic().of_movie(seen)
+    for alone, around in zip(pairs[:2], in_context(pairs)[:2], strict=True):
+        (less, same), (more, again) = around.probability(calibration), alone.probability(calibration)
+        assert less < more
+        assert same == again
+    events, confidence, context, whole = told(*joined_pairs(pairs), 1.0)
+    np.testing.assert_array_equal(whole.kinds, seen.kinds)
+    np.testing.assert_array_equal(
+        calibration.probability(events.event, confidence, 1.0, context),
+        np.concatenate([one.probability(calibration) for one in in_context(pairs)]),
+    )
 
 
 def test_events_know_how_near_the_border_their_cell_is(simulated):

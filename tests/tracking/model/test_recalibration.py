@@ -73,7 +73,7 @@ def test_held_out_annotations_calibrate_and_the_file_keeps_it(simulated, tmp_pat
     again = load(tmp_path / "w.clew")
     np.testing.assert_allclose(again.calibration_.intercept, tracker.calibration_.intercept)
     assert again.calibration_.spread == pytest.approx(tracker.calibration_.spread)
-    for name in ("growth", "share", "border"):
+    for name in ("growth", "share", "border", "torn"):
         assert getattr(again.calibration_, name) == getattr(GENERIC_CALIBRATION, name)
     one, other = (each.track(simulated.movie).probability for each in (tracker, again))
     np.testing.assert_allclose(one, other)
@@ -86,4 +86,6 @@ def test_a_calibration_of_an_older_file_looks_at_margins_and_kinds_alone():
     assert odds_of_being_wrong(found.of_movie(seen), 0.3) == pytest.approx(np.exp(0.5 - 10.9 * 0.3))
     appears = found.probability(np.array([Event.APPEAR], dtype=np.int8), np.array([0.3]), 1.0, np.ones(1))[0]
     assert appears == pytest.approx(1 / (1 + np.exp(1.9 - 10.9 * 0.3)))
+    newer = _calibration([10.9, -0.5, 0.9, -1.9, -2.2, 1.6, 0.6, 1.7, 0.41, 0.3, 1.0, 2.5])  # before torn masks
+    assert (newer.border, newer.torn) == (2.5, 0.0)
     assert _calibration([1.0, 2.0]) is GENERIC_CALIBRATION

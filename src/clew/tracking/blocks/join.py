@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.executors import Executor
-from clew.learning.task import Array, Indices
+from clew.learning.task import Array, Indices, Mask
 from clew.tracking.blocks.block import Block
 from clew.tracking.blocks.skeleton import ROW_BITS, Skeleton, keys_of
 from clew.tracking.events import Event, EventTable, Labels
 from clew.tracking.linking.counts import has_mask_faults, kinds_by_counts
 from clew.tracking.linking.gaps import with_gaps
 from clew.tracking.linking.merges import resolve, runs
+from clew.tracking.linking.torn import torn_nodes
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
 from clew.tracking.model.solve import Nodes
 from clew.tracking.tracks import Tracks
@@ -73,6 +74,8 @@ class BlockIds:
     """(c,) what they are."""
     confidence: Array
     """(c,)"""
+    torn: Indices
+    """(d,) events of the block that tear a mask apart for one frame, or put it together: that takes three frames."""
 
     def tracks_of(self, keys: NDArray[np.int64], first: int) -> Labels:
         """(n,) the tracks of cells that begin runs in the block, whose first frame is `first`."""
@@ -110,8 +113,10 @@ class Part:
         track = ids.tracks_of(keys_of(block)[_heads(block)], block.first)[: len(nodes.frame)]
         kind, sure = block.lineage.events.event.copy(), block.lineage.confidence.copy()
         kind[ids.row], sure[ids.row] = ids.kind, ids.confidence
-        events, sure, border = with_gaps(replace(block.events(), event=kind), sure, block.border, block.gaps)
-        probability = calibration.probability(events.event, sure, block.unit, border)
+        context = block.border.copy()
+        context[ids.torn] = 1.0
+        events, sure, context = with_gaps(replace(block.events(), event=kind), sure, context, block.gaps)
+        probability = calibration.probability(events.event, sure, block.unit, context)
         frames = (block.first, block.first + block.n_pairs - (not is_last))
         return cls(frames, nodes, track, events, sure, probability)
 
@@ -136,9 +141,9 @@ def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Track
         whole.frame, whole.position, whole.columns, whole.event_frame, kind,
         whole.sources, whole.targets,
     )  # fmt: skip
-    changed = np.flatnonzero(np.isfinite(whole.lead) & has_mask_faults(whole.event))
-    changed = changed[np.argsort(whole.origin[changed, 0], kind="stable")]
-    block_of = whole.origin[changed, 0]
+    changed = _by_block(whole, np.isfinite(whole.lead) & has_mask_faults(whole.event))
+    is_torn = torn_nodes(whole.event, whole.sources, whole.targets).events
+    torn = _by_block(whole, is_torn)
     ids: list[BlockIds] = []
     entering = np.zeros(0, np.int64)
     for summary in summaries:
@@ -146,12 +151,23 @@ def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Track
         if first == 0:
             entering = track[: int(np.searchsorted(whole.key, 1 << ROW_BITS))]
         inside = slice(*np.searchsorted(whole.key, [first + 1 << ROW_BITS, last << ROW_BITS]))
-        rows = changed[slice(*np.searchsorted(block_of, [first, first + 1]))]
-        ids.append(BlockIds(entering, whole.key[inside], track[inside], whole.origin[rows, 1], kind[rows], sure[rows]))
+        rows, pieces = (of[slice(*np.searchsorted(whole.origin[of, 0], [first, first + 1]))] for of in (changed, torn))
+        ids.append(
+            BlockIds(
+                entering, whole.key[inside], track[inside], whole.origin[rows, 1], kind[rows], sure[rows],
+                whole.origin[pieces, 1],
+            )
+        )  # fmt: skip
         entering = ids[-1].tracks_of(summary.leaving, first)
     seen = MovieMargins.sum(summary.margins for summary in summaries)
-    now, before = (np.bincount(kinds, minlength=len(Event)) for kinds in (kind, whole.event))
+    now, before = (np.bincount(kinds, minlength=len(Event)) for kinds in (kind[~is_torn], whole.event))
     return tracks, ids, replace(seen, kinds=seen.kinds + now - before)
+
+
+def _by_block(whole: Skeleton, chosen: Mask) -> Indices:
+    """Some events (m,) of a skeleton, in the order of the blocks that they are in."""
+    rows = np.flatnonzero(chosen)
+    return rows[np.argsort(whole.origin[rows, 0], kind="stable")]
 
 
 def _reduced(skeletons: Sequence[Skeleton], executor: Executor) -> Skeleton:

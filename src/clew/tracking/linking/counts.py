@@ -5,7 +5,8 @@ into holds several, and one that holds a single cell cannot split. As in conserv
 2013) the number of cells is kept from frame to frame; but instead of one programme for the movie, whose size would grow
 with it, the pairwise answers are gone through once in order, and an event with one source and two targets is called a
 split or a division by its own lead and by what happened before. Since both take the same detections, nothing else
-changes.
+changes. A mask that is torn for one frame and one again holds as many cells as before: what tears it is a split, and
+what puts it together says nothing of cells that could split.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from clew.learning.task import Array, Indices
-from clew.tracking.events import NONE, Event, EventTable
+from clew.tracking.events import Event, EventTable
+from clew.tracking.linking.nodes import event_nodes
+from clew.tracking.linking.torn import Torn, torn_nodes
 from clew.tracking.model.generic import MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE
 
 UNKNOWN, SINGLE = 0, -1
@@ -35,7 +38,7 @@ def by_counts(events: EventTable, confidence: Array, lead: Array, unit: float) -
     """
     if not has_mask_faults(events.event):
         return events, confidence
-    sources, targets = _nodes(events)
+    sources, targets = event_nodes(events)
     kind, sure = kinds_by_counts(events.frame, events.event, sources, targets, confidence, lead, unit)
     return replace(events, event=kind), sure
 
@@ -47,7 +50,8 @@ def has_mask_faults(event: NDArray[np.int8]) -> bool:
 
 def merged_before(events: EventTable, lead: Array) -> NDArray[np.bool_]:
     """(n,) whether the source of an event is known to hold several cells; `lead` in norms of the weights."""
-    return _follow_counts(events.frame, events.event, *_nodes(events), lead, 0.0).merged
+    nodes = event_nodes(events)
+    return _follow_counts(events.frame, events.event, *nodes, lead, 0.0, torn_nodes(events.event, *nodes)).merged
 
 
 def kinds_by_counts(
@@ -58,10 +62,11 @@ def kinds_by_counts(
 
     `frame` (m,) is that of the sources. Moves may lead over many frames: nothing happens to the number on the way.
     """
-    found = _follow_counts(frame, event, sources, targets, lead / unit, 0.0)
-    bias = _conserving(found.ahead, int((event == Event.MERGE).sum()))
+    torn = torn_nodes(event, sources, targets)
+    found = _follow_counts(frame, event, sources, targets, lead / unit, 0.0, torn)
+    bias = _conserving(found.ahead[~torn.events], int((event[~torn.events] == Event.MERGE).sum()))
     if bias:
-        found = _follow_counts(frame, event, sources, targets, lead / unit, bias)
+        found = _follow_counts(frame, event, sources, targets, lead / unit, bias, torn)
     return found.kind, np.where(np.isfinite(lead), np.minimum(confidence, unit * np.abs(found.ahead)), confidence)
 
 
@@ -77,12 +82,16 @@ class _Followed(NamedTuple):
 
 
 def _follow_counts(
-    frame: NDArray[np.int64], event: NDArray[np.int8], sources: Indices, targets: Indices, lead: Array, bias: float
-) -> _Followed:
+    frame: NDArray[np.int64], event: NDArray[np.int8], sources: Indices, targets: Indices, lead: Array, bias: float,
+    torn: Torn,
+) -> _Followed:  # fmt: skip
     """Events are gone through in order of time; `lead` is in norms of the weights, and `bias` is added to all."""
     kind, merged, ahead = event.copy(), np.zeros(len(event), bool), np.full(len(event), np.nan)
     # one place more at the end, which −1 leads to: of no node nothing is known
     held = np.full(max(sources.max(initial=-1), targets.max(initial=-1)) + 2, UNKNOWN)
+    # what puts a torn mask together leads on from it as a move does
+    as_move = torn.mended >= 0
+    sources = np.where(as_move[:, None], np.column_stack([torn.mended, np.full(len(event), -1)]), sources)
     order = np.argsort(frame, kind="stable")
     starts = np.unique(frame[order], return_index=True)[1]
     for rows in np.split(order, starts[1:]):
@@ -90,8 +99,9 @@ def _follow_counts(
         merged[rows] = cells[:, 0] > UNKNOWN
         either = rows[np.isfinite(lead[rows])]
         ahead[either] = lead[either] + bias + np.where(merged[either], MERGED_BEFORE, NOT_MERGED_BEFORE)
-        kind[either] = np.where(ahead[either] > 0, Event.SPLIT, Event.DIVIDE)
-        held[targets[rows]] = _carried(kind[rows], cells)[:, None]
+        # nothing divides that is one again in the next frame
+        kind[either] = np.where((ahead[either] > 0) | torn.events[either], Event.SPLIT, Event.DIVIDE)
+        held[targets[rows]] = _carried(np.where(as_move[rows], Event.MOVE, kind[rows]), cells)[:, None]
         held[-1] = UNKNOWN
     return _Followed(kind, merged, ahead)
 
@@ -113,17 +123,6 @@ def _conserving(ahead: Array, n_merges: int) -> float:
         return 0.0
     lowest = -float(ahead.max()) - 50 / SPLIT_SLOPE  # there all odds are under e⁻⁵⁰
     return float(scipy.optimize.brentq(surplus, lowest, 0.0, xtol=1e-9))
-
-
-def _nodes(events: EventTable) -> tuple[Indices, Indices]:
-    """(n, 2) each: a number for each detection that takes part, −1 where there is none."""
-    cells = np.concatenate([events.sources, events.targets], axis=1)
-    there = cells != NONE
-    labels, rank = np.unique(cells[there], return_inverse=True)  # ranks, for frame × label could overflow
-    frame = (events.frame[:, None] + np.array([0, 0, 1, 1]))[there]
-    nodes = np.full(cells.shape, -1, dtype=np.intp)
-    nodes[there] = np.unique(frame * len(labels) + rank.ravel(), return_inverse=True)[1].ravel()
-    return nodes[:, :2], nodes[:, 2:]
 
 
 def _carried(kind: NDArray[np.int8], cells: Indices) -> Indices:

@@ -125,14 +125,14 @@ def close_gaps(joined: Joined, links: Sequence[GapLink], stays: Sequence[OpenEnd
     return Joined(events[by_frame], confidence[by_frame], lead[by_frame], border[by_frame]), gaps
 
 
-def with_gaps(events: EventTable, confidence: Array, border: Array, gaps: Gaps) -> tuple[EventTable, Array, Array]:
+def with_gaps(events: EventTable, confidence: Array, context: Array, gaps: Gaps) -> tuple[EventTable, Array, Array]:
     """The events with gaps in place of the disappearances before them, and without the appearances after them.
 
-    Confidences and nearness to the border go with them. In a part of a movie, ends that other parts have are passed
+    Confidences and contexts (n,) go with them. In a part of a movie, ends that other parts have are passed
     over.
     """
     if not len(gaps.events):
-        return events, confidence, border
+        return events, confidence, context
     gone, back = EventIndex(events).find(gaps.events.pairwise()).reshape(2, -1)
     here = gone >= 0
     kind, targets, sure = events.event.copy(), events.targets.copy(), confidence.copy()
@@ -143,7 +143,7 @@ def with_gaps(events: EventTable, confidence: Array, border: Array, gaps: Gaps) 
     )
     kept = np.ones(len(events), dtype=bool)
     kept[back[back >= 0]] = False
-    return replace(events, event=kind, targets=targets)[kept], sure[kept], border[kept]
+    return replace(events, event=kind, targets=targets)[kept], sure[kept], context[kept]
 
 
 def _ends(stays: Sequence[OpenEnd]) -> EventTable:

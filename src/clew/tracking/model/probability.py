@@ -1,13 +1,15 @@
 """How likely each event is right: margins turned into probabilities, and how many events of a movie are wrong.
 
 Platt scaling (Platt 1999) with an intercept for each kind of event: P(right) = 1 / (1 + exp(−(a m + b))), where the
-margin m is the event's confidence in norms of the weights, so that one scale serves weights of any length. Three things
+margin m is the event's confidence in norms of the weights, so that one scale serves weights of any length. Four things
 besides the margin tell how likely an event is right, on every kind of cells and without a truth:
 
 - Where a cell appears or disappears: near the border of the image cells do that, inside it is mostly a mistake.
+- What the frame pairs before and after it say: a cell that is two for one frame and one again was torn by the
+  segmentation (`linking/torn.py`), so that nothing divided or merged.
 - How common an event is in the movie. Mistakes are made everywhere, so that of few divisions more are false than of
   many: the odds of a division, and of splits and merges, are proportional to their share of the movie's events, as
-  they are to the prior probability of a class (Saerens et al. 2002).
+  they are to the prior probability of a class (Saerens et al. 2002). Torn masks are not counted.
 - How margins near 0 are distributed. Let the signed margin of an event be the margin if it is right and minus the
   margin if it is wrong, with a density proportional to exp(α s) near 0. Then the odds of being right are exp(2 α m),
   and the density of the margins themselves, which needs no truth, grows with α as well; Balasubramanian, Donmez and
@@ -30,7 +32,8 @@ from scipy.special import expit
 
 from clew.learning.task import Array
 from clew.tracking.events import Event
-from clew.tracking.model.generic import BORDER, GROWTH, INTERCEPTS, SLOPE, SPREAD, USUAL_RANK
+from clew.tracking.linking.torn import TEARING
+from clew.tracking.model.generic import BORDER, GROWTH, INTERCEPTS, SLOPE, SPREAD, TORN, USUAL_RANK
 
 LARGEST = 2.0
 """Margins beyond count as this: so sure an event was never seen to be wrong often enough to tell."""
@@ -111,14 +114,16 @@ class Calibration:
     share: float = 0.0
     """What `MovieMargins.log_share` counts: 1, or 0 where shares are not looked at."""
     border: float = 0.0
-    """What is added for a cell that appears or disappears on the border."""
+    """What is added for a cell that appears or disappears on the border,"""
+    torn: float = 0.0
+    """and for an event that tears a mask apart for one frame or puts it together."""
 
     @classmethod
     def generic(cls) -> Calibration:
         """The one that comes with clew."""
         # of a kind that the generic weights do not know, nothing is known before it is learned
         intercept = np.array([INTERCEPTS.get(str(event), 0.0) for event in Event])
-        return cls(SLOPE, intercept, SPREAD, GROWTH, 1.0, BORDER)
+        return cls(SLOPE, intercept, SPREAD, GROWTH, 1.0, BORDER, TORN)
 
     def of_movie(self, seen: MovieMargins) -> Calibration:
         """For the events of one movie. What that follows from is spent: asked again, it stays the same."""
@@ -137,16 +142,18 @@ class Calibration:
         return replace(self, intercept=self.intercept - np.log(factor), spread=float((shape + counted) ** -0.5))
 
     def probability(
-        self, event: NDArray[np.int8], confidence: Array, unit: float, border: Array | float = 0.0
+        self, event: NDArray[np.int8], confidence: Array, unit: float, context: Array | float = 0.0
     ) -> Array:
         """(n,) that each event is right; 1 where nothing else is possible.
 
-        `unit` is the norm of the weights, and `border` (n,) how near the border a cell appears or disappears, from 1 on
-        it to 0 inside; of other events it does not count.
+        `unit` is the norm of the weights, and `context` (n,) what is known besides: how near the border a cell appears
+        or disappears, from 1 on it to 0 inside; 1 for divisions, splits and merges of torn masks; 0 for others.
         """
         margin = np.minimum(confidence / (unit or 1.0), LARGEST)
-        outside = np.where(np.isin(event, ENDS), self.border * border, 0.0)
-        return np.where(np.isinf(confidence), 1.0, expit(self.slope * margin + self.intercept[event] + outside))
+        counts = np.zeros(len(Event))
+        counts[list(ENDS)], counts[list(TEARING)] = self.border, self.torn
+        log_odds = self.slope * margin + self.intercept[event] + counts[event] * context
+        return np.where(np.isinf(confidence), 1.0, expit(log_odds))
 
 
 GENERIC_CALIBRATION = Calibration.generic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InfeasibleAnnotation
-from clew.learning.task import Array
+from clew.learning.task import Array, Mask
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventTable, Labels
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.counts import by_counts
 from clew.tracking.linking.gaps import Gaps, Joined, close_gaps, with_gaps
+from clew.tracking.linking.torn import torn
 from clew.tracking.model.assignment import Assignment, assign, split_lead, takes_part
 from clew.tracking.model.gaps import find_gaps
 from clew.tracking.model.loose_ends import LooseEnds, loose_ends
@@ -46,6 +47,8 @@ class SolvedPair:
     """Between which gaps are looked for; None where a movie has none."""
     border: Array | None = None
     """(n,) how near the border a cell appears or disappears, see `CandidatePair.border`; None where nobody knows."""
+    torn: Mask | None = None
+    """(n,) what tears a mask apart for one frame or puts it together, see `in_context`; None where nobody knows."""
     assignment: Assignment | None = None
     """The choice among the pair's candidates, for questions about alternatives; None where it was dropped."""
 
@@ -59,12 +62,15 @@ class SolvedPair:
 
     def margins(self, scale: float = 1.0) -> MovieMargins:
         """What its events tell of how likely they are right; `scale` is for confidences of other weights."""
-        return MovieMargins.of(self.events.event, scale * self.confidence, self.unit)
+        counted = slice(None) if self.torn is None else ~self.torn
+        return MovieMargins.of(self.events.event[counted], scale * self.confidence[counted], self.unit)
 
     def probability(self, calibration: Calibration, scale: float = 1.0) -> Array:
         """(n,) that each event is right, by the calibration of its movie."""
-        border = 0.0 if self.border is None else self.border
-        return calibration.probability(self.events.event, scale * self.confidence, self.unit, border)
+        context = np.zeros(len(self.events)) if self.border is None else self.border
+        if self.torn is not None:
+            context = np.where(self.torn, 1.0, context)
+        return calibration.probability(self.events.event, scale * self.confidence, self.unit, context)
 
     def without_candidates(self) -> Self:
         """The events alone, to be kept for a whole movie or sent to another process."""
@@ -99,7 +105,7 @@ def _solved(
     key = b"" if here is None else here.key()
     ends = loose_ends((pair.a, pair.b), answer, confidence, pair.w, pair.around)
     unit, border = float(np.linalg.norm(pair.w)), _of_lone(answer, pair.border)
-    return SolvedPair(frame, events, confidence, version, key, lead, unit, ends, border, answer)
+    return SolvedPair(frame, events, confidence, version, key, lead, unit, ends, border, assignment=answer)
 
 
 def _of_lone(answer: Assignment, values: Array) -> Array:
@@ -123,6 +129,14 @@ def solve_pair(pairs: Pairs, w: Array, frame: int, annotations: Annotations | No
     here = None if annotations is None else annotations.at(frame)
     pair = pairs.scored(frame, w) if here is None else pairs.scored(frame, w, here.events, here.moves())
     return _solved(pair, here).without_candidates()
+
+
+def in_context(solved: Iterable[SolvedPair]) -> list[SolvedPair]:
+    """Frame pairs of a movie, in any order, each with what its neighbours tell of its events: which masks are torn."""
+    every = list(solved)
+    is_torn = torn(EventTable.join([one.events for one in every]))
+    ends = np.cumsum([len(one.events) for one in every])
+    return [replace(one, torn=part) for one, part in zip(every, np.split(is_torn, ends[:-1]), strict=False)]
 
 
 def join_pairs(source: Source, solved: Sequence[SolvedPair], annotations: Annotations | None = None) -> Lineage:
@@ -153,17 +167,21 @@ def join_events(
     n_frames: int, nodes: Nodes, joined: Joined, gaps: Gaps, unit: float, calibration: Calibration = GENERIC_CALIBRATION
 ) -> Lineage:
     """The events of all frame pairs as a lineage: splits told from divisions by the past, gaps, and probabilities."""
-    events, confidence, border, seen = told(joined, gaps, unit)
-    probability = calibration.of_movie(seen).probability(events.event, confidence, unit, border)
+    events, confidence, context, seen = told(joined, gaps, unit)
+    probability = calibration.of_movie(seen).probability(events.event, confidence, unit, context)
     frame, label, position, columns = nodes
     return Lineage(n_frames, frame, label, position, events, confidence, columns, probability)
 
 
 def told(joined: Joined, gaps: Gaps, unit: float) -> tuple[EventTable, Array, Array, MovieMargins]:
-    """The events as a lineage has them, (n,) confidences and nearness to the border, and what they tell together."""
+    """The events as a lineage has them, (n,) confidences and contexts, and what they tell together.
+
+    The context is that of `Calibration.probability`.
+    """
     events, confidence = by_counts(joined.events, joined.confidence, joined.lead, unit)
-    seen = MovieMargins.of(events.event, confidence, unit)
-    return *with_gaps(events, confidence, joined.border, gaps), seen
+    is_torn = torn(events)
+    seen = MovieMargins.of(events.event[~is_torn], confidence[~is_torn], unit)
+    return *with_gaps(events, confidence, np.where(is_torn, 1.0, joined.border), gaps), seen
 
 
 class Nodes(NamedTuple):
