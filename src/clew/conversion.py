@@ -29,11 +29,6 @@ def parse(model: StructuredModel, X: Examples, Y: Examples) -> Examples:
     return model.parsed(X, Y) if hasattr(model, "parsed") else Y
 
 
-def learned_from(model: StructuredModel, X: Examples, Y: Examples) -> Examples:
-    """The annotations that a fit learns from, see `Model.learned_from`; as they are for a model that has none."""
-    return model.learned_from(X, Y) if hasattr(model, "learned_from") else Y
-
-
 def count_parts(model: StructuredModel, Y: Examples) -> Indices:
     """(N,) how many parts of each example are annotated; a model that does not count them has one or none."""
     if hasattr(model, "count_parts"):

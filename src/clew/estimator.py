@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from clew.base import StructuredEstimator
 from clew.checks import Seed, callable_or_none, floats, shown
-from clew.conversion import check_sample_weight, learned_from, make_generator, make_task, parse
+from clew.conversion import check_sample_weight, make_generator, make_task, parse
 from clew.errors import InputError
 from clew.folds import make_folds
 from clew.learning.algorithm import Algorithm, get_algorithm
@@ -37,6 +37,7 @@ from clew.regularised import HoldOut, RegularisedEstimator, check_lam
 __all__ = ["StructuredPerceptron", "StructuredSVM", "make_task"]
 
 Callback = Callable[[Record], None]
+PseudoLabeller = Callable[[Examples, Examples], Examples]
 ALL_LOSSES: dict[str, Loss] = {**LOSSES, CLPL.name: CLPL}
 """The losses by name: Eq. 6, and Formulation I."""
 
@@ -103,17 +104,23 @@ class StructuredSVM(RegularisedEstimator):
         warm_start: Result | StructuredSVM | None = None,
         client: Client | None = None,
         callback: Callback | None = None,
+        pseudo_labels: PseudoLabeller | None = None,
     ) -> Self:
         """Learn from inputs X and partial annotations Y.
 
         `sample_weight` are weights of the examples. `warm_start` is an earlier fit, or its `result_`: its bounds are
         re-used for every example whose annotation is the same. `client` is a Dask client, to run the argmax on its
-        cluster. `callback` hears of every model update, as a `clew.learning.result.Record`.
+        cluster. `callback` hears of every model update, as a `clew.learning.result.Record`. `pseudo_labels(X, Y)` adds
+        to the annotations Y of some examples what is assumed of them: that is learned from too, but not held out to
+        choose λ by.
         """
         warm_start = check_warm_start(warm_start)
         callable_or_none(callback, "callback")
+        callable_or_none(pseudo_labels, "pseudo_labels")
         prepared = self._prepared(X, Y, sample_weight, self.class_weight)
-        return self._learn(*prepared, warm_start=warm_start, client=client, callback=callback)
+        return self._learn(
+            *prepared, warm_start=warm_start, client=client, callback=callback, pseudo_labels=pseudo_labels
+        )
 
     def _learn(
         self,
@@ -125,6 +132,7 @@ class StructuredSVM(RegularisedEstimator):
         warm_start: Result | None = None,
         client: Client | None = None,
         callback: Callback | None = None,
+        pseudo_labels: PseudoLabeller | None = None,
     ) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""
         algorithm = get_algorithm(self.algorithm)
@@ -137,7 +145,7 @@ class StructuredSVM(RegularisedEstimator):
             return self._task(model, X, Y, client)
 
         def trained(X: Examples, Y: Examples) -> Task:
-            Y = learned_from(model, X, Y)
+            Y = Y if pseudo_labels is None else pseudo_labels(X, Y)
             return loss.task(model, X, Y) if isinstance(loss, ListedLoss) else ordinary(X, Y)
 
         with ProgressLine(self.verbose) as line:

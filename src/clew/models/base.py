@@ -95,10 +95,6 @@ class Model(Parametrised):
         """The annotations, an entry for each example as before, in the form in which they are read fastest."""
         return Y
 
-    def learned_from(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Examples:  # noqa: ARG002
-        """The annotations that a fit learns from: a model may add pseudo-labels, which held-out losses do not count."""
-        return Y
-
     def restored(self, domain: Mapping[str, object]) -> Self:
         """A copy with the attributes that an earlier `prepare` had set."""
         model = copy.copy(self)

@@ -39,7 +39,9 @@ def save(tracker: Tracker, path: str | Path) -> None:
         meta, arrays = archive.pack(tracker.svm_)
     arrays = arrays | {WEIGHTS: np.asarray(tracker.coef_, dtype=float)}
     prior: Any = tracker.prior
+    prior_numbers = None
     if isinstance(prior, Tracker):
+        prior_numbers = _numbers(prior.calibration_)
         arrays[PRIOR], prior = weights_by_name(prior, tracker.feature_names_), "tracker"
     algorithm = tracker.algorithm
     own = {
@@ -47,7 +49,7 @@ def save(tracker: Tracker, path: str | Path) -> None:
         "algorithm": asdict(algorithm) if isinstance(algorithm, Algorithm) else algorithm,
         "features": tracker.feature_names_, "n_annotated": tracker.n_annotated_, "n_pairs": tracker.n_pairs_,
         "origin": str(tracker.origin_), "events": _named(tracker.events), "learned_events": _named(tracker.events_),
-        "calibration": _numbers(tracker.calibration_),
+        "calibration": _numbers(tracker.calibration_), "prior_calibration": prior_numbers,
         "domain": {name: list(values) for name, values in tracker.domain_.quantiles.items()},
     }  # fmt: skip
     persist.write(path, KIND, {"learner": meta, "tracker": own}, arrays)
@@ -64,7 +66,7 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         own, arrays = document.meta["tracker"], document.arrays
         learner, weights = document.meta["learner"], arrays[WEIGHTS]
         groups, names, prior = frozenset(own["groups"]), list(own["features"]), own["prior"]
-        algorithm = own["algorithm"]  # the learner's own has its precision scaled to the annotations
+        algorithm = own["algorithm"]  # the learner's own has several starts
         tracker = Tracker(
             neighbours=own["neighbours"], reach=own["reach"], events=own["events"],
             algorithm=algorithm if isinstance(algorithm, str) else Algorithm(**algorithm),
@@ -75,7 +77,10 @@ def _unpack(path: str | Path, document: persist.Document) -> Tracker:
         tracker.calibration_ = _calibration(own.get("calibration"))
         tracker.domain_ = Domain({name: [*map(float, own["domain"][name])] for name in own.get("domain", {})})
         parse_events(tracker.events)
-        tracker.prior = prior if prior in ("generic", None) else _with_weights(Tracker(), groups, names, arrays[PRIOR])
+        tracker.prior = prior
+        if prior not in ("generic", None):
+            tracker.prior = _with_weights(Tracker(), groups, names, arrays[PRIOR])
+            tracker.prior.calibration_ = _calibration(own.get("prior_calibration"))
     known = feature_names(groups)
     if names == [name for name in known if not name.startswith(f"{Event.GAP}:")]:
         # of a clew that knew of no gaps: weights of zero close none

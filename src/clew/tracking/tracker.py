@@ -45,7 +45,7 @@ from clew.tracking.model.prior import (
     weights_by_name,
 )
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
-from clew.tracking.model.pseudo_labels import PseudoLabels
+from clew.tracking.model.pseudo_labels import PseudoLabels, with_all
 from clew.tracking.model.recalibration import recalibrate
 from clew.tracking.model.training import (
     MODEL,
@@ -171,7 +171,9 @@ class Tracker(Parametrised):
             n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
         )  # fmt: skip
         programs, annotated = [one.program for one in every], [one.annotated for one in every]
-        self.svm_.fit(programs, annotated, warm_start=warm_start, client=getattr(executor, "client", None))
+        self.svm_.fit(
+            programs, annotated, warm_start=warm_start, client=getattr(executor, "client", None), pseudo_labels=with_all
+        )
         self.groups_, self.feature_names_ = groups, feature_names(groups)
         self.improved_ = prior is None or improves(self.svm_, every, prior)
         self.coef_ = joined(self.svm_.coef_ if self.improved_ else first_weights(prior), prior)

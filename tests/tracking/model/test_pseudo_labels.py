@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from clew import estimator
 from clew.annotation.sampling import sample
-from clew.errors import InfeasibleAnnotation
+from clew.errors import InfeasibleAnnotation, InputError
+from clew.estimator import StructuredSVM
 from clew.learning.task import Subset
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Event
@@ -17,7 +18,7 @@ from clew.tracking.model.assignment import assign, takes_part
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.prior import prior_calibration, prior_direction
 from clew.tracking.model.probability import GENERIC_CALIBRATION
-from clew.tracking.model.pseudo_labels import PROBABILITY, PseudoLabelled, PseudoLabels, with_pseudo_labels
+from clew.tracking.model.pseudo_labels import PROBABILITY, PseudoLabelled, PseudoLabels, with_all, with_pseudo_labels
 from clew.tracking.model.training import MODEL, training_examples
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
@@ -49,7 +50,7 @@ def test_most_events_of_an_easy_movie_are_almost_certain_and_doubtful_ones_are_n
 
 def test_annotations_stay_and_no_pseudo_label_is_about_their_cells(labelled):
     examples, _ = labelled
-    for one, labels in zip(examples, MODEL.learned_from(*_inputs(examples)), strict=True):
+    for one, labels in zip(examples, with_all(*_inputs(examples)), strict=True):
         assert one.annotated.items() <= labels.items()
         cells = takes_part(one.pair.candidates)
         about = [cells[row][cells[row] >= 0] for row, happened in labels.items() if happened]
@@ -106,6 +107,11 @@ def test_weights_are_judged_by_annotations_alone(simulated, monkeypatch):
     tracker = Tracker(cache=None, n_jobs=1).fit(simulated.movie, simulated.some)
     assert seen["test"] == seen["given"] < 1.1 * len(simulated.some)  # a gap has two ends
     assert seen["train"] > 2 * (tracker.svm_.folds - 1) * len(simulated.some)
+
+
+def test_what_adds_pseudo_labels_must_be_callable(labelled):
+    with pytest.raises(InputError, match="pseudo_labels"):
+        StructuredSVM(MODEL, lam=1.0).fit(*_inputs(labelled[0]), pseudo_labels=3)
 
 
 def test_the_prior_tells_how_sure_it_is(simulated):

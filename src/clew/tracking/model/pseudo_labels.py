@@ -18,7 +18,7 @@ import numpy as np
 
 from clew.learning.task import Array, Indices
 from clew.models.examples import Annotation, Examples
-from clew.models.program import BinaryProgram, Program
+from clew.models.program import Program
 from clew.tracking.measurement.scales import Over
 from clew.tracking.model.domain import some
 from clew.tracking.model.pairs import FramePair, Pairs
@@ -38,14 +38,9 @@ class PseudoLabelled(Program):
     """(m,) variables that are 1 unless an annotation says otherwise, no two of them about the same cell."""
 
 
-class EventProgram(BinaryProgram):
-    """A `BinaryProgram` that is learned with the pseudo-labels of its inputs; they are no part of Δ elsewhere."""
-
-    def learned_from(self, X: Sequence[Program], Y: Examples) -> list[Annotation]:
-        """The annotations with pseudo-labels."""
-        return [
-            with_pseudo_labels(x, x.sure, y) if isinstance(x, PseudoLabelled) else y for x, y in zip(X, Y, strict=True)
-        ]
+def with_all(X: Sequence[Program], Y: Examples) -> list[Annotation]:
+    """What is told of some programmes, with their pseudo-labels."""
+    return [with_pseudo_labels(x, x.sure, y) if isinstance(x, PseudoLabelled) else y for x, y in zip(X, Y, strict=True)]
 
 
 def with_pseudo_labels(x: Program, sure: Indices, told: Mapping[int, int]) -> dict[int, int]:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.task import Array
-from clew.models.program import Program
+from clew.models.program import BinaryProgram, Program
 from clew.tracking.events import Annotations
 from clew.tracking.model.assignment import assign, make_program
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.prior import with_prior
-from clew.tracking.model.pseudo_labels import EventProgram, PseudoLabels
+from clew.tracking.model.pseudo_labels import PseudoLabels
 
 if TYPE_CHECKING:
     from clew.estimator import StructuredSVM
 
-MODEL = EventProgram(normalize=False)
+MODEL = BinaryProgram(normalize=False)
 """Δ counts missed events: each annotated event weighs the same, in a frame pair with many of them or with few."""
 
 DEFAULT, STARTS = "clew", 3
