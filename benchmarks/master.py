@@ -31,9 +31,10 @@ from rich.table import Table
 
 from clew.learning.ascent import ascend
 from clew.learning.bounds import Bundle, dual_value
+from clew.learning.interior import interior_point
 from clew.learning.losses import Linear
 from clew.learning.master import update
-from clew.learning.programmes import project
+from clew.learning.programmes import general_interior_point, project
 
 try:
     import piqp
@@ -102,7 +103,8 @@ def main() -> None:
 def measure(bounds: list[int], weights: list[int], seed: int, budget: float) -> None:
     begin = time.perf_counter()
     solvers = [
-        Solver("Clarabel primal\n(interior-point)", clarabel_primal),
+        Solver("clew's\ninterior point", own_interior_point),
+        Solver("Clarabel primal", clarabel_primal),
         Solver("Clarabel dual", clarabel_dual, limit=30.0),
         Solver("PIQP primal", piqp_primal, installed=piqp is not None),
         Solver("DAQP dual", daqp_dual, max_bounds=500, installed=daqp is not None),
@@ -225,10 +227,16 @@ def share_active(bundle: Bundle, v: Array, lam: float, tol: float) -> float:
 # --- solvers ----------------------------------------------------------------------------------------------------------
 
 
+def own_interior_point(problem: Problem) -> Solution:
+    answer = interior_point(problem.bundle, problem.v, problem.lam, TOL * problem.scale)
+    assert answer is not None
+    return answer
+
+
 def clarabel_primal(problem: Problem) -> Solution:
-    bundle = problem.bundle.copy()
-    w = update(bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "interior-point").w
-    return bundle.alpha, w
+    answer = general_interior_point(problem.bundle, problem.v, problem.lam, TOL * problem.scale)
+    assert answer is not None
+    return answer
 
 
 def ascent_cold(problem: Problem) -> Solution:

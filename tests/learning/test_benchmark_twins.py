@@ -83,7 +83,7 @@ def test_model_updates_of_random_bundles_are_precise(n_groups, n_weights):
     """Every column of benchmarks/master.py that clew uses."""
     master = runpy.run_path(str(BENCHMARKS / "master.py"))
     problem = master["make_problem"](50, n_groups, n_weights, seed=0)
-    for solver in ("clarabel_primal", "clarabel_dual", "ascent_cold", "ascent_warm"):
+    for solver in ("own_interior_point", "clarabel_primal", "clarabel_dual", "ascent_cold", "ascent_warm"):
         assert -1e-9 <= master["relative_gap"](problem, *master[solver](problem)) <= 1e-5
 
 

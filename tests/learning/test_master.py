@@ -5,12 +5,14 @@ from __future__ import annotations
 import clarabel
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from clew.errors import InputError
-from clew.learning.bounds import Bundle, on_simplices
+from clew.learning import interior, master
+from clew.learning.bounds import Bundle, dual_value, on_simplices
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES
 from clew.learning.master import check_regulariser, known_bound, regularisation, update
@@ -175,16 +177,15 @@ def test_regularisers():
 
 
 class Answer:
-    """What Clarabel would return, changed."""
+    """What an interior point would return, changed."""
 
     def __init__(self, solution, status, z, x):
         self.status, self.z, self.x = status, z, x
-        self.obj_val = solution.obj_val
 
 
 def broken(monkeypatch, change):
-    """Let Clarabel answer something else than the solution."""
-    real = clarabel.DefaultSolver
+    """Let both interior points, clew's and Clarabel's, answer something else than the solution."""
+    real, own = clarabel.DefaultSolver, interior._Programme.solve
 
     class Broken:
         def __init__(self, *problem):
@@ -193,7 +194,12 @@ def broken(monkeypatch, change):
         def solve(self):
             return change(self.solver.solve())
 
+    def solve(programme, z, gap):
+        answer = change(Answer(None, STATUS.Solved, *own(programme, z, gap)))
+        return np.array(answer.z), np.array(answer.x)
+
     monkeypatch.setattr(clarabel, "DefaultSolver", Broken)
+    monkeypatch.setattr(interior._Programme, "solve", solve)
 
 
 STATUS = clarabel.SolverStatus
@@ -234,6 +240,34 @@ def test_a_fit_with_a_solver_that_fails_certifies_the_same_minimum(monkeypatch, 
         assert result.converged
         assert result.fallbacks > 0 or fault == "an imprecise w"
         assert result.objective == pytest.approx(right.objective, abs=2e-3)
+
+
+@examples(60)
+@given(problem=bundles(), tol=st.sampled_from([1e-2, 1e-5]))
+def test_clews_interior_point_reaches_the_gap_that_it_is_asked_for(problem, tol):
+    bundle, v, lam, _ = problem
+    tol *= max(1.0, float(np.abs(bundle.offsets).max()))
+    alpha, w = interior.interior_point(bundle, v, lam, tol)
+    assert (alpha >= 0).all()
+    np.testing.assert_allclose(bundle.sum_by_group(np.bincount(bundle.group, weights=alpha)), 1.0)
+    assert model_value(bundle, v, lam, "l2", w) - dual_value(bundle, v, lam, alpha) <= tol
+
+
+def test_a_group_without_bounds_is_none_of_the_interior_points_business():
+    bundle = Bundle(2, np.arange(2))
+    bundle.extend(sp.csr_array(np.ones((1, 2))), np.ones(1), np.array([1]))
+    assert interior.interior_point(bundle, np.zeros(2), 1.0, 1e-3) is None
+
+
+def test_bounds_that_would_fill_the_memory_if_dense_go_to_the_sparse_solver(monkeypatch):
+    rng = np.random.default_rng(0)
+    bundle, v = random_bundle(rng, n_groups=4, n_features=8), rng.normal(size=8)
+    dense = update(bundle.copy(), v, 0.5, "l2", 1.0, 1e-7)
+    monkeypatch.setattr(master, "DENSE_ENTRIES", 8)
+    monkeypatch.setattr(interior._Programme, "solve", None)  # it would fail
+    sparse = update(bundle, v, 0.5, "l2", 1.0, 1e-7)
+    assert not sparse.fell_back
+    assert sparse.lower_bound == pytest.approx(dense.lower_bound, abs=1e-6)
 
 
 def test_where_the_ascent_gives_up_the_interior_point_is_asked():

@@ -39,6 +39,11 @@ class Algorithm:
     A model of few bounds has its minimiser far away, where bounds say little about the neighbourhood of the optimum.
     By convexity the gap still shrinks at every pass: by the share of the way that was taken, or by a new bound.
     """
+    recombine: bool = True
+    """Between two passes, add the bounds of outputs that can be put together from those that were found before.
+
+    Where the model can tell such outputs (models/recombination.py: 0/1 programmes), that takes a fifth of the passes.
+    """
     patience: int = 10
     """Model updates that a bound may be inactive before it is dropped."""
     solver: Solver = "auto"
@@ -61,7 +66,7 @@ class Algorithm:
         for name in ("starts", "patience"):
             object.__setattr__(self, name, whole(getattr(self, name), name, 1))
         object.__setattr__(self, "random_state", whole(self.random_state, "random_state", 0))
-        for name in ("recycle", "adaptive", "stabilise", "identities"):
+        for name in ("recycle", "adaptive", "stabilise", "recombine", "identities"):
             object.__setattr__(self, name, flag(getattr(self, name), name))
         if not is_number(self.rho) or not 0 < self.rho < 1:
             raise InputError(f"rho must lie between 0 and 1, not {shown(self.rho)}")
@@ -81,7 +86,7 @@ STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS = 100, 10_000
 """With fewer groups batches are too small to pay. With fewer weights most of them change with every example, and
 batches take no fewer passes (benchmarks/letters.py, 4,082 weights); one example after the other pays there too: 5.2
 instead of 7.3 CPU s side by side, full annotation."""
-PAPER = Algorithm(groups=1, stabilise=False, stochastic=False, patience=FOR_EVER)
+PAPER = Algorithm(groups=1, stabilise=False, recombine=False, stochastic=False, patience=FOR_EVER)
 
 PRESETS: dict[str, Algorithm] = {
     "clew": Algorithm(),

@@ -20,6 +20,9 @@ from clew.learning.rows import ENTRY_BYTES, Rows, differences
 from clew.learning.task import Array, Indices, Mask, Matrix
 
 UNLIMITED = 2**62
+INACTIVE = 1e-3
+"""The share of the heaviest dual weight in its group from which on a bound counts as active: an interior point leaves
+a little to all."""
 
 
 class Bundle:
@@ -135,7 +138,9 @@ class Bundle:
     def set_alpha(self, alpha: Array) -> None:
         """Take over the dual weights of a model update."""
         self.alpha = alpha
-        self.idle = np.where(alpha > 1e-9, 0, self.idle + 1)
+        peak = np.zeros(self.n_groups)
+        np.maximum.at(peak, self.group, alpha)
+        self.idle = np.where(alpha > INACTIVE * peak[self.group], 0, self.idle + 1)
 
     def sorted_by_group(self) -> tuple[Indices, Indices]:
         """(K,) the bounds group by group, and (G + 1,) where each group begins among them."""

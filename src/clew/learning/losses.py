@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from clew.checks import is_number, shown
 from clew.errors import InputError, MissingCapability
-from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task
+from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task, recalling_task
 
 LARGEST_WEIGHT = 1e100
 """Of Δ in a loss: its squares are still numbers."""
@@ -141,6 +141,21 @@ def penalty_part(task: Task, loss: Loss, w: Array, examples: Indices | None = No
     keep = values >= reward.values
     features = _choose(keep, found.features, reward.features)
     return _checked(Linear(features, np.where(keep, offsets, reward.offsets), np.where(keep, values, reward.values)))
+
+
+def recalled_part(task: Task, loss: Loss, w: Array) -> Linear | None:
+    """Bounds under C_n from outputs that were found before, tight at w as far as these go; None where there are none.
+
+    Of losses that search all of Y, so that P is never below R, and any output bounds C.
+    """
+    recalling = recalling_task(task)
+    if recalling is None or loss.penalty is not Space.ALL:
+        return None
+    recalled = recalling[0].recall(w, loss.penalty_weight, recalling[1])
+    if not recalled.found.all():
+        return None
+    offsets = loss.penalty_weight * recalled.loss + loss.margin
+    return Linear(recalled.features, offsets, recalled.values(w, loss.penalty_weight) + loss.margin)
 
 
 def reward_part(task: Task, loss: Loss, w: Array, examples: Indices | None = None) -> Linear:

@@ -18,7 +18,8 @@ import numpy as np
 from clew.checks import one_of
 from clew.learning.ascent import DEFAULTS, ascend
 from clew.learning.bounds import Bundle, dual_value, on_simplices
-from clew.learning.programmes import active_set, box_programme, interior_point
+from clew.learning.interior import interior_point
+from clew.learning.programmes import active_set, box_programme, general_interior_point
 from clew.learning.task import Array
 
 log = logging.getLogger("clew")
@@ -33,6 +34,8 @@ INTERIOR_POINT_WEIGHTS = 500
 benchmarks/master.py: with 40 weights it is the fastest on one group; with many groups the ascent is faster, but either
 is fast beside an argmax. With 4,000 weights nothing else than the ascent is usable.
 """
+DENSE_ENTRIES = 10_000_000
+"""Bounds times weights up to which the slopes are made dense, for clew's own interior point: a few times 80 MB."""
 GENERAL_SOLVER_LIMIT = 2000
 """With more weights no general solver is asked, not even where the ascent fell short: it would take minutes."""
 
@@ -86,10 +89,12 @@ def update(
     """
     if regulariser == "l1":
         return _l1(bundle, v, lam, radius)
+    dense = len(bundle) * bundle.n_features <= DENSE_ENTRIES
+    others: list[Attempt] = [interior_point, general_interior_point] if dense else [general_interior_point]
     if chosen_solver(solver, bundle.n_features) == "ascent":
-        attempts: list[Attempt] = [_by_ascent, interior_point, active_set]
+        attempts = [_by_ascent, *others, active_set]
     else:
-        attempts = [interior_point, active_set, _by_ascent]
+        attempts = [*others, active_set, _by_ascent]
     if bundle.n_features > GENERAL_SOLVER_LIMIT:
         attempts = [_by_ascent]
     return _first_good(attempts, bundle, v, lam, tol)

@@ -19,24 +19,24 @@ from clew.learning.task import Array, Matrix
 
 log = logging.getLogger("clew")
 FINEST, ENOUGH = 1e-9, 0.1
-"""The smallest gap that Clarabel is asked for, and what it is asked for as a share of the model update's precision."""
+"""The smallest gap that an interior point is asked for, and what it is asked for as a share of the precision."""
 ACTIVE_SET_ITERATIONS = 20_000
 """A thousand times as many as it mostly takes."""
 
 
-def interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array, Array] | None:
+def general_interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array, Array] | None:
     """α and w from Clarabel on the primal (w, ξ): min λ/2 ‖w‖² + ⟨v, w⟩ + Σ ξ_g with a_k w + b_k ≤ ξ_g.
 
     None where its numbers are not finite. Its other statuses ("almost solved", "insufficient progress") are not relied
     upon in either direction: the caller measures the gap of what it returned.
     """
     d, g, k = bundle.n_features, bundle.n_groups, len(bundle)
-    unit, height = _units(bundle)
+    unit, height = units(bundle)
     quadratic = np.full(d, height * lam / unit**2), np.arange(d), np.minimum(np.arange(d + g + 1), d)
     linear = np.concatenate([(v + bundle.shared[0]) / unit, np.ones(g)])
     settings = clarabel.DefaultSettings()
     settings.verbose = False
-    settings.tol_gap_abs, settings.tol_gap_rel = max(FINEST, ENOUGH * tol / height), FINEST
+    settings.tol_gap_abs, settings.tol_gap_rel = asked_gap(tol, height), FINEST
     settings.tol_feas = min(1e-6, settings.tol_gap_abs)
     solution: clarabel.DefaultSolution = clarabel.DefaultSolver(
         sp.csc_matrix(quadratic, shape=(d + g, d + g)), linear, _columns(bundle, unit), -bundle.offsets / height,
@@ -48,6 +48,11 @@ def interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Ar
     if not (np.isfinite(alpha).all() and np.isfinite(w).all()):
         return None
     return project(alpha, bundle), w
+
+
+def asked_gap(tol: float, height: float) -> float:
+    """The gap to ask an interior point for, in its units."""
+    return max(FINEST, ENOUGH * tol / height)
 
 
 def _columns(bundle: Bundle, unit: float) -> Matrix:
@@ -79,7 +84,7 @@ def project(alpha: Array, bundle: Bundle) -> Array:
 def active_set(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array, Array] | None:  # noqa: ARG001
     """The same programme by the active-set method of HiGHS, which fails elsewhere than an interior point does."""
     d, g, k = bundle.n_features, bundle.n_groups, len(bundle)
-    unit, height = _units(bundle)
+    unit, height = units(bundle)
     model = highspy.HighsModel()
     free = np.full(d + g, highspy.kHighsInf)
     cost = np.concatenate([(v + bundle.shared[0]) / unit, np.ones(g)])
@@ -104,7 +109,7 @@ def active_set(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array,
 def box_programme(bundle: Bundle, v: Array, lam: float, radius: float) -> tuple[Array, Array, bool]:
     """The L1 model update with w = p − q, 0 ≤ p, q ≤ radius: α, w, and whether a second attempt was needed."""
     d, g = bundle.n_features, bundle.n_groups
-    unit = _units(bundle)[0]
+    unit = units(bundle)[0]
     v = v + bundle.shared[0]
     slopes = bundle.slopes.csr / unit
     rows = sp.csr_array(sp.hstack([slopes, -slopes, _minus_slack(bundle)]))
@@ -129,7 +134,7 @@ def box_programme(bundle: Bundle, v: Array, lam: float, radius: float) -> tuple[
     return project(-np.asarray(solution.row_dual), bundle), (x[:d] - x[d : 2 * d]) / unit, again
 
 
-def _units(bundle: Bundle) -> tuple[float, float]:
+def units(bundle: Bundle) -> tuple[float, float]:
     """The slope of the steepest bound and the height of the highest one, 1 at least."""
     unit = float(np.sqrt(bundle.slopes.squared_norms().max())) or 1.0
     return unit, max(1.0, float(np.abs(bundle.offsets).max()))

@@ -16,9 +16,14 @@ from clew.models.base import ALL_SPACES, Model, check_lengths, check_weights, id
 from clew.models.examples import Annotation, Input, Output
 from clew.models.fingerprint import fingerprint
 from clew.models.highs import Binary, KeptProgram, propagate
+from clew.models.recombination import Recombination
 from clew.parallel import map_examples
 
 T = TypeVar("T")
+
+WORTH_REMEMBERING = 500
+"""Variables of a programme, in the mean, from which on outputs are put together from earlier ones: the linear
+programmes of smaller ones take no longer than that, and their outputs have few pieces."""
 
 
 @dataclass(frozen=True)
@@ -143,23 +148,37 @@ class LinearTask:
         self.keys: Sequence[bytes] | None = keys
         self.n_examples, self.n_features = len(examples), n_features
         self.kept: dict[tuple[int, Space], KeptProgram] = {}
+        sizes = [example.A.shape[1] for example in examples]
+        self.remembers = not relaxed and bool(sizes) and float(np.mean(sizes)) >= WORTH_REMEMBERING
+        self.found: dict[int, Recombination] = {}
 
     def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
         """Maximise ⟨w, φ⟩ + loss_weight · Δ in `space`, from the basis of the last question about each example."""
         w = check_weights(w, self.n_features)
+        return self._answers(lambda n: self.output(n, w, space, loss_weight), examples)
+
+    def recall(self, w: Array, loss_weight: float, examples: Indices | None = None) -> Argmax:
+        """Outputs put together from those found in Y before, with a high ⟨w, φ⟩ + loss_weight · Δ, without a search."""
+        w = check_weights(w, self.n_features)
+
+        def best(n: int) -> Binary | Array | None:
+            return self.found[n].best(self.examples[n].scores(w, loss_weight)) if n in self.found else None
+
+        return self._answers(best, examples)
+
+    def _answers(self, output: Callable[[int], Binary | Array | None], examples: Indices | None) -> Argmax:
+        """φ and Δ of one output for each example."""
+
+        def one(n: int) -> tuple[Array, float] | None:
+            z = output(n)
+            return None if z is None else (self.examples[n].joint_features(z), self.examples[n].delta(z))
+
         indices = range(self.n_examples) if examples is None else [int(n) for n in examples]
-        found = map_examples(lambda n: self._one(n, w, space, loss_weight), indices, self.n_jobs)
+        found = map_examples(one, indices, self.n_jobs)
         rows = [np.zeros(self.n_features) if f is None else f[0] for f in found]
         features = sp.csr_array(np.array(rows).reshape(len(rows), self.n_features))
         loss = np.array([0.0 if f is None else f[1] for f in found])
         return Argmax(features, loss, np.array([f is not None for f in found], dtype=bool))
-
-    def _one(self, n: int, w: Array, space: Space, loss_weight: float) -> tuple[Array, float] | None:
-        """φ and Δ of one maximiser; None where Y° is empty."""
-        z = self.output(n, w, space, loss_weight)
-        if z is None:
-            return None
-        return self.examples[n].joint_features(z), self.examples[n].delta(z)
 
     def output(self, n: int, w: Array, space: Space, loss_weight: float) -> Binary | Array | None:
         """The maximiser itself; None where Y° is empty, an error where Y or Y* is."""
@@ -178,6 +197,8 @@ class LinearTask:
         z = (program.maximise_relaxed if self.relaxed else program.maximise)(example.scores(w, loss_weight))
         if z is None and space is not Space.INCOMPATIBLE:
             raise example.why_infeasible(n)
+        if z is not None and space is Space.ALL and self.remembers:
+            self.found.setdefault(n, Recombination(example.A)).remember(z.astype(np.int8))
         return z
 
     def annotated_part(self) -> Task | None:
@@ -197,9 +218,10 @@ class LinearTask:
     def drop_solvers(self) -> None:
         """Give the kept solvers' memory back; the next question starts them afresh."""
         self.kept.clear()
+        self.found.clear()
 
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "kept": {}}
+        return {**vars(self), "kept": {}, "found": {}}
 
 
 class LinearModel(Model):
