@@ -150,7 +150,8 @@ def replies(workers, inbox, n):
 
 
 def test_newer_annotations_come_before_old_predictions(source, simulated):
-    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(turn_seconds=0.0))  # one frame a turn
+    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(turn_seconds=0.0, learn_seconds=60.0))
+    # one frame a turn, and however busy the machine, what is learned is learned to the end
     inbox = Told(Learn(0, 0, NOTHING, (0,)))
     assert isinstance(replies([working], inbox, 1)[0], Learned)
     replies([working], inbox, 3)
@@ -178,7 +179,8 @@ def test_other_kinds_of_events_are_learned_again(source, simulated):
 
 
 def test_questions_come_even_if_answers_never_pause(source):
-    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(turn_seconds=0.0))  # one frame a turn
+    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(turn_seconds=0.0, learn_seconds=60.0))
+    # one frame a turn, and however busy the machine, what is learned is learned to the end
     inbox, found = Told(), []
     for revision in range(30):
         inbox.commands = [Learn(0, revision, NOTHING, (0,))]
