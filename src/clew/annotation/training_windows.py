@@ -30,7 +30,7 @@ from clew.tracking.model.candidates import Candidates
 from clew.tracking.model.pairs import FramePair
 from clew.tracking.model.prior import with_prior
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
-from clew.tracking.model.pseudo_labels import NONE, almost_certain, with_pseudo_labels
+from clew.tracking.model.pseudo_labels import almost_certain, with_pseudo_labels
 from clew.tracking.model.training import TrainingExample
 
 
@@ -72,7 +72,7 @@ def window_key(pair: FramePair, inside: Mask) -> Hashable:
 
 @dataclass(frozen=True, eq=False)
 class WindowExample(TrainingExample):
-    """A training example about a part of its frame pair; `annotated` is of the window's candidates."""
+    """A training example about a part of its frame pair; `annotated` is of its candidates, pseudo-labels with them."""
 
     window: TrainingWindow
 
@@ -161,7 +161,7 @@ class TrainingWindows:
     def _sure(self, frame: int, pair: FramePair, window: TrainingWindow) -> Indices:
         """(m,) the candidates of a window that the initial weights choose, and are almost certainly right about."""
         if not self.initial.any():
-            return NONE
+            return np.zeros(0, dtype=np.intp)
         chosen, confidence = self._predicted(frame, pair, window)
         probability = self.calibration().probability(window.candidates.event[chosen], confidence, self._unit)
         return almost_certain(chosen, probability, self.settings.pseudo_probability)

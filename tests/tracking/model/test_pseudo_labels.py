@@ -15,8 +15,7 @@ from clew.tracking.events import Event
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.measurement.measure import measure
 from clew.tracking.model.assignment import assign, takes_part
-from clew.tracking.model.features import feature_names
-from clew.tracking.model.prior import prior_calibration, prior_direction
+from clew.tracking.model.prior import prior_calibration
 from clew.tracking.model.probability import GENERIC_CALIBRATION
 from clew.tracking.model.pseudo_labels import PROBABILITY, PseudoLabelled, PseudoLabels, with_all, with_pseudo_labels
 from clew.tracking.model.training import MODEL, training_examples
@@ -25,12 +24,9 @@ from clew.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")
-def labelled(simulated):
+def labelled(simulated, training_pairs):
     """Examples of a movie with their pseudo-labels, and those."""
-    tracker = Tracker(cache=None, n_jobs=1)
-    source = tracker.measure(simulated.movie)
-    prior = prior_direction("generic", feature_names(source.has))
-    pairs = tracker._training_pairs(source, source.has, simulated.some, prior)
+    pairs, prior = training_pairs
     pseudo = PseudoLabels.of(pairs, prior, GENERIC_CALIBRATION)
     return training_examples(pairs, simulated.some, prior, pseudo), pseudo
 

@@ -6,18 +6,13 @@ import numpy as np
 import pytest
 
 from clew.learning.algorithm import Algorithm
-from clew.tracking.model.features import feature_names
-from clew.tracking.model.prior import prior_direction
 from clew.tracking.model.training import STARTS, STIFFNESS, improves, lambdas, training_examples, with_starts
 from clew.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")
-def examples(simulated):
-    tracker = Tracker(cache=None, n_jobs=1)
-    source = tracker.measure(simulated.movie)
-    prior = prior_direction("generic", feature_names(source.has))
-    pairs = tracker._training_pairs(source, source.has, simulated.some, prior)
+def examples(simulated, training_pairs):
+    pairs, prior = training_pairs
     return training_examples(pairs, simulated.some, prior), prior
 
 

@@ -104,8 +104,7 @@ class Domain:
 
 def look_at(pairs: Pairs, w: Array, over: Over = map) -> Look:
     """The properties of a movie's cells, and of the moves that weights `w` see; `over` maps over its frame pairs."""
-    items = [(pairs.window(frame, frame + 1), frame) for frame in some(range(len(pairs)))]
-    return _together(list(over(partial(_look, w), items)))
+    return _together(list(over(partial(_look, w), some_pairs(pairs))))
 
 
 def look_over(pairs: Sequence[FramePair], w: Array, groups: frozenset[str]) -> Look:
@@ -121,6 +120,11 @@ def look_over(pairs: Sequence[FramePair], w: Array, groups: frozenset[str]) -> L
 def some(of: Sequence[Any]) -> list[Any]:
     """At most `LOOKED_AT` of these, evenly spread."""
     return [of[k] for k in np.unique(np.linspace(0, len(of) - 1, LOOKED_AT).round().astype(int))] if len(of) else []
+
+
+def some_pairs(pairs: Pairs) -> list[tuple[Pairs, int]]:
+    """`some` frame pairs of a movie by their first frames, each with no more of the movie than it needs."""
+    return [(pairs.window(frame, frame + 1), frame) for frame in some(range(len(pairs)))]
 
 
 def _look(w: Array, item: tuple[Pairs, int]) -> Look:

@@ -20,14 +20,13 @@ from clew.learning.task import Array, Indices
 from clew.models.examples import Annotation, Examples
 from clew.models.program import Program
 from clew.tracking.measurement.scales import Over
-from clew.tracking.model.domain import some
+from clew.tracking.model.domain import some_pairs
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.probability import Calibration, MovieMargins
 from clew.tracking.model.solve import solve, solve_pair
 
 PROBABILITY = 0.99
 """Predictions that are right with this probability, or a higher one, are pseudo-labels."""
-NONE: Indices = np.zeros(0, dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ class PseudoLabels:
 
         Those are evenly spread, not the annotated ones, so that with more annotations pseudo-labels stay the same.
         """
-        items = [(pairs.window(frame, frame + 1), frame) for frame in some(range(len(pairs)))]
-        return cls(w, calibration.of_movie(MovieMargins.sum(over(partial(_margins, w), items))))
+        return cls(w, calibration.of_movie(MovieMargins.sum(over(partial(_margins, w), some_pairs(pairs)))))
 
     def added(self, program: Program, pair: FramePair) -> Program:
         """The programme of a frame pair, with its pseudo-labels."""
