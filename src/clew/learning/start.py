@@ -103,12 +103,14 @@ def coarsened(
 ) -> Algorithm:
     """The algorithm with a precision that is enough for a start or a comparison: a share of the loss at w = 0.
 
-    Where a good start is known the loss there may be less than that share: then it is a share of that loss, ten times
-    as large, for what is left to gain is the better part of it.
+    That is the largest Δ, to which only what is annotated contributes, so that the annotated part tells it: there it is
+    found at once, whereas on the whole task every output of equal Δ ties and a relaxation is fractional nearly
+    everywhere. Where a good start is known the loss there may be less than that share: then it is a share of that loss,
+    ten times as large, for what is left to gain is the better part of it.
     """
-    loss = simplify(loss, task)
-    known = float(loss_values(task, loss, np.zeros(task.n_features)).mean())
+    part = task.annotated_part() or task
+    known = float(loss_values(part, simplify(loss, part), np.zeros(task.n_features)).mean())
     known *= task.n_examples / separated(task).n_examples  # of a sum of hinges, most are zero almost anywhere else
     if start is not None:
-        known = min(known, 10 * float(loss_values(task, loss, start).mean()))
+        known = min(known, 10 * float(loss_values(task, simplify(loss, task), start).mean()))
     return replace(algorithm, tol=max(algorithm.tol, share * known), eta=max(algorithm.eta, share * known))
