@@ -105,12 +105,12 @@ def coarsened(
 
     That is the largest Δ, to which only what is annotated contributes, so that the annotated part tells it: there it is
     found at once, whereas on the whole task every output of equal Δ ties and a relaxation is fractional nearly
-    everywhere. Where a good start is known the loss there may be less than that share: then it is a share of that loss,
-    ten times as large, for what is left to gain is the better part of it.
+    everywhere. Where a start is known whose loss is less, it is a share of that: a good start leaves little to gain,
+    and what is compared is how much of it is gained.
     """
     part = task.annotated_part() or task
     known = float(loss_values(part, simplify(loss, part), np.zeros(task.n_features)).mean())
     known *= task.n_examples / separated(task).n_examples  # of a sum of hinges, most are zero almost anywhere else
     if start is not None:
-        known = min(known, 10 * float(loss_values(task, simplify(loss, task), start).mean()))
+        known = min(known, float(loss_values(task, simplify(loss, task), start).mean()))
     return replace(algorithm, tol=max(algorithm.tol, share * known), eta=max(algorithm.eta, share * known))
