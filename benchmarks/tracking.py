@@ -74,9 +74,9 @@ def main() -> None:
             loss = task_loss(test, predicted)
             losses.append(loss.total)
             if options.show:
-                right = np.isin(test.events.keys(), predicted.keys())
-                for row in np.flatnonzero(~right):
-                    console.print("  missed", test.events.describe(int(row)))
+                told = test.pairwise().events  # as the loss has it: a gap is a disappearance and an appearance here
+                for row in np.flatnonzero(~np.isin(told.keys(), predicted.keys())):
+                    console.print("  missed", told.describe(int(row)))
             table.add_row(
                 f"{fraction:.0%}", str(draw), str(len(given)), f"{tracker.lam_:.2g}", f"{wall:.1f}", f"{cpu:.1f}",
                 f"{loss.total:.2%}", *(f"{loss.missed[event]} of {loss.annotated[event]}" for event in PAIRWISE),
