@@ -14,7 +14,7 @@ from clew.cli import app
 from clew.estimator import StructuredSVM
 from clew.models.chain import Chain
 
-CLEW = [sys.executable, "-m", "clew.cli"]
+CLEW = [sys.executable, "-m", "clew"]
 
 
 @pytest.fixture

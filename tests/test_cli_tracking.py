@@ -141,6 +141,26 @@ def test_a_table_of_detections(simulated, learned, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
+def test_points_without_labels_are_tracked_and_evaluated(simulated, learned, tmp_path):
+    """The way of someone who has t, y, x alone: results are compared with a truth in masks, and in a table."""
+    lineage = learned.track(simulated.movie)
+    points = np.column_stack([lineage.frame, lineage.position])
+    np.savetxt(tmp_path / "points.csv", points, delimiter=",", header="t,y,x", comments="")
+    told = done("track", tmp_path / "points.csv", "-o", tmp_path / "r", "--no-report").stderr
+    assert "without labels (those of each frame are numbered from 1 in the order of rows) in 14 frames" in told
+    against_masks = done("evaluate", tmp_path / "r", "--truth", simulated.truth)
+    assert "cells are matched by positions, at most" in against_masks.stderr
+    assert "not computed: they need masks" in against_masks.stdout
+    figures = json.loads(done("evaluate", tmp_path / "r", "-t", simulated.truth, "--json").stdout)
+    assert figures["task_loss"]["total"] < 0.1
+    assert figures["scores_note"] == "not computed: they need masks"
+    write_track_table(tmp_path / "truth.csv", lineage)
+    figures = json.loads(done("evaluate", tmp_path / "r", "-t", tmp_path / "truth.csv", "--json").stdout)
+    assert figures["task_loss"]["total"] < 0.1
+    told = refused("evaluate", tmp_path / "r", "-t", tmp_path / "truth.csv", "--distance", "-1")
+    assert "distance is -1" in told
+
+
 def test_a_table_of_detections_is_written_as_tables_where_no_format_is_asked_for(simulated, learned, tmp_path):
     write_track_table(tmp_path / "cells.csv", learned.track(simulated.movie))
     done("track", tmp_path / "cells.csv", "-o", tmp_path / "r", "--no-report")

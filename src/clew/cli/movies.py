@@ -107,7 +107,7 @@ def open_any(
     sizes = parse_spacing(spacing)
     if movie is not None and labels is None and movie.suffix.lower() in TABLES:
         table = read_detections(movie, spacing=sizes)
-        note(f"{shown(movie)}: a table of detections in {table.n_frames} frames")
+        note(f"{shown(movie)}: {table.source} in {table.n_frames} frames")
         return cut(table, frames)
     opened = open_movie(movie, labels=labels, images=images, spacing=sizes, channel=channel, sparse=sparse)
     note(f"{opened.name}: {opened.n_frames} frames of {' × '.join(map(str, opened.shape))}, {opened.source}")

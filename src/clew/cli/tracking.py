@@ -15,7 +15,7 @@ from rich.table import Table
 
 from clew.cli.base import app, check_folder, make_folder, note, shown
 from clew.cli.cluster import ClusterAddress, MemoryPerWorker, Profile, Where, Workers, connected
-from clew.cli.lineages import NO_SCORES, print_counts, print_evaluation, sampled_report
+from clew.cli.lineages import no_scores, print_counts, print_evaluation, sampled_report
 from clew.cli.movies import (
     Channel,
     Events,
@@ -36,6 +36,7 @@ from clew.cli.movies import (
     open_any,
     open_several,
     parse_frames,
+    parse_spacing,
     read_annotations_of,
 )
 from clew.errors import InputError
@@ -210,9 +211,20 @@ def track(
 
 @app.command()
 def evaluate(
-    result: Annotated[Path, typer.Argument(metavar="RESULT", help="A folder with res_track.txt and masks.")],
+    result: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULT",
+            help="A folder that clew track wrote, one with res_track.txt and masks, or a table of tracks (.csv, "
+            ".parquet).",
+        ),
+    ],
     truth: Annotated[
-        Path, typer.Option("--truth", "-t", metavar="FOLDER", help="A true lineage: …_GT/TRA with man_track.txt.")
+        Path,
+        typer.Option(
+            "--truth", "-t", metavar="PATH",
+            help="A true lineage: …_GT/TRA with man_track.txt, or a table of tracks.",
+        ),
     ],
     frames: Annotated[
         str | None,
@@ -221,23 +233,45 @@ def evaluate(
             help="These frames of the truth only, as in 0:59, and of a result that has more.",
         ),
     ] = None,
+    distance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="LENGTH",
+            help="How far a cell may be from its true position, where one side is a table; half of what is usually "
+            "between true cells if not given.",
+        ),
+    ] = None,
+    spacing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="The size of a pixel of the truth along (z,) y, x, where one side is a table; tables of clew track "
+            "are in physical units.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     jobs: Jobs = 1,
     workers: Workers = None,
     cluster: ClusterAddress = None,
     profile: Profile = None,
 ) -> None:  # fmt: skip
-    """Measure a result against a true lineage."""
+    """Measure a result against a true lineage.
+
+    Cells are matched by their masks, or by their positions where the result or the truth is a table.
+    """
     from clew.executors import executor_for
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
 
     which, where = parse_frames(frames), Where.of(workers, cluster, profile=profile)
-    with connected(where) as client, ProgressBar("matching masks") as progress:
+    sizes = parse_spacing(spacing)
+    with connected(where) as client, ProgressBar("matching cells") as progress:
         found = measure_result(
-            result, truth, progress=progress, frames=which, executor=executor_for(client, jobs)
+            result, truth, progress=progress, frames=which, executor=executor_for(client, jobs), distance=distance,
+            spacing=sizes,
         )  # fmt: skip
+    note(f"cells are matched by {found.matched_by}; events are those of {found.events_from}")
     if as_json:
-        missing = {"scores_note": NO_SCORES} if found.scores is None else {}
+        missing = {"scores_note": no_scores(found)} if found.scores is None else {}
         typer.echo(json.dumps(found.to_dict() | missing, indent=2))
         return
     print_evaluation(found, f"{shown(result)} against {shown(truth)}")
