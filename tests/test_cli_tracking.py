@@ -161,6 +161,36 @@ def test_points_without_labels_are_tracked_and_evaluated(simulated, learned, tmp
     assert "distance is -1" in told
 
 
+def test_points_with_a_radius_have_masks(simulated, learned, tmp_path):
+    """With discs, results are label images too, and the report has pictures; evaluation goes by positions."""
+    lineage = learned.track(simulated.movie)
+    points = np.column_stack([lineage.frame, lineage.position])
+    np.savetxt(tmp_path / "points.csv", points, delimiter=",", header="t,y,x", comments="")
+    told = done(
+        "track", tmp_path / "points.csv", "--radius", 5, "--images", simulated.path, "-o", tmp_path / "r"
+    ).stderr  # fmt: skip
+    assert "discs of radius 5 around a table of detections without labels" in told
+    assert (tmp_path / "r" / names.RESULT).is_file()
+    assert "<image" in (tmp_path / "r" / names.REPORT).read_text()
+    by_masks = done("evaluate", tmp_path / "r", "--truth", simulated.truth)
+    assert "true cells are covered by more than half by a mask of the result" in by_masks.stderr
+    by_places = done("evaluate", tmp_path / "r", "--truth", simulated.truth, "--distance", 8, "--json")
+    assert "warning" not in by_places.stderr
+    figures = json.loads(by_places.stdout)
+    assert (figures["matched_by"], figures["scores"]) == ("positions, at most 8 apart", None)
+    assert figures["task_loss"]["annotated"] > 200
+    assert "needs --radius" in refused("track", tmp_path / "points.csv", "--images", simulated.path)
+    assert "--radius is for a table" in refused("track", simulated.path, "--radius", 5)
+    assert "--radius draws discs" in refused("annotate", tmp_path / "points.csv")
+
+
+def test_frames_that_count_from_1_are_said(tmp_path):
+    (tmp_path / "points.csv").write_text("t,y,x\n" + "".join(f"{t},{9 * k},{t}\n" for t in (1, 2, 3) for k in range(4)))
+    assert "no cell before frame 1; frames count from 0" in done(
+        "track", tmp_path / "points.csv", "-o", tmp_path / "r", "--no-report"
+    ).stderr  # fmt: skip
+
+
 def test_a_table_of_detections_is_written_as_tables_where_no_format_is_asked_for(simulated, learned, tmp_path):
     write_track_table(tmp_path / "cells.csv", learned.track(simulated.movie))
     done("track", tmp_path / "cells.csv", "-o", tmp_path / "r", "--no-report")

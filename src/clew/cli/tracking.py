@@ -29,6 +29,7 @@ from clew.cli.movies import (
     MoviePaths,
     Neighbours,
     NoCache,
+    Radius,
     Reach,
     Spacing,
     Sparse,
@@ -64,6 +65,7 @@ def train(
     ),
     labels: ManyLabels = None,
     images: ManyImages = None,
+    radius: Radius = None,
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
@@ -92,7 +94,7 @@ def train(
     where = Where.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
     opened = open_several(
-        movies, labels, images, spacing=spacing, channel=channel, sparse=sparse, frames=frames
+        movies, labels, images, spacing=spacing, channel=channel, sparse=sparse, frames=frames, radius=radius
     )  # fmt: skip
     if len(annotations) != len(opened):
         raise InputError(
@@ -151,6 +153,7 @@ def track(
     ] = None,
     labels: LabelsPath = None,
     images: ImagesPath = None,
+    radius: Radius = None,
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
@@ -179,12 +182,12 @@ def track(
     where = Where.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
     check_result_folder(output)
+    opened = open_any(movie, labels, images, spacing, channel, sparse, frames, radius)
+    wanted = default_formats(opened) if formats is None else check_formats(formats.split(","), opened)
     tracker = open_tracker(weights)
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
     asked = {"events": events, "neighbours": neighbours, "reach": reach}
     tracker.set_params(**{name: value for name, value in asked.items() if value is not None})
-    opened = open_any(movie, labels, images, spacing, channel, sparse, frames)
-    wanted = default_formats(opened) if formats is None else check_formats(formats.split(","), opened)
     given = None if annotations is None else read_annotations_of(annotations, opened)
     started = time.perf_counter()
     with connected(where) as client:
@@ -237,15 +240,15 @@ def evaluate(
         float | None,
         typer.Option(
             metavar="LENGTH",
-            help="How far a cell may be from its true position, where one side is a table; half of what is usually "
-            "between true cells if not given.",
+            help="Match cells by their positions, at most so far apart; where one side is a table this is done without "
+            "it too, up to half of what is usually between true cells.",
         ),
     ] = None,
     spacing: Annotated[
         str | None,
         typer.Option(
             metavar="SIZES",
-            help="The size of a pixel of the truth along (z,) y, x, where one side is a table; tables of clew track "
+            help="The size of a pixel of the truth along (z,) y, x, where positions are matched; tables of clew track "
             "are in physical units.",
         ),
     ] = None,

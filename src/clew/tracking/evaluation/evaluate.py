@@ -21,7 +21,7 @@ from clew.errors import DataWarning, InputError
 from clew.executors import Executor
 from clew.learning.task import Array, Mask
 from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions
-from clew.tracking.evaluation.positions import cells_of, match_positions
+from clew.tracking.evaluation.positions import FEW, cells_of, match_positions
 from clew.tracking.evaluation.result_events import events_of_result
 from clew.tracking.evaluation.truth import (
     Held,
@@ -200,12 +200,12 @@ def evaluate(
     """Measure a result against a true lineage: a folder with masks and tracks, a table of tracks, or a `Lineage`.
 
     Masks of both are matched by what they share; a `Lineage` comes with its movie for that. Where one side has no
-    masks, positions are matched, at most `distance` apart (see `positions.py`); those of the truth, and of a result's
-    masks, are multiplied by `spacing`, while clew's tables of results are in physical units. A folder's events are
-    those of its tables where it has them, else what its tracks mean; merges cannot be told by tracks. `scores` says
-    whether py-ctcmetrics is asked: by default where it is installed and both have masks. With `frames` these alone
-    count, of the truth, and of the result too unless it is of just so many. Masks are matched by `executor`, in
-    threads or on a cluster.
+    masks, or a `distance` is given, positions are matched, at most so far apart (see `positions.py`); those of the
+    truth, and of a result's masks, are multiplied by `spacing`, while clew's tables of results are in physical units.
+    A folder's events are those of its tables where it has them, else what its tracks mean; merges cannot be told by
+    tracks. `scores` says whether py-ctcmetrics is asked: by default where it is installed and masks are matched. With
+    `frames` these alone count, of the truth, and of the result too unless it is of just so many. Masks are matched by
+    `executor`, in threads or on a cluster.
     """
     true = open_lineage(truth) if isinstance(truth, str | Path) else truth
     if frames is not None:
@@ -220,7 +220,7 @@ def evaluate(
         shorter = own.n_frames < len(frames or ())  # as a table is whose last frames are empty
         if frames is not None and own.n_frames != len(frames) and not (shorter and isinstance(own, PointLineage)):
             own, events = _cut(own, frames), Annotations.of(events).within(frames).events
-    if isinstance(true, PointLineage) or isinstance(own, PointLineage):
+    if isinstance(true, PointLineage) or isinstance(own, PointLineage) or distance is not None:
         n = _common_length(true, own)
         # clew's tables of results are in physical units
         of_result = cells_of(own, spacing if isinstance(own, CtcLineage) else None)
@@ -232,29 +232,43 @@ def evaluate(
         raise InputError("a lineage is evaluated with the movie that it is of: pass `movie`")
     else:
         matched, matched_by = match_frames(true, movie, progress, executor), MASKS
+    if matched_by == MASKS:
+        _warn_of_masks(matched)
     by_track = _in_tracks(matched, own) if isinstance(own, Lineage) else matched
     annotations = Annotations.of(events_of_truth(true.tracks, matched))
     return Evaluation(
         task_loss(annotations, events),
         aogm(true.tracks, own.tracks, by_track),
         {tolerance: divisions(true.tracks, own.tracks, by_track, tolerance) for tolerance in TOLERANCES},
-        _scores_if(scores, own, true, by_track),
+        _scores_if(scores, own, true, by_track if matched_by == MASKS else None),
         events_from,
         found_gaps(annotations, events),
         matched_by,
     )
 
 
+def _warn_of_masks(frames: list[Held]) -> None:
+    """Tell where hardly any true cell is covered by a detection: figures are then about very few events."""
+    n, held = sum(len(frame.cell) for frame in frames), sum(int((frame.holder != NONE).sum()) for frame in frames)
+    if held < FEW * n:
+        warnings.warn(
+            f"only {held} of {n} true cells are covered by more than half by a mask of the result. Are its masks of "
+            "another kind, discs or markers? A distance (--distance) matches positions instead",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
 def _scores_if(
     wanted: bool | None,
     result: CtcLineage | PointLineage | Lineage,
     truth: CtcLineage | PointLineage,
-    frames: list[Held],
+    by_masks: list[Held] | None,
 ) -> dict[str, float | None] | None:
-    """The challenge's scores where they are asked for, or can be had by default."""
-    if isinstance(result, CtcLineage) and isinstance(truth, CtcLineage):
+    """The challenge's scores where they are asked for, or can be had by default: of masks that were matched."""
+    if by_masks is not None and isinstance(result, CtcLineage) and isinstance(truth, CtcLineage):
         asked = extras.is_installed("evaluate") if wanted is None else wanted
-        return _scores(result, truth, frames) if asked else None
+        return _scores(result, truth, by_masks) if asked else None
     if wanted:
         raise InputError("the challenge's scores need a result with masks: write it, and evaluate the folder")
     return None

@@ -13,6 +13,7 @@ from clew.errors import InputError
 from clew.tracking.detections import MAX_FRAMES, DetectionTable
 from clew.tracking.faults import Faults, printable
 from clew.tracking.formats.delimited import Aliases, Table, as_integer, known_columns, plain_name, read_delimited
+from clew.tracking.formats.trackmate import read_spots
 
 REQUIRED = ("frame", "y", "x")
 SPOT = "spot"
@@ -37,6 +38,7 @@ NUMBERED = ("centroid_0", "centroid_1", "centroid_2")
 NAPARI = ("axis_0", "axis_1", "axis_2", "axis_3")
 """The axes of a layer of points as napari saves them: t, (z,) y and x."""
 PARQUET = (".parquet", ".pq")
+XML = ".xml"
 TRACKMATE = {"label", "id", "track_id", "frame", "position_x", "position_y", "position_z"}
 """Columns that tell a table of spots of TrackMate: its labels are words, its ids the numbers of the spots."""
 DESCRIPTIONS = 3
@@ -45,7 +47,7 @@ DESCRIPTIONS = 3
 
 def is_table(path: str | Path) -> bool:
     """Whether the name is that of a table."""
-    return Path(path).suffix.lower() in (".csv", ".tsv", ".txt", *PARQUET)
+    return Path(path).suffix.lower() in (".csv", ".tsv", ".txt", XML, *PARQUET)
 
 
 def read_detections(path: str | Path, spacing: Sequence[float] | None = None) -> DetectionTable:
@@ -54,9 +56,11 @@ def read_detections(path: str | Path, spacing: Sequence[float] | None = None) ->
     Without a column label, the cells of each frame are numbered from 1 in the order of their rows. Positions are
     multiplied by `spacing`, and volumes (or areas) by the volume of a pixel. The table may also have the columns volume
     (or area), intensity and border_distance (in physical units); others are not looked at. Tables of scikit-image
-    (centroid-0, centroid-1 …), napari's points and TrackMate's tables of spots are read as they are.
+    (centroid-0, centroid-1 …), napari's points and TrackMate's tables of spots are read as they are, and so are the
+    spots in a file of TrackMate (.xml).
     """
-    table = read_table(path, ALIASES, REQUIRED, _meant)
+    is_xml = Path(path).suffix.lower() == XML
+    table = read_spots(Path(path)) if is_xml else read_table(path, ALIASES, REQUIRED, _meant)
     if not len(table):
         raise InputError(f"{path}: there is no row under the names of the columns; each cell of each frame needs one")
     faults = Faults(table.where)
