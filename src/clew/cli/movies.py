@@ -120,8 +120,14 @@ def open_any(
     if radius is not None:
         raise InputError("--radius is for a table of points: the cells of label images have masks already")
     opened = open_movie(movie, labels=labels, images=images, spacing=sizes, channel=channel, sparse=sparse)
-    note(f"{opened.name}: {opened.n_frames} frames of {' × '.join(map(str, opened.shape))}, {opened.source}")
+    note(f"{opened.name}: {in_words(opened)}, {opened.source}")
     return cut(opened, frames)
+
+
+def in_words(movie: Movie) -> str:
+    """How large a movie is."""
+    frames = "one frame" if movie.n_frames == 1 else f"{movie.n_frames} frames"
+    return f"{frames} of {' × '.join(map(str, movie.shape))}"
 
 
 def _open_table(
@@ -144,7 +150,7 @@ def _open_table(
         return table
     raw = None if images is None else open_frames(images, channel=channel, sparse=sparse)
     opened = disc_movie(table, radius, raw, spacing)
-    note(f"{shown(path)}: {opened.n_frames} frames of {' × '.join(map(str, opened.shape))}, {opened.source}")
+    note(f"{shown(path)}: {in_words(opened)}, {opened.source}")
     return opened
 
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.base import app, check_folder, make_folder, note, say, shown
 from clew.cli.cluster import ClusterAddress, MemoryPerWorker, Profile, Where, Workers, connected
 from clew.cli.lineages import no_scores, print_counts, print_evaluation, sampled_report
 from clew.cli.movies import (
@@ -209,6 +209,8 @@ def track(
             )
     tracked.checkpoints.forget()
     print_counts(tracked, tally, seconds)
+    if doubt := _doubt(tracked.n_frames, tracked.n_cells):
+        say(f"warning: {doubt}")
     Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -353,6 +355,20 @@ def weights_fingerprint(tracker: Tracker) -> dict[str, str]:
     """For the manifest: which weights a result comes from."""
     named = json.dumps(dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), sort_keys=True)
     return {"weights": str(tracker.origin_), "weights_sha256": hashlib.sha256(named.encode()).hexdigest()}
+
+
+def _doubt(n_frames: int, n_cells: int) -> str:
+    """What is likely to be wrong with a movie of hardly any cells or frames; nothing as a rule."""
+    if not n_cells:
+        return "there is no cell in any frame; are these label images?"
+    if n_frames == 1:
+        return "there is one frame only, so that nothing can happen; all frames are in one folder, or in one stack"
+    if n_cells <= n_frames:
+        return (
+            "there is one cell a frame at most; are these masks of the foreground? Label images have a number of its "
+            "own for each cell"
+        )
+    return ""
 
 
 def _bar(share: float, width: int = 12) -> str:
