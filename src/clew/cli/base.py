@@ -100,7 +100,8 @@ def say(text: str) -> None:
 
 def note(text: str) -> None:
     """What was chosen or done, in passing: on stderr, so that stdout holds results only."""
-    typer.secho(text.encode("utf-8", "backslashreplace").decode(), err=True, dim=True)
+    plain = bool(os.environ.get("NO_COLOR"))  # as no-color.org has it
+    typer.secho(text.encode("utf-8", "backslashreplace").decode(), err=True, dim=None if plain else True)
 
 
 def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
