@@ -184,6 +184,13 @@ def test_points_with_a_radius_have_masks(simulated, learned, tmp_path):
     assert "--radius draws discs" in refused("annotate", tmp_path / "points.csv")
 
 
+def test_several_faults_are_told_apart(simulated, tmp_path):
+    (tmp_path / "bad.csv").write_text("frame,event,sources,targets\n0,moved,1,1\n0,divide,1,2\n")
+    told = refused("train", simulated.path, "-a", tmp_path / "bad.csv")
+    assert "bad.csv has 2 faults: row 2: event is 'moved'; it must be" in told
+    assert "; row 3: divide has 2 targets" in told
+
+
 def test_frames_that_count_from_1_are_said(tmp_path):
     (tmp_path / "points.csv").write_text("t,y,x\n" + "".join(f"{t},{9 * k},{t}\n" for t in (1, 2, 3) for k in range(4)))
     assert "no cell before frame 1; frames count from 0" in done(
@@ -268,7 +275,7 @@ def test_a_lineage_as_annotations(simulated, tmp_path):
         (("track", "{movie}", "-f", "xml"), "unknown format xml; give any of ctc, csv, geff, napari"),
         (("track", "{movie}", "--spacing", "1,a"), "--spacing is '1,a'"),
         (("track", "{movie}", "--spacing", "1"), "spacing is (1.0,)"),
-        (("track", "nowhere"), "nowhere is not a folder"),
+        (("track", "nowhere"), "nowhere does not exist"),
         (("sample", "{truth}", "-o", "a.csv", "--frames", "3"), "--frames is '3'"),
         (("sample", "{truth}", "-o", "a.csv", "--fraction", "2"), "fraction to draw is 2"),
         (("sample", "{truth}", "-o", "a.csv", "--number", "0"), "cannot be drawn"),

@@ -94,7 +94,8 @@ def _common(
 
 def say(text: str) -> None:
     """One line on stderr, whatever the text holds."""
-    line = f"clew: {' '.join(text.split())}"
+    listed = text.replace(":\n  ", ": ").replace("\n  ", "; ")  # several faults, one a line
+    line = f"clew: {' '.join(listed.split())}"
     typer.echo(line.encode("utf-8", "backslashreplace").decode(), err=True)
 
 

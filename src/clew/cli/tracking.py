@@ -55,8 +55,8 @@ def train(
         list[Path],
         typer.Option(
             "--annotations", "-a", metavar="PATH",
-            help="Annotated events: a table (.csv), a lineage folder with man_track.txt, or a .geff. Once for each "
-            "movie, in the same order.",
+            help="Annotated events: a table (.csv), a lineage folder with man_track.txt, a table of tracks, or a "
+            ".geff. Once for each movie, in the same order.",
         ),
     ],
     movies: MoviePaths = None,
@@ -250,8 +250,8 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="SIZES",
-            help="The size of a pixel of the truth along (z,) y, x, where positions are matched; tables of clew track "
-            "are in physical units.",
+            help="The size of a pixel of the truth along (z,) y, x, where positions are matched; by default that of "
+            "the movie which clew track had, whose tables are in physical units.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,

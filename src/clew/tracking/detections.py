@@ -139,6 +139,8 @@ class DetectionTable:
     movie: Movie | None = None
     source = "a table of detections"
     """In words, as a movie says it."""
+    spacing: tuple[float, ...] | None = None
+    """What positions were multiplied by to be physical, if anything."""
 
     def __init__(
         self,
@@ -215,6 +217,7 @@ class DetectionTable:
         place = self._position[rows]
         part = type(self)(frame, self._label[rows], place, columns, n_frames=len(which), name=self.name)
         part.excerpt = which if self.excerpt is None else self.excerpt[frames]
+        part.source, part.spacing = self.source, self.spacing
         return part
 
     def detections(self, t: int) -> Detections:

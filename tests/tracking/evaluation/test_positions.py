@@ -1,14 +1,19 @@
 """Evaluation by positions, where one side has no masks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from clew.errors import DataWarning, InputError
+from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.evaluate import evaluate
 from clew.tracking.evaluation.positions import match_positions
+from clew.tracking.formats.annotations import read_annotations
 from clew.tracking.formats.events_csv import write_events
 from clew.tracking.formats.results import write_results
 from clew.tracking.formats.tracks_csv import write_track_table
+from clew.tracking.tracker import Tracker
 
 
 def frames(*points):
@@ -124,3 +129,41 @@ def test_events_of_another_result(tmp_path, simulated, lineage):
     (tmp_path / "tracks.csv").write_text("frame,label,track,y,x\n0,1,1,5,5\n0,2,2,50,50\n")
     with pytest.raises(InputError, match=r"events\.csv: .*: tracks\.csv does not have its cells"):
         evaluate(tmp_path, simulated.truth)
+
+
+def test_a_lineage_as_annotations_of_points_and_of_masks(tmp_path, simulated, lineage):
+    """By positions, a truth determines what it determines by masks; but for cells that share a mask."""
+    points = DetectionTable(lineage.frame, lineage.label, lineage.position)
+    found = read_annotations(simulated.truth, points)
+    same = np.isin(found.events.keys(), simulated.known.events.keys())
+    assert same.mean() > 0.95
+    assert abs(len(found) - len(simulated.known)) < 0.05 * len(found)
+    write_track_table(tmp_path / "tracks.csv", lineage)
+    by_table = read_annotations(tmp_path / "tracks.csv", simulated.movie)
+    assert np.isin(by_table.events.keys(), lineage.events.keys()).mean() > 0.95
+    part = read_annotations(tmp_path / "tracks.csv", points[2:5])
+    assert set(part.events.frame.tolist()) == {0, 1}
+    (tmp_path / "long.csv").write_text(f"frame,track,y,x\n0,1,5,5\n{points.n_frames},2,5,5\n")
+    with pytest.raises(InputError, match="it must be the truth of this movie"):
+        read_annotations(tmp_path / "long.csv", points)
+
+
+def test_tables_are_physical_as_annotations(tmp_path, simulated, lineage):
+    write_track_table(tmp_path / "tracks.csv", replace(lineage, position=2 * lineage.position))
+    movie = replace(simulated.movie, spacing=(2.0, 2.0))
+    assert len(read_annotations(tmp_path / "tracks.csv", movie)) > 100
+
+
+def test_a_result_knows_the_spacing_of_its_movie(tmp_path, simulated_3d):
+    """So that tables in physical units are compared with masks in pixels; but for that of a result of clew's."""
+    lineage = Tracker.generic().set_params(cache=None).track(simulated_3d.movie)
+    assert simulated_3d.movie.spacing != (1, 1, 1)
+    for name, formats in (("t", ["csv"]), ("n", ["napari"]), ("m", ["ctc", "csv"])):
+        write_results(tmp_path / name, lineage, simulated_3d.movie, formats)
+        by_masks = evaluate(tmp_path / "m", simulated_3d.truth, scores=False) if name == "m" else None
+    for name in ("t", "n"):
+        found = evaluate(tmp_path / name, simulated_3d.truth)
+        assert found.aogm.missing_vertices <= by_masks.aogm.missing_vertices + by_masks.aogm.split_vertices
+        assert evaluate(tmp_path / name, tmp_path / "t").aogm.total == 0
+        with pytest.warns(DataWarning, match="must be in the same unit"):
+            evaluate(tmp_path / name, simulated_3d.truth, spacing=(1, 1, 0.1))

@@ -201,7 +201,8 @@ def evaluate(
 
     Masks of both are matched by what they share; a `Lineage` comes with its movie for that. Where one side has no
     masks, or a `distance` is given, positions are matched, at most so far apart (see `positions.py`); those of the
-    truth, and of a result's masks, are multiplied by `spacing`, while clew's tables of results are in physical units.
+    truth, and of a result's masks, are multiplied by `spacing` (by default what the result was tracked with, if it
+    says so), while clew's tables of results are in physical units.
     A folder's events are those of its tables where it has them, else what its tracks mean; merges cannot be told by
     tracks. `scores` says whether py-ctcmetrics is asked: by default where it is installed and masks are matched. With
     `frames` these alone count, of the truth, and of the result too unless it is of just so many. Masks are matched by
@@ -222,6 +223,7 @@ def evaluate(
             own, events = _cut(own, frames), Annotations.of(events).within(frames).events
     if isinstance(true, PointLineage) or isinstance(own, PointLineage) or distance is not None:
         n = _common_length(true, own)
+        spacing = own.spacing if spacing is None and isinstance(own, PointLineage) else spacing
         # clew's tables of results are in physical units
         of_result = cells_of(own, spacing if isinstance(own, CtcLineage) else None)
         matched, within = match_positions(cells_of(true, spacing), of_result, n, distance, progress)

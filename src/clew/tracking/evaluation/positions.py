@@ -19,8 +19,9 @@ from scipy.spatial import KDTree
 from clew.checks import positive
 from clew.errors import DataWarning, InputError
 from clew.learning.task import Array, Indices
-from clew.tracking.evaluation.truth import Held, Progress
-from clew.tracking.events import NONE, Labels
+from clew.tracking.detections import DetectionTable
+from clew.tracking.evaluation.truth import Held, Labelled, Progress, events_of_truth
+from clew.tracking.events import NONE, Annotations, Labels
 from clew.tracking.formats.ctc import CtcLineage
 from clew.tracking.formats.tables import scale_of
 from clew.tracking.formats.track_tables import PointLineage
@@ -37,13 +38,14 @@ FEW = 0.5
 def cells_of(lineage: CtcLineage | PointLineage | Lineage, spacing: Sequence[float] | None = None) -> Cells:
     """The cells of a lineage by frame: ids are those of tracks, of a `Lineage` labels.
 
-    Positions in masks and tables are multiplied by `spacing`; those of a `Lineage` are physical as they are.
+    Positions in masks and tables are multiplied by `spacing`; those of a `Lineage`, and in the tables of a result of
+    clew's, are physical as they are.
     """
     if isinstance(lineage, Lineage):
         starts = np.searchsorted(lineage.frame, np.arange(lineage.n_frames + 1))
         return lambda t: (lineage.label[starts[t] : starts[t + 1]], lineage.position[starts[t] : starts[t + 1]])
     if isinstance(lineage, PointLineage):
-        scale = scale_of(spacing, lineage.position.shape[1])
+        scale = scale_of(spacing if lineage.made_from is None else None, lineage.position.shape[1])
 
         def listed(t: int) -> tuple[Labels, Array]:
             ids, position = lineage.cells(t)
@@ -58,6 +60,32 @@ def cells_of(lineage: CtcLineage | PointLineage | Lineage, spacing: Sequence[flo
         return found.label, found.position
 
     return measured
+
+
+def position_annotations(
+    truth: CtcLineage | PointLineage, movie: Labelled | DetectionTable, progress: Progress | None = None
+) -> Annotations:
+    """All events of a movie's detections that a true lineage determines, by positions; as `truth_annotations` by masks.
+
+    Positions in masks are multiplied by the movie's spacing; those in tables are physical, as clew writes them.
+    """
+    n, spacing = movie.n_frames, getattr(movie, "spacing", None)  # not all that has labels has a spacing
+    if truth.n_frames > n or (isinstance(truth, CtcLineage) and truth.n_frames != n):
+        raise InputError(
+            f"{truth.source} has {truth.n_frames} frames, the movie {n}; it must be the truth of this movie"
+        )
+
+    def detections(t: int) -> tuple[Labels, Array]:
+        if isinstance(movie, DetectionTable):
+            found = movie.detections(t)
+        else:
+            label = movie.label(t)
+            found = measure_frame(t, label, None, spacing or (1.0,) * label.ndim)
+        return found.label, found.position
+
+    true = cells_of(truth, spacing if isinstance(truth, CtcLineage) else None)
+    matched, _ = match_positions(true, detections, n, progress=progress)
+    return Annotations.of(events_of_truth(truth.tracks, matched))
 
 
 def match_positions(

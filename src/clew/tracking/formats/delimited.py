@@ -123,6 +123,13 @@ def read_delimited(
     return Table(str(path), np.array(rows, dtype=np.intp), columns)
 
 
+def column_names(path: str | Path) -> list[str]:
+    """The names of a text file's columns, without capitals, spaces and hyphens; none of an empty file."""
+    lines = _lines(path)
+    first = next((line for line in lines if line.strip()), None)
+    return [] if first is None else [plain_name(cell) for cell in next(_records(path, lines, _delimiter(first)))[1]]
+
+
 def known_columns(where: str, header: Sequence[str], aliases: Aliases, required: Iterable[str]) -> dict[str, int]:
     """Where each column stands: by its own name, or by the first of its aliases that is there."""
     found = {}

@@ -81,6 +81,7 @@ def read_detections(path: str | Path, spacing: Sequence[float] | None = None) ->
         _check_duplicates(table, frame, label, faults)
     faults.refuse()
     found = DetectionTable(frame, label, position * scale, columns, name=printable(Path(path).stem))
+    found.spacing = None if spacing is None else tuple(scale.tolist())
     if not {"label", SPOT} & set(table.columns):
         found.source = UNLABELLED
     return found

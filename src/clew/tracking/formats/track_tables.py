@@ -7,7 +7,7 @@ the columns frame, track (and parent), y and x. Such a lineage has positions whe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import checks
+from clew.checks import is_number
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.events import Labels
 from clew.tracking.faults import Faults
 from clew.tracking.formats import ctc, napari
-from clew.tracking.formats.delimited import Aliases, Table
+from clew.tracking.formats.delimited import Aliases, Table, column_names
 from clew.tracking.formats.manifest import require_whole
-from clew.tracking.formats.names import RESULT, TRACKS, TRACKS_PARQUET, TRUTH
+from clew.tracking.formats.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
 from clew.tracking.formats.staging import settle
 from clew.tracking.formats.tables import POSITIONS, meant_axes, positions, read_table
 from clew.tracking.tracks import NO_PARENT, Tracks, check_tracks
@@ -35,7 +36,7 @@ ALIASES: Aliases = {
     "parent": ("parent_id", "parent_track", "parent_track_id", "parenttrackid"),
 }
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
-TABLES = (TRACKS, TRACKS_PARQUET)
+TABLES = (TRACKS, TRACKS_PARQUET, NAPARI)
 """Of a folder of results."""
 NO_PARENTS = ("", "0", "-1", "none", "nan")
 """What people write for no parent."""
@@ -55,20 +56,40 @@ class PointLineage:
     n_frames: int
     source: str
     """The file or folder, for messages."""
+    made_from: Mapping[str, Any] | None = None
+    """Of a result of clew's, what its manifest says; its positions are physical."""
+
+    @property
+    def spacing(self) -> tuple[float, ...] | None:
+        """The size of a pixel where it was tracked, if the result knows it."""
+        given = (self.made_from or {}).get("spacing")
+        if not isinstance(given, list) or not all(is_number(size) and size > 0 for size in given):
+            return None
+        return tuple(float(size) for size in given)
 
     def __getitem__(self, frames: slice) -> PointLineage:
         """Some of the frames, one after the other, counted from 0 again; tracks end where those do."""
         which = range(self.n_frames)[frames]
         rows = (self.frame >= which.start) & (self.frame < which.stop)
-        return PointLineage(
-            self.tracks.within(which), self.frame[rows] - which.start, self.track[rows], self.position[rows],
-            len(which), self.source,
+        return replace(
+            self, tracks=self.tracks.within(which), frame=self.frame[rows] - which.start, track=self.track[rows],
+            position=self.position[rows], n_frames=len(which),
         )  # fmt: skip
 
     def cells(self, t: int) -> tuple[Labels, Array]:
         """The tracks in a frame, ascending, and their positions."""
         rows = slice(*np.searchsorted(self.frame, [t, t + 1]))
         return self.track[rows], self.position[rows]
+
+
+def is_track_table(path: Path) -> bool:
+    """Whether a table is one of tracks, and not of events."""
+    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+        return False
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return True  # events are no annotations in Parquet
+    found = set(column_names(path))
+    return bool(found & {"track", *ALIASES["track"]}) and "event" not in found
 
 
 def open_lineage(path: str | Path) -> ctc.CtcLineage | PointLineage:
@@ -81,8 +102,9 @@ def open_lineage(path: str | Path) -> ctc.CtcLineage | PointLineage:
         masks = (where / RESULT, where / TRUTH, where / "TRA" / TRUTH)
         table = next((where / name for name in TABLES if (where / name).is_file()), None)
         if table is not None and not any(file.is_file() for file in masks):
-            require_whole(where, ctc.is_of_result)
-            return read_track_table(table, str(where))
+            manifest = require_whole(where, ctc.is_of_result)
+            found = read_track_table(table, str(where))
+            return found if manifest is None else replace(found, made_from=manifest.made_from)
     return ctc.open_truth(where)
 
 
