@@ -117,3 +117,19 @@ def test_a_folder_with_tables_alone(tmp_path):
     (tmp_path / "tracks.csv").unlink()
     with pytest.raises(InputError, match=r"has no tracks; looked for .*res_track.txt.*tracks\.csv"):
         open_lineage(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("", "expected a row for each cell"),
+        ("1.5,0,1,1\n", "whole numbers from 0 on"),
+        ("1,-1,1,1\n", "whole numbers from 0 on"),
+        ("1,0,1,1\n1,0,2,2\n", "a track is twice in one frame"),
+        ("1,0,1,1\n1,20000,1,1\n", "expected a gap of 10,000 at most"),
+    ],
+)
+def test_what_is_no_table_of_napari(tmp_path, rows, words):
+    written(tmp_path, "{}", "n.json")
+    with pytest.raises(InputError, match=words):
+        read_track_table(written(tmp_path, f"track_id,t,y,x\n{rows}", "n.csv"))

@@ -18,7 +18,7 @@ from clew import checks
 from clew.checks import is_number
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
-from clew.tracking.detections import MAX_FRAMES
+from clew.tracking.detections import MAX_FRAMES, check_length
 from clew.tracking.events import Labels
 from clew.tracking.faults import Faults
 from clew.tracking.formats import ctc, napari
@@ -137,7 +137,15 @@ def _of_napari(path: Path) -> PointLineage:
     A track that came out of several, a merge, has no parent: no table of tracks can say more.
     """
     data, _, graph = napari.read_napari(path)
+    whole = data[:, :2] == np.floor(data[:, :2])
+    if not len(data) or not whole.all() or data[:, :2].min() < 0 or data[:, 1].max() >= MAX_FRAMES:
+        raise InputError(
+            f"{path}: expected a row for each cell, and in track_id and t whole numbers from 0 on, t less than "
+            f"{MAX_FRAMES:,}"
+        )
     frame, track = data[:, 1].astype(np.int64), data[:, 0].astype(np.int64)
+    if len(np.unique(data[:, :2], axis=0)) < len(data):
+        raise InputError(f"{path}: a track is twice in one frame; expected one row for each track and frame")
     shift = int(track.min(initial=1) == 0)
     parents = {child + shift: one[0] + shift for child, one in graph.items() if len(one) == 1}
     return _lineage(frame, track + shift, data[:, 2:], parents, str(path))
@@ -147,6 +155,7 @@ def _lineage(
     frame: NDArray[np.int64], track: Labels, position: Array, parents: Mapping[int, int], source: str
 ) -> PointLineage:
     """The lineage of checked columns; a track that is missing in some frames goes on as a child of itself."""
+    check_length(frame, None)
     order = np.lexsort((frame, track))
     frame, track, position = frame[order], track[order], position[order]
     new = np.diff(track, prepend=0) != 0
