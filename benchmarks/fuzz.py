@@ -53,6 +53,7 @@ from clew.tracking.formats.napari import read_napari
 from clew.tracking.formats.simulated import read_settings
 from clew.tracking.formats.tables import read_detections
 from clew.tracking.formats.tiff import write_frame
+from clew.tracking.formats.track_tables import read_track_table
 from clew.tracking.movie import Movie, open_frames
 from clew.tracking.tracker import Tracker
 
@@ -119,7 +120,15 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
     pyarrow.parquet.write_table(
         pyarrow.table({"frame": [0, 1], "label": [1, 1], "y": [1.0, 2.0], "x": [3.0, 4.0]}), place / "a.parquet"
     )
-    place = add("napari", lambda p: read_napari(p / "a.csv"))
+    place = add("tracks", lambda p: read_track_table(p / "a.csv"))
+    (place / "a.csv").write_text("frame,label,track,parent,y,x\n0,4,1,0,1,2\n1,7,2,1,1,2\n1,8,3,1,3,2\n3,1,2,1,2,2\n")
+    place = add("trackmate", lambda p: read_detections(p / "a.xml"))
+    spots = "".join(
+        f'<Spot ID="{k}" FRAME="{k // 2}" POSITION_X="{k}" POSITION_Y="1" POSITION_Z="0" VISIBILITY="1" AREA="9"/>\n'
+        for k in range(4)
+    )
+    (place / "a.xml").write_text(f'<?xml version="1.0"?>\n<TrackMate version="7"><Model>{spots}</Model></TrackMate>')
+    place = add("napari", lambda p: (read_napari(p / "a.csv"), read_track_table(p / "a.csv")))
     (place / "a.csv").write_text("track_id,t,y,x,label\n1,0,1.5,2,1\n1,1,1.5,2,1\n")
     (place / "a.json").write_text('{"2": [1]}')
     tracker.save(add("tracker", lambda p: clew.load(p / "a.clew")) / "a.clew")

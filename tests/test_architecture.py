@@ -38,6 +38,7 @@ ORDER = [
     ["annotation"],
     ["app", "experiments"],
     ["cli"],
+    ["__main__"],
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # `estimator.save(path)` is a shorthand for archive.save, imported when it is called

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from clew import archive
 from clew.cli import app
+from clew.cli.base import note
 from clew.estimator import StructuredSVM
 from clew.models.chain import Chain
 
-CLEW = [sys.executable, "-m", "clew.cli"]
+CLEW = [sys.executable, "-m", "clew"]
 
 
 @pytest.fixture
@@ -134,3 +135,11 @@ def test_a_full_disk_behind_stdout(file, args):
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
     assert b"No space left" in done.stderr
+
+
+@pytest.mark.parametrize(("value", "plain"), [("1", True), ("", False)])
+def test_notes_are_plain_where_no_color_is_set(monkeypatch, capsys, value, plain):
+    monkeypatch.setenv("NO_COLOR", value)
+    monkeypatch.setattr("typer.secho", lambda text, **style: print(style["dim"]))
+    note("chosen")
+    assert capsys.readouterr().out.strip() == ("None" if plain else "True")

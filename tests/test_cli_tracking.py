@@ -141,6 +141,63 @@ def test_a_table_of_detections(simulated, learned, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
+def test_points_without_labels_are_tracked_and_evaluated(simulated, learned, tmp_path):
+    """The way of someone who has t, y, x alone: results are compared with a truth in masks, and in a table."""
+    lineage = learned.track(simulated.movie)
+    points = np.column_stack([lineage.frame, lineage.position])
+    np.savetxt(tmp_path / "points.csv", points, delimiter=",", header="t,y,x", comments="")
+    told = done("track", tmp_path / "points.csv", "-o", tmp_path / "r", "--no-report").stderr
+    assert "without labels (those of each frame are numbered from 1 in the order of rows) in 14 frames" in told
+    against_masks = done("evaluate", tmp_path / "r", "--truth", simulated.truth)
+    assert "cells are matched by positions, at most" in against_masks.stderr
+    assert "not computed: they need masks" in against_masks.stdout
+    figures = json.loads(done("evaluate", tmp_path / "r", "-t", simulated.truth, "--json").stdout)
+    assert figures["task_loss"]["total"] < 0.1
+    assert figures["scores_note"] == "not computed: they need masks"
+    write_track_table(tmp_path / "truth.csv", lineage)
+    figures = json.loads(done("evaluate", tmp_path / "r", "-t", tmp_path / "truth.csv", "--json").stdout)
+    assert figures["task_loss"]["total"] < 0.1
+    told = refused("evaluate", tmp_path / "r", "-t", tmp_path / "truth.csv", "--distance", "-1")
+    assert "distance is -1" in told
+
+
+def test_points_with_a_radius_have_masks(simulated, learned, tmp_path):
+    """With discs, results are label images too, and the report has pictures; evaluation goes by positions."""
+    lineage = learned.track(simulated.movie)
+    points = np.column_stack([lineage.frame, lineage.position])
+    np.savetxt(tmp_path / "points.csv", points, delimiter=",", header="t,y,x", comments="")
+    told = done(
+        "track", tmp_path / "points.csv", "--radius", 5, "--images", simulated.path, "-o", tmp_path / "r"
+    ).stderr  # fmt: skip
+    assert "discs of radius 5 around a table of detections without labels" in told
+    assert (tmp_path / "r" / names.RESULT).is_file()
+    assert "<image" in (tmp_path / "r" / names.REPORT).read_text()
+    by_masks = done("evaluate", tmp_path / "r", "--truth", simulated.truth)
+    assert "true cells are covered by more than half by a mask of the result" in by_masks.stderr
+    by_places = done("evaluate", tmp_path / "r", "--truth", simulated.truth, "--distance", 8, "--json")
+    assert "warning" not in by_places.stderr
+    figures = json.loads(by_places.stdout)
+    assert (figures["matched_by"], figures["scores"]) == ("positions, at most 8 apart", None)
+    assert figures["task_loss"]["annotated"] > 200
+    assert "needs --radius" in refused("track", tmp_path / "points.csv", "--images", simulated.path)
+    assert "--radius is for a table" in refused("track", simulated.path, "--radius", 5)
+    assert "--radius draws discs" in refused("annotate", tmp_path / "points.csv")
+
+
+def test_several_faults_are_told_apart(simulated, tmp_path):
+    (tmp_path / "bad.csv").write_text("frame,event,sources,targets\n0,moved,1,1\n0,divide,1,2\n")
+    told = refused("train", simulated.path, "-a", tmp_path / "bad.csv")
+    assert "bad.csv has 2 faults: row 2: event is 'moved'; it must be" in told
+    assert "; row 3: divide has 2 targets" in told
+
+
+def test_frames_that_count_from_1_are_said(tmp_path):
+    (tmp_path / "points.csv").write_text("t,y,x\n" + "".join(f"{t},{9 * k},{t}\n" for t in (1, 2, 3) for k in range(4)))
+    assert "no cell before frame 1; frames count from 0" in done(
+        "track", tmp_path / "points.csv", "-o", tmp_path / "r", "--no-report"
+    ).stderr  # fmt: skip
+
+
 def test_a_table_of_detections_is_written_as_tables_where_no_format_is_asked_for(simulated, learned, tmp_path):
     write_track_table(tmp_path / "cells.csv", learned.track(simulated.movie))
     done("track", tmp_path / "cells.csv", "-o", tmp_path / "r", "--no-report")
@@ -218,7 +275,7 @@ def test_a_lineage_as_annotations(simulated, tmp_path):
         (("track", "{movie}", "-f", "xml"), "unknown format xml; give any of ctc, csv, geff, napari"),
         (("track", "{movie}", "--spacing", "1,a"), "--spacing is '1,a'"),
         (("track", "{movie}", "--spacing", "1"), "spacing is (1.0,)"),
-        (("track", "nowhere"), "nowhere is not a folder"),
+        (("track", "nowhere"), "nowhere does not exist"),
         (("sample", "{truth}", "-o", "a.csv", "--frames", "3"), "--frames is '3'"),
         (("sample", "{truth}", "-o", "a.csv", "--fraction", "2"), "fraction to draw is 2"),
         (("sample", "{truth}", "-o", "a.csv", "--number", "0"), "cannot be drawn"),

@@ -313,7 +313,7 @@ def test_mistakes_are_told_in_a_line(movie, tmp_path):
         port = taken.getsockname()[1]
         one_line(annotate(movie, "--port", port), f"port {port} of 127.0.0.1 cannot be used")
     one_line(annotate(movie, "--host", "no such host"), "no such address")
-    one_line(annotate(tmp_path / "none"), "is not a folder")
+    one_line(annotate(tmp_path / "none"), "does not exist")
     one_line(annotate(movie, movie), "twice")
     one_line(annotate(movie, movie.parent, "--labels", movie), "is for one movie")
     one_line(annotate(movie, "--images", movie), "--images")

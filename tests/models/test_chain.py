@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from clew import StructuredSVM
 from clew.errors import InputError
 from clew.learning.task import Space
 from clew.models import inputs
@@ -132,3 +133,9 @@ def test_labels_outside_the_classes_are_named():
         model.joint_features(X[0], [0, None, 1])
     with pytest.raises(InputError, match="2 labels are given for 3"):
         model.joint_features(X[0], [0, 1])
+
+
+@pytest.mark.parametrize("sentence", [["the", "dog"], [{"word": "the"}, {"word": "dog"}]])
+def test_words_and_dicts_are_led_to_the_transformer(sentence):
+    with pytest.raises(InputError, match=r"example 0: .*clew\.preprocessing\.NodeTransformer"):
+        StructuredSVM(Chain(), lam=1.0).fit([sentence], [["A", "B"]])

@@ -52,6 +52,12 @@ def test_features_of_the_wrong_length_are_refused(data):
         fit(type("Longer", (Table,), {"argmax": lambda self, x, w, *rest: 0})(5), *data)
 
 
+@pytest.mark.parametrize("bad", [None, 0, 2.5, "many"])
+def test_a_number_of_features_that_is_none_is_refused(data, bad):
+    with pytest.raises(InputError, match=r"the model's n_features is .*; expected a whole number of at least 1"):
+        fit(type("Odd", (Table,), {"n_features": bad, "__init__": lambda self: None})(), *data)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_features_that_are_not_finite_are_refused(data, bad):
     X, Y = data
@@ -61,7 +67,7 @@ def test_features_that_are_not_finite_are_refused(data, bad):
         fit(model, X, Y)
 
 
-@pytest.mark.parametrize("bad", [-0.5, np.nan])
+@pytest.mark.parametrize("bad", [-0.5, np.nan, None, "one", [1.0, 2.0]])
 def test_a_task_loss_that_is_negative_or_no_number_is_refused(data, bad):
     X, Y = data
     model = type("Negative", (Table,), {"loss": lambda self, annotation, y: bad})(4)

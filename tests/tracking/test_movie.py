@@ -582,7 +582,7 @@ def test_without_masks_it_is_told_where_they_were_looked_for(sequence):
 
 
 def test_what_does_not_exist_is_told(tmp_path):
-    with pytest.raises(InputError, match=r"02 is not a folder; .*t000\.tif.* 02_ST/SEG"):
+    with pytest.raises(InputError, match=r"02 does not exist; .*t000\.tif.* 02_ST/SEG"):
         open_movie(tmp_path / "02")
     write_folder(tmp_path / "02_GT/TRA", frames_of())
     with pytest.raises(InputError, match="02_GT/TRA exists: give it as labels"):

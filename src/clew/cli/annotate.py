@@ -21,6 +21,7 @@ from clew.cli.movies import (
     ImagesPath,
     LabelsPath,
     NoCache,
+    Radius,
     Spacing,
     Sparse,
     events_option,
@@ -52,12 +53,14 @@ def annotate(
         list[Path] | None,
         typer.Argument(
             metavar="[MOVIE]...",
-            help="Sequence folders of images (…/01, with masks beside it). Without one, a simulated movie is opened.",
+            help="Sequence folders of images (…/01, with masks beside it), or a table of points with --radius. Without "
+            "one, a simulated movie is opened.",
             show_default=False,
         ),
     ] = None,
     labels: LabelsPath = None,
     images: ImagesPath = None,
+    radius: Radius = None,
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
@@ -112,12 +115,12 @@ def annotate(
     from clew.tracking.archive import load_tracker
     from clew.tracking.tracker import Tracker
 
-    paths = _stores(movies, labels, images, store, parse_frames(frames))
+    paths = _stores(movies, labels, images, store, parse_frames(frames), radius is not None)
     tls, public = _certificate(tls_cert, tls_key), public and check_public(public)
     tracker = Tracker.generic() if weights is None else load_tracker(weights)
     if events is not None:
         tracker.set_params(events=events)
-    opened = [open_pixels(path, labels, images, spacing, channel, sparse, frames) for path, _ in paths]
+    opened = [open_pixels(path, labels, images, spacing, channel, sparse, frames, radius) for path, _ in paths]
     with contextlib.closing(_bound(host, port, paths[0][1])) as bound:
         address = Address.of(bound, host, "http" if tls is None else "https", public, new_token())
         allowed = addresses_of(bound, host, address.scheme, public)
@@ -192,7 +195,12 @@ def _certificate(certificate: Path | None, key: Path | None) -> Certificate | No
 
 
 def _stores(
-    movies: list[Path] | None, labels: Path | None, images: Path | None, store: Path | None, frames: range | None
+    movies: list[Path] | None,
+    labels: Path | None,
+    images: Path | None,
+    store: Path | None,
+    frames: range | None,
+    is_points: bool,
 ) -> list[tuple[Path | None, Path]]:
     """The movies to open, and where the answers about each are kept."""
     for name, given in (("--store", store), ("--labels", labels)):
@@ -200,8 +208,8 @@ def _stores(
             raise InputError(f"{name} is for one movie; {len(movies or [])} are given: expected those beside each")
     if labels is not None and not movies:
         return [(None, store or _beside(labels, frames))]
-    if images is not None:
-        raise InputError("--images is for a movie that is opened by its --labels")
+    if images is not None and not (len(movies or []) == 1 and is_points):
+        raise InputError("--images is for a movie that is opened by its --labels, or for one table with --radius")
     paths = movies or [_example()]
     names = [path.absolute() for path in paths]
     if len(set(names)) < len(names):

@@ -94,13 +94,15 @@ def _common(
 
 def say(text: str) -> None:
     """One line on stderr, whatever the text holds."""
-    line = f"clew: {' '.join(text.split())}"
+    listed = text.replace(":\n  ", ": ").replace("\n  ", "; ")  # several faults, one a line
+    line = f"clew: {' '.join(listed.split())}"
     typer.echo(line.encode("utf-8", "backslashreplace").decode(), err=True)
 
 
 def note(text: str) -> None:
     """What was chosen or done, in passing: on stderr, so that stdout holds results only."""
-    typer.secho(text.encode("utf-8", "backslashreplace").decode(), err=True, dim=True)
+    plain = bool(os.environ.get("NO_COLOR"))  # as no-color.org has it
+    typer.secho(text.encode("utf-8", "backslashreplace").decode(), err=True, dim=None if plain else True)
 
 
 def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from clew.tracking.tracker import Tracker
 
 NO_SCORES = "not computed: pip install clew[evaluate]"
+NO_MASKS = "not computed: they need masks"
+
+
+def no_scores(found: Evaluation) -> str:
+    """Why the challenge's scores are missing."""
+    from clew.tracking.evaluation.evaluate import MASKS
+
+    return NO_SCORES if found.matched_by == MASKS else NO_MASKS
 
 
 def report_page(
@@ -93,7 +101,7 @@ def print_evaluation(found: Evaluation, title: str) -> None:
     table = Table(show_header=False, title=Text(title), title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
-    missing = [("DET, SEG, TRA …", NO_SCORES)] if found.scores is None else []
+    missing = [("DET, SEG, TRA …", no_scores(found))] if found.scores is None else []
     for name, value in found.rows() + missing:
         table.add_row(name, Text(value))
     Console().print(table)

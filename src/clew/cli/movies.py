@@ -22,7 +22,7 @@ MoviePath = Annotated[
     typer.Argument(
         metavar="MOVIE",
         help="A sequence folder of images in the layout of the Cell Tracking Challenge (…/01, with masks beside it), "
-        "or a table of detections (.csv, .parquet).",
+        "or a table of detections (.csv, .parquet, TrackMate's .xml).",
         show_default=False,
     ),
 ]
@@ -30,12 +30,13 @@ MoviePaths = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[MOVIE]...",
-        help="Sequence folders of images (…/01, with masks beside it), or tables of detections (.csv, .parquet).",
+        help="Sequence folders of images (…/01, with masks beside it), or tables of detections (.csv, .parquet, "
+        "TrackMate's .xml).",
         show_default=False,
     ),
 ]
 LABELS = "Label images, for a MOVIE of images or instead of one: a folder of TIFFs, a TIFF stack or a Zarr."
-IMAGES = "The raw images to --labels without a MOVIE, if there are any."
+IMAGES = "The raw images to --labels without a MOVIE, or to a table with --radius, if there are any."
 LabelsPath = Annotated[Path | None, typer.Option("--labels", metavar="PATH", help=LABELS)]
 ImagesPath = Annotated[Path | None, typer.Option("--images", metavar="PATH", help=IMAGES)]
 ManyLabels = Annotated[
@@ -70,6 +71,14 @@ Channel = Annotated[
     int | None,
     typer.Option(metavar="N", min=0, help="The channel of the raw images, from 0 on; needed if there are several."),
 ]
+Radius = Annotated[
+    float | None,
+    typer.Option(
+        "--radius", metavar="LENGTH",
+        help="Draw a disc around each point of a table, in pixels or as --spacing says: label images where there are "
+        "none.",
+    ),
+]  # fmt: skip
 Sparse = Annotated[
     bool, typer.Option("--sparse", help="Zarr arrays lack the chunks in which nothing is, so that none is missing.")
 ]
@@ -99,19 +108,50 @@ def open_any(
     channel: int | None = None,
     sparse: bool = False,
     frames: str | None = None,
+    radius: float | None = None,
 ) -> Movie | DetectionTable:
     """The movie that the options name; says on stderr what was chosen."""
-    from clew.tracking.formats.tables import read_detections
-    from clew.tracking.movie import TABLES, open_movie
+    from clew.tracking.formats.tables import is_table
+    from clew.tracking.movie import open_movie
 
     sizes = parse_spacing(spacing)
-    if movie is not None and labels is None and movie.suffix.lower() in TABLES:
-        table = read_detections(movie, spacing=sizes)
-        note(f"{shown(movie)}: a table of detections in {table.n_frames} frames")
-        return cut(table, frames)
+    if movie is not None and labels is None and is_table(movie) and not movie.is_dir():
+        return cut(_open_table(movie, images, sizes, channel, sparse, radius), frames)
+    if radius is not None:
+        raise InputError("--radius is for a table of points: the cells of label images have masks already")
     opened = open_movie(movie, labels=labels, images=images, spacing=sizes, channel=channel, sparse=sparse)
-    note(f"{opened.name}: {opened.n_frames} frames of {' × '.join(map(str, opened.shape))}, {opened.source}")
+    note(f"{opened.name}: {in_words(opened)}, {opened.source}")
     return cut(opened, frames)
+
+
+def in_words(movie: Movie) -> str:
+    """How large a movie is."""
+    frames = "one frame" if movie.n_frames == 1 else f"{movie.n_frames} frames"
+    return f"{frames} of {' × '.join(map(str, movie.shape))}"
+
+
+def _open_table(
+    path: Path, images: Path | None, spacing: tuple[float, ...] | None, channel: int | None, sparse: bool,
+    radius: float | None,
+) -> Movie | DetectionTable:  # fmt: skip
+    """A table of detections as it is, or with --radius as label images of discs."""
+    from clew.tracking.discs import disc_movie
+    from clew.tracking.formats.tables import read_detections
+    from clew.tracking.movie import open_frames
+
+    if images is not None and radius is None:
+        raise InputError("--images to a table of detections needs --radius, so that cells have pixels in them")
+    table = read_detections(path, spacing=spacing if radius is None else None)
+    empty = next(t for t in range(table.n_frames) if len(table.detections(t)))
+    if empty:
+        note(f"{shown(path)}: there is no cell before frame {empty}; frames count from 0")
+    if radius is None:
+        note(f"{shown(path)}: {table.source} in {table.n_frames} frames")
+        return table
+    raw = None if images is None else open_frames(images, channel=channel, sparse=sparse)
+    opened = disc_movie(table, radius, raw, spacing)
+    note(f"{shown(path)}: {in_words(opened)}, {opened.source}")
+    return opened
 
 
 def open_several(
@@ -159,13 +199,14 @@ def open_pixels(
     channel: int | None = None,
     sparse: bool = False,
     frames: str | None = None,
+    radius: float | None = None,
 ) -> Movie:
     """The movie that the options name, which must have label images."""
     from clew.tracking.movie import Movie
 
-    opened = open_any(movie, labels, images, spacing, channel, sparse, frames)
+    opened = open_any(movie, labels, images, spacing, channel, sparse, frames, radius)
     if not isinstance(opened, Movie):
-        raise InputError(f"{opened.name} is a table of detections; label images are needed to match a lineage's masks")
+        raise InputError(f"{opened.name} is a table of detections; label images are needed here: --radius draws discs")
     return opened
 
 

@@ -13,9 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.base import app, check_folder, make_folder, note, say, shown
 from clew.cli.cluster import ClusterAddress, MemoryPerWorker, Profile, Where, Workers, connected
-from clew.cli.lineages import NO_SCORES, print_counts, print_evaluation, sampled_report
+from clew.cli.lineages import no_scores, print_counts, print_evaluation, sampled_report
 from clew.cli.movies import (
     Channel,
     Events,
@@ -29,6 +29,7 @@ from clew.cli.movies import (
     MoviePaths,
     Neighbours,
     NoCache,
+    Radius,
     Reach,
     Spacing,
     Sparse,
@@ -36,6 +37,7 @@ from clew.cli.movies import (
     open_any,
     open_several,
     parse_frames,
+    parse_spacing,
     read_annotations_of,
 )
 from clew.errors import InputError
@@ -53,8 +55,8 @@ def train(
         list[Path],
         typer.Option(
             "--annotations", "-a", metavar="PATH",
-            help="Annotated events: a table (.csv), a lineage folder with man_track.txt, or a .geff. Once for each "
-            "movie, in the same order.",
+            help="Annotated events: a table (.csv), a lineage folder with man_track.txt, a table of tracks, or a "
+            ".geff. Once for each movie, in the same order.",
         ),
     ],
     movies: MoviePaths = None,
@@ -63,6 +65,7 @@ def train(
     ),
     labels: ManyLabels = None,
     images: ManyImages = None,
+    radius: Radius = None,
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
@@ -91,7 +94,7 @@ def train(
     where = Where.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
     opened = open_several(
-        movies, labels, images, spacing=spacing, channel=channel, sparse=sparse, frames=frames
+        movies, labels, images, spacing=spacing, channel=channel, sparse=sparse, frames=frames, radius=radius
     )  # fmt: skip
     if len(annotations) != len(opened):
         raise InputError(
@@ -150,6 +153,7 @@ def track(
     ] = None,
     labels: LabelsPath = None,
     images: ImagesPath = None,
+    radius: Radius = None,
     spacing: Spacing = None,
     channel: Channel = None,
     sparse: Sparse = False,
@@ -178,12 +182,12 @@ def track(
     where = Where.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
     check_result_folder(output)
+    opened = open_any(movie, labels, images, spacing, channel, sparse, frames, radius)
+    wanted = default_formats(opened) if formats is None else check_formats(formats.split(","), opened)
     tracker = open_tracker(weights)
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
     asked = {"events": events, "neighbours": neighbours, "reach": reach}
     tracker.set_params(**{name: value for name, value in asked.items() if value is not None})
-    opened = open_any(movie, labels, images, spacing, channel, sparse, frames)
-    wanted = default_formats(opened) if formats is None else check_formats(formats.split(","), opened)
     given = None if annotations is None else read_annotations_of(annotations, opened)
     started = time.perf_counter()
     with connected(where) as client:
@@ -205,14 +209,27 @@ def track(
             )
     tracked.checkpoints.forget()
     print_counts(tracked, tally, seconds)
+    if doubt := _doubt(tracked.n_frames, tracked.n_cells):
+        say(f"warning: {doubt}")
     Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
 def evaluate(
-    result: Annotated[Path, typer.Argument(metavar="RESULT", help="A folder with res_track.txt and masks.")],
+    result: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULT",
+            help="A folder that clew track wrote, one with res_track.txt and masks, or a table of tracks (.csv, "
+            ".parquet).",
+        ),
+    ],
     truth: Annotated[
-        Path, typer.Option("--truth", "-t", metavar="FOLDER", help="A true lineage: …_GT/TRA with man_track.txt.")
+        Path,
+        typer.Option(
+            "--truth", "-t", metavar="PATH",
+            help="A true lineage: …_GT/TRA with man_track.txt, or a table of tracks.",
+        ),
     ],
     frames: Annotated[
         str | None,
@@ -221,23 +238,45 @@ def evaluate(
             help="These frames of the truth only, as in 0:59, and of a result that has more.",
         ),
     ] = None,
+    distance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="LENGTH",
+            help="Match cells by their positions, at most so far apart; where one side is a table this is done without "
+            "it too, up to half of what is usually between true cells.",
+        ),
+    ] = None,
+    spacing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="The size of a pixel of the truth along (z,) y, x, where positions are matched; by default that of "
+            "the movie which clew track had, whose tables are in physical units.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     jobs: Jobs = 1,
     workers: Workers = None,
     cluster: ClusterAddress = None,
     profile: Profile = None,
 ) -> None:  # fmt: skip
-    """Measure a result against a true lineage."""
+    """Measure a result against a true lineage.
+
+    Cells are matched by their masks, or by their positions where the result or the truth is a table.
+    """
     from clew.executors import executor_for
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
 
     which, where = parse_frames(frames), Where.of(workers, cluster, profile=profile)
-    with connected(where) as client, ProgressBar("matching masks") as progress:
+    sizes = parse_spacing(spacing)
+    with connected(where) as client, ProgressBar("matching cells") as progress:
         found = measure_result(
-            result, truth, progress=progress, frames=which, executor=executor_for(client, jobs)
+            result, truth, progress=progress, frames=which, executor=executor_for(client, jobs), distance=distance,
+            spacing=sizes,
         )  # fmt: skip
+    note(f"cells are matched by {found.matched_by}; events are those of {found.events_from}")
     if as_json:
-        missing = {"scores_note": NO_SCORES} if found.scores is None else {}
+        missing = {"scores_note": no_scores(found)} if found.scores is None else {}
         typer.echo(json.dumps(found.to_dict() | missing, indent=2))
         return
     print_evaluation(found, f"{shown(result)} against {shown(truth)}")
@@ -316,6 +355,20 @@ def weights_fingerprint(tracker: Tracker) -> dict[str, str]:
     """For the manifest: which weights a result comes from."""
     named = json.dumps(dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), sort_keys=True)
     return {"weights": str(tracker.origin_), "weights_sha256": hashlib.sha256(named.encode()).hexdigest()}
+
+
+def _doubt(n_frames: int, n_cells: int) -> str:
+    """What is likely to be wrong with a movie of hardly any cells or frames; nothing as a rule."""
+    if not n_cells:
+        return "there is no cell in any frame; are these label images?"
+    if n_frames == 1:
+        return "there is one frame only, so that nothing can happen; all frames are in one folder, or in one stack"
+    if n_cells <= n_frames:
+        return (
+            "there is one cell a frame at most; are these masks of the foreground? Label images have a number of its "
+            "own for each cell"
+        )
+    return ""
 
 
 def _bar(share: float, width: int = 12) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from clew.checks import flag, floats
+from clew.checks import flag, floats, shown, whole
 from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
 from clew.models.blocks import Block, input_names, make_blocks
@@ -187,7 +187,7 @@ class ExampleTask:
     def __init__(self, model: StructuredModel, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1) -> None:
         self.model, self.X, self.Y, self.n_jobs = model, X, Y, n_jobs
         self.n_examples = len(X)
-        self.n_features = int(model.n_features)
+        self.n_features = whole(getattr(model, "n_features", None), "the model's n_features", 1)
         self.spaces: frozenset[Space] = frozenset(getattr(model, "spaces", ALL_SPACES))
         self.loss_zero_iff_compatible: bool = bool(getattr(model, "loss_zero_iff_compatible", False))
         self.keys: Sequence[bytes] | None = [fingerprint(*identity(model), x, y) for x, y in zip(X, Y, strict=True)]
@@ -218,9 +218,10 @@ class ExampleTask:
             )
         if not np.isfinite(features).all():
             raise InputError(f"example {n}: joint_features gave NaN or infinity")
-        loss = float(self.model.loss(annotation, y))
+        given = self.model.loss(annotation, y)
+        loss = float(given) if np.ndim(given) == 0 and np.asarray(given).dtype.kind in "biuf" else np.nan
         if not loss >= 0:
-            raise InputError(f"example {n}: the task loss must be ≥ 0, the model gave {loss}")
+            raise InputError(f"example {n}: the task loss must be ≥ 0, the model gave {shown(given)}")
         if self.loss_zero_iff_compatible and space is not Space.ALL and (loss > 0) == (space is Space.COMPATIBLE):
             raise InputError(
                 f"example {n}: the model says loss_zero_iff_compatible, but an output of {space.value} has loss {loss}"

@@ -172,6 +172,8 @@ def as_matrix(x: Input, example: int | None) -> Matrix:
         raise InputError(f"{name}: features must be a matrix, with rows of the same length") from None
     if matrix.ndim != 2:
         message = "Reshape your data to (rows, features)"
+        if matrix.dtype.kind in "OUS":
+            message = "Words and dicts become rows of numbers by clew.preprocessing.NodeTransformer"
         raise InputError(f"{name}: features must be a matrix with a row for each node, not {matrix.shape}. {message}")
     if matrix.dtype.kind == "c":
         raise InputError(f"{name}: features must be numbers. Complex data not supported")

@@ -139,6 +139,8 @@ class DetectionTable:
     movie: Movie | None = None
     source = "a table of detections"
     """In words, as a movie says it."""
+    spacing: tuple[float, ...] | None = None
+    """What positions were multiplied by to be physical, if anything."""
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class DetectionTable:
         if len(frame) and (frame.min() < 0 or label.min() <= NONE):
             raise InputError("frames count from 0 and labels from 1; there are smaller ones in the table")
         n_frames = None if n_frames is None else whole(n_frames, "n_frames", 0)
-        _check_length(frame, n_frames)
+        check_length(frame, n_frames)
         if columns is not None and not isinstance(columns, Mapping):
             raise InputError(f"columns is a {type(columns).__name__}; expected a mapping from names to columns")
         known = {column for group in GROUPS.values() for column in group}
@@ -215,6 +217,7 @@ class DetectionTable:
         place = self._position[rows]
         part = type(self)(frame, self._label[rows], place, columns, n_frames=len(which), name=self.name)
         part.excerpt = which if self.excerpt is None else self.excerpt[frames]
+        part.source, part.spacing = self.source, self.spacing
         return part
 
     def detections(self, t: int) -> Detections:
@@ -242,7 +245,7 @@ def _check_columns(columns: Mapping[str, NDArray[np.float64]], n: int, ndim: int
             raise InputError(f"{name} is {column[row]:g} in row {row} (counted from 0); expected {least[1]}")
 
 
-def _check_length(frame: Labels, n_frames: int | None) -> None:
+def check_length(frame: Labels, n_frames: int | None) -> None:
     """Refuse frames that a slip must have made: each costs time, whether it has cells or not."""
     used = np.unique(frame)
     longest = max(int(used[-1]) + 1 if len(used) else 0, n_frames or 0)

@@ -23,7 +23,7 @@ from clew.tracking.formats.staging import settle
 
 MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
 """Where masks lie beside the images of a Cell Tracking Challenge sequence, best first; `{}_SEG` is clew's own."""
-TABLES = (".csv", ".tsv", ".parquet")
+TABLES = (".csv", ".tsv", ".parquet", ".xml")
 
 
 class Frames(Protocol):
@@ -271,6 +271,24 @@ class Movie:
         return replace(self, labels=Excerpt(self.labels, which), images=images, excerpt=of_whole)
 
 
+@dataclass(frozen=True)
+class WholeFrames(FramesView):
+    """Label images that are stored as floats, as Fiji does with many labels; their values are whole all the same."""
+
+    name: str
+    dtype = np.dtype(np.int64)
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        frame = self.frames[t]
+        wrong = (frame != np.floor(frame)) | ~np.isfinite(frame)
+        if wrong.any():
+            raise InputError(
+                f"frame {t} of {self.name} has the value {frame[wrong][0]:g}; label images have whole numbers, one for "
+                "each cell and 0 for the background"
+            )
+        return frame.astype(self.dtype)
+
+
 def excerpt(frames: Frames, which: range, what: str) -> Excerpt:
     """Some of the frames, if all of them are there; `what` names them in messages."""
     if not len(which) or which.stop > len(frames):
@@ -279,11 +297,13 @@ def excerpt(frames: Frames, which: range, what: str) -> Excerpt:
     return Excerpt(frames, which)
 
 
-def open_frames(path: str | Path, *, channel: int | None = None, sparse: bool = False) -> Frames:
+def open_frames(
+    path: str | Path, *, channel: int | None = None, sparse: bool = False, masks: bool = False
+) -> Frames:  # fmt: skip
     """Images from a path: a folder of TIFFs, a TIFF stack, a Zarr array or OME-Zarr group.
 
     Where there are several channels, `channel` is the one to take, from 0 on. `sparse` says that a Zarr array lacks the
-    chunks in which nothing is.
+    chunks in which nothing is, and `masks` that these are meant in a folder in which Cellpose put them beside images.
     """
     where = checks.path(path, "path")
     channel = None if channel is None else checks.whole(channel, "channel", 0)
@@ -294,7 +314,7 @@ def open_frames(path: str | Path, *, channel: int | None = None, sparse: bool = 
         warn_if_changed(where)
         if zarr.is_zarr(where):
             return zarr.open_zarr(where, channel, sparse=sparse)
-        return tiff.open_folder(where, channel=channel)
+        return tiff.open_folder(where, tiff.frames_among(where, masks), channel)
     if where.suffix.lower() in TABLES:
         raise InputError(f"{where} is a table; images are looked for here, and a table of detections is opened as such")
     if where.suffix.lower() not in tiff.SUFFIXES:
@@ -328,16 +348,20 @@ def open_movie(
         raise InputError("images is for a movie that is opened by its labels; a sequence folder has its images in it")
     if labels is not None:
         folder = Path(labels if path is None else path).absolute()
-        masks = open_frames(labels, sparse=sparse)
+        masks = open_frames(labels, sparse=sparse, masks=True)
         seen = images if path is None else path
         raw = None if seen is None else open_frames(seen, channel=channel, sparse=sparse)
-        source = f"labels from {labels}" + (f", images from {seen}" if seen is not None else ", no images")
+        source = f"labels from {labels}{_time_of(masks)}" + (
+            ", no images" if raw is None else f", images from {seen}{_time_of(raw)}"
+        )
     elif path is not None:
         folder = Path(path).absolute()
         raw, masks, source = _sequence(folder, channel)
     else:
         raise InputError("a movie is opened by the path of a sequence folder, by labels (and images), or by both")
     name = folder.stem if path is None else f"{folder.parent.name}-{folder.name}"
+    if masks.dtype.kind == "f":
+        masks = WholeFrames(masks, str(labels or path))
     if spacing is not None:
         size: Any = spacing
     else:
@@ -346,20 +370,34 @@ def open_movie(
     return Movie(printable(name), masks, raw, size, printable(source), folder.parent)
 
 
+def _time_of(frames: Frames) -> str:
+    """What is taken as time where a file calls it depth."""
+    layout = frames.layout if isinstance(frames, tiff.TiffStack) else None
+    is_depth = layout is not None and layout.time is not None and layout.axes[layout.time] == "Z"
+    return " (its axis Z is taken as time)" if is_depth else ""
+
+
 def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
     """Images, masks and the choice of masks in words."""
     settle(folder.parent)
     candidates = [folder.parent / pattern.format(folder.name) for pattern in MASKS]
     looked_for = ", ".join(pattern.format(folder.name) for pattern in MASKS)
+    if folder.is_file():
+        raise InputError(
+            f"{folder} is a file, not a sequence folder; give label images by --labels, and the raw images to them by "
+            "--images (labels=… and images=… in Python)"
+        )
     if not folder.is_dir():
         hint = next((f"; {mask} exists: give it as labels" for mask in candidates if mask.is_dir()), "")
         raise InputError(
-            f"{folder} is not a folder; a sequence folder has the images t000.tif, t001.tif … in it, and beside it "
+            f"{folder} does not exist; a sequence folder has the images t000.tif, t001.tif … in it, and beside it "
             f"masks in one of {looked_for}{hint}"
         )
     if zarr.is_zarr(folder):
         raise InputError(f"{folder} is a Zarr store, not a sequence folder; give it as labels (or as images)")
-    images = tiff.open_folder(folder, channel=channel)
+    images = tiff.open_folder(folder, tiff.frames_among(folder, masks=False), channel)
+    if beside := tiff.frames_among(folder, masks=True):
+        return images, tiff.open_folder(folder, beside), f"images and masks (…_cp_masks) from {folder}"
     passed_over: list[str] = []
     for mask in candidates:
         if not mask.is_dir():

@@ -77,9 +77,32 @@ def test_the_spots_of_trackmate(tmp_path):
     table = read_detections(written(tmp_path, TRACKMATE))
     assert table.n_frames == 2
     assert [table.detections(t).label.tolist() for t in (0, 1)] == [[17], [18]]
-    assert table.detections(1).position.tolist() == [[0, 3.5, 4.5]]
+    assert table.detections(1).position.tolist() == [[3.5, 4.5]]  # z is 0 in 2D
+    deep = read_detections(written(tmp_path, TRACKMATE.replace("3.5,0.0", "3.5,2.0")))
+    assert deep.detections(1).position.tolist() == [[2, 3.5, 4.5]]
     with pytest.raises(InputError, match="row 6: frame is 'one'"):
         read_detections(written(tmp_path, TRACKMATE.replace("300.0,1,", "300.0,one,")))
+
+
+def test_the_first_spot_of_trackmate_is_0_and_all_others_keep_their_ids(tmp_path):
+    table = read_detections(written(tmp_path, TRACKMATE.replace("ID17,17", "ID0,0")))
+    assert [table.detections(t).label.tolist() for t in (0, 1)] == [[19], [18]]
+
+
+@pytest.mark.parametrize("header", ["t,y,x", "axis-0,axis-1,axis-2", "frame,centroid-0,centroid-1"])
+def test_points_without_labels_are_numbered_by_rows_in_each_frame(tmp_path, header):
+    table = read_detections(written(tmp_path, f"{header}\n1,5,6\n0,1,2\n1,3,4\n0,9,9\n"))
+    assert [table.detections(t).label.tolist() for t in (0, 1)] == [[1, 2], [1, 2]]
+    assert table.detections(0).position.tolist() == [[1, 2], [9, 9]]
+    assert table.detections(1).position.tolist() == [[5, 6], [3, 4]]
+    assert "without labels" in table.source
+    assert "without labels" not in read_detections(written(tmp_path, PLAIN)).source
+
+
+def test_points_of_napari_in_3d(tmp_path):
+    table = read_detections(written(tmp_path, "index,axis-0,axis-1,axis-2,axis-3\n0,0,7,8,9\n1,1,7,8,9\n"))
+    assert (table.ndim, table.n_frames) == (3, 2)
+    assert table.detections(1).position.tolist() == [[7, 8, 9]]
 
 
 def test_descriptions_of_columns_without_any_cell(tmp_path):
@@ -166,9 +189,10 @@ def test_a_negative_border_distance(tmp_path):
     ("text", "words"),
     [
         ("", "is empty"),
+        ('"\n"', "is empty"),
         ("frame,label,y,x\n", "there is no row"),
         ("frame,label,y\n0,1,1\n", "there is no column x or centroid_x"),
-        ("frame,y,x\n0,1,1\n", "there is no column label or id"),
+        ("label,y,x\n1,1,1\n", "there is no column frame or t"),
     ],
 )
 def test_a_file_that_is_no_table(tmp_path, text, words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from io import StringIO
@@ -20,25 +20,22 @@ from clew.checks import flag
 from clew.errors import DataWarning, InputError
 from clew.executors import Executor
 from clew.learning.task import Array, Mask
-from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions, graph_of
+from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions
+from clew.tracking.evaluation.positions import FEW, cells_of, match_positions
+from clew.tracking.evaluation.result_events import events_of_result
 from clew.tracking.evaluation.truth import (
     Held,
     Labelled,
     OwnMasks,
     Progress,
-    events_of_tracks,
     events_of_truth,
     jaccard,
     match_frames,
 )
-from clew.tracking.events import NONE, PAIRWISE, Annotations, Event, EventIndex, EventTable, Labels
-from clew.tracking.faults import Faults
+from clew.tracking.events import NONE, PAIRWISE, Annotations, Event, EventIndex, EventTable
 from clew.tracking.formats import tiff
 from clew.tracking.formats.ctc import CtcLineage, open_truth
-from clew.tracking.formats.delimited import read_delimited
-from clew.tracking.formats.events_csv import read_events
-from clew.tracking.formats.names import EVENTS as EVENTS_FILE
-from clew.tracking.formats.names import TRACKS as TRACKS_FILE
+from clew.tracking.formats.track_tables import PointLineage, open_lineage
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Excerpt
 
@@ -47,6 +44,7 @@ NOTHING = len(Event)
 TOLERANCES = (0, 1)
 """How many frames too early or late a division may be found."""
 NONE_TO_FIND = Found(0, 0, 0)
+MASKS = "masks"
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
 
 
@@ -138,10 +136,12 @@ class Evaluation:
     divisions: Mapping[int, Found]
     """By tolerance in frames."""
     scores: Mapping[str, float | None] | None
-    """Of the challenge, as py-ctcmetrics computes them; None for a result without masks of its own."""
+    """Of the challenge, as py-ctcmetrics computes them; None where the result or the truth has no masks of its own."""
     events_from: str
     """Where the result's events were taken from, in words."""
     gaps: Found = NONE_TO_FIND
+    matched_by: str = MASKS
+    """How detections and true cells were matched, in words."""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -157,6 +157,7 @@ class Evaluation:
             "gaps": _figures(self.gaps),
             "scores": None if self.scores is None else dict(self.scores),
             "events_from": self.events_from,
+            "matched_by": self.matched_by,
         }  # fmt: skip
 
     def rows(self) -> list[tuple[str, str]]:
@@ -169,9 +170,10 @@ class Evaluation:
             for event in PAIRWISE
             if loss.annotated[event]
         ]
+        allow = MASKS if self.matched_by == MASKS else "detections"
         rows += [
             ("AOGM", f"{self.aogm.total:g}"),
-            ("AOGM above what the masks allow", f"{self.aogm.avoidable:g}"),
+            (f"AOGM above what the {allow} allow", f"{self.aogm.avoidable:g}"),
         ]
         rows += [
             (f"division F1, ± {tolerance} frames", _in_words(found)) for tolerance, found in self.divisions.items()
@@ -191,47 +193,99 @@ def _in_words(found: Found) -> str:
 
 
 def evaluate(
-    result: str | Path | Lineage, truth: str | Path | CtcLineage, movie: Labelled | None = None, *,
+    result: str | Path | Lineage, truth: str | Path | CtcLineage | PointLineage, movie: Labelled | None = None, *,
     scores: bool | None = None, progress: Progress | None = None, frames: range | None = None,
-    executor: Executor | None = None,
+    executor: Executor | None = None, distance: float | None = None, spacing: Sequence[float] | None = None,
 ) -> Evaluation:  # fmt: skip
-    """Measure a result against a true lineage: a folder with masks and tracks, or a `Lineage` with its movie.
+    """Measure a result against a true lineage: a folder with masks and tracks, a table of tracks, or a `Lineage`.
 
+    Masks of both are matched by what they share; a `Lineage` comes with its movie for that. Where one side has no
+    masks, or a `distance` is given, positions are matched, at most so far apart (see `positions.py`); those of the
+    truth, and of a result's masks, are multiplied by `spacing` (by default what the result was tracked with, if it
+    says so), while clew's tables of results are in physical units.
     A folder's events are those of its tables where it has them, else what its tracks mean; merges cannot be told by
-    tracks. `scores` says whether py-ctcmetrics is asked: by default where it is installed and the result has masks.
-    With `frames` these alone count, of the truth, and of the result too unless it is of just so many. Masks are matched
-    by `executor`, in threads or on a cluster.
+    tracks. `scores` says whether py-ctcmetrics is asked: by default where it is installed and masks are matched. With
+    `frames` these alone count, of the truth, and of the result too unless it is of just so many. Masks are matched by
+    `executor`, in threads or on a cluster.
     """
-    true = truth if isinstance(truth, CtcLineage) else open_truth(truth)
+    true = open_lineage(truth) if isinstance(truth, str | Path) else truth
     if frames is not None:
         true = _cut(true, frames)
     if scores is not None:
         flag(scores, "scores")
-    if isinstance(result, Lineage):
-        if movie is None:
-            raise InputError("a lineage is evaluated with the movie that it is of: pass `movie`")
-        if scores:
-            raise InputError("the challenge's scores need a result with masks: write it, and evaluate the folder")
-        matched = match_frames(true, movie, progress, executor)
-        events, events_from, tracks = result.events, "the lineage", result.tracks
-        by_track = _in_tracks(matched, result)
+    own = result if isinstance(result, Lineage) else open_lineage(result)
+    if isinstance(own, Lineage):
+        events, events_from = own.events, "the lineage"
     else:
-        own = open_truth(result)
-        events, events_from = _events_of(own)
-        if frames is not None and len(own.masks) != len(frames):
+        events, events_from = events_of_result(own)
+        shorter = own.n_frames < len(frames or ())  # as a table is whose last frames are empty
+        if frames is not None and own.n_frames != len(frames) and not (shorter and isinstance(own, PointLineage)):
             own, events = _cut(own, frames), Annotations.of(events).within(frames).events
-        matched = by_track = match_frames(true, OwnMasks(own), progress, executor)
-        tracks = own.tracks
+    if isinstance(true, PointLineage) or isinstance(own, PointLineage) or distance is not None:
+        n = _common_length(true, own)
+        spacing = own.spacing if spacing is None and isinstance(own, PointLineage) else spacing
+        # clew's tables of results are in physical units
+        of_result = cells_of(own, spacing if isinstance(own, CtcLineage) else None)
+        matched, within = match_positions(cells_of(true, spacing), of_result, n, distance, progress)
+        matched_by = f"positions, at most {within:.3g} apart"
+    elif isinstance(own, CtcLineage):
+        matched, matched_by = match_frames(true, OwnMasks(own), progress, executor), MASKS
+    elif movie is None:
+        raise InputError("a lineage is evaluated with the movie that it is of: pass `movie`")
+    else:
+        matched, matched_by = match_frames(true, movie, progress, executor), MASKS
+    if matched_by == MASKS:
+        _warn_of_masks(matched)
+    by_track = _in_tracks(matched, own) if isinstance(own, Lineage) else matched
     annotations = Annotations.of(events_of_truth(true.tracks, matched))
-    asked = not isinstance(result, Lineage) and (extras.is_installed("evaluate") if scores is None else scores)
     return Evaluation(
         task_loss(annotations, events),
-        aogm(true.tracks, tracks, by_track),
-        {tolerance: divisions(true.tracks, tracks, by_track, tolerance) for tolerance in TOLERANCES},
-        _scores(own, true, by_track) if asked else None,
+        aogm(true.tracks, own.tracks, by_track),
+        {tolerance: divisions(true.tracks, own.tracks, by_track, tolerance) for tolerance in TOLERANCES},
+        _scores_if(scores, own, true, by_track if matched_by == MASKS else None),
         events_from,
         found_gaps(annotations, events),
+        matched_by,
     )
+
+
+def _warn_of_masks(frames: list[Held]) -> None:
+    """Tell where hardly any true cell is covered by a detection: figures are then about very few events."""
+    n, held = sum(len(frame.cell) for frame in frames), sum(int((frame.holder != NONE).sum()) for frame in frames)
+    if held < FEW * n:
+        warnings.warn(
+            f"only {held} of {n} true cells are covered by more than half by a mask of the result. Are its masks of "
+            "another kind, discs or markers? A distance (--distance) matches positions instead",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _scores_if(
+    wanted: bool | None,
+    result: CtcLineage | PointLineage | Lineage,
+    truth: CtcLineage | PointLineage,
+    by_masks: list[Held] | None,
+) -> dict[str, float | None] | None:
+    """The challenge's scores where they are asked for, or can be had by default: of masks that were matched."""
+    if by_masks is not None and isinstance(result, CtcLineage) and isinstance(truth, CtcLineage):
+        asked = extras.is_installed("evaluate") if wanted is None else wanted
+        return _scores(result, truth, by_masks) if asked else None
+    if wanted:
+        raise InputError("the challenge's scores need a result with masks: write it, and evaluate the folder")
+    return None
+
+
+def _common_length(truth: CtcLineage | PointLineage, result: CtcLineage | PointLineage | Lineage) -> int:
+    """How many frames both have; the last ones of a table may be empty, so that it may seem to have fewer."""
+    n = max(truth.n_frames, result.n_frames)
+    for name, side in (("truth", truth), ("result", result)):
+        if not isinstance(side, PointLineage) and side.n_frames < n:
+            raise InputError(
+                f"the {name} has {side.n_frames} frames, but there are cells in frame {n - 1} of the other side; "
+                "expected both to be of the same movie, and to count frames from 0"
+            )
+    return n
 
 
 def ctc_scores(result: str | Path, truth: str | Path, progress: Progress | None = None) -> dict[str, float | None]:
@@ -240,11 +294,11 @@ def ctc_scores(result: str | Path, truth: str | Path, progress: Progress | None 
     return _scores(own, true, match_frames(true, OwnMasks(own), progress))
 
 
-def _cut(lineage: CtcLineage, frames: range) -> CtcLineage:
+def _cut(lineage: CtcLineage | PointLineage, frames: range) -> CtcLineage | PointLineage:
     """Some frames of a lineage, if it has them."""
-    if frames.stop > len(lineage.masks):
+    if frames.stop > lineage.n_frames:
         raise InputError(
-            f"{lineage.source} has no frames {frames.start} to {frames.stop - 1}; it has 0 to {len(lineage.masks) - 1}"
+            f"{lineage.source} has no frames {frames.start} to {frames.stop - 1}; it has 0 to {lineage.n_frames - 1}"
         )
     return lineage[frames.start : frames.stop]
 
@@ -262,48 +316,6 @@ def _in_tracks(frames: list[Held], lineage: Lineage) -> list[Held]:
             raise InputError(f"frame {t}: the lineage lacks label {held.holder[unknown][0]} of the movie")
         renamed.append(held._replace(holder=np.where(held.holder == NONE, NONE, tracks[at])))
     return renamed
-
-
-def _events_of(result: CtcLineage) -> tuple[EventTable, str]:
-    """The events of a result in terms of its masks, and where they come from."""
-    folder = Path(result.source)
-    if not ((folder / EVENTS_FILE).is_file() and (folder / TRACKS_FILE).is_file()):
-        return events_of_tracks(result.tracks, len(result.masks)), "the tracks, which cannot tell merges"
-    events, _ = read_events(folder / EVENTS_FILE)
-    frame, label, track = _track_table(folder / TRACKS_FILE)
-    graph, order = graph_of(result.tracks), np.lexsort((track, frame))
-    if not (np.array_equal(frame[order], graph.frame) and np.array_equal(track[order], graph.track)):
-        raise InputError(f"{folder}: {TRACKS_FILE} and the masks are of different results; track into a new folder")
-    stride = int(max(label.max(initial=0), events.sources.max(initial=0), events.targets.max(initial=0))) + 1
-    order = np.argsort(frame * stride + label)
-    # one more than there are, for what lies beyond the last
-    keys, named = np.append((frame * stride + label)[order], -1), np.append(track[order], NONE)
-
-    def tracks_of(labels: Labels, frames: NDArray[np.int64]) -> Labels:
-        wanted = frames[:, None] * stride + labels
-        at = np.searchsorted(keys[:-1], wanted)
-        unknown = ((keys[at] != wanted) & (labels != NONE)).any(axis=1)
-        if unknown.any():
-            words = events.describe(int(np.argmax(unknown)))
-            raise InputError(f"{folder / EVENTS_FILE}: {words}: {TRACKS_FILE} does not have its cells")
-        names = np.where(labels == NONE, NONE, named[at])
-        swapped = (names[:, 0] > names[:, 1]) & (names[:, 1] != NONE)
-        names[swapped] = names[swapped, ::-1]
-        return names
-
-    return EventTable(
-        events.frame, events.event, tracks_of(events.sources, events.frame), tracks_of(events.targets, events.ends())
-    ), EVENTS_FILE
-
-
-def _track_table(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
-    """Frame, label and track of every detection."""
-    columns = {"frame": 0, "label": 1, "track": 1}
-    table = read_delimited(path, dict.fromkeys(columns, ()), required=list(columns))
-    faults = Faults(table.where)
-    frame, label, track = (table.integers(name, faults, least) for name, least in columns.items())
-    faults.refuse()
-    return frame, label, track
 
 
 def _scores(result: CtcLineage, truth: CtcLineage, frames: list[Held]) -> dict[str, float | None]:

@@ -10,11 +10,13 @@ import numpy as np
 from clew import checks
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
+from clew.tracking.evaluation.positions import position_annotations
 from clew.tracking.evaluation.truth import Labelled, Progress, truth_annotations
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.formats import ctc
 from clew.tracking.formats.annotation_csv import read_annotation_table
 from clew.tracking.formats.names import RESULT, TRUTH
+from clew.tracking.formats.track_tables import PointLineage, is_track_table, open_lineage
 from clew.tracking.formats.zarr import is_zarr
 
 if TYPE_CHECKING:
@@ -27,11 +29,11 @@ CTC_FILES = (TRUTH, RESULT)
 def read_annotations(
     path: str | Path, movie: Labelled | DetectionTable, progress: Progress | None = None
 ) -> Annotations:
-    """The annotations of a movie in a table, a GEFF, or the folder of a CTC lineage, in the movie's own labels.
+    """The annotations of a movie in a table, a GEFF, or a whole lineage in masks or a table, in the movie's own labels.
 
-    A lineage's cells are matched to the movie's by their masks, which a table of detections has not; a table and a
-    GEFF name the movie's own labels. Whether those exist is for `check_annotations` to say. Of an excerpt, annotations
-    are read by the numbers that frames have in the whole movie, and those outside are left out.
+    A lineage's cells are matched to the movie's by their masks, or by positions where one of them is a table; a table
+    of events and a GEFF name the movie's own labels. Whether those exist is for `check_annotations` to say. Of an
+    excerpt, annotations are read by the numbers that frames have in the whole movie, and those outside are left out.
     """
     path, excerpt = checks.path(path, "path"), getattr(movie, "excerpt", None)
     if not path.exists():
@@ -39,13 +41,11 @@ def read_annotations(
     if (graph := _graph(path)) is not None:
         happened = np.repeat([True, False], [len(graph.events), len(graph.denied)])
         found = Annotations.of(EventTable.join([graph.events, graph.denied]), happened)
-    elif path.is_dir() or path.name in CTC_FILES:
-        if isinstance(movie, DetectionTable):
-            raise InputError(
-                f"{path}: a lineage in masks is matched to label images, which {movie.name} has not, being a table of "
-                f"detections; expected a table ({', '.join(TABLES)}) or a GEFF"
-            )
-        return truth_annotations(_truth(path, excerpt), movie, progress)
+    elif path.is_dir() or path.name in CTC_FILES or is_track_table(path):
+        truth = _truth(path, excerpt)
+        if isinstance(truth, ctc.CtcLineage) and not isinstance(movie, DetectionTable):
+            return truth_annotations(truth, movie, progress)
+        return position_annotations(truth, movie, progress)
     elif path.suffix.lower() in TABLES:
         found = read_annotation_table(path)
     else:
@@ -55,13 +55,13 @@ def read_annotations(
     return found if excerpt is None else found.within(excerpt)
 
 
-def _truth(path: Path, excerpt: range | None) -> ctc.CtcLineage:
-    """A lineage in masks, cut to the frames of an excerpt: the others are not matched to anything."""
-    truth = ctc.open_truth(path)
+def _truth(path: Path, excerpt: range | None) -> ctc.CtcLineage | PointLineage:
+    """A lineage, cut to the frames of an excerpt: the others are not matched to anything."""
+    truth = open_lineage(path)
     if excerpt is None:
         return truth
-    if excerpt.stop > len(truth.masks):
-        raise InputError(f"{path} has {len(truth.masks)} frames; expected the lineage of the whole movie")
+    if excerpt.stop > truth.n_frames:
+        raise InputError(f"{path} has {truth.n_frames} frames; expected the lineage of the whole movie")
     return truth[excerpt.start : excerpt.stop]
 
 

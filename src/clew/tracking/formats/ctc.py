@@ -21,7 +21,7 @@ from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.formats import tiff
 from clew.tracking.formats.label_layers import write_layers
 from clew.tracking.formats.manifest import read_manifest, require_whole, written_whole
-from clew.tracking.formats.names import BESIDE_MASKS, MANIFEST, RESULT, TRACK, TRUTH
+from clew.tracking.formats.names import BESIDE_MASKS, MANIFEST, RESULT, TRACK, TRACKS, TRUTH
 from clew.tracking.formats.staging import settle
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Excerpt, Frames, Movie
@@ -41,6 +41,11 @@ class CtcLineage:
     masks: Frames
     source: str
     """The folder, for messages."""
+
+    @property
+    def n_frames(self) -> int:
+        """How many frames."""
+        return len(self.masks)
 
     def __getitem__(self, frames: slice) -> CtcLineage:
         """Some of the frames, one after the other, counted from 0 again; tracks end where those do."""
@@ -175,4 +180,5 @@ def _table_of(path: Path) -> Path:
             return file
     unfinished = path.is_dir() and tiff.frame_files(path, MASK_NAMES)
     hint = "; it has masks: was the writing of a result cut short?" if unfinished else ""
-    raise InputError(f"{path} has no tracks; looked for {', '.join(map(str, wanted))}{hint}")
+    beside = f", or a table of tracks ({TRACKS})" if path.is_dir() else ""
+    raise InputError(f"{path} has no tracks; looked for {', '.join(map(str, wanted))}{beside}{hint}")

@@ -101,12 +101,11 @@ def read_delimited(
 
     `meant` is given the names of all columns, and says what they are called here.
     """
-    lines = _lines(path)
-    first = next((line for line in lines if line.strip()), None)
-    if first is None:
+    records = _records(path)
+    _, names = next(records, (0, []))
+    if not names:
         raise InputError(f"{path}: the file is empty; its first line must name the columns {', '.join(required)}")
-    records = _records(path, lines, _delimiter(first))
-    header = meant([plain_name(cell) for cell in next(records)[1]])
+    header = meant([plain_name(cell) for cell in names])
     places = known_columns(str(path), header, aliases, required)
     columns: dict[str, list[str]] = {name: [] for name in places}
     kept = [(place, columns[name].append) for name, place in places.items()]
@@ -121,6 +120,11 @@ def read_delimited(
         for place, keep in kept:
             keep(record[place] if place < len(record) else "")
     return Table(str(path), np.array(rows, dtype=np.intp), columns)
+
+
+def column_names(path: str | Path) -> list[str]:
+    """The names of a text file's columns, without capitals, spaces and hyphens; none of an empty file."""
+    return [plain_name(cell) for cell in next(_records(path), (0, []))[1]]
 
 
 def known_columns(where: str, header: Sequence[str], aliases: Aliases, required: Iterable[str]) -> dict[str, int]:
@@ -195,9 +199,11 @@ def _delimiter(header: str) -> str:
     return max(DELIMITERS, key=bare.count)
 
 
-def _records(path: str | Path, lines: list[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _records(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of each row that has any content."""
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    lines = _lines(path)
+    header = next((line for line in lines if line.strip()), "")
+    reader = csv.reader(lines, delimiter=_delimiter(header), strict=True)
     while True:
         row = reader.line_num + 1
         try:

@@ -149,6 +149,6 @@ def _provenance(tracked: TrackedMovie, movie: Movie | DetectionTable) -> dict[st
             digest.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).tobytes())
     cells = hashlib.sha256(b"".join(digest.digest() for digest in columns))
     return {
-        "movie": movie.name, "source": movie.source, "frames": tracked.n_frames,
+        "movie": movie.name, "source": movie.source, "frames": tracked.n_frames, "spacing": movie.spacing,
         "cells": tracked.n_cells, "cells_sha256": cells.hexdigest(),
     }  # fmt: skip

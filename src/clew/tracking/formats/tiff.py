@@ -27,6 +27,10 @@ from clew.tracking.formats.tiff_layout import Layout, layout_of
 MAX_FRAME_BYTES = 4 * 2**30
 """The largest frame that is read: a damaged header can ask for any amount of memory."""
 SUFFIXES = (".tif", ".tiff")
+CELLPOSE = r"(?i:.*_cp_masks\.tiff?$)"
+"""Masks as Cellpose puts them beside the images that they are of."""
+OTHERS = (".png", ".jpg", ".jpeg", ".npy", ".nd2", ".czi", ".lif", ".mp4", ".avi")
+"""What people have in place of TIFFs."""
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # what it would complain of becomes an InputError
 
@@ -100,15 +104,27 @@ def frame_number(path: Path) -> int | None:
     return int(digits[-1]) if digits else None
 
 
+def frames_among(folder: Path, masks: bool) -> str:
+    """Which files of a folder are its masks, or its images, where Cellpose put both there; elsewhere all of them."""
+    if not frame_files(folder, CELLPOSE):
+        return ""
+    return CELLPOSE if masks else f"(?!{CELLPOSE})"
+
+
 def list_frames(folder: Path, what: str = "") -> tuple[tuple[Path, ...], int]:
     """The TIFFs of a folder in the order of their numbers, which must go up one by one, and the first number."""
     numbered = []
     for path in frame_files(folder, what):
         if (number := frame_number(path)) is None:
-            raise InputError(f"{path} has no number in its name; frames are named by their number, as in t000.tif")
+            raise InputError(
+                f"{path} has no number in its name; in a folder of frames each file is named by its number, as in "
+                "t000.tif. A stack of all frames is given by its own name instead of its folder's"
+            )
         numbered.append((number, path))
     if not numbered:
-        raise InputError(f"{folder} has no frames; a movie has a TIFF for each frame, as in t000.tif, t001.tif …")
+        raise InputError(
+            f"{folder} has no frames; a movie has a TIFF for each frame, as in t000.tif, t001.tif …{_instead(folder)}"
+        )
     numbered.sort()
     for (before, earlier), (number, path) in pairwise(numbered):
         if number == before:
@@ -119,6 +135,14 @@ def list_frames(folder: Path, what: str = "") -> tuple[tuple[Path, ...], int]:
                 "one by one"
             )
     return tuple(path for _, path in numbered), numbered[0][0]
+
+
+def _instead(folder: Path) -> str:
+    """What a folder without TIFFs has that may be meant."""
+    found = {path.suffix.lower() for path in folder.iterdir()} & set(OTHERS)
+    if not found:
+        return ""
+    return f"; it has {', '.join(sorted(found))}: save TIFF or Zarr instead (Cellpose does so with --save_tif)"
 
 
 def open_folder(folder: Path, what: str = "", channel: int | None = None) -> TiffFolder:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 
 # characters that no document may hold; a file's name may
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+SENTENCE = 80
+"""Characters from which on a fact is a sentence."""
 
 
 def printable(value: object) -> str:
@@ -50,11 +52,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, words: int =
     return f'<div class="scroll"><table>{title}<thead>{row(head, "th")}</thead><tbody>{body}</tbody></table></div>'
 
 
+def _words(value: object) -> str:
+    """Sentences stand under their names, as the figures beside theirs would be too narrow for them."""
+    return ' class="words"' if len(str(value)) > SENTENCE else ""
+
+
 def facts_list(facts: Iterable[tuple[object, object]]) -> str:
     """Names and values, one a line."""
     return (
         '<dl class="facts">'
-        + "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts)
+        + "".join(f"<div{_words(value)}><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts)
         + "</dl>"
     )
 

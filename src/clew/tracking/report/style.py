@@ -42,6 +42,8 @@ th:first-child, td:first-child { padding-left: 0; }
 .facts div { padding: 6px 0; border-bottom: 1px solid var(--hair); }
 .facts dt { color: var(--muted); flex: none; max-width: 50%; }
 .facts dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; }
+.facts .words { display: block; }
+.facts .words dd { text-align: left; }
 .picture svg { display: block; width: 100%; min-width: 640px; height: auto; }
 .doubts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)); gap: 36px 48px; }
 .doubts { padding: 0; margin: 0; list-style: none; }

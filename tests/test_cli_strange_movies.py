@@ -1,0 +1,88 @@
+"""Movies as people have them who know nothing of the Cell Tracking Challenge, and the mistakes that they make."""
+
+import numpy as np
+import pytest
+import tifffile
+
+from clew.tracking.movie import open_movie
+
+from .commands import done, refused
+
+
+@pytest.fixture(scope="module")
+def arrays(simulated):
+    """Six frames of labels and images; tifffile takes three or four for channels."""
+    movie = simulated.movie[:6]
+    return np.stack([movie.label(t) for t in range(6)]), np.stack([movie.image(t) for t in range(6)])
+
+
+def track(tmp_path, *args):
+    return done("track", *args, "-o", tmp_path / "result", "--no-report", "--no-cache", "-f", "csv")
+
+
+def test_masks_that_cellpose_put_beside_the_images(tmp_path, arrays):
+    folder = tmp_path / "cells"
+    folder.mkdir()
+    for t, (label, image) in enumerate(zip(*arrays, strict=True), 1):
+        tifffile.imwrite(folder / f"exp2_t{t:02d}.tif", image)
+        tifffile.imwrite(folder / f"exp2_t{t:02d}_cp_masks.tif", label)
+    assert "images and masks (…_cp_masks) from" in track(tmp_path, folder).stderr
+    for movie in (open_movie(folder), open_movie(labels=folder, images=folder)):
+        assert np.array_equal(movie.label(3), arrays[0][3])
+        assert np.array_equal(movie.image(3), arrays[1][3])
+    (folder / "exp2_t03_cp_masks.tif").unlink()
+    assert "frame 3 is missing" in refused("track", folder, "-o", tmp_path / "other")
+
+
+def test_whole_numbers_that_are_stored_as_floats(tmp_path, arrays):
+    tifffile.imwrite(tmp_path / "masks.tif", arrays[0].astype(np.float32))
+    movie = open_movie(labels=tmp_path / "masks.tif")
+    assert movie.label(2).dtype.kind == "i"
+    assert np.array_equal(movie.label(2), arrays[0][2])
+    track(tmp_path, "--labels", tmp_path / "masks.tif")
+
+
+@pytest.mark.parametrize("value", [0.5, np.nan, np.inf])
+def test_probabilities_are_no_labels(tmp_path, arrays, value):
+    wrong = arrays[0].astype(np.float32)
+    wrong[1, 3, 3] = value
+    tifffile.imwrite(tmp_path / "masks.tif", wrong)
+    told = refused("track", "--labels", tmp_path / "masks.tif", "-o", tmp_path / "r")
+    assert f"frame 1 of {tmp_path / 'masks.tif'} has the value {value:g}; label images have whole numbers" in told
+
+
+def test_an_axis_that_is_called_z_is_said_to_be_time(tmp_path, arrays):
+    for axes, said in (("ZYX", True), ("TYX", False)):
+        tifffile.imwrite(tmp_path / f"{axes}.tif", arrays[0].astype(np.uint16), imagej=True, metadata={"axes": axes})
+        told = track(tmp_path, "--labels", tmp_path / f"{axes}.tif").stderr
+        assert ("(its axis Z is taken as time)" in told) == said
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda masks: masks[:1], "there is one frame only"),
+        (lambda masks: (masks > 0).astype(np.uint8), "are these masks of the foreground?"),
+        (lambda masks: 0 * masks, "there is no cell in any frame"),
+    ],
+)
+def test_a_movie_with_hardly_anything_in_it_is_told_of(tmp_path, arrays, change, words):
+    tifffile.imwrite(tmp_path / "masks.tif", change(arrays[0]))
+    told = track(tmp_path, "--labels", tmp_path / "masks.tif").stderr
+    assert words in told
+    tifffile.imwrite(tmp_path / "right.tif", arrays[0])
+    assert "clew: warning: there is" not in track(tmp_path, "--labels", tmp_path / "right.tif").stderr
+
+
+def test_what_is_given_in_the_wrong_place(tmp_path, arrays):
+    tifffile.imwrite(tmp_path / "masks.tif", arrays[0])
+    assert "give label images by --labels" in refused("track", tmp_path / "masks.tif")
+    assert "A stack of all frames is given by its own name" in refused("track", "--labels", tmp_path)
+    assert "does not exist" in refused("track", tmp_path / "nothing")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures/a1.png").touch()
+    assert "it has .png: save TIFF or Zarr instead" in refused("track", tmp_path / "pictures")
+    tifffile.imwrite(tmp_path / "short.tif", arrays[1][:5])
+    told = refused("track", "--labels", tmp_path / "masks.tif", "--images", tmp_path / "short.tif")
+    assert "6 label images" in told
+    assert "5 raw images" in told
