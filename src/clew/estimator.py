@@ -66,7 +66,8 @@ class StructuredSVM(RegularisedEstimator):
         random_state: seed of the folds.
 
     After `fit`: `coef_` (the weights w), `model_`, `result_` (the certificate; `.plot()`), `lam_`, and `path_`, the
-    list of `PathPoint` from which λ was chosen. `held_out_` has for each fold what it held out of each annotation.
+    list of `PathPoint` from which λ was chosen. `held_out_` has for each fold what it held out of each example that
+    carries an annotation.
     """
 
     path_: list[PathPoint]
