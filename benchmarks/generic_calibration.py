@@ -70,8 +70,11 @@ def in_twos(truth: Annotations) -> Annotations:
     return Annotations.of(EventTable.join([rest.events, whole.events]))
 
 
-def judge(tracker: Tracker, movie: Sequence, learned: bool) -> Judged:
-    """An event that takes a cell whose true event is another one is wrong; where the truth is silent, so is this."""
+def judge(tracker: Tracker, movie: Sequence, learned: bool, given: Annotations | None = None) -> Judged:
+    """An event that takes a cell whose true event is another one is wrong; where the truth is silent, so is this.
+
+    What is `given` was learned from: events whose first cell it tells about do not count.
+    """
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
     w = weights_by_name(tracker, feature_names(pairs.groups))
     joined, gaps = joined_pairs([solve_pair(pairs, w, frame) for frame in range(len(pairs))])
@@ -84,6 +87,10 @@ def judge(tracker: Tracker, movie: Sequence, learned: bool) -> Judged:
         for labels in cells.T:
             known |= (index(frame, np.full(len(events), is_target), labels) >= 0) & (labels > 0)
     used = known & np.isfinite(confidence) & (~learned_from(events.frame) | (not learned))
+    if given is not None:
+        is_target = events.sources[:, 0] <= 0
+        first = np.where(is_target, events.targets[:, 0], events.sources[:, 0])
+        used &= EventIndex(given.events)(np.where(is_target, events.ends(), events.frame), is_target, first) < 0
     margin = np.minimum(confidence[used] / unit, LARGEST)
     return Judged(movie.kind, movie.name, events.event[used], margin, context[used], right[used], seen)
 

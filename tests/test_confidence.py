@@ -9,7 +9,7 @@ from clew import StructuredPerceptron, StructuredSVM, load
 from clew.calibration import Calibration, calibrate
 from clew.datasets import LETTERS, annotate, simulate
 from clew.errors import InputError, MissingCapability
-from clew.folds import make_folds
+from clew.folds import make_folds, split_annotations
 from clew.learning.task import Space
 from clew.models import Chain, Multiclass
 
@@ -243,9 +243,9 @@ def test_folds_have_the_weights_of_their_examples(read, hold_out):
     svm, X, Y, *_ = read
     X, Y = X[:30], svm.model_.parsed(X[:30], Y[:30])
     weights = np.random.default_rng(0).random(30) + 0.5
+    splits = split_annotations(svm.model_, Y, 3, hold_out, np.random.default_rng(1))
     plain, heavy = (
-        make_folds(svm.model_, X, Y, svm.model_.task, svm.model_.task, 3, hold_out, np.random.default_rng(1), given)
-        for given in (None, weights)
+        make_folds(svm.model_, X, Y, svm.model_.task, svm.model_.task, splits, given) for given in (None, weights)
     )
     for one, other in zip(plain, heavy, strict=True):
         for task, scaled in ((one.train, other.train), (one.test, other.test)):

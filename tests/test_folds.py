@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.folds import make_folds
+from clew.folds import make_folds, split_annotations
 from clew.learning.task import Space
 from clew.models.assignment import Assignment
 from clew.models.chain import Chain
@@ -24,7 +24,8 @@ def split(model, X, Y, n_folds=3, hold_out="auto", seed=0):
         asked.append((X, Y))
         return make_task(model, X, Y)
 
-    return make_folds(model, X, Y, task, task, n_folds, hold_out, np.random.default_rng(seed)), asked, model
+    splits = split_annotations(model, Y, n_folds, hold_out, np.random.default_rng(seed))
+    return make_folds(model, X, Y, task, task, splits), asked, model
 
 
 def test_by_examples_each_is_held_out_once_and_keeps_its_annotation():

@@ -12,7 +12,7 @@ from clew.base import StructuredEstimator
 from clew.checks import Seed, callable_or_none
 from clew.conversion import as_examples, as_objects, make_generator, parse
 from clew.errors import MissingCapability
-from clew.folds import make_folds
+from clew.folds import make_folds, split_annotations
 from clew.learning.likelihood import LikelihoodResult, log_likelihood, maximise_likelihood
 from clew.learning.losses import LOSSES
 from clew.learning.path import lambda_grid
@@ -148,7 +148,8 @@ class StructuredCRF(RegularisedEstimator):
             return self._task(model, X, Y, None)
 
         rng = make_generator(self.random_state)
-        folds = make_folds(model, X, Y, make, make, self.folds, self.hold_out, rng, weights)
+        splits = split_annotations(model, Y, self.folds, self.hold_out, rng)
+        folds = make_folds(model, X, Y, make, make, splits, weights)
         starts: list[Array | None] = [None] * len(folds)
         path: list[tuple[float, float]] = []
         for lam in lams:

@@ -13,7 +13,7 @@ from clew.base import StructuredEstimator
 from clew.checks import Seed, callable_or_none, floats, shown
 from clew.conversion import check_sample_weight, make_generator, make_task, parse
 from clew.errors import InputError
-from clew.folds import make_folds
+from clew.folds import make_folds, split_annotations
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.losses import LOSSES, Loss, get_loss
 from clew.learning.master import Regulariser, check_regulariser
@@ -26,7 +26,7 @@ from clew.learning.selection import PathPoint, best_point, cross_validate
 from clew.learning.task import Array, Space, Task
 from clew.learning.weighted import weighted
 from clew.models.base import StructuredModel, check_lengths, n_examples
-from clew.models.examples import Examples
+from clew.models.examples import Annotation, Examples
 from clew.models.labels import Classes, ClassWeight
 from clew.models.listed import CLPL, ListedLoss
 from clew.parallel import Client
@@ -66,10 +66,12 @@ class StructuredSVM(RegularisedEstimator):
         random_state: seed of the folds.
 
     After `fit`: `coef_` (the weights w), `model_`, `result_` (the certificate; `.plot()`), `lam_`, and `path_`, the
-    list of `PathPoint` from which λ was chosen.
+    list of `PathPoint` from which λ was chosen. `held_out_` has for each fold what it held out of each example that
+    carries an annotation.
     """
 
     path_: list[PathPoint]
+    held_out_: list[list[Annotation]]
 
     def __init__(
         self,
@@ -158,11 +160,12 @@ class StructuredSVM(RegularisedEstimator):
             task = weighted(trained(X, Y), weights)
             if Space.COMPATIBLE in task.spaces - loss.spaces:  # else an annotation that no output satisfies goes unseen
                 task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
-            path, start = [], self._given_start(task)
+            path, start, splits = [], self._given_start(task), []
             known = [] if start is None else [start]
             if not isinstance(lams, float):
                 rng = make_generator(self.random_state)
-                folds = make_folds(model, X, Y, trained, ordinary, self.folds, self.hold_out, rng, weights)
+                splits = split_annotations(model, Y, self.folds, self.hold_out, rng)
+                folds = make_folds(model, X, Y, trained, ordinary, splits, weights)
                 grid = lambda_grid(task, loss, self.regulariser) if isinstance(lams, str) else np.array(lams)
                 path = cross_validate(
                     folds, loss, grid.tolist(), regulariser=self.regulariser, algorithm=algorithm,
@@ -179,6 +182,7 @@ class StructuredSVM(RegularisedEstimator):
                 starts, task, loss, lams, regulariser=self.regulariser, algorithm=algorithm, warm_start=warm_start,
                 callback=progress,
             )  # fmt: skip
+        self.held_out_ = [held_out for _, held_out in splits]
         return self._keep(model, result, path)
 
     def partial_fit(

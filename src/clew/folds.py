@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeGuard
 
 import numpy as np
@@ -35,30 +35,31 @@ def can_hide(model: StructuredModel) -> TypeGuard[HidingModel]:
     return all(hasattr(model, name) for name in ("n_parts", "hide"))
 
 
+Split = tuple[list[Annotation], list[Annotation]]
+"""The annotations to learn from and those held out, both with None or less for what is hidden."""
+
+
 def make_folds(
     model: StructuredModel,
     X: Examples,
     Y: Examples,
     trained: Callable[[Examples, Examples], Task],
     ordinary: Callable[[Examples, Examples], Task],
-    n_folds: int,
-    hold_out: str,
-    rng: np.random.Generator,
+    splits: Sequence[Split],
     weights: Array | None = None,
 ) -> list[Fold]:
-    """Each fold leaves out a share of what is annotated; it never needs more annotation.
+    """Each fold leaves out a share of what is annotated, as one of the `splits` says.
 
     By examples, the training examples keep their annotation, so that bounds carry over. By parts, an example stays in
     the training set with a share of its annotation hidden, and is tested on the hidden share alone. `trained` makes
     the task that is learned from, `ordinary` the one whose task loss is counted: the same unless the loss is CLPL.
     `weights` are those of the examples.
     """
-    n_folds = whole(n_folds, "folds", 2)
-    if what_to_hold_out(model, len(Y), n_folds, hold_out) == "examples" or not can_hide(model):
-        return _by_examples(weighted(trained(X, Y), weights), weighted(ordinary(X, Y), weights), n_folds, rng)
+    if not can_hide(model) or any(annotation is None for _, test in splits for annotation in test):
+        return _by_examples(weighted(trained(X, Y), weights), weighted(ordinary(X, Y), weights), splits)
     return [
         Fold(_annotated(model, X, train, trained, weights), _annotated(model, X, test, ordinary, weights))
-        for train, test in _split_parts(model, Y, n_folds, rng)
+        for train, test in splits
     ]
 
 
@@ -76,8 +77,8 @@ def what_to_hold_out(model: StructuredModel, n_examples: int, n_folds: int, hold
 
 def split_annotations(
     model: StructuredModel, Y: Examples, n_folds: int, hold_out: str, rng: np.random.Generator
-) -> list[tuple[list[Annotation], list[Annotation]]]:
-    """For each fold the annotations to learn from and those held out, both with None or less for what is hidden."""
+) -> list[Split]:
+    """A split for each fold, which never needs more annotation; each part is held out once."""
     n_folds = whole(n_folds, "folds", 2)
     annotated = [annotation is not None for annotation in Y]
     if hasattr(model, "n_parts"):
@@ -95,22 +96,18 @@ def split_annotations(
     ]
 
 
-def _by_examples(task: Task, test: Task, n_folds: int, rng: np.random.Generator) -> list[Fold]:
+def _by_examples(task: Task, test: Task, splits: Sequence[Split]) -> list[Fold]:
     """Whole examples are left out."""
-    if task.n_examples < n_folds:
+    if task.n_examples < len(splits):
         raise InputError(
-            f"{task.n_examples} annotated examples cannot be split into {n_folds} folds to choose λ; give lam a number"
+            f"{task.n_examples} annotated examples cannot be split into {len(splits)} folds to choose λ; "
+            "give lam a number"
         )
-    fold_of = rng.permutation(task.n_examples) % n_folds
-    return [
-        Fold(Subset(task, np.flatnonzero(fold_of != k)), Subset(test, np.flatnonzero(fold_of == k)))
-        for k in range(n_folds)
-    ]
+    left_out = [np.array([annotation is not None for annotation in held_out]) for _, held_out in splits]
+    return [Fold(Subset(task, np.flatnonzero(~out)), Subset(test, np.flatnonzero(out))) for out in left_out]
 
 
-def _split_parts(
-    model: HidingModel, Y: Examples, n_folds: int, rng: np.random.Generator
-) -> list[tuple[list[Annotation], list[Annotation]]]:
+def _split_parts(model: HidingModel, Y: Examples, n_folds: int, rng: np.random.Generator) -> list[Split]:
     """For each fold the annotations without a share of all annotated parts, and that share alone."""
     counts = [model.n_parts(annotation) for annotation in Y]
     total = sum(counts)

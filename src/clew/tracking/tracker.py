@@ -46,11 +46,11 @@ from clew.tracking.model.prior import (
 )
 from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
 from clew.tracking.model.pseudo_labels import PseudoLabels, with_all
-from clew.tracking.model.recalibration import recalibrate
+from clew.tracking.model.recalibration import GENERIC, recalibrate
 from clew.tracking.model.training import (
     MODEL,
     TrainingExample,
-    held_out_mistakes,
+    held_out_folds,
     improves,
     lambdas,
     training_examples,
@@ -181,11 +181,19 @@ class Tracker(Parametrised):
         self.n_annotated_ = sum(map(len, given))
         self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
         self.events_ = frozenset().union(*(table.kinds() for table in given))
-        pairwise = list(chain(*examples))
-        mistakes = held_out_mistakes(self.svm_) if self.improved_ else sum(one.mistakes(self.coef_) for one in pairwise)
-        self.calibration_ = recalibrate(pairwise, self.coef_, mistakes)
+        self.calibration_ = self._calibrated(list(chain(*examples)), prior)
         self.domain_ = Domain.of(look_over([one.pair for one in some], self.coef_, groups) for some in examples)
         return self
+
+    def _calibrated(self, examples: Sequence[TrainingExample], prior: Array | None) -> Calibration:
+        """How likely what was learned predicts is right; the prior's weights have not seen any annotation."""
+        used = [one for one in examples if one.annotated]
+        pairs = [one.pair for one in used]
+        if not self.improved_:
+            unseen = [(self.coef_, [one.annotated for one in used])]
+            return recalibrate(pairs, self.coef_, unseen, prior_calibration(self.prior), GENERIC)
+        folds = [(w, parts[: len(pairs)]) for w, parts in held_out_folds(self.svm_, prior)]  # gaps come after the pairs
+        return recalibrate(pairs, self.coef_, folds, GENERIC_CALIBRATION)
 
     def track(self, movie: AnyMovie, *, annotations: Annotations | None = None, client: Any = None) -> Lineage:
         """Track a whole movie; `annotations` of it are kept to, whatever the weights say.

@@ -130,17 +130,6 @@ class Calibration:
         slope = max(self.slope + self.growth * seen.steepness, 0.0)
         return replace(self, slope=slope, intercept=self.intercept + self.share * seen.log_share, growth=0.0, share=0.0)
 
-    def recalibrated(self, expected: float, counted: float) -> Calibration:
-        """After `counted` wrong events were found among annotated ones of which `expected` were to be wrong.
-
-        The odds of being wrong are r times as high for all events (calibration in the large). Before, r is gamma
-        distributed about 1 with the spread σ on kinds left out, shape a = σ⁻²; counts are Poisson, so that afterwards
-        its mean is (a + counted) / (a + expected), and its spread (a + counted)^−½.
-        """
-        shape = self.spread**-2
-        factor = (shape + counted) / (shape + expected)
-        return replace(self, intercept=self.intercept - np.log(factor), spread=float((shape + counted) ** -0.5))
-
     def probability(
         self, event: NDArray[np.int8], confidence: Array, unit: float, context: Array | float = 0.0
     ) -> Array:

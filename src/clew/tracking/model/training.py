@@ -17,7 +17,7 @@ from clew.models.program import BinaryProgram, Program
 from clew.tracking.events import Annotations
 from clew.tracking.model.assignment import assign, make_program
 from clew.tracking.model.pairs import FramePair, Pairs
-from clew.tracking.model.prior import with_prior
+from clew.tracking.model.prior import joined, with_prior
 from clew.tracking.model.pseudo_labels import PseudoLabels
 
 if TYPE_CHECKING:
@@ -107,3 +107,12 @@ def improves(learner: StructuredSVM, examples: Sequence[TrainingExample], prior:
 def held_out_mistakes(learner: StructuredSVM) -> float | None:
     """Annotations that weights learned from the others got wrong, at the λ that was chosen; None with a given λ."""
     return next((float(point.losses.sum()) for point in learner.path_ if point.lam == learner.lam_), None)
+
+
+def held_out_folds(learner: StructuredSVM, prior: Array | None) -> list[tuple[Array, list[dict[int, int]]]]:
+    """Of each fold at the λ that was chosen, its weights, and what it held out of each example; none with a given λ."""
+    weights = next((point.weights for point in learner.path_ if point.lam == learner.lam_), ())
+    return [
+        (joined(w, prior), [{} if part is None else part for part in parts])
+        for w, parts in zip(weights, learner.held_out_, strict=True)
+    ]
