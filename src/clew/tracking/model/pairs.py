@@ -168,8 +168,8 @@ class Pairs:
         return max(self.source.n_frames - 1, 0)
 
     def needed(self, frame: int) -> range:
-        """The frames that a frame pair follows from: its own two; with flow the one before too, whence cells go on."""
-        return range(max(frame - 1, 0) if self.motion.follows_flow else frame, frame + 2)
+        """The frames that a frame pair follows from: its own two, and where cells go on, the one before too."""
+        return range(max(frame - 1, 0) if self.motion.looks_back else frame, frame + 2)
 
     def touched(self, frames: Iterable[int]) -> list[int]:
         """First frames of the pairs that follow from some frames, ascending."""
