@@ -147,3 +147,14 @@ def test_ways_to_wrong_cells_are_hardly_gone_on_with():
     assert (lengths(onward) <= 0.5 * 3 * motion.usual + 1e-9).all()  # the most that r / (1 + r²) comes to
     rows = np.setdiff1d(np.arange(len(b)), links.behind)
     assert not onward[rows].any()
+
+
+def test_cells_that_stream_through_each_other_have_no_flow_but_go_on():
+    rng = np.random.default_rng(0)
+    n, frames = 60, 12
+    start, way = rng.uniform(0, 12, (n, 2)), np.column_stack([np.zeros(n), rng.choice([-0.4, 0.4], n)])
+    places = [(start + t * way + rng.normal(scale=0.03, size=start.shape)) for t in range(frames)]
+    source = DetectionTable(np.repeat(np.arange(frames), n), np.tile(np.arange(1, n + 1), frames), np.vstack(places))
+    motion = estimate_motion(source)
+    assert not motion.follows_flow
+    assert motion.persistence > 0.7

@@ -10,7 +10,7 @@ as before if that explains enough of their ways.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -26,6 +26,8 @@ LEAST_EXPLAINED = 0.25
 their own, and the neighbours' noise would be added to theirs. As much must a cell's last way explain of the next one
 to be gone on with where there is no flow; below, that would add the noise of two ways."""
 FAR = 0.95
+ROUNDING = 1e-6
+"""Of ways, in usual ones: what is left where all cells move alike."""
 OUTLYING = 3.0
 """Usual ways at which one has half its say: longer ones are mostly links to a wrong cell."""
 
@@ -80,16 +82,46 @@ def estimate_motion(source: Source, over: Over = map) -> Motion:
     """From some frame pairs of a movie, without any truth; `over` maps over them."""
     ways = list(over(_ways, sampled_frames(source)))
     absolute, relative, at_rest = (np.concatenate([np.zeros(0), *(way[k] for way in ways)]) for k in range(3))
-    follows = len(absolute) > 0 and _explains(relative, absolute)
-    moving = relative if follows else at_rest
-    moving = moving[moving > 0]
+    triples = sampled_frames(source, 3)
+    own = _goes_on(triples, _links_at_rest, _usual(at_rest)[0], over)
+    if len(own.then) and not _explains(own.left, lengths(own.then)):
+        own = replace(own, persistence=0.0)
+    if len(absolute) and _explains(relative, absolute):
+        flow = _goes_on(triples, _links_by_flow, _usual(relative)[0], over)
+        # a flow is found among cells that move on their own, too: by links to those that suit it
+        rounding = ROUNDING * np.median(absolute)
+        if not own.persistence or not np.median(own.left) + rounding < np.median(flow.left):
+            return Motion(True, *_usual(relative), flow.persistence)
+    return Motion(False, *_usual(at_rest), own.persistence)
+
+
+def _usual(ways: Array) -> tuple[float, float]:
+    """The median way of cells that move, and a far one."""
+    moving = ways[ways > 0]
     usual, far = np.quantile(moving, [0.5, FAR]).tolist() if len(moving) else (0.0, 0.0)
-    links = _links_by_flow if follows else _links_at_rest
-    first, then = _twice(sampled_frames(source, 3), links, over) if usual else (np.zeros((0, 0)),) * 2
-    persistence = _persistence(first, then, usual) if len(first) else 0.0
-    if not follows and persistence and not _explains(lengths(then - persistence * first), lengths(then)):
-        persistence = 0.0
-    return Motion(follows, usual, far, persistence)
+    return usual, far
+
+
+@dataclass(frozen=True, slots=True)
+class _GoingOn:
+    """Ways of cells that are linked twice, (m, ndim) each, and how much of one is gone again."""
+
+    first: Array
+    then: Array
+    persistence: float
+
+    @property
+    def left(self) -> Array:
+        """(m,) what remains of the second ways."""
+        return lengths(self.then - self.persistence * self.first)
+
+
+def _goes_on(
+    triples: Sequence[SampledFrames], links: Callable[[Detections, Detections], Links], usual: float, over: Over
+) -> _GoingOn:
+    """The persistence of ways along some links; 0 if nothing moves."""
+    first, then = _twice(triples, links, over) if usual and triples else (np.zeros((0, 1)),) * 2
+    return _GoingOn(first, then, _persistence(first, then, usual) if len(first) else 0.0)
 
 
 def _explains(left: Array, way: Array) -> bool:
