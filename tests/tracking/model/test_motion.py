@@ -1,5 +1,7 @@
 """How the cells of a movie move: what they do by themselves goes on from frame pair to frame pair, and the flow too."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -34,11 +36,48 @@ def test_persistence_is_estimated_from_the_movie_alone(persistence):
     assert motion.persistence == pytest.approx(persistence, abs=0.12)
 
 
-def test_cells_on_their_own_and_short_movies_have_none():
-    alone = estimate_motion(movie(0.9, drift=lambda x: 0.0))
-    assert not alone.follows_flow
-    assert alone.persistence == 0
-    assert estimate_motion(movie(0.9, frames=2)).persistence == 0
+def still(x):
+    """No flow."""
+    return 0.0
+
+
+def test_cells_on_their_own_go_on_if_that_explains_enough():
+    source = movie(0.9, drift=still)
+    motion = estimate_motion(source)
+    assert not motion.follows_flow
+    assert motion.persistence == pytest.approx(0.9, abs=0.12)
+    assert np.median([errors(motion, source, t, t - 1) for t in range(1, 9)]) < 0.7 * motion.usual
+    hardly = estimate_motion(movie(0.3, drift=still))  # which leaves nine tenths of the squares
+    assert not hardly.follows_flow
+    assert hardly.persistence == 0
+
+
+def test_movies_of_two_frames_tell_of_no_persistence():
+    for drift in (still, lambda x: DRIFT):
+        motion = estimate_motion(movie(0.9, frames=2, drift=drift))
+        assert motion.persistence == 0
+
+
+def test_nobody_goes_on_with_a_jump_of_the_stage():
+    source = movie(0.9, drift=still)
+    before, a, b = map(source.detections, range(3))
+    motion = estimate_motion(source)
+    assert motion.shift(a, b) is None
+    assert motion.shift(a, b, before) is not None
+    assert motion.shift(a, b, replace(before, position=before.position + 3.4)) is None
+
+
+def test_few_cells_go_on_too():
+    """With fewer cells than make a flow, their looks are not asked."""
+    n, frames = 3, 12
+    way = np.array([[0.6, 0.0], [-0.6, 0.1], [0.0, 0.6]])
+    places = np.array([[0.0, 0.0], [20.0, 0.0], [40.0, 0.0]])
+    position = np.concatenate([places + t * way for t in range(frames)])
+    source = DetectionTable(np.repeat(np.arange(frames), n), np.tile(np.arange(1, n + 1), frames), position)
+    motion = estimate_motion(source)
+    assert motion.persistence == pytest.approx(1.0)
+    a, b = source.detections(5), source.detections(6)
+    assert motion.shift(a, b, source.detections(4)) == pytest.approx(way, rel=0.2)
 
 
 def test_cells_that_all_move_alike_leave_no_way_to_go_on_with():
@@ -88,14 +127,15 @@ def test_a_flow_that_two_frames_leave_open_is_known_from_the_pair_before():
     assert np.median(found[:, 0]) == pytest.approx(ways[1], abs=0.05)
 
 
-def test_pairs_follow_from_the_frame_before_where_there_is_flow():
-    flowing, alone = (Pairs.of(movie(0.5, drift=drift), frozenset()) for drift in (lambda x: DRIFT, lambda x: 0.0))
-    assert flowing.touched([0, 5]) == [0, 1, 4, 5, 6]
-    assert flowing.touched([9]) == [8]
+def test_pairs_follow_from_the_frame_before_where_cells_go_on():
+    flowing, alone = (Pairs.of(movie(0.3, drift=drift), frozenset()) for drift in (lambda x: DRIFT, still))
     assert alone.touched([0, 5]) == [0, 4, 5]
-    whole = flowing.pair(5)
-    part = flowing.window(5, 6).pair(5)  # reads the frame that it needs
-    np.testing.assert_array_equal(part.features().toarray(), whole.features().toarray())
+    for going_on in (flowing, Pairs.of(movie(0.9, drift=still), frozenset())):
+        assert going_on.touched([0, 5]) == [0, 1, 4, 5, 6]
+        assert going_on.touched([9]) == [8]
+        whole = going_on.pair(5)
+        part = going_on.window(5, 6).pair(5)  # reads the frame that it needs
+        np.testing.assert_array_equal(part.features().toarray(), whole.features().toarray())
 
 
 def test_ways_to_wrong_cells_are_hardly_gone_on_with():
@@ -107,3 +147,14 @@ def test_ways_to_wrong_cells_are_hardly_gone_on_with():
     assert (lengths(onward) <= 0.5 * 3 * motion.usual + 1e-9).all()  # the most that r / (1 + r²) comes to
     rows = np.setdiff1d(np.arange(len(b)), links.behind)
     assert not onward[rows].any()
+
+
+def test_cells_that_stream_through_each_other_have_no_flow_but_go_on():
+    rng = np.random.default_rng(0)
+    n, frames = 60, 12
+    start, way = rng.uniform(0, 12, (n, 2)), np.column_stack([np.zeros(n), rng.choice([-0.4, 0.4], n)])
+    places = [(start + t * way + rng.normal(scale=0.03, size=start.shape)) for t in range(frames)]
+    source = DetectionTable(np.repeat(np.arange(frames), n), np.tile(np.arange(1, n + 1), frames), np.vstack(places))
+    motion = estimate_motion(source)
+    assert not motion.follows_flow
+    assert motion.persistence > 0.7

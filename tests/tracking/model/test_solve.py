@@ -15,6 +15,7 @@ from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
 from clew.tracking.model.solve import join_pairs, solve, solve_pair
+from clew.tracking.movie import Movie
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,8 @@ def test_a_movie_is_its_pairs_one_by_one(pairs, w):
     joined = join_pairs(pairs.source, solved)
     assert np.array_equal(lineage.events.keys(), joined.events.keys())
     assert np.allclose(lineage.confidence, joined.confidence)
-    # the past tells splits from divisions, and nothing else changes
+    # the past tells splits from divisions, and where no sizes tell of torn masks nothing else changes
+    lineage = join_pairs(pairs.source, [replace(one, sizes=None) for one in solved])
     before = EventTable.join([one.events for one in solved])
     changed = lineage.events.event != before.event
     assert np.array_equal(lineage.events.sources, before.sources)
@@ -102,3 +104,30 @@ def test_what_cannot_be_told_is_told_with_its_frames(jobs):
     with pytest.raises(InfeasibleAnnotation, match="from frame 1 to 2") as told:
         track_pairs(pairs, generic_weights(feature_names(source.has)), Annotations.of(everything, False), jobs)
     assert told.value.example == 1
+
+
+def test_masks_torn_for_a_frame_move_on_unless_someone_says_otherwise():
+    """Round cells that stay; in some frames one of them is cut in two."""
+    frames, side = 9, 24
+    y, x = np.mgrid[:side, :side] - side / 2 + 0.5
+    disc, tears = np.hypot(y, x) < 8, {2: 0, 5: 3, 6: 7}
+    labels = np.zeros((frames, 3 * side, 3 * side), np.uint16)
+    for t in range(frames):
+        for k in range(9):
+            inside = labels[t, k // 3 * side :, k % 3 * side :][:side, :side]
+            inside[disc] = k + 1
+            if tears.get(t) == k:
+                inside[disc & (x > 1.5)] = 100
+    movie = measure(Movie.from_arrays(labels), cache=None, n_jobs=1)
+    pairs = Pairs.of(movie, movie.has)
+    weights = generic_weights(feature_names(movie.has))
+    lineages = [track_pairs(pairs, weights, per_block=length) for length in (1, 2, 3, 16)]
+    for lineage in lineages:
+        assert np.array_equal(lineage.events.keys(), lineages[0].events.keys())
+        np.testing.assert_array_equal(lineage.confidence, lineages[0].confidence)
+    kinds = np.bincount(lineages[0].events.event, minlength=len(Event))
+    assert kinds[Event.MOVE] == 9 * (frames - 1)
+    assert kinds[[Event.APPEAR, Event.DISAPPEAR]].tolist() == [3, 3]
+    said = EventTable.of([(1, Event.DIVIDE, [1], [1, 100])])
+    kept = track_pairs(pairs, weights, Annotations.of(said)).events
+    assert (kept.event == Event.DIVIDE).sum() == 1

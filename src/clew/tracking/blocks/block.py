@@ -20,10 +20,11 @@ from clew.tracking.linking.gaps import Gaps
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.solve import Nodes, joined_pairs, nodes_of, solve_pair
 
-VERSION = 4
+VERSION = 5
 """Of what a block holds and of how it is solved; blocks of another version are solved anew."""
-HALO = 2
-"""Frame pairs at either side: a gap over a frame depends on two pairs, and on gaps over the frames next to it."""
+HALO, GAP_HALO = 1, 3
+"""Frame pairs at either side: whether a mask is torn depends on two pairs. A gap over a frame depends on two pairs too,
+on gaps over the frames next to it, and on torn masks."""
 ROW = "row"
 
 
@@ -122,12 +123,12 @@ class BlockProblem:
     which: range
     """The frame pairs."""
     solved: range
-    """Those and, where there may be gaps, `HALO` more at either side: gaps depend on their neighbours in time."""
+    """Those and `HALO` more at either side, more where there may be gaps: what happened depends on what did around."""
 
     @classmethod
     def of(cls, pairs: Pairs, w: Array, annotations: Annotations | None, which: range) -> Self:
         """Cut a block out of a movie."""
-        halo = HALO if Event.GAP in pairs.events else 0
+        halo = GAP_HALO if Event.GAP in pairs.events else HALO
         solved = range(max(which.start - halo, 0), min(which.stop + halo, len(pairs)))
         if annotations is not None:
             at = annotations.events.frame

@@ -104,6 +104,11 @@ def ball_diameter(volume: Any, ndim: int) -> Any:
     return (volume * 4 / np.pi) ** 0.5 if ndim == 2 else (volume * 6 / np.pi) ** (1 / 3)
 
 
+def ball_volume(diameter: float, ndim: int) -> float:
+    """Of the disc or ball with this diameter."""
+    return np.pi / 4 * diameter**2 if ndim == 2 else np.pi / 6 * diameter**3
+
+
 def _gaps(cells: Detections) -> Array:
     """(n,) the distance of each cell to the nearest other of its frame."""
     if len(cells) < 2:

@@ -3,13 +3,14 @@
 Where cells move with their surroundings, places are taken relative to the **flow** (`flow.py`). What is left of a way
 then is partly a cell's own habit: one that overtook its neighbours does so again. This is a **first-order
 autoregressive model**, whose coefficient, the persistence, is estimated from the movie's own links. In movies without
-flow only jumps of whole frames are followed, if they bring more cells onto others than chance does.
+flow jumps of whole frames are followed, if they bring more cells onto others than chance does; between them cells go on
+as before if that explains enough of their ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -18,12 +19,15 @@ from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections, Source
 from clew.tracking.measurement.scales import Over, SampledFrames, sampled_frames
 from clew.tracking.model.flow import Links, continued_flow, estimate_flow, jump
-from clew.tracking.model.registration import lengths, mutual_nearest
+from clew.tracking.model.registration import lengths, mutual_nearest, nearest_at_rest
 
 LEAST_EXPLAINED = 0.25
 """The share of the cells' squared displacements that the flow must explain to be used in a movie. Below, cells move on
-their own, and the neighbours' noise would be added to theirs."""
+their own, and the neighbours' noise would be added to theirs. As much must a cell's last way explain of the next one
+to be gone on with where there is no flow; below, that would add the noise of two ways."""
 FAR = 0.95
+ROUNDING = 1e-6
+"""Of ways, in usual ones: what is left where all cells move alike."""
 OUTLYING = 3.0
 """Usual ways at which one has half its say: longer ones are mostly links to a wrong cell."""
 
@@ -33,13 +37,18 @@ class Motion:
     """How the cells of a movie move, relative to the flow if there is one."""
 
     follows_flow: bool
-    """Whether cells move with their surroundings. If not, only jumps of whole frames are followed."""
+    """Whether cells move with their surroundings. If not, jumps of whole frames are followed, and cells go on."""
     usual: float
     """The median way of a cell from one frame to the next; 0 if nothing moves."""
     far: float
     """A way that one cell in twenty exceeds."""
     persistence: float = 0.0
-    """The share of its way relative to the flow that a cell goes again in the next frame pair; 0 without flow."""
+    """The share of its way relative to the flow, or without any, that a cell goes again in the next frame pair."""
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the frame before tells where cells will go."""
+        return self.follows_flow or self.persistence > 0
 
     def shift(
         self, a: Detections, b: Detections, before: Detections | None = None, known: Indices | None = None
@@ -50,7 +59,11 @@ class Motion:
         it is `known` (n,) where they went, see `estimate_flow`, tell of the others around them.
         """
         if not self.follows_flow:
-            return estimate_flow(a, b).shift if jump(a, b).any() else None
+            if jump(a, b).any():
+                return estimate_flow(a, b).shift
+            if before is None or not self.persistence or jump(before, a).any():
+                return None
+            return self.onward(_links_at_rest(before, a), a)
         if before is None:
             return estimate_flow(a, b, known=known).shift
         earlier = estimate_flow(before, a)
@@ -69,13 +82,54 @@ def estimate_motion(source: Source, over: Over = map) -> Motion:
     """From some frame pairs of a movie, without any truth; `over` maps over them."""
     ways = list(over(_ways, sampled_frames(source)))
     absolute, relative, at_rest = (np.concatenate([np.zeros(0), *(way[k] for way in ways)]) for k in range(3))
-    # medians, since a tenth of wrong links would double a mean of squares
-    follows = len(absolute) > 0 and bool(np.median(relative) ** 2 < (1 - LEAST_EXPLAINED) * np.median(absolute) ** 2)
-    moving = relative if follows else at_rest
-    moving = moving[moving > 0]
+    triples = sampled_frames(source, 3)
+    own = _goes_on(triples, _links_at_rest, _usual(at_rest)[0], over)
+    if len(own.then) and not _explains(own.left, lengths(own.then)):
+        own = replace(own, persistence=0.0)
+    if len(absolute) and _explains(relative, absolute):
+        flow = _goes_on(triples, _links_by_flow, _usual(relative)[0], over)
+        # a flow is found among cells that move on their own, too: by links to those that suit it
+        rounding = ROUNDING * np.median(absolute)
+        if not own.persistence or not np.median(own.left) + rounding < np.median(flow.left):
+            return Motion(True, *_usual(relative), flow.persistence)
+    return Motion(False, *_usual(at_rest), own.persistence)
+
+
+def _usual(ways: Array) -> tuple[float, float]:
+    """The median way of cells that move, and a far one."""
+    moving = ways[ways > 0]
     usual, far = np.quantile(moving, [0.5, FAR]).tolist() if len(moving) else (0.0, 0.0)
-    persistence = _persistence(sampled_frames(source, 3), usual, over) if follows and usual else 0.0
-    return Motion(follows, usual, far, persistence)
+    return usual, far
+
+
+@dataclass(frozen=True, slots=True)
+class _GoingOn:
+    """Ways of cells that are linked twice, (m, ndim) each, and how much of one is gone again."""
+
+    first: Array
+    then: Array
+    persistence: float
+
+    @property
+    def left(self) -> Array:
+        """(m,) what remains of the second ways."""
+        return lengths(self.then - self.persistence * self.first)
+
+
+def _goes_on(
+    triples: Sequence[SampledFrames], links: Callable[[Detections, Detections], Links], usual: float, over: Over
+) -> _GoingOn:
+    """The persistence of ways along some links; 0 if nothing moves."""
+    first, then = _twice(triples, links, over) if usual and triples else (np.zeros((0, 1)),) * 2
+    return _GoingOn(first, then, _persistence(first, then, usual) if len(first) else 0.0)
+
+
+def _explains(left: Array, way: Array) -> bool:
+    """Whether enough is explained of how far cells go, by how far they still go then.
+
+    By medians, since a tenth of wrong links would double a mean of squares.
+    """
+    return bool(np.median(left) ** 2 < (1 - LEAST_EXPLAINED) * np.median(way) ** 2)
 
 
 def _ways(pair: SampledFrames) -> tuple[Array, Array, Array]:
@@ -86,20 +140,38 @@ def _ways(pair: SampledFrames) -> tuple[Array, Array, Array]:
     return lengths(links.displacement), lengths(links.deviation), lengths(b.position[behind] - a.position[ahead])
 
 
-def _persistence(triples: Sequence[SampledFrames], usual: float, over: Over) -> float:
-    """The coefficient of the autoregression: by weighted least squares, from 0 to 1."""
-    products = np.array([[0.0, 0.0], *over(partial(_regression, usual=usual), triples)]).sum(axis=0)
-    return float(np.clip(products[0] / products[1], 0.0, 1.0)) if products[1] > 0 else 0.0
+def _links_by_flow(a: Detections, b: Detections) -> Links:
+    """Cells that are each other's nearest after the flow between two frames."""
+    return estimate_flow(a, b).links
 
 
-def _regression(triple: SampledFrames, usual: float) -> tuple[float, float]:
-    """Sums over cells that are linked twice: ways of before times ways of now, and ways of before squared."""
+def _links_at_rest(a: Detections, b: Detections) -> Links:
+    """Cells that are each other's nearest where they are, in place and in looks."""
+    ahead, behind = nearest_at_rest(a, b)
+    way = b.position[behind] - a.position[ahead]
+    return Links(ahead, behind, way, np.zeros_like(way))
+
+
+def _twice(
+    triples: Sequence[SampledFrames], links: Callable[[Detections, Detections], Links], over: Over
+) -> tuple[Array, Array]:
+    """(m, ndim) each: the ways before and now of cells that are linked twice in some three frames, without flow."""
+    found = list(over(partial(_two_ways, links=links), triples))
+    return np.concatenate([first for first, _ in found]), np.concatenate([then for _, then in found])
+
+
+def _two_ways(triple: SampledFrames, links: Callable[[Detections, Detections], Links]) -> tuple[Array, Array]:
     before, a, b = triple.read()
-    earlier, links = estimate_flow(before, a).links, estimate_flow(a, b).links
-    _, i, j = np.intersect1d(earlier.behind, links.ahead, return_indices=True)
-    first, then = earlier.deviation[i], links.deviation[j]
+    earlier, later = links(before, a), links(a, b)
+    _, i, j = np.intersect1d(earlier.behind, later.ahead, return_indices=True)
+    return earlier.deviation[i], later.deviation[j]
+
+
+def _persistence(first: Array, then: Array, usual: float) -> float:
+    """The coefficient of the autoregression: by weighted least squares, from 0 to 1."""
     weight = _say(first, usual) * _say(then, usual)
-    return float(weight @ (first * then).sum(axis=1)), float(weight @ (first**2).sum(axis=1))
+    square = float(weight @ (first**2).sum(axis=1))
+    return float(np.clip(float(weight @ (first * then).sum(axis=1)) / square, 0.0, 1.0)) if square > 0 else 0.0
 
 
 def _say(ways: Array, usual: float) -> Array:

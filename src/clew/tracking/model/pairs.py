@@ -13,10 +13,10 @@ import numpy as np
 from clew.cache import Cache
 from clew.checks import is_number, shown, whole
 from clew.errors import InputError
-from clew.learning.task import Array
+from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections, Divisible, Overlap, Source, window
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.measurement.scales import Over, Scales, estimate_scales
+from clew.tracking.measurement.scales import Over, Scales, ball_volume, estimate_scales
 from clew.tracking.model.assignment import Assignment, assign
 from clew.tracking.model.candidates import (
     ALL_EVENTS,
@@ -60,6 +60,16 @@ class CandidatePair:
     def position(self) -> Array:
         """(n_sources + n_targets, ndim) where the cells of both frames are."""
         return np.concatenate([self.a.position, self.b.position])
+
+    def sizes(self, rows: Indices) -> Array:
+        """(n, 4) the volumes of the sources and targets of some candidates, in usual ones; NaN for none and unknown."""
+        usual = ball_volume(self.diameter, self.a.position.shape[1])
+        # one cell more at the end, which −1 leads to
+        before, after = (
+            np.append(cells.columns.get("volume", np.full(len(cells), np.nan)) / usual, np.nan)
+            for cells in (self.a, self.b)
+        )
+        return np.hstack([before[self.candidates.sources[rows]], after[self.candidates.targets[rows]]])
 
     def rows(self, events: EventTable) -> dict[int, int]:
         """Rows of the candidates that these events are, and which of the events each is; others are left out."""
@@ -168,8 +178,8 @@ class Pairs:
         return max(self.source.n_frames - 1, 0)
 
     def needed(self, frame: int) -> range:
-        """The frames that a frame pair follows from: its own two; with flow the one before too, whence cells go on."""
-        return range(max(frame - 1, 0) if self.motion.follows_flow else frame, frame + 2)
+        """The frames that a frame pair follows from: its own two, and where cells go on, the one before too."""
+        return range(max(frame - 1, 0) if self.motion.looks_back else frame, frame + 2)
 
     def touched(self, frames: Iterable[int]) -> list[int]:
         """First frames of the pairs that follow from some frames, ascending."""

@@ -228,6 +228,15 @@ def mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
     return _rows(NearestPoints.of(y).mutual(x))
 
 
+def nearest_at_rest(a: Detections, b: Detections) -> tuple[Indices, Indices]:
+    """(m,) each: the rows of cells that are each other's nearest where they are, by looks too if there are enough."""
+    x, y = a.position, b.position
+    if min(len(x), len(y)) < FEWEST:
+        return mutual_nearest(x, y)
+    still = np.zeros_like(x)
+    return Registration.of(x, y, RegistrationSettings()).by_looks_too(a, b, still).links(still)
+
+
 def _rows(linked: Indices) -> tuple[Indices, Indices]:
     """(m,) each: the rows of linked cells in both frames, from the partner of each, −1 for none."""
     ahead = np.flatnonzero(linked >= 0)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array, Mask
 from clew.tracking.detections import Source
-from clew.tracking.events import Annotations, EventTable, Labels
+from clew.tracking.events import Annotations, EventIndex, EventTable, Labels
 from clew.tracking.lineage import Lineage
 from clew.tracking.linking.counts import by_counts
-from clew.tracking.linking.gaps import Gaps, Joined, close_gaps, with_gaps
-from clew.tracking.linking.torn import torn
+from clew.tracking.linking.gaps import GapLink, Gaps, Joined, close_gaps, with_gaps
+from clew.tracking.linking.torn import mended, torn
 from clew.tracking.model.assignment import Assignment, assign, split_lead, takes_part
 from clew.tracking.model.gaps import find_gaps
 from clew.tracking.model.loose_ends import LooseEnds, loose_ends
@@ -45,6 +45,8 @@ class SolvedPair:
     """The norm of the weights, in which scores of several movies and weights can be compared."""
     ends: LooseEnds | None = None
     """Between which gaps are looked for; None where a movie has none."""
+    sizes: Array | None = None
+    """(n, 4) volumes of the sources and targets of each event, in usual ones, NaN for none; None where not known."""
     border: Array | None = None
     """(n,) how near the border a cell appears or disappears, see `CandidatePair.border`; None where nobody knows."""
     torn: Mask | None = None
@@ -105,7 +107,8 @@ def _solved(
     key = b"" if here is None else here.key()
     ends = loose_ends((pair.a, pair.b), answer, confidence, pair.w, pair.around)
     unit, border = float(np.linalg.norm(pair.w)), _of_lone(answer, pair.border)
-    return SolvedPair(frame, events, confidence, version, key, lead, unit, ends, border, assignment=answer)
+    sizes = pair.sizes(answer.chosen)
+    return SolvedPair(frame, events, confidence, version, key, lead, unit, ends, sizes, border, assignment=answer)
 
 
 def _of_lone(answer: Assignment, values: Array) -> Array:
@@ -147,9 +150,9 @@ def join_pairs(source: Source, solved: Sequence[SolvedPair], annotations: Annota
 
 
 def joined_pairs(solved: Sequence[SolvedPair], annotations: Annotations | None = None) -> tuple[Joined, Gaps]:
-    """The events of consecutive frame pairs as closing gaps between their ends leaves them, and the gaps.
+    """The events of consecutive frame pairs as torn masks and gaps between their ends leave them, and the gaps.
 
-    Pairs without leads have nothing that splits could be told from divisions by.
+    Pairs without leads have nothing that splits could be told from divisions by, those without sizes no torn masks.
     """
     leads = [np.full(len(one.events), np.nan) if one.lead is None else one.lead for one in solved]
     borders = [np.zeros(len(one.events)) if one.border is None else one.border for one in solved]
@@ -159,8 +162,23 @@ def joined_pairs(solved: Sequence[SolvedPair], annotations: Annotations | None =
         np.concatenate([np.zeros(0), *leads]),
         np.concatenate([np.zeros(0), *borders]),
     )
-    ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
-    return close_gaps(joined, *find_gaps(ends, annotations))
+    links, stays = find_gaps([(one.frame, one.ends) for one in solved if one.ends is not None], annotations)
+    sizes = [np.full((len(one.events), 4), np.nan) if one.sizes is None else one.sizes for one in solved]
+    fixed, unit = _fixed(joined.events, links, annotations), max((one.unit for one in solved), default=1.0)
+    return close_gaps(mended(joined, np.concatenate([np.zeros((0, 4)), *sizes]), fixed, unit), links, stays)
+
+
+def _fixed(events: EventTable, links: Sequence[GapLink], annotations: Annotations | None) -> Mask:
+    """(n,) events of cells about which something is annotated, or which gaps need."""
+    needed = EventTable.join([link.needs() for link in links])
+    fixed, index = np.zeros(len(events) + 1, dtype=bool), EventIndex(events)
+    fixed[index.find(needed)] = True
+    if annotations is not None:
+        said = annotations.pairwise().events
+        for cells, frame, target in ((said.sources, said.frame, False), (said.targets, said.ends(), True)):
+            for label in cells.T:
+                fixed[index(frame, np.full(len(label), target), label)] = True
+    return fixed[:-1]
 
 
 def join_events(
