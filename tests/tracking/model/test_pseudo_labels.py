@@ -55,6 +55,25 @@ def test_annotations_stay_and_no_pseudo_label_is_about_their_cells(labelled):
         assert set(labels) - set(one.annotated) <= set(one.program.sure.tolist())
 
 
+def test_cells_that_lost_their_pseudo_label_and_may_not_end_find_something_else(labelled):
+    """A move that crosses sure ones frees their other cells; told not to end, these need a partner that is free too."""
+    checked = 0
+    for one in labelled[0]:
+        table, cells = one.pair.candidates, takes_part(one.pair.candidates)
+        ends = {int(cells[row].max()): int(row) for row in np.flatnonzero((cells >= 0).sum(axis=1) == 1)}
+        for row in np.setdiff1d(np.flatnonzero(table.event == Event.MOVE), one.program.sure):
+            crossed = [c for c in cells[one.program.sure] if np.isin(c[c >= 0], cells[row]).any()]
+            freed = {int(cell) for c in crossed for cell in c[c >= 0]} - set(cells[row].tolist())
+            told = {int(row): 1} | {ends[cell]: 0 for cell in freed}
+            try:
+                assign(table, np.zeros(len(table)), told)
+            except InfeasibleAnnotation:
+                continue
+            assign(table, np.zeros(len(table)), with_pseudo_labels(one.program, one.program.sure, told))
+            checked += bool(freed)
+    assert checked > 10
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_there_is_always_an_output_that_agrees_with_what_is_told_and_the_pseudo_labels(labelled, data):

@@ -46,14 +46,26 @@ def with_pseudo_labels(x: Program, sure: Indices, told: Mapping[int, int]) -> di
     """What is told of a programme of events, and pseudo-labels for the cells that it says nothing about.
 
     Of an event that is told to have happened, that is its cells. If one did not happen that was almost certain, all
-    cells that might have taken its cells' place are open again.
+    cells that might have taken its cells' place are open again; so are all that a cell might go to or come from which
+    is open, and is told not to end. Any other open cell can end, so that some output agrees with all of this.
     """
-    happened = [variable for variable, value in told.items() if value]
-    denied = [variable for variable in sure.tolist() if told.get(variable) == 0]
-    instead = x.A.T @ _cells(x, denied) > 0
-    open_again = _cells(x, happened) + x.A @ instead
-    free = x.A[:, sure].T @ open_again == 0
-    return {int(variable): 1 for variable in sure[free]} | dict(told)
+    happened = _cells(x, [variable for variable, value in told.items() if value])
+    denied = np.array([variable for variable, value in told.items() if not value], dtype=np.intp)
+    surprises = _cells(x, denied[np.isin(denied, sure)].tolist())
+    cannot_end = _cells(x, denied[np.diff(x.A.tocsc().indptr)[denied] == 1].tolist())
+    open_again = happened + _reached(x, surprises)
+    while True:
+        free = sure[x.A[:, sure].T @ open_again == 0]
+        stuck = (cannot_end > 0) & (happened == 0) & (_cells(x, free.tolist()) == 0)
+        reached = open_again + _reached(x, stuck.astype(float))
+        if not ((reached > 0) & (open_again == 0)).any():
+            return {int(variable): 1 for variable in free} | dict(told)
+        open_again = reached
+
+
+def _reached(x: Program, cells: Array) -> Array:
+    """(n_cells,) how many of the events that these cells might take part in each cell might take part in."""
+    return np.asarray(x.A @ (x.A.T @ cells > 0).astype(float))
 
 
 def _cells(x: Program, variables: list[int]) -> Array:
