@@ -183,7 +183,7 @@ class Movie:
         if self.labels.dtype.kind not in "iu":
             raise InputError(
                 f"the labels of {self.name} have dtype {self.labels.dtype}; expected integers, a number for each cell "
-                "and 0 for the background"
+                "and 0 for the background; floats that are whole numbers can be saved again as uint16 or uint32"
             )
         if self.ndim not in (2, 3):
             raise InputError(f"the frames of {self.name} have the shape {self.shape}; expected (y, x) or (z, y, x)")
@@ -271,24 +271,6 @@ class Movie:
         return replace(self, labels=Excerpt(self.labels, which), images=images, excerpt=of_whole)
 
 
-@dataclass(frozen=True)
-class WholeFrames(FramesView):
-    """Label images that are stored as floats, as Fiji does with many labels; their values are whole all the same."""
-
-    name: str
-    dtype = np.dtype(np.int64)
-
-    def __getitem__(self, t: int) -> NDArray[Any]:
-        frame = self.frames[t]
-        wrong = (frame != np.floor(frame)) | ~np.isfinite(frame)
-        if wrong.any():
-            raise InputError(
-                f"frame {t} of {self.name} has the value {frame[wrong][0]:g}; label images have whole numbers, one for "
-                "each cell and 0 for the background"
-            )
-        return frame.astype(self.dtype)
-
-
 def excerpt(frames: Frames, which: range, what: str) -> Excerpt:
     """Some of the frames, if all of them are there; `what` names them in messages."""
     if not len(which) or which.stop > len(frames):
@@ -360,8 +342,6 @@ def open_movie(
     else:
         raise InputError("a movie is opened by the path of a sequence folder, by labels (and images), or by both")
     name = folder.stem if path is None else f"{folder.parent.name}-{folder.name}"
-    if masks.dtype.kind == "f":
-        masks = WholeFrames(masks, str(labels or path))
     if spacing is not None:
         size: Any = spacing
     else:

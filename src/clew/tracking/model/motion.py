@@ -89,8 +89,8 @@ def estimate_motion(source: Source, over: Over = map) -> Motion:
     if len(absolute) and _explains(relative, absolute):
         flow = _goes_on(triples, _links_by_flow, _usual(relative)[0], over)
         # a flow is found among cells that move on their own, too: by links to those that suit it
-        rounding = ROUNDING * np.median(absolute)
-        if not own.persistence or not np.median(own.left) + rounding < np.median(flow.left):
+        least = np.median(own.left) + ROUNDING * np.median(absolute) if own.persistence else np.inf
+        if not len(flow.then) or least >= np.median(flow.left):
             return Motion(True, *_usual(relative), flow.persistence)
     return Motion(False, *_usual(at_rest), own.persistence)
 
