@@ -81,18 +81,18 @@ GENERIC = {
     "gap: distance to the nearest cell": 0.20286,
     "gap: mask uncovered": 0.08743,
 }
-SLOPE, GROWTH, BORDER, TORN, USUAL_RANK = 7.0671, 0.3213, 2.5129, -3.0617, 0.6368
+SLOPE, GROWTH, BORDER, TORN, USUAL_RANK = 6.5947, 0.2640, 2.7690, -1.4202, 0.6471
 INTERCEPTS = {
-    "move": 0.1157,
-    "divide": 4.4679,
-    "appear": -2.9286,
-    "disappear": -3.1457,
-    "split": 5.5708,
-    "merge": 4.9917,
-    "gap": 0.7559,
+    "move": 0.2674,
+    "divide": 4.8156,
+    "appear": -2.9947,
+    "disappear": -3.1575,
+    "split": 5.8153,
+    "merge": 5.5765,
+    "gap": 0.8583,
 }
 """Of the probability that an event is right, see `probability.py`."""
-SPREAD = 0.2800
+SPREAD = 0.3200
 """Of the logarithm of the number of wrong events, as expected over as counted, on kinds left out."""
 MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = 0.2381, 0.0999, 36.10
 """What is added to a split's lead over the division after a merge and without one, and the slope of the
