@@ -7,8 +7,9 @@ from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES, loss_values
 from clew.learning.start import OWN_SHARE, Start, coarsened, contrast
 from clew.learning.task import Space
-from clew.models import Chain
+from clew.models import BinaryProgram, Chain
 from clew.models.base import ExampleTask
+from clew.models.program import Program
 
 ORDERS = np.array(list(permutations(range(5))))  # the place of each item
 TASTE = np.array([2.0, -1.0, 0.5, 1.0])
@@ -77,6 +78,32 @@ def test_coarse_precision_is_a_share_of_the_loss_at_zero():
     at_zero = loss_values(problem, LOSSES["bridge"], np.zeros(4)).mean()
     assert coarsened(Algorithm(), problem, LOSSES["bridge"]).tol == pytest.approx(0.01 * at_zero)
     assert coarsened(Algorithm(tol=5.0), problem, LOSSES["bridge"]).tol == 5.0
+
+
+def test_coarse_precision_from_a_good_start_is_a_share_of_the_loss_there():
+    from clew.learning.cccp import Algorithm
+
+    problem, loss = task(), LOSSES["bridge"]
+    start = 0.2 * TASTE
+    there, at_zero = (loss_values(problem, loss, w).mean() for w in (start, 0 * start))
+    assert 0 < there < at_zero / 2
+    assert coarsened(Algorithm(), problem, loss, 0.03, start).tol == pytest.approx(0.03 * there)
+    assert coarsened(Algorithm(), problem, loss, 0.03, -start).tol == pytest.approx(0.03 * at_zero)
+
+
+def test_the_loss_at_zero_is_told_by_the_annotated_part(monkeypatch):
+    """Which has the same value, and is asked in place of a whole task on which everything ties."""
+    from clew.learning.cccp import Algorithm
+
+    rng = np.random.default_rng(0)
+    A = np.kron(np.eye(4), np.ones(3))  # one of three each
+    X = [Program(rng.normal(size=(12, 5)), A, np.ones(4), np.ones(4)) for _ in range(6)]
+    Y = [{int(row) * 3 + int(rng.integers(3)): 1 for row in rng.choice(4, 2, replace=False)} for _ in X]
+    model = BinaryProgram(normalize=False)
+    whole = model.prepare(X, Y).task(X, Y)
+    at_zero = loss_values(whole, LOSSES["bridge"], np.zeros(5)).mean()
+    monkeypatch.setattr(whole, "argmax", None)
+    assert coarsened(Algorithm(), whole, LOSSES["bridge"]).tol == pytest.approx(0.01 * at_zero)
 
 
 @pytest.mark.parametrize("lam", [1.0, 0.01])
