@@ -5,7 +5,7 @@ import pytest
 
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES, loss_values
-from clew.learning.start import OWN_SHARE, Start, coarsened, contrast
+from clew.learning.start import OF_START, OWN_SHARE, Start, coarsened, contrast
 from clew.learning.task import Space
 from clew.models import BinaryProgram, Chain
 from clew.models.base import ExampleTask
@@ -87,7 +87,7 @@ def test_coarse_precision_from_a_good_start_is_a_share_of_the_loss_there():
     start = 0.2 * TASTE
     there, at_zero = (loss_values(problem, loss, w).mean() for w in (start, 0 * start))
     assert 0 < there < at_zero / 2
-    assert coarsened(Algorithm(), problem, loss, 0.03, start).tol == pytest.approx(0.03 * there)
+    assert coarsened(Algorithm(), problem, loss, 0.3, start).tol == pytest.approx(OF_START * there)
     assert coarsened(Algorithm(), problem, loss, 0.03, -start).tol == pytest.approx(0.03 * at_zero)
 
 
