@@ -54,6 +54,23 @@ def test_by_parts_each_part_is_hidden_once_and_nothing_else_is_needed():
             assert any(len(y) == len(old) and all(a in (-1, b) for a, b in zip(y, old, strict=True)) for old in Y)
 
 
+class Forgetful(Chain):
+    """Hides all of an annotation by None, as a model may."""
+
+    def hide(self, annotation, parts):
+        left = super().hide(annotation, parts)
+        return left if self.n_parts(left) else None
+
+
+def test_by_parts_stays_by_parts_where_a_model_hides_all_of_an_example_by_none():
+    X, Y, _ = sequences(n=4, known=0.6)
+    Y[0] = [y if t == 0 else None for t, y in enumerate([0] * len(Y[0]))]  # one part: none on one side of each fold
+    _, expected, _ = split(Chain(n_states=4), X, Y, hold_out="parts")
+    _, asked, model = split(Forgetful(n_states=4), X, Y, hold_out="parts")
+    counts = [[[model.n_parts(y) for y in made] for _, made in tasks] for tasks in (expected, asked)]
+    assert counts[0] == counts[1]
+
+
 def test_auto_takes_parts_where_examples_are_few_and_examples_where_they_are_many():
     X, Y, _ = sequences(n=35, known=0.8)
     few, _, _ = split(Chain(n_states=4), X[:6], Y[:6])

@@ -55,7 +55,7 @@ def make_folds(
     the task that is learned from, `ordinary` the one whose task loss is counted: the same unless the loss is CLPL.
     `weights` are those of the examples.
     """
-    if not can_hide(model) or any(annotation is None for _, test in splits for annotation in test):
+    if not can_hide(model) or all(map(_of_examples, splits)):
         return _by_examples(weighted(trained(X, Y), weights), weighted(ordinary(X, Y), weights), splits)
     return [
         Fold(_annotated(model, X, train, trained, weights), _annotated(model, X, test, ordinary, weights))
@@ -94,6 +94,11 @@ def split_annotations(
         )
         for k in range(n_folds)
     ]
+
+
+def _of_examples(split: Split) -> bool:
+    """Whether each example is on one side alone; a model may hide all parts of some by None."""
+    return all((train is None) != (test is None) for train, test in zip(*split, strict=True))
 
 
 def _by_examples(task: Task, test: Task, splits: Sequence[Split]) -> list[Fold]:

@@ -20,10 +20,10 @@ from clew.tracking.faults import printable
 from clew.tracking.formats import tiff, zarr
 from clew.tracking.formats.manifest import warn_if_changed
 from clew.tracking.formats.staging import settle
+from clew.tracking.formats.tables import is_table
 
 MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
 """Where masks lie beside the images of a Cell Tracking Challenge sequence, best first; `{}_SEG` is clew's own."""
-TABLES = (".csv", ".tsv", ".parquet", ".xml")
 
 
 class Frames(Protocol):
@@ -297,7 +297,7 @@ def open_frames(
         if zarr.is_zarr(where):
             return zarr.open_zarr(where, channel, sparse=sparse)
         return tiff.open_folder(where, tiff.frames_among(where, masks), channel)
-    if where.suffix.lower() in TABLES:
+    if is_table(where):
         raise InputError(f"{where} is a table; images are looked for here, and a table of detections is opened as such")
     if where.suffix.lower() not in tiff.SUFFIXES:
         raise InputError(f"{where} is of an unknown kind; expected a folder of TIFFs, a .tif stack or a Zarr array")

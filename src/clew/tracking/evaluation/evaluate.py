@@ -21,7 +21,7 @@ from clew.errors import DataWarning, InputError
 from clew.executors import Executor
 from clew.learning.task import Array, Mask
 from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions
-from clew.tracking.evaluation.positions import FEW, cells_of, match_positions
+from clew.tracking.evaluation.positions import FEW, cells_of, covered, match_positions
 from clew.tracking.evaluation.result_events import events_of_result
 from clew.tracking.evaluation.truth import (
     Held,
@@ -251,7 +251,7 @@ def evaluate(
 
 def _warn_of_masks(frames: list[Held]) -> None:
     """Tell where hardly any true cell is covered by a detection: figures are then about very few events."""
-    n, held = sum(len(frame.cell) for frame in frames), sum(int((frame.holder != NONE).sum()) for frame in frames)
+    held, n = covered(frames)
     if held < FEW * n:
         warnings.warn(
             f"only {held} of {n} true cells are covered by more than half by a mask of the result. Are its masks of "

@@ -151,12 +151,16 @@ def _usual_distance(frames: list[tuple[Labels, Array]]) -> float:
     return half
 
 
+def covered(matched: list[Held]) -> tuple[int, int]:
+    """How many true cells have a detection, and how many there are."""
+    return sum(int((frame.holder != NONE).sum()) for frame in matched), sum(len(frame.cell) for frame in matched)
+
+
 def _warn_of_units(
     matched: list[Held], true: list[tuple[Labels, Array]], found: list[tuple[Labels, Array]], within: float
 ) -> None:
     """Tell where hardly any true cell is near a detection, with what both sides look like."""
-    n = sum(len(held.cell) for held in matched)
-    held = sum(int((frame.holder != NONE).sum()) for frame in matched)
+    held, n = covered(matched)
     if not n or held >= FEW * n or not any(len(label) for label, _ in found):
         return
     warnings.warn(
