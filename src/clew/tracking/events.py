@@ -285,6 +285,10 @@ class Annotations:
         known = self.pairwise()
         return known[known.events.frame == frame]
 
+    def contradicted(self, events: EventTable) -> Mask:
+        """(n,) which are wrong where these events happened, and no others."""
+        return np.asarray(np.isin(self.events.keys(), events.keys()) != self.happened)
+
     def key(self) -> bytes:
         """A value that is the same exactly for the same annotations, in whatever order."""
         keys = self.events.keys()

@@ -15,7 +15,6 @@ from clew.tracking.model.features import feature_names
 from clew.tracking.model.pairs import Pairs
 from clew.tracking.model.prior import generic_weights
 from clew.tracking.model.solve import join_pairs, solve, solve_pair
-from clew.tracking.movie import Movie
 
 
 @pytest.fixture(scope="module")
@@ -106,21 +105,9 @@ def test_what_cannot_be_told_is_told_with_its_frames(jobs):
     assert told.value.example == 1
 
 
-def test_masks_torn_for_a_frame_move_on_unless_someone_says_otherwise():
-    """Round cells that stay; in some frames one of them is cut in two."""
-    frames, side = 9, 24
-    y, x = np.mgrid[:side, :side] - side / 2 + 0.5
-    disc, tears = np.hypot(y, x) < 8, {2: 0, 5: 3, 6: 7}
-    labels = np.zeros((frames, 3 * side, 3 * side), np.uint16)
-    for t in range(frames):
-        for k in range(9):
-            inside = labels[t, k // 3 * side :, k % 3 * side :][:side, :side]
-            inside[disc] = k + 1
-            if tears.get(t) == k:
-                inside[disc & (x > 1.5)] = 100
-    movie = measure(Movie.from_arrays(labels), cache=None, n_jobs=1)
-    pairs = Pairs.of(movie, movie.has)
-    weights = generic_weights(feature_names(movie.has))
+def test_masks_torn_for_a_frame_move_on_unless_someone_says_otherwise(torn_pairs):
+    pairs, weights, frames = torn_pairs, generic_weights(feature_names(torn_pairs.groups)), len(torn_pairs) + 1
+    assert sum((solve_pair(pairs, weights, t).events.event == Event.DIVIDE).sum() for t in range(len(pairs))) == 3
     lineages = [track_pairs(pairs, weights, per_block=length) for length in (1, 2, 3, 16)]
     for lineage in lineages:
         assert np.array_equal(lineage.events.keys(), lineages[0].events.keys())

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from clew.learning.algorithm import Algorithm
+from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.model.features import feature_names
+from clew.tracking.model.prior import prior_direction
 from clew.tracking.model.training import STARTS, STIFFNESS, improves, lambdas, training_examples, with_starts
 from clew.tracking.tracker import Tracker
 
@@ -29,6 +32,16 @@ def test_the_prior_is_kept_where_learning_makes_more_mistakes_on_what_was_held_o
     assert improves(judged(2.0, (2.0, better), (1.0, worse)), given, prior)
     assert not improves(judged(1.0, (2.0, better), (1.0, worse)), given, prior)
     assert improves(judged(1.0), given, prior)  # with a λ that was given, nothing was held out
+
+
+def test_the_prior_is_kept_where_learning_loses_what_it_explains_by_more_than_a_frame_pair(torn_pairs):
+    prior = prior_direction("generic", feature_names(torn_pairs.groups))
+    told = EventTable.of([(1, Event.MOVE, [1], [1]), (1, Event.MOVE, [2], [2])])
+    given = training_examples(torn_pairs, Annotations.of(told), prior)
+    for sign, kept in ((1.0, True), (-1.0, False)):
+        learner = judged(1.0, (1.0, [0.0]))
+        learner.coef_ = np.append(np.zeros(len(prior)), sign)  # the last is the weight of the prior's score
+        assert improves(learner, given, prior) == kept
 
 
 def test_mistakes_are_counted_as_the_task_loss_counts_them(examples):

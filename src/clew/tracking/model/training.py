@@ -8,7 +8,7 @@ ones: `annotation/training_windows.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from clew.learning.algorithm import Algorithm, get_algorithm
@@ -16,6 +16,7 @@ from clew.learning.task import Array
 from clew.models.program import BinaryProgram, Program
 from clew.tracking.events import Annotations
 from clew.tracking.model.assignment import assign, make_program
+from clew.tracking.model.context import Explained, InContext
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.prior import joined, with_prior
 from clew.tracking.model.pseudo_labels import PseudoLabels
@@ -45,6 +46,8 @@ class TrainingExample:
     """A variable for each candidate; its last feature is the prior's score, if there is a prior."""
     annotated: dict[int, int]
     """{candidate: 1 if it happened, 0 if it did not}; pseudo-labels are the programme's."""
+    explained: Explained | None = field(default=None, kw_only=True)
+    """What is annotated and not learned from, since the frames around it explain it."""
 
     @classmethod
     def of(
@@ -59,6 +62,17 @@ class TrainingExample:
         chosen = set(assign(self.pair.candidates, self.pair.scores(w)).chosen.tolist())
         return sum((row in chosen) != happened for row, happened in self.annotated.items())
 
+    def without_explained(self, pairs: Pairs, here: Annotations, w: Array) -> Self:
+        """The same without what weights `w`, (d,), explain by more than the frame pair; `here` is all annotated."""
+        if not self.mistakes(w):
+            return self
+        frame = self.pair.a.frame
+        explained = InContext.of(pairs, w, frame).explains(here)
+        if not explained.any():
+            return self
+        learned = self.pair.annotated(here[~explained])
+        return replace(self, annotated=learned, explained=Explained(pairs, frame, here[explained]))
+
     def with_annotations(self, annotations: Annotations) -> Self:
         """The same input with other annotations, of which those of its frame pair count."""
         return replace(self, annotated=self.pair.annotated(annotations.at(self.pair.a.frame)))
@@ -67,9 +81,16 @@ class TrainingExample:
 def training_examples(
     pairs: Pairs, annotations: Annotations, prior: Array | None = None, pseudo: PseudoLabels | None = None
 ) -> list[TrainingExample]:
-    """One example for each frame pair that carries an annotation; all that is annotated is among its candidates."""
+    """One example for each frame pair that carries an annotation; all that is annotated is among its candidates.
+
+    What the prior explains by more than a frame pair is not learned from, unless nothing else is annotated.
+    """
     by_frame = [(frame, annotations.at(frame)) for frame in annotations.frames()]
-    return [TrainingExample.of(pairs.pair(frame, here.events), here, prior, pseudo) for frame, here in by_frame]
+    examples = [TrainingExample.of(pairs.pair(frame, here.events), here, prior, pseudo) for frame, here in by_frame]
+    if prior is None:
+        return examples
+    learnable = [one.without_explained(pairs, here, prior) for one, (_, here) in zip(examples, by_frame, strict=True)]
+    return learnable if any(one.annotated for one in learnable) else examples
 
 
 def with_starts(algorithm: str | Algorithm) -> Algorithm:
@@ -97,11 +118,16 @@ def improves(learner: StructuredSVM, examples: Sequence[TrainingExample], prior:
     """Whether a learner that starts from a prior makes no more mistakes on held-out annotations than the prior does.
 
     Few annotations can lead away from weights that were learned from many. Every annotation is held out once by the
-    folds that choose λ, so that both are judged by the same events, and neither has seen them. With a λ that was given
-    nothing was held out, and the answer is yes.
+    folds that choose λ, so that both are judged by the same events, and neither has seen them. The prior makes no
+    mistake about what the frames around explain, which nothing was learned from. With a λ that was given nothing was
+    held out, and the answer is yes.
     """
     held_out = held_out_mistakes(learner)
-    return held_out is None or held_out <= sum(one.mistakes(prior) for one in examples)
+    if held_out is None:
+        return True
+    others = [one.explained for one in examples if one.explained is not None]
+    lost = sum(one.lost(joined(learner.coef_, prior)) for one in others)
+    return held_out + lost <= sum(one.mistakes(prior) for one in examples)
 
 
 def held_out_mistakes(learner: StructuredSVM) -> float | None:
