@@ -1,4 +1,4 @@
-"""What is fitted to simulated movies besides the generic weights: probabilities, the odds of splits, false merges."""
+"""What is fitted to simulated movies besides the generic weights: probabilities, and the rate of false merges."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
 
 from clew.learning.task import Array
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
-from clew.tracking.linking.counts import merged_before
 from clew.tracking.linking.torn import TEARING
 from clew.tracking.measurement.measure import Measured
 from clew.tracking.model.candidates import ALL_EVENTS
@@ -181,19 +179,6 @@ def written(calibration: Calibration, usual: float) -> str:
     )
 
 
-EITHER = (Event.SPLIT, Event.DIVIDE)
-
-
-class SplitOdds(NamedTuple):
-    """Whether an event with one source and two targets is a split: the log-odds are slope × (lead + shift)."""
-
-    merged: float
-    """The shift if the source is known to hold several cells"""
-    not_merged: float
-    """and if it is not."""
-    slope: float
-
-
 class FalseShares(NamedTuple):
     """The shares of events that are taken for merges and gaps in movies without."""
 
@@ -201,33 +186,17 @@ class FalseShares(NamedTuple):
     gaps: float
 
 
-def split_odds(tracker: Tracker, movies: list[Sequence], console: Console) -> tuple[SplitOdds, FalseShares]:
-    """By logistic regression on all movies with splits; and what is taken for merges and gaps in movies without."""
-    seen: list[Array] = []
+def false_shares(tracker: Tracker, movies: list[Sequence], console: Console) -> FalseShares:
+    """What is taken for merges and gaps, with all kinds of events switched on, in movies without."""
     false, total = {Event.MERGE: 0, Event.GAP: 0}, {Event.MERGE: 0, Event.GAP: 0}
     for movie in movies:
-        true = movie.truth.events
         pairs = replace(tracker.pairs(movie.source, movie.source.has), events=ALL_EVENTS)
         solved = [solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))]
         every = EventTable.join([one.events for one in solved])
         ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
         found = {Event.MERGE: int((every.event == Event.MERGE).sum()), Event.GAP: len(find_gaps(ends)[0])}
         for kind, number in found.items():
-            if not (true.event == kind).any():
+            if not (movie.truth.events.event == kind).any():
                 false[kind], total[kind] = false[kind] + number, total[kind] + len(every)
-        if (true.event == Event.SPLIT).any():
-            lead = np.concatenate([one.lead for one in solved]) / np.linalg.norm(tracker.coef_)
-            merged = merged_before(every, lead)
-            # the same cells under both names
-            as_split, as_division = (replace(every, event=np.full_like(every.event, kind)).keys() for kind in EITHER)
-            is_split, divides = (np.isin(keys, true.keys()) for keys in (as_split, as_division))
-            known = np.isfinite(lead) & (is_split | divides)
-            seen.append(np.column_stack([lead, merged, is_split])[known])
-    rows = np.concatenate(seen)
-    model = LogisticRegression(C=100.0).fit(rows[:, :2], rows[:, 2])
-    slope, merged_adds = model.coef_[0].tolist()
-    base = float(model.intercept_[0])
-    odds = SplitOdds((merged_adds + base) / slope, base / slope, slope)
-    shares = FalseShares(*((false[kind] + 1) / total[kind] for kind in false))  # one more than seen: never 0
-    console.print(f"splits against divisions, from {len(rows)}: {odds}; false merges and gaps: {false} of {total}")
-    return odds, shares
+    console.print(f"false merges and gaps: {false} of {total}")
+    return FalseShares(*((false[kind] + 1) / total[kind] for kind in false))  # one more than seen: never 0

@@ -18,10 +18,11 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from generic_calibration import FalseShares, Sequence, SplitOdds, calibrate, in_twos, judge, split_odds, written
+from generic_calibration import FalseShares, Sequence, calibrate, false_shares, in_twos, judge, written
 from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
+from split_odds import SplitOdds, rows_of
 
 from clew.estimator import get_algorithm
 from clew.learning.task import Array
@@ -100,9 +101,7 @@ def write(names: list[str], weights: Array, calibration: Calibration, odds: Spli
     lines = [f'    "{name}": {w:.5f},\n' for name, w in zip(names, weights, strict=True)]
     target.write_text(
         f"{HEADER}\nGENERIC = {{\n{''.join(lines)}}}\n{written(calibration, USUAL_RANK)}"
-        f"MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = {odds.merged:.4f}, {odds.not_merged:.4f}, {odds.slope:.2f}\n"
-        '"""What is added to a split\'s lead over the division after a merge and without one, and the slope of the\n'
-        'log-odds on their sum, in norms of the weights; see `linking/counts.py`."""\n'
+        f"{odds.written()}"
         f"FALSE_MERGES, FALSE_GAPS = {false.merges:.2g}, {false.gaps:.2g}\n"
         '"""The share of events that are taken for merges, and for gaps, in movies that have none."""\n'
     )
@@ -160,7 +159,8 @@ def main() -> None:
     if options.write:
         judged = [judge(tracker, movie, seed < options.movies) for (_, seed), movie in movies.items()]
         calibration = calibrate(judged)
-        odds, false = split_odds(tracker, list(movies.values()), console)
+        odds = SplitOdds.of(np.concatenate([rows_of(tracker, movie) for movie in movies.values()]))
+        false = false_shares(tracker, list(movies.values()), console)
         path = write(tracker.feature_names_, tracker.coef_, calibration, odds, false)
         console.print(f"written {path.name}, {write_domain(tracker, training).name}")
 

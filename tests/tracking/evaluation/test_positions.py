@@ -9,6 +9,7 @@ from clew.errors import DataWarning, InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.evaluate import evaluate
 from clew.tracking.evaluation.positions import match_positions
+from clew.tracking.events import Event
 from clew.tracking.formats.annotations import read_annotations
 from clew.tracking.formats.events_csv import write_events
 from clew.tracking.formats.results import write_results
@@ -83,7 +84,9 @@ def test_against_a_truth_with_masks_positions_tell_nearly_what_masks_tell(tmp_pa
     by_places = evaluate(tmp_path / "t", simulated.truth)
     assert by_places.scores is None
     assert by_places.loss.annotated.sum() == pytest.approx(by_masks.loss.annotated.sum(), rel=0.05)
-    assert abs(by_places.loss.total - by_masks.loss.total) < 0.02
+    # by positions alone a mask that holds two cells is one of them, and nothing merges or splits
+    fused = by_masks.loss.annotated[[Event.SPLIT, Event.MERGE]].sum()
+    assert abs(by_places.loss.missed.sum() - by_masks.loss.missed.sum()) <= fused
     with pytest.raises(InputError, match="need a result with masks"):
         evaluate(tmp_path / "t", simulated.truth, scores=True)
 

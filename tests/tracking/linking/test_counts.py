@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.tracking.events import Event, EventTable
-from clew.tracking.linking.counts import MERGED_BEFORE, NOT_MERGED_BEFORE, by_counts
+from clew.tracking.linking.counts import MERGED_BEFORE, NOT_MERGED_BEFORE, by_counts, split_by_size
 
 EVEN = -(MERGED_BEFORE + NOT_MERGED_BEFORE) / 2
 """A lead that is a split after a merge and a division without one."""
@@ -42,6 +42,16 @@ def test_after_a_merge_it_is_a_split_and_without_one_a_division():
     assert sure[:4].tolist() == [5.0] * 4
     assert sure[4] == pytest.approx(MERGED_BEFORE + EVEN)
     assert sure[5] == pytest.approx(-NOT_MERGED_BEFORE - EVEN)
+
+
+def test_large_parts_are_those_of_a_split_and_unknown_sizes_tell_nothing():
+    added = split_by_size(np.array([0.0, 0.5, 1.0, np.nan]))
+    assert added[0] < 0 < added[1] < added[2]
+    assert added[3] == 0
+    kinds, _ = told_apart(MERGED, np.array([np.nan] * 5 + [-NOT_MERGED_BEFORE]) + split_by_size(np.ones(6)))
+    assert kinds[5] == Event.SPLIT
+    kinds, _ = told_apart(MERGED, np.array([np.nan] * 5 + [-NOT_MERGED_BEFORE]) + split_by_size(np.zeros(6)))
+    assert kinds[5] == Event.DIVIDE
 
 
 def test_a_clear_lead_stays():

@@ -80,6 +80,25 @@ def test_what_is_annotated_maps_rows_to_answers(pairs):
     assert pair.annotated(marks) == {5: 1, 2: 0}
 
 
+def test_parts_are_ranked_among_the_cells_before(pairs):
+    pair = pairs.pair(0)
+    rows = np.arange(len(pair.candidates.event))
+    rank, before = pair.part_ranks(rows), pair.a.columns["volume"]
+    for row, targets in zip(rows, pair.candidates.targets, strict=True):
+        if (targets < 0).any():
+            assert np.isnan(rank[row])
+        else:
+            smaller = pair.b.columns["volume"][targets].min()
+            assert rank[row] == pytest.approx(np.mean((before < smaller) + (before == smaller) / 2))
+    assert np.isfinite(rank).any()
+
+
+def test_parts_without_sizes_have_no_rank():
+    points = flowing()
+    pair = Pairs.of(points, points.has).pair(0)
+    assert np.isnan(pair.part_ranks(np.arange(len(pair.candidates.event)))).all()
+
+
 @pytest.mark.parametrize("reach", [0, -1, np.nan, np.inf])
 def test_a_reach_is_positive(pairs, reach):
     with pytest.raises(InputError, match="reach is"):

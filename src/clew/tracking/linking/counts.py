@@ -4,9 +4,9 @@ Between two frames a split and a division look alike. Over the whole movie they 
 into holds several, and one that holds a single cell cannot split. As in conservation tracking (Schiegg et al., ICCV
 2013) the number of cells is kept from frame to frame; but instead of one programme for the movie, whose size would grow
 with it, the pairwise answers are gone through once in order, and an event with one source and two targets is called a
-split or a division by its own lead and by what happened before. Since both take the same detections, nothing else
-changes. A mask that is torn for one frame and one again holds as many cells as before: what tears it is a split, and
-what puts it together says nothing of cells that could split.
+split or a division by its own lead, by the size of its parts and by what happened before. Since both take the same
+detections, nothing else changes. A mask that is torn for one frame and one again holds as many cells as before: what
+tears it is a split, and what puts it together says nothing of cells that could split.
 """
 
 from __future__ import annotations
@@ -23,18 +23,31 @@ from clew.learning.task import Array, Indices
 from clew.tracking.events import Event, EventTable
 from clew.tracking.linking.nodes import event_nodes
 from clew.tracking.linking.torn import Torn, torn_nodes
-from clew.tracking.model.generic import MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE
+from clew.tracking.model.generic import MERGED_BEFORE, NOT_MERGED_BEFORE, PART_RANK, SPLIT_SLOPE
 
 UNKNOWN, SINGLE = 0, -1
 """The cells of the first frame, and those that appear, may be several. One that came out of a division is single; above
 `UNKNOWN` is the number of cells that merged into another."""
 
+USUAL_RANK = 0.25
+"""About the mean rank of what comes apart; where sizes are not known, this is taken for it."""
+
+
+def split_by_size(rank: Array) -> Array:
+    """(n,) what the size of the smaller part adds to the lead of a split, in norms of the weights.
+
+    Daughters are the youngest cells of a movie and among the smallest, parts of a mask that held two cells are of any
+    size. `rank` (n,) is the share of the cells before that are smaller, NaN where it is not known: unlike the size
+    itself, it says the same of cells that grow until they divide and of those that only get smaller, as in embryos.
+    """
+    return PART_RANK * (np.nan_to_num(rank, nan=USUAL_RANK) - USUAL_RANK)
+
 
 def by_counts(events: EventTable, confidence: Array, lead: Array, unit: float) -> tuple[EventTable, Array]:
     """The events of a movie with splits and divisions told apart by what happened before, and their confidences.
 
-    `lead` (n,) is by how much an event scores more as a split than as a division, NaN where it must stay what it is,
-    and `unit` the norm of the weights. A movie without merges and splits is left as it is.
+    `lead` (n,) is by how much an event is rather a split than a division, by scores and sizes, NaN where it must stay
+    what it is, and `unit` the norm of the weights. A movie without merges and splits is left as it is.
     """
     if not has_mask_faults(events.event):
         return events, confidence

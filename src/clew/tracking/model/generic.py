@@ -94,8 +94,9 @@ INTERCEPTS = {
 """Of the probability that an event is right, see `probability.py`."""
 SPREAD = 0.3200
 """Of the logarithm of the number of wrong events, as expected over as counted, on kinds left out."""
-MERGED_BEFORE, NOT_MERGED_BEFORE, SPLIT_SLOPE = 0.2381, 0.0999, 36.10
-"""What is added to a split's lead over the division after a merge and without one, and the slope of the
-log-odds on their sum, in norms of the weights; see `linking/counts.py`."""
+MERGED_BEFORE, NOT_MERGED_BEFORE, PART_RANK, SPLIT_SLOPE = 0.2366, 0.1151, 0.1887, 36.51
+"""What is added to a split's lead over the division after a merge, without one, and times the rank of
+its smaller part, and the slope of the log-odds on their sum, in norms of the weights; see
+`linking/counts.py`."""
 FALSE_MERGES, FALSE_GAPS = 0.0013, 0.00027
 """The share of events that are taken for merges, and for gaps, in movies that have none."""

@@ -71,6 +71,19 @@ class CandidatePair:
         )
         return np.hstack([before[self.candidates.sources[rows]], after[self.candidates.targets[rows]]])
 
+    def part_ranks(self, rows: Indices) -> Array:
+        """(n,) of candidates with two targets, the share of the sources' frame that is smaller than the smaller target.
+
+        NaN for others, and where sizes are not known.
+        """
+        before, after = (cells.columns.get("volume") for cells in (self.a, self.b))
+        targets, rank = self.candidates.targets[rows], np.full(len(rows), np.nan)
+        two = (targets >= 0).all(axis=1)
+        if before is not None and after is not None and two.any():
+            smaller, ordered = after[targets[two]].min(axis=1), np.sort(before)
+            rank[two] = sum(np.searchsorted(ordered, smaller, side) for side in ("left", "right")) / (2 * len(ordered))
+        return rank
+
     def rows(self, events: EventTable) -> dict[int, int]:
         """Rows of the candidates that these events are, and which of the events each is; others are left out."""
         found = find(self.candidates, events, self.a, self.b)

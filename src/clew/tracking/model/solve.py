@@ -14,7 +14,7 @@ from clew.learning.task import Array, Mask
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, EventIndex, EventTable, Labels
 from clew.tracking.lineage import Lineage
-from clew.tracking.linking.counts import by_counts
+from clew.tracking.linking.counts import by_counts, split_by_size
 from clew.tracking.linking.gaps import GapLink, Gaps, Joined, close_gaps, with_gaps
 from clew.tracking.linking.torn import mended, torn
 from clew.tracking.model.assignment import Assignment, assign, split_lead, takes_part
@@ -40,7 +40,8 @@ class SolvedPair:
     key: bytes = b""
     """Of the annotations that it agrees with, see `Annotations.key`."""
     lead: Array | None = None
-    """(n,) by how much an event scores more as a split than as a division; NaN for other kinds, and if annotated."""
+    """(n,) by how much an event scores more as a split than as a division, the ranks of its parts' sizes included; NaN
+    for other kinds, and if annotated."""
     unit: float = 1.0
     """The norm of the weights, in which scores of several movies and weights can be compared."""
     ends: LooseEnds | None = None
@@ -102,12 +103,12 @@ def _solved(
     confidence = _recalled(events, before)
     new = np.isnan(confidence) | np.isin(answer.chosen, list(pinned))
     confidence[new] = answer.confidence(answer.chosen[new])
-    lead = split_lead(answer)
+    unit = float(np.linalg.norm(pair.w))
+    lead = split_lead(answer) + unit * split_by_size(pair.part_ranks(answer.chosen))
     lead[np.isin(answer.chosen, list(pinned))] = np.nan
     key = b"" if here is None else here.key()
     ends = loose_ends((pair.a, pair.b), answer, confidence, pair.w, pair.around)
-    unit, border = float(np.linalg.norm(pair.w)), _of_lone(answer, pair.border)
-    sizes = pair.sizes(answer.chosen)
+    border, sizes = _of_lone(answer, pair.border), pair.sizes(answer.chosen)
     return SolvedPair(frame, events, confidence, version, key, lead, unit, ends, sizes, border, assignment=answer)
 
 
