@@ -18,7 +18,7 @@ from rich.table import Table
 
 from clew.annotation.learner import Learner
 from clew.annotation.queries import DEFAULT, STRATEGIES, answer_from_truth
-from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.formats.ctc import open_truth
 from clew.tracking.measurement.measure import measure

@@ -26,7 +26,7 @@ from split_odds import SplitOdds, rows_of
 
 from clew.estimator import get_algorithm
 from clew.learning.task import Array
-from clew.tracking.evaluation.evaluate import found_gaps, task_loss
+from clew.tracking.evaluation.task_loss import found_gaps, task_loss
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.formats.ctc import open_truth

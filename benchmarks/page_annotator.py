@@ -71,7 +71,7 @@ class Judge:
         Of events whose truth is not known, how many are expected to be wrong.
         """
         from clew.tracking.archive import load_tracker
-        from clew.tracking.evaluation.evaluate import task_loss
+        from clew.tracking.evaluation.task_loss import task_loss
         from clew.tracking.model.assignment import assign
         from clew.tracking.model.prior import weights_by_name
         from clew.tracking.model.probability import GENERIC_CALIBRATION

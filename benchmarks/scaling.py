@@ -26,7 +26,7 @@ from rich.table import Table
 def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     """In a process of its own: measure and track, and print what it took as JSON."""
     from clew.tracking.blocks.track import track_pairs
-    from clew.tracking.evaluation.evaluate import task_loss
+    from clew.tracking.evaluation.task_loss import task_loss
     from clew.tracking.evaluation.truth import truth_annotations
     from clew.tracking.formats.ctc import open_truth
     from clew.tracking.movie import open_movie

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
 
-from clew.tracking.evaluation.evaluate import found_gaps, task_loss
+from clew.tracking.evaluation.task_loss import found_gaps, task_loss
 from clew.tracking.events import Event, EventTable
 from clew.tracking.formats.simulated import write_simulation
 from clew.tracking.linking.gaps import Joined, close_gaps

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clew.annotation.sampling import sample
-from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import PAIRWISE, Event, EventTable
 from clew.tracking.formats.ctc import open_truth

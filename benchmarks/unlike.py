@@ -21,8 +21,9 @@ from scipy.spatial import cKDTree
 
 from clew.tracking.evaluation.evaluate import Evaluation
 from clew.tracking.formats.ctc import CtcLineage
+from clew.tracking.frames import ArrayFrames
 from clew.tracking.measurement.measure import measure
-from clew.tracking.movie import ArrayFrames, Movie
+from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 from clew.tracking.tracks import Tracks
 

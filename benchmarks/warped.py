@@ -20,7 +20,7 @@ from kinds_movies import REAL, Points, open_kind
 from numpy.typing import NDArray
 
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.events import Event
 from clew.tracking.tracker import Tracker
 

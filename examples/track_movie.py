@@ -14,7 +14,7 @@ import numpy as np
 
 import clew
 from clew.annotation.sampling import sample
-from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.events import Annotations
 from clew.tracking.formats.annotations import read_annotations
 from clew.tracking.formats.results import write_results

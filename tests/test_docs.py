@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -65,6 +66,16 @@ def test_every_public_name_is_in_the_generated_reference(package):
     shown |= {name for name, value in vars(clew.errors).items() if inspect.isclass(value)}  # all on one page
     missing = [name for name in package.__all__ if name not in shown and not inspect.ismodule(getattr(package, name))]
     assert not missing, f"no directive in docs/reference/: {', '.join(missing)}"
+
+
+def test_names_below_clew_tracking_are_where_the_reference_says():
+    page = (ROOT / "docs/api.md").read_text()
+    table = page[page.index("\nBelow it") : page.index("\n## clew.errors")]
+    named = re.findall(r"^\| (`[\w.]+`(?:, `[\w.]+`)*) \|", table, re.MULTILINE)
+    for name in re.findall(r"[\w.]+", " ".join(named)):
+        module, _, attribute = f"clew.tracking.{name}".rpartition(".")
+        assert hasattr(import_module(module), attribute), f"docs/api.md: there is no {name}"
+    assert named
 
 
 def test_inner_products_in_docstrings_are_no_tags():

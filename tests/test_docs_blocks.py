@@ -144,9 +144,20 @@ def test_a_command_that_is_none_is_found(text: str) -> None:
         parse(shlex.split(text)[1:])
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as the site makes addresses of them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    plain = [re.sub(r"[^\w\s-]", "", title).strip().lower() for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[-\s]+", "-", title) for title in plain}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_and_pictures_lead_somewhere(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
-        if not re.match(r"\w+:", target):
-            assert (page.parent / target).exists(), f"{name_of(page)}: {target} does not exist"
+    for target, anchor in re.findall(r"\]\(([^)\s#]*)(?:#([^)\s]*))?[^)]*\)", text):
+        if re.match(r"\w+:", target):
+            continue
+        other = page.parent / target if target else page
+        assert other.exists(), f"{name_of(page)}: {target} does not exist"
+        if anchor and other.suffix == ".md" and "reference" not in other.parts:  # those are made of docstrings
+            assert anchor in anchors(other), f"{name_of(page)}: {target} has no heading #{anchor}"

@@ -20,7 +20,7 @@ from clew.cli.base import _in_words
 from clew.errors import DataWarning, InputError
 from clew.tracking.archive import load_tracker
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.evaluate import _segmentation
+from clew.tracking.evaluation.challenge import _segmentation
 from clew.tracking.evaluation.truth import match_frame
 from clew.tracking.formats import tiff
 from clew.tracking.formats.ctc import open_truth

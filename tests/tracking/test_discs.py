@@ -6,7 +6,7 @@ import pytest
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.discs import disc_movie
-from clew.tracking.movie import ArrayFrames
+from clew.tracking.frames import ArrayFrames
 
 
 def points(*cells, n_frames=None):

@@ -654,14 +654,6 @@ def test_labels_are_not_negative_nor_endless():
     assert Movie.from_arrays(np.ones((1, 3, 3), np.uint64)).label(0).dtype == np.int64
 
 
-def test_frames_of_a_list_are_alike():
-    with pytest.raises(InputError, match="frame 1 of labels has shape"):
-        Movie.from_arrays([np.zeros((3, 3), int), np.zeros((3, 4), int)])
-    with pytest.raises(InputError, match="frame 1 of images has shape"):
-        Movie.from_arrays(np.zeros((2, 3, 3), int), [np.zeros((3, 3)), np.zeros((3, 3), int)])
-    assert Movie.from_arrays([np.zeros((3, 3), int)] * 2).n_frames == 2
-
-
 @pytest.mark.parametrize("shape", [(0, 3, 3), (2, 3), (2, 3, 3, 3, 3)])
 def test_arrays_that_are_no_movie_are_refused(shape):
     with pytest.raises(InputError, match=r"no frames|expected \(y, x\) or \(z, y, x\)"):

@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 import clew
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.model.features import feature_names
 from clew.tracking.movie import Movie, open_movie

@@ -156,8 +156,9 @@ def detect(
 
     For hard data, segment with Cellpose or StarDist and give their label images to --labels.
     """
+    from clew.tracking.frames import excerpt
     from clew.tracking.measurement.detect import DetectionSettings, write_detections
-    from clew.tracking.movie import excerpt, open_frames
+    from clew.tracking.movie import open_frames
 
     folder = output or images.absolute().with_name(f"{images.absolute().name.split('.')[0]}_SEG")
     check_folder(folder)

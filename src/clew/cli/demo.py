@@ -35,7 +35,8 @@ def demo(
 
     from clew.annotation.sampling import sample
     from clew.persist import write_bytes
-    from clew.tracking.evaluation.evaluate import evaluate, task_loss
+    from clew.tracking.evaluation.evaluate import evaluate
+    from clew.tracking.evaluation.task_loss import task_loss
     from clew.tracking.evaluation.truth import truth_annotations
     from clew.tracking.formats.annotation_csv import write_annotations
     from clew.tracking.formats.ctc import open_truth

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from clew.checks import positive
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
-from clew.tracking.movie import Frames, Movie
+from clew.tracking.frames import Frames
+from clew.tracking.movie import Movie
 
 LARGEST = 2**28
 """Pixels of a frame around points for which there are no images: beyond, positions are in another unit."""

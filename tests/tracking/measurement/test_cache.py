@@ -9,11 +9,12 @@ import pytest
 
 from clew import persist
 from clew.errors import CacheWarning, InputError, StoreError
+from clew.tracking.frames import ArrayFrames
 from clew.tracking.measurement import measure as measuring
 from clew.tracking.measurement.cache import FOLDER, Store, open_store
 from clew.tracking.measurement.measure import measure
 from clew.tracking.measurement.regions import measure_frame, shared_volume
-from clew.tracking.movie import ArrayFrames, Movie
+from clew.tracking.movie import Movie
 
 N_FRAMES = 11
 

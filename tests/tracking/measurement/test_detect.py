@@ -8,8 +8,9 @@ from scipy.ndimage import gaussian_filter
 
 from clew.errors import InputError
 from clew.tracking.formats import tiff
+from clew.tracking.frames import ArrayFrames
 from clew.tracking.measurement.detect import DetectionSettings, detect_frame, fit_settings, write_detections
-from clew.tracking.movie import ArrayFrames, open_frames, open_movie
+from clew.tracking.movie import open_frames, open_movie
 
 
 def picture(centres, radius=8.0, light=(400,), shape=(120, 160), spacing=None, noise=4.0, seed=0):

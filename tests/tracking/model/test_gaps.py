@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from clew.models.program import BinaryProgram
 from clew.tracking.blocks.track import track_pairs
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.evaluate import found_gaps, task_loss
+from clew.tracking.evaluation.task_loss import found_gaps, task_loss
 from clew.tracking.events import PAIRWISE, Annotations, Event, EventIndex, EventTable
 from clew.tracking.linking.gaps import with_gaps
 from clew.tracking.model.assignment import make_program

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from clew.errors import InputError
 from clew.tracking.detections import GROUPS, OVERLAP
-from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.events import Event
 from clew.tracking.model.features import feature_names
 from clew.tracking.model.generic import GENERIC

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.tracking.evaluation.evaluate import task_loss
+from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.events import Event, EventTable
 from clew.tracking.model.probability import DOUBTFUL, Calibration, MovieMargins, expected_wrong
 from clew.tracking.model.solve import SolvedPair, in_context, joined_pairs, solve_pair, told

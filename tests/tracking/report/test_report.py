@@ -9,7 +9,8 @@ import pytest
 
 from clew.errors import InputError
 from clew.tracking.evaluation.aogm import Aogm, Found
-from clew.tracking.evaluation.evaluate import NOTHING, Evaluation, TaskLoss
+from clew.tracking.evaluation.evaluate import Evaluation
+from clew.tracking.evaluation.task_loss import NOTHING, TaskLoss
 from clew.tracking.events import PAIRWISE, Event, EventTable
 from clew.tracking.lineage import Lineage
 from clew.tracking.movie import Movie

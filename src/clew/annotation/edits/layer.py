@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from clew.annotation.edits.edit import Edit, apply
 from clew.tracking.detections import Source
+from clew.tracking.frames import FramesView
 from clew.tracking.measurement.measure import Measured
-from clew.tracking.movie import FramesView, Movie
+from clew.tracking.movie import Movie
 
 Edits = tuple[Edit, ...]
 """Those that hold, in the order in which they were made."""

@@ -2,129 +2,33 @@
 
 from __future__ import annotations
 
-import math
-import re
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew import extras
 from clew.checks import flag
 from clew.errors import DataWarning, InputError
 from clew.executors import Executor
-from clew.learning.task import Array, Mask
 from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions
+from clew.tracking.evaluation.challenge import scores_of_matched
 from clew.tracking.evaluation.positions import FEW, cells_of, covered, match_positions
 from clew.tracking.evaluation.result_events import events_of_result
-from clew.tracking.evaluation.truth import (
-    Held,
-    Labelled,
-    OwnMasks,
-    Progress,
-    events_of_truth,
-    jaccard,
-    match_frames,
-)
-from clew.tracking.events import NONE, PAIRWISE, Annotations, Event, EventIndex, EventTable
-from clew.tracking.formats import tiff
-from clew.tracking.formats.ctc import CtcLineage, open_truth
+from clew.tracking.evaluation.task_loss import TaskLoss, found_gaps, task_loss
+from clew.tracking.evaluation.truth import Held, Labelled, OwnMasks, Progress, events_of_truth, match_frames
+from clew.tracking.events import NONE, PAIRWISE, Annotations
+from clew.tracking.formats.ctc import CtcLineage
 from clew.tracking.formats.track_tables import PointLineage, open_lineage
 from clew.tracking.lineage import Lineage
-from clew.tracking.movie import Excerpt
 
-NOTHING = len(Event)
-"""The column of a confusion matrix for cells about which nothing was predicted."""
 TOLERANCES = (0, 1)
 """How many frames too early or late a division may be found."""
 NONE_TO_FIND = Found(0, 0, 0)
 MASKS = "masks"
-SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskLoss:
-    """Annotated events that were missed, and events that were said not to happen and yet predicted; (k,) by event."""
-
-    annotated: NDArray[np.int64]
-    """Events that happened."""
-    missed: NDArray[np.int64]
-    """Those of them that were not predicted."""
-    denied: NDArray[np.int64]
-    """Events that did not happen, as annotated."""
-    invented: NDArray[np.int64]
-    """Those of them that were predicted."""
-    confusion: NDArray[np.int64]
-    """(k, k + 1) what was predicted instead for the sources of missed events (the target of an appearance), in the last
-    column nothing. The diagonal counts the right event with wrong cells."""
-
-    @property
-    def total(self) -> float:
-        """Δ: the fraction of all annotations that the prediction contradicts; 0 where there are none."""
-        n = int(self.annotated.sum() + self.denied.sum())
-        return int(self.missed.sum() + self.invented.sum()) / n if n else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        instead = [*map(str, Event), "nothing"]
-        return {
-            "total": self.total,
-            "annotated": int(self.annotated.sum() + self.denied.sum()),
-            "missed": int(self.missed.sum() + self.invented.sum()),
-            "events": {
-                str(event): {
-                    "annotated": int(self.annotated[event]), "missed": int(self.missed[event]),
-                    "denied": int(self.denied[event]), "invented": int(self.invented[event]),
-                    "instead": {name: int(n) for name, n in zip(instead, self.confusion[event], strict=True) if n},
-                }
-                for event in PAIRWISE
-            },
-        }  # fmt: skip
-
-
-def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
-    """Compare annotations with a prediction in which every cell has one fate and one history at most.
-
-    This is about pairs of frames, so that a gap on either side counts as the disappearance and the appearance that it
-    is there; `found_gaps` tells of gaps.
-    """
-    events = (predicted.events if isinstance(predicted, Lineage) else predicted).pairwise()
-    truth = truth.pairwise()
-    said, happened = truth.events, truth.happened
-    find = EventIndex(events)
-    no_source = said.sources[:, 0] == NONE
-    same = find.find(said) >= 0
-    missed = happened & ~same
-    confusion = np.zeros((len(Event), NOTHING + 1), dtype=np.int64)
-    for cells, later in [(said.sources[:, 0], False), (said.sources[:, 1], False), (said.targets[:, 0], True)]:
-        asked = np.flatnonzero(missed & (cells != NONE) & (no_source | (not later)))
-        instead = find(said.frame[asked] + later, np.full(len(asked), later), cells[asked])
-        kind = np.full(len(asked), NOTHING)
-        kind[instead >= 0] = events.event[instead[instead >= 0]]
-        np.add.at(confusion, (said.event[asked], kind), 1)
-
-    def number(which: Mask) -> NDArray[np.int64]:
-        return np.bincount(said.event[which], minlength=len(Event))
-
-    return TaskLoss(number(happened), number(missed), number(~happened), number(~happened & same), confusion)
-
-
-def found_gaps(truth: Annotations, predicted: Lineage | EventTable) -> Found:
-    """Gaps that were found; one is false where the truth knows of an end of it, and not of this gap."""
-    told = predicted.events if isinstance(predicted, Lineage) else predicted
-    told, true = told[told.event == Event.GAP], truth.events[truth.happened]
-    known = EventIndex(true)
-    right = known.find(told) >= 0
-    sources = known(told.frame, np.zeros(len(told), dtype=bool), told.sources[:, 0])
-    targets = known(told.ends(), np.ones(len(told), dtype=bool), told.targets[:, 0])
-    false = ~right & ((sources >= 0) | (targets >= 0))
-    return Found(int(right.sum()), int(false.sum()), int((true.event == Event.GAP).sum() - right.sum()))
 
 
 @dataclass(frozen=True)
@@ -270,7 +174,7 @@ def _scores_if(
     """The challenge's scores where they are asked for, or can be had by default: of masks that were matched."""
     if by_masks is not None and isinstance(result, CtcLineage) and isinstance(truth, CtcLineage):
         asked = extras.is_installed("evaluate") if wanted is None else wanted
-        return _scores(result, truth, by_masks) if asked else None
+        return scores_of_matched(result, truth, by_masks) if asked else None
     if wanted:
         raise InputError("the challenge's scores need a result with masks: write it, and evaluate the folder")
     return None
@@ -286,12 +190,6 @@ def _common_length(truth: CtcLineage | PointLineage, result: CtcLineage | PointL
                 "expected both to be of the same movie, and to count frames from 0"
             )
     return n
-
-
-def ctc_scores(result: str | Path, truth: str | Path, progress: Progress | None = None) -> dict[str, float | None]:
-    """DET, SEG, TRA, LNK and BIO of a result's folder by py-ctcmetrics, with the parts of BIO; None where undefined."""
-    own, true = open_truth(result), open_truth(truth)
-    return _scores(own, true, match_frames(true, OwnMasks(own), progress))
 
 
 def _cut(lineage: CtcLineage | PointLineage, frames: range) -> CtcLineage | PointLineage:
@@ -316,65 +214,3 @@ def _in_tracks(frames: list[Held], lineage: Lineage) -> list[Held]:
             raise InputError(f"frame {t}: the lineage lacks label {held.holder[unknown][0]} of the movie")
         renamed.append(held._replace(holder=np.where(held.holder == NONE, NONE, tracks[at])))
     return renamed
-
-
-def _scores(result: CtcLineage, truth: CtcLineage, frames: list[Held]) -> dict[str, float | None]:
-    """What py-ctcmetrics makes of matched frames; its own matching follows the same rule and takes far longer."""
-    extras.require("evaluate", "computing the challenge's scores")
-    from ctc_metrics.scripts.evaluate import calculate_metrics
-
-    if not len(result.tracks) or not len(truth.tracks):
-        raise InputError(f"{(truth if len(result.tracks) else result).source} has no tracks: there is nothing to score")
-    held = [frame.holder != NONE for frame in frames]
-    matched = {
-        "labels_ref": [frame.cell.tolist() for frame in frames],
-        "labels_comp": [
-            np.sort(result.tracks.id[(result.tracks.begin <= t) & (t <= result.tracks.end)]).tolist()
-            for t in range(len(frames))
-        ],
-        "mapped_ref": [frame.cell[which].tolist() for frame, which in zip(frames, held, strict=True)],
-        "mapped_comp": [frame.holder[which].tolist() for frame, which in zip(frames, held, strict=True)],
-    }
-    covered = _segmentation(result, truth)
-    segmented = {"labels_ref": covered, "ious": covered}
-    wanted = [name for name in SCORES if name != "BIO" and (name != "SEG" or covered)]
-    with redirect_stdout(StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = calculate_metrics(
-            result.tracks.table(), truth.tracks.table(), matched, segmented, metrics=wanted, is_valid=True
-        )
-    found |= {"BC": found.get("BC(0)"), "BIO": found.get("BIO(0)")}
-    values = {name: found.get(name) for name in SCORES}
-    return {name: None if value is None or math.isnan(value) else float(value) for name, value in values.items()}
-
-
-def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
-    """For each segmented frame or slice beside the truth, the Jaccard indices of its cells (k,)."""
-    folder = Path(truth.source).parent / "SEG"
-    files = sorted(tiff.frame_files(folder, "man_seg")) if folder.is_dir() else []
-    first = truth.masks.first
-    found = []
-    for file in files:
-        name = re.fullmatch(r"man_seg_?([0-9]{1,9})(?:_([0-9]{1,9}))?", file.stem)
-        if name is None:
-            warnings.warn(f"{file} is passed over; expected man_seg000 or man_seg_000_000", DataWarning, stacklevel=2)
-            continue
-        reference = tiff.open_folder(folder, re.escape(file.name) + "$")[0]
-        frame = int(name[1]) - first
-        if not 0 <= frame < len(truth.masks) and isinstance(truth.masks, Excerpt):
-            continue  # of another part of the movie
-        if not 0 <= frame < len(result.masks):
-            raise InputError(
-                f"{file} is of frame {name[1]}, but the masks are {first} to {first + len(result.masks) - 1}"
-            )
-        found.append(jaccard(reference, _plane(result.masks[frame], name[2], file)))
-    return found
-
-
-def _plane(mask: NDArray[Any], plane: str | None, file: Path) -> NDArray[Any]:
-    """The slice of a mask that a file is of, if it is of one."""
-    if plane is None:
-        return mask
-    if mask.ndim != 3 or int(plane) >= len(mask):
-        raise InputError(f"{file} is of plane {plane}, but the masks have the shape {mask.shape}")
-    return np.asarray(mask[int(plane)])

@@ -23,8 +23,9 @@ from clew.tracking.formats.label_layers import write_layers
 from clew.tracking.formats.manifest import read_manifest, require_whole, written_whole
 from clew.tracking.formats.names import BESIDE_MASKS, MANIFEST, RESULT, TRACK, TRACKS, TRUTH
 from clew.tracking.formats.staging import settle
+from clew.tracking.frames import Excerpt, Frames
 from clew.tracking.lineage import Lineage
-from clew.tracking.movie import Excerpt, Frames, Movie
+from clew.tracking.movie import Movie
 from clew.tracking.tracks import Tracks, check_frame, check_tracks
 
 MASK_NAMES = r"(man_track|mask)[0-9]"

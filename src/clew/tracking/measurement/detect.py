@@ -28,8 +28,8 @@ from clew.tracking.formats import tiff
 from clew.tracking.formats.ctc import check_result_folder, is_mask
 from clew.tracking.formats.manifest import written_whole
 from clew.tracking.formats.names import DETECT
+from clew.tracking.frames import Frames
 from clew.tracking.measurement.cache import digest, frame_digest
-from clew.tracking.movie import Frames
 
 LEAST_DIAMETER = 4.0
 """In pixels; what is smaller cannot be told from noise."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.tracking.evaluation.evaluate import NOTHING, Evaluation, TaskLoss
+from clew.tracking.evaluation.evaluate import Evaluation
+from clew.tracking.evaluation.task_loss import NOTHING, TaskLoss
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.report import markup
 from clew.tracking.report.markup import counted, number
