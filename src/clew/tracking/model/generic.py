@@ -81,15 +81,15 @@ GENERIC = {
     "gap: distance to the nearest cell": 0.20286,
     "gap: mask uncovered": 0.08743,
 }
-SLOPE, GROWTH, BORDER, TORN, USUAL_RANK = 6.5947, 0.2640, 2.7690, -1.4202, 0.6471
+SLOPE, GROWTH, BORDER, TORN, USUAL_RANK = 6.5613, 0.2627, 2.7688, -1.4883, 0.6471
 INTERCEPTS = {
-    "move": 0.2674,
-    "divide": 4.8156,
-    "appear": -2.9947,
-    "disappear": -3.1575,
-    "split": 5.8153,
-    "merge": 5.5765,
-    "gap": 0.8583,
+    "move": 0.2716,
+    "divide": 4.8571,
+    "appear": -2.9883,
+    "disappear": -3.1502,
+    "split": 5.8096,
+    "merge": 5.5525,
+    "gap": 0.8599,
 }
 """Of the probability that an event is right, see `probability.py`."""
 SPREAD = 0.3200
