@@ -143,3 +143,11 @@ def test_notes_are_plain_where_no_color_is_set(monkeypatch, capsys, value, plain
     monkeypatch.setattr("typer.secho", lambda text, **style: print(style["dim"]))
     note("chosen")
     assert capsys.readouterr().out.strip() == ("None" if plain else "True")
+
+
+def test_an_option_given_twice_is_refused_and_none_of_its_values_lost(tmp_path):
+    given = ["simulate", tmp_path / "m", "--frames", 3, "--seed", 1, "--frames", 4]
+    answer = invoke(*given)
+    assert answer.exit_code == 2
+    assert "--frames is given 2 times" in answer.stderr
+    assert not list(tmp_path.iterdir())

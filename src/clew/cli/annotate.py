@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.base import check_folder, command, make_folder, note, shown
 from clew.cli.movies import (
     Channel,
     Frames,
@@ -47,7 +47,7 @@ AT_ONCE = 1.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@app.command()
+@command()
 def annotate(
     movies: Annotated[
         list[Path] | None,

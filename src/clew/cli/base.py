@@ -8,12 +8,14 @@ import os
 import sys
 import traceback
 import warnings
+from collections import Counter
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from clew.errors import ClewError, StoreError
 
@@ -39,6 +41,22 @@ class _Group(TyperGroup):
             raise typer.Exit(2 if told else 1) from error
 
 
+class _Command(TyperCommand):
+    """Refuses an option that is given twice: the last value would win, and the others be lost without a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        once = [
+            one
+            for one in given
+            if one.param_type_name == "option" and not (one.multiple or getattr(one, "is_flag", False))
+        ]
+        for option, times in Counter(one.opts[0] for one in once).items():
+            if times > 1:
+                ctx.fail(f"{option} is given {times} times; expected once")
+        return super().parse_args(ctx, args)
+
+
 def _in_words(error: BaseException) -> str:
     """What the user can mend, in one line; nothing for a fault of clew's."""
     if isinstance(error, ClewError):
@@ -61,6 +79,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+command = partial(app.command, cls=_Command)
+"""Makes a function a command of `clew`."""
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.base import check_folder, command, make_folder, note, shown
 from clew.cli.movies import (
     Channel,
     ImagesPath,
@@ -24,7 +24,7 @@ from clew.cli.movies import (
 from clew.progress import ProgressBar
 
 
-@app.command()
+@command()
 def simulate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the movie goes: FOLDER/01, FOLDER/01_GT …")],
     kind: Annotated[
@@ -83,7 +83,7 @@ def fault_rates(kind: str, share: float | None) -> dict[str, float | None]:
     return rates if kind == "nuclei" else rates | {"under_segmentation": share}
 
 
-@app.command()
+@command()
 def sample(
     truth: Annotated[Path, typer.Argument(metavar="TRUTH", help="A lineage folder with man_track.txt: …/01_GT/TRA.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the annotations go.")],
@@ -127,7 +127,7 @@ def sample(
     )
 
 
-@app.command()
+@command()
 def detect(
     images: Annotated[
         Path, typer.Argument(metavar="IMAGES", help="Raw images: a folder of TIFFs, a TIFF stack or a Zarr.")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from clew import extras
-from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.base import check_folder, command, make_folder, note, shown
 from clew.cli.data import counts_in_words
 from clew.cli.lineages import print_evaluation, print_lineage, report_page
 from clew.cli.movies import Jobs
@@ -18,7 +18,7 @@ from clew.cli.tracking import training_facts
 from clew.progress import ProgressBar
 
 
-@app.command()
+@command()
 def demo(
     folder: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where movie, weights, result and report go.")

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from clew.cli.base import app, shown
+from clew.cli.base import command, shown
 
 
-@app.command()
+@command()
 def info(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .clew file, as save writes it.")],
 ) -> None:

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clew.cli.base import app, check_folder, make_folder, note, shown
+from clew.cli.base import check_folder, command, make_folder, note, shown
 from clew.cli.movies import Jobs
 from clew.errors import InputError
 from clew.progress import ProgressBar
 
 
-@app.command()
+@command()
 def reproduce(
     parts: Annotated[
         list[str] | None,

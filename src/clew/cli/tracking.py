@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from clew.cli.base import app, check_folder, make_folder, note, say, shown
+from clew.cli.base import check_folder, command, make_folder, note, say, shown
 from clew.cli.cluster import ClusterAddress, MemoryPerWorker, Profile, Where, Workers, connected
 from clew.cli.lineages import no_scores, print_counts, print_evaluation, sampled_report
 from clew.cli.movies import (
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from clew.tracking.tracker import Tracker
 
 
-@app.command()
+@command()
 def train(
     annotations: Annotated[
         list[Path],
@@ -128,7 +128,7 @@ def train(
     out.print(f"Written {shown(output)}", markup=False)
 
 
-@app.command()
+@command()
 def track(
     movie: MoviePath = None,
     weights: Annotated[
@@ -142,10 +142,11 @@ def track(
         "result"
     ),
     formats: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--format", "-f", metavar="NAMES", show_default=False,
-            help="Any of ctc,csv,geff,napari,parquet,zarr, separated by commas; else ctc,csv, for a table csv.",
+            help="Any of ctc,csv,geff,napari,parquet,zarr, separated by commas or one by one; else ctc,csv, for a "
+            "table csv.",
         ),
     ] = None,
     annotations: Annotated[
@@ -183,7 +184,7 @@ def track(
     check_folder(output)
     check_result_folder(output)
     opened = open_any(movie, labels, images, spacing, channel, sparse, frames, radius)
-    wanted = default_formats(opened) if formats is None else check_formats(formats.split(","), opened)
+    wanted = default_formats(opened) if formats is None else check_formats(",".join(formats).split(","), opened)
     tracker = open_tracker(weights)
     tracker.set_params(n_jobs=jobs, verbose=True, cache=None if no_cache else "auto")
     asked = {"events": events, "neighbours": neighbours, "reach": reach}
@@ -214,7 +215,7 @@ def track(
     Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
 
 
-@app.command()
+@command()
 def evaluate(
     result: Annotated[
         Path,
@@ -282,7 +283,7 @@ def evaluate(
     print_evaluation(found, f"{shown(result)} against {shown(truth)}")
 
 
-@app.command()
+@command()
 def explain(
     weights: Annotated[Path, typer.Argument(metavar="WEIGHTS", help="What clew train wrote.")],
     output: Annotated[
