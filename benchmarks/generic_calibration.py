@@ -80,10 +80,7 @@ def judge(tracker: Tracker, movie: Sequence, learned: bool, given: Annotations |
     events, confidence, context, seen = told(joined, gaps, unit)
     index = EventIndex(movie.truth.events)
     right = index.find(events) >= 0
-    known = right.copy()
-    for cells, frame, is_target in ((events.sources, events.frame, False), (events.targets, events.ends(), True)):
-        for labels in cells.T:
-            known |= (index(frame, np.full(len(events), is_target), labels) >= 0) & (labels > 0)
+    known = right | (index.of_cells(events) >= 0).any(axis=1)
     used = known & np.isfinite(confidence) & (~learned_from(events.frame) | (not learned))
     if given is not None:
         is_target = events.sources[:, 0] <= 0

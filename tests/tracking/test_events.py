@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.events import Annotations, Event, EventIndex, EventTable
 
 MOVES = [(0, Event.MOVE, (1,), (2,)), (1, Event.DIVIDE, (2,), (4, 3))]
 
@@ -58,3 +58,17 @@ def test_columns_that_do_not_fit_each_other_are_refused(change):
 def test_annotations_that_are_none_are_refused(given, message):
     with pytest.raises(InputError, match=message):
         Annotations.of(**{"events": EventTable.of(MOVES), **given})
+
+
+def test_the_events_of_cells_are_found_by_their_frames_and_sides():
+    events = EventTable.of([(0, Event.MERGE, [1, 2], [1]), (1, Event.MOVE, [1], [4]), (1, Event.GAP, [2], [4])])
+    asked = EventTable.of([(0, Event.MOVE, [2], [1]), (1, Event.DIVIDE, [1], [2, 4]), (2, Event.MOVE, [1], [4])])
+    found = EventIndex(events).of_cells(asked)
+    assert found.tolist() == [[0, -1, 0, -1], [1, -1, -1, 1], [-1, -1, 2, -1]]
+
+
+def test_annotations_are_contradicted_by_what_is_not_there_and_by_what_is():
+    move, ends = (0, Event.MOVE, [1], [1]), (0, Event.DISAPPEAR, [2], [])
+    told = Annotations.of(EventTable.of([move, ends, move]), [True, True, False])
+    assert told.contradicted(EventTable.of([move])).tolist() == [False, True, True]
+    assert told.contradicted(EventTable.empty()).tolist() == [True, True, False]

@@ -182,6 +182,13 @@ class EventIndex:
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where((self.keys[at] == keys) & (label < self.stride), self.rows[at], -1)
 
+    def of_cells(self, asked: EventTable) -> Indices:
+        """(n, 4) rows of the events that the sources and targets of others take part in; −1 where there is none."""
+        sides = ((asked.sources, asked.frame, False), (asked.targets, asked.ends(), True))
+        return np.column_stack(
+            [self(frame, np.full(len(asked), target), label) for cells, frame, target in sides for label in cells.T]
+        )
+
     def find(self, asked: EventTable) -> Indices:
         """(n,) rows of the very same events, −1 where there is none: an event's first cell leads to the only one."""
         no_source = asked.sources[:, 0] == NONE

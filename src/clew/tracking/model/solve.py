@@ -175,10 +175,7 @@ def _fixed(events: EventTable, links: Sequence[GapLink], annotations: Annotation
     fixed, index = np.zeros(len(events) + 1, dtype=bool), EventIndex(events)
     fixed[index.find(needed)] = True
     if annotations is not None:
-        said = annotations.pairwise().events
-        for cells, frame, target in ((said.sources, said.frame, False), (said.targets, said.ends(), True)):
-            for label in cells.T:
-                fixed[index(frame, np.full(len(label), target), label)] = True
+        fixed[index.of_cells(annotations.pairwise().events)] = True
     return fixed[:-1]
 
 
