@@ -113,10 +113,12 @@ class KeptProgram:
         y = self._relaxed(costs)
         if y is not None and prices is not None:
             prices.append(scale * self._prices())
-        self.fractional_lps += y is not None and bool(_fractional(y).any())
-        while y is not None and _fractional(y).any() and self._cut_off(y):
+        integral = _integral(y)
+        self.fractional_lps += not integral
+        while not integral and y is not None and self._cut_off(y):
             y = self._relaxed(costs)
-        if y is not None and _fractional(y).any():
+            integral = _integral(y)
+        if not integral and y is not None:
             y = self._integer(costs, y)
         self.infeasible = y is None
         return None if y is None else np.rint(y).astype(np.int8)
@@ -282,14 +284,13 @@ class KeptProgram:
 
 
 def propagate(A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array) -> bool:
-    """Tighten the bounds of 0/1 variables in place, row by row; False where a variable is left no value.
+    """Tighten the bounds of 0/1 variables in place, row by row of CSR; False where a variable is left no value.
 
     A variable is fixed where its other value would push a row's least sum over its upper bound, or its greatest sum
     under its lower bound. What takes two rows at once to see stays open.
     """
-    entries = sp.coo_array(A)
-    row, column = entries.coords
-    a, size, rising = entries.data, np.abs(entries.data), entries.data > 0
+    row, column, a = row_of_entries(A), A.indices, A.data
+    size, rising = np.abs(a), a > 0
     while True:
         least = np.bincount(row, a * np.where(rising, lower[column], upper[column]), A.shape[0])
         most = np.bincount(row, a * np.where(rising, upper[column], lower[column]), A.shape[0])
@@ -307,9 +308,19 @@ def propagate(A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper
             return False
 
 
+def row_of_entries(A: Matrix) -> Indices:
+    """The row of each entry of a CSR matrix."""
+    return np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+
+
 def _fractional(y: Array) -> Mask:
     """(n,) which values are neither 0 nor 1."""
     return np.asarray(np.abs(y - np.rint(y)) > INTEGRAL)
+
+
+def _integral(y: Array | None) -> bool:
+    """Whether nothing is left to be decided: all values are 0 or 1, or there are none."""
+    return y is None or not _fractional(y).any()
 
 
 def _scaled(scores: Array) -> tuple[Array, float]:

@@ -9,7 +9,6 @@ answer, it is checked against the conditions of optimality by the programme's ow
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 from numba import njit
 
 from clew.learning.task import Array, Indices, Matrix
@@ -37,10 +36,7 @@ class Basis:
         self, A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array, basic: Indices, y: Array
     ) -> None:
         m, n = A.shape
-        columns = sp.csc_array(A)
-        self.begins = np.concatenate([columns.indptr, columns.nnz + np.arange(1, m + 1)])
-        self.rows = np.concatenate([columns.indices, np.arange(m)])
-        self.entries = np.concatenate([columns.data, np.full(m, -1.0)])
+        self.begins, self.rows, self.entries = _columns(A.indptr, A.indices, A.data, n)
         self.lower, self.upper = np.concatenate([lower, row_lower]), np.concatenate([upper, row_upper])
         at = np.concatenate([y, A @ y])
         self.values = np.where(at - self.lower <= self.upper - at, self.lower, self.upper)
@@ -65,6 +61,26 @@ class Basis:
         )  # fmt: skip
         self.usable = self.pivots >= 0
         return self.values[: len(costs)].copy() if self.usable else None
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _columns(row_begins: Indices, columns: Indices, data: Array, n: int) -> tuple[Indices, Indices, Array]:
+    """[A, −I] column by column, from the rows of A: where each begins, the rows of its entries, and these."""
+    m, size = len(row_begins) - 1, len(data)
+    begins = np.zeros(n + m + 1, np.int64)
+    rows, entries = np.empty(size + m, np.int64), np.full(size + m, -1.0)
+    for p in range(size):
+        begins[columns[p] + 1] += 1
+    begins[n + 1 :] = 1
+    begins = np.cumsum(begins)
+    placed = begins.copy()
+    for i in range(m):
+        for p in range(row_begins[i], row_begins[i + 1]):
+            place = placed[columns[p]]
+            rows[place], entries[place] = i, data[p]
+            placed[columns[p]] += 1
+        rows[size + i] = i
+    return begins, rows, entries
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
