@@ -154,6 +154,11 @@ def _combine(data: Array, indices: Indices, begins: Indices, weights: Array, out
                 out[indices[p]] += weights[k] * data[p]
 
 
+def row_of_entries(matrix: Matrix) -> Indices:
+    """The row of each entry of a CSR matrix."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
 def sparse(dense: Array) -> Matrix:
     """(n, d) CSR of a small dense array: scipy.sparse goes by coordinates, which takes longer than all that follows."""
     row, column = np.nonzero(dense)

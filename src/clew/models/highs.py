@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 
 from clew.errors import SolverError
+from clew.learning.rows import row_of_entries
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.cuts import half_cuts
 from clew.models.simplex import MOST_ROWS, Basis
@@ -306,11 +307,6 @@ def propagate(A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper
         upper[zeros], lower[ones] = 0.0, 1.0
         if (lower > upper).any():
             return False
-
-
-def row_of_entries(A: Matrix) -> Indices:
-    """The row of each entry of a CSR matrix."""
-    return np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
 
 
 def _fractional(y: Array) -> Mask:

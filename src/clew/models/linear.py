@@ -11,12 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.rows import sparse
+from clew.learning.rows import row_of_entries, sparse
 from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
 from clew.models.base import ALL_SPACES, Model, check_lengths, check_weights, identity
 from clew.models.examples import Annotation, Input, Output
 from clew.models.fingerprint import fingerprint
-from clew.models.highs import Binary, KeptProgram, propagate, row_of_entries
+from clew.models.highs import Binary, KeptProgram, propagate
 from clew.models.recombination import Recombination
 from clew.parallel import map_examples
 

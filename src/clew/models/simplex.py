@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from clew.learning.rows import row_of_entries
 from clew.learning.task import Array, Indices, Matrix
 
 MOST_ROWS = 200
@@ -36,7 +37,12 @@ class Basis:
         self, A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array, basic: Indices, y: Array
     ) -> None:
         m, n = A.shape
-        self.begins, self.rows, self.entries = _columns(A.indptr, A.indices, A.data, n)
+        by_column = np.argsort(A.indices, kind="stable")
+        sizes = np.concatenate([[0], np.bincount(A.indices, minlength=n), np.ones(m, dtype=np.intp)])
+        self.begins = np.cumsum(sizes)
+        # without a sign, which spares compiled code the check for negative ones
+        self.rows = np.concatenate([row_of_entries(A)[by_column], np.arange(m)]).astype(np.uint32)
+        self.entries = np.concatenate([A.data[by_column], np.full(m, -1.0)])
         self.lower, self.upper = np.concatenate([lower, row_lower]), np.concatenate([upper, row_upper])
         at = np.concatenate([y, A @ y])
         self.values = np.where(at - self.lower <= self.upper - at, self.lower, self.upper)
@@ -44,8 +50,11 @@ class Basis:
         self.head, self.inverse = np.arange(n, n + m), -np.eye(m)
         self.pivots = 0
         """Of the last question."""
-        basic = np.where(basic < 0, n - 1 - basic, basic)
-        self.usable = _enter(basic, self.begins, self.rows, self.entries, self.values, self.head, self.inverse)
+        basic = np.where(basic < 0, n - 1 - basic, basic).astype(np.intp)
+        regular = _enter(basic, self.begins, self.rows, self.entries, self.head, self.inverse)
+        self.values[self.head] = 0.0
+        self.values[self.head] = -self.inverse @ _row_sums(self.begins, self.rows, self.entries, self.values, m)
+        self.usable = bool(regular and np.isfinite(self.values).all())
 
     def maximise(self, costs: Array) -> Array | None:
         """(n,) an optimal y; None where pivots or precision did not suffice, and then for ever.
@@ -64,32 +73,10 @@ class Basis:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _columns(row_begins: Indices, columns: Indices, data: Array, n: int) -> tuple[Indices, Indices, Array]:
-    """[A, −I] column by column, from the rows of A: where each begins, the rows of its entries, and these."""
-    m, size = len(row_begins) - 1, len(data)
-    begins = np.zeros(n + m + 1, np.int64)
-    rows, entries = np.empty(size + m, np.int64), np.full(size + m, -1.0)
-    for p in range(size):
-        begins[columns[p] + 1] += 1
-    begins[n + 1 :] = 1
-    begins = np.cumsum(begins)
-    placed = begins.copy()
-    for i in range(m):
-        for p in range(row_begins[i], row_begins[i + 1]):
-            place = placed[columns[p]]
-            rows[place], entries[place] = i, data[p]
-            placed[columns[p]] += 1
-        rows[size + i] = i
-    return begins, rows, entries
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _enter(
-    basic: Indices, begins: Indices, rows: Indices, entries: Array, values: Array, head: Indices, inverse: Array
-) -> bool:
-    """From the basis of all row sums to this one, with the values of its variables; False where it is singular."""
+def _enter(basic: Indices, begins: Indices, rows: Indices, entries: Array, head: Indices, inverse: Array) -> bool:
+    """From the basis of all row sums to this one; False where it is singular."""
     m = len(head)
-    n = len(values) - m
+    n = len(begins) - 1 - m
     leaves = np.ones(m, np.bool_)
     for j in basic:
         if j >= n:
@@ -108,9 +95,7 @@ def _enter(
         _exchange(inverse, column, r)
         head[r] = j
         leaves[r] = False
-    values[head] = 0.0
-    values[head] = -(inverse @ _row_sums(begins, rows, entries, values, m))
-    return bool(np.isfinite(values).all())
+    return True
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -121,8 +106,11 @@ def _maximise(
     """Pivot until no variable gains by leaving its bound; how many pivots it took, −1 where they led to no answer."""
     m = len(head)
     column = np.empty(m)
-    free = lower < upper  # which variables may enter the basis
-    free[head] = False
+    free = np.empty(len(values), np.bool_)  # which variables may enter the basis
+    for j in range(len(values)):
+        free[j] = lower[j] < upper[j]
+    for j in head:
+        free[j] = False
     pivots = idle = 0
     _price(costs, head, inverse, prices)
     fresh = True  # whether prices are those of the basis itself, not of one step after the other
@@ -135,27 +123,25 @@ def _maximise(
             fresh = True
             continue
         _transform(q, begins, rows, entries, inverse, column)
-        if gain < 0.0:
-            column *= -1.0  # it moves down from its upper bound
-        length, r = _leaving(column, lower, upper, values, head, upper[q] - lower[q], idle > DEGENERATE)
+        sign = 1.0 if gain > 0.0 else -1.0  # up from its lower bound or down from its upper one
+        length, r = _leaving(sign, column, lower, upper, values, head, upper[q] - lower[q], idle > DEGENERATE)
         idle = 0 if length > TOLERANCE else idle + 1
         for i in range(m):
-            values[head[i]] -= length * column[i]
+            values[head[i]] -= sign * length * column[i]
         if r < 0:
             values[q] = upper[q] if gain > 0.0 else lower[q]
             continue
         if pivots >= PIVOTS + PIVOTS_PER_ROW * m:
             return -1
         pivots += 1
-        values[q] += length if gain > 0.0 else -length
+        values[q] += sign * length
         leaving = head[r]
-        values[leaving] = lower[leaving] if column[r] > 0.0 else upper[leaving]
+        values[leaving] = lower[leaving] if sign * column[r] > 0.0 else upper[leaving]
         free[q], free[leaving] = False, lower[leaving] < upper[leaving]
         head[r] = q
-        if gain < 0.0:
-            column *= -1.0
         _exchange(inverse, column, r)
-        prices += gain * inverse[r]
+        for k in range(m):
+            prices[k] += gain * inverse[r, k]
         fresh = False
     return pivots if _holds(costs, begins, rows, entries, lower, upper, values, head, prices) else -1
 
@@ -182,7 +168,7 @@ def _entering(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _leaving(
-    column: Array, lower: Array, upper: Array, values: Array, head: Indices, length: float, first: bool
+    sign: float, column: Array, lower: Array, upper: Array, values: Array, head: Indices, length: float, first: bool
 ) -> tuple[float, int]:
     """How far a variable can move, `length` at the most, and the place of the basis that ends it, or −1.
 
@@ -193,7 +179,8 @@ def _leaving(
         if abs(column[i]) < SMALLEST_PIVOT:
             continue
         k = head[i]
-        room = max(0.0, (values[k] - (lower[k] if column[i] > 0.0 else upper[k])) / column[i])
+        falls = sign * column[i]
+        room = max(0.0, (values[k] - (lower[k] if falls > 0.0 else upper[k])) / falls)
         if room < length:
             length, r = room, i
         elif room == length and r >= 0 and (k < head[r] if first else abs(column[i]) > abs(column[r])):
@@ -214,23 +201,26 @@ def _transform(j: int, begins: Indices, rows: Indices, entries: Array, inverse: 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _exchange(inverse: Array, column: Array, r: int) -> None:
     """The inverse, in place, after a variable with this transformed column came to place r of the basis."""
-    row = inverse[r]
-    row /= column[r]
-    for i in range(len(column)):
-        if i != r and column[i] != 0.0:
-            share = column[i]
-            for k in range(len(row)):
-                inverse[i, k] -= share * row[k]
+    m = len(column)
+    for k in range(m):
+        inverse[r, k] /= column[r]
+    for i in range(m):
+        share = column[i]
+        if i != r and share != 0.0:
+            for k in range(m):
+                inverse[i, k] -= share * inverse[r, k]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _price(costs: Array, head: Indices, inverse: Array, prices: Array) -> None:
     """The rows' prices by which no variable of the basis gains or loses."""
-    prices[:] = 0.0
-    for i in range(len(head)):
+    m = len(head)
+    for k in range(m):
+        prices[k] = 0.0
+    for i in range(m):
         cost = costs[head[i]]
         if cost != 0.0:
-            for k in range(len(prices)):
+            for k in range(m):
                 prices[k] += cost * inverse[i, k]
 
 
