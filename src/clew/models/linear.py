@@ -158,6 +158,11 @@ class LinearTask:
         self.remembers = not relaxed and bool(sizes) and float(np.mean(sizes)) >= WORTH_REMEMBERING
         self.found: dict[int, Recombination] = {}
 
+    @property
+    def determined(self) -> bool:
+        """Whether it is seen, row by row, that Y* is one output for each example."""
+        return all(example.determined[1] for example in self.examples)
+
     def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
         """Maximise ⟨w, φ⟩ + loss_weight · Δ in `space`, from the basis of the last question about each example."""
         w = check_weights(w, self.n_features)
