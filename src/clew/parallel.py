@@ -33,6 +33,8 @@ def resolve_jobs(n_jobs: int | None) -> int:
     if not is_number(n_jobs) or n_jobs == 0 or n_jobs % 1 != 0:
         raise InputError(f"n_jobs is {shown(n_jobs)}; 1 is one thread, -1 is a thread for each core")
     n_jobs = int(n_jobs)
+    if 0 < n_jobs <= MAX_JOBS:  # to count the cores takes longer than to answer a small example
+        return n_jobs
     cores = os.cpu_count() or 1
     return min(n_jobs, max(cores, MAX_JOBS)) if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 

@@ -6,7 +6,9 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.task import Space
+from clew.learning.losses import LOSSES
+from clew.learning.start import Start
+from clew.learning.task import Space, is_determined
 from clew.models.linear import minimal_conflict
 from clew.models.program import BinaryProgram, Program
 
@@ -42,6 +44,16 @@ def test_what_follows_from_the_annotation_is_determined(x, model):
     best = part.argmax(w, Space.ALL, 0.0).values(w, 0.0)
     np.testing.assert_allclose(best, [max(x.features[0] @ w, x.features[1] @ w), 0])
     assert model.task([x], [None]).annotated_part() is None
+
+
+def test_annotations_that_leave_one_output_are_known_to_be_convex(x, model):
+    whole = {0: 1, 2: 0, 5: 1}
+    for annotations, one_each in (([whole, whole], True), ([whole, {0: 1}], False), ([whole, None], False)):
+        task = model.task([x, x], annotations)
+        assert is_determined(task) is one_each
+        start = Start(task, LOSSES["hinge"])
+        assert (start.part is None and start.contrast is None) is one_each
+        assert bool(task.kept) is False  # nobody had to ask
 
 
 def test_an_annotated_part_has_the_determined_variables_alone(x, model):

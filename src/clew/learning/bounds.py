@@ -288,7 +288,7 @@ def on_simplices(bundle: Bundle) -> Array:
     totals = np.bincount(bundle.group, weights=alpha, minlength=bundle.n_groups)
     newest = np.zeros(bundle.n_groups, dtype=np.intp)
     newest[bundle.group] = np.arange(len(bundle))
-    bare = np.flatnonzero((totals <= 0) & np.isin(np.arange(bundle.n_groups), bundle.group))
+    bare = np.flatnonzero((totals <= 0) & (np.bincount(bundle.group, minlength=bundle.n_groups) > 0))
     alpha[newest[bare]] = 1.0
     totals[bare] = 1.0
     return np.asarray(alpha / totals[bundle.group])

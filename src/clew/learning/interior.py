@@ -104,7 +104,7 @@ def interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Ar
     unit, height = units(bundle)
     group = bundle.group[members]
     programme = _Programme(
-        bundle.slopes.csr[members].toarray() / unit, bundle.offsets[members] / height, group, first[:-1],
+        bundle.slopes.dense(members) / unit, bundle.offsets[members] / height, group, first[:-1],
         height * lam / unit**2, (v + bundle.shared[0]) / unit,
     )  # fmt: skip
     inside = KNOWN * on_simplices(bundle)[members] + (1.0 - KNOWN) / sizes[group]

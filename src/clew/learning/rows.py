@@ -105,6 +105,12 @@ class Rows:
         """Some of the rows, in arrays of their own."""
         return Rows.of(self.csr[rows])
 
+    def dense(self, rows: Indices) -> Array:
+        """(n, d) some of the rows, dense."""
+        out = np.zeros((len(rows), self.n_columns))
+        _spread(self.data, self.indices, self.begins, rows, out)
+        return out
+
     def times(self, w: Array, rows: Indices | None = None) -> Array:
         """(n,) ⟨row, w⟩ of all rows or of some."""
         out = np.zeros(self.n_rows if rows is None else len(rows))
@@ -134,11 +140,30 @@ def _times(data: Array, indices: Indices, begins: Indices, which: Indices, w: Ar
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _spread(data: Array, indices: Indices, begins: Indices, which: Indices, out: Array) -> None:
+    for i in range(len(which)):
+        for p in range(begins[which[i]], begins[which[i] + 1]):
+            out[i, indices[p]] = data[p]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _combine(data: Array, indices: Indices, begins: Indices, weights: Array, out: Array) -> None:
     for k in range(len(weights)):
         if weights[k] != 0.0:
             for p in range(begins[k], begins[k + 1]):
                 out[indices[p]] += weights[k] * data[p]
+
+
+def row_of_entries(matrix: Matrix) -> Indices:
+    """The row of each entry of a CSR matrix."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+def sparse(dense: Array) -> Matrix:
+    """(n, d) CSR of a small dense array: scipy.sparse goes by coordinates, which takes longer than all that follows."""
+    row, column = np.nonzero(dense)
+    begins = np.searchsorted(row, np.arange(len(dense) + 1))
+    return sp.csr_array((dense[row, column], column, begins), shape=dense.shape)
 
 
 def differences(matrix: Matrix, reference: Matrix) -> Matrix:

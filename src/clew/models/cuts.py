@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from clew.learning.rows import row_of_entries, sparse
 from clew.learning.task import Array, Mask, Matrix
 
 TIGHT = 1e-7
@@ -17,20 +18,19 @@ def half_cuts(A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractiona
     all coefficients of fractional variables become even and the right-hand side odd; halve; round down. Which rows to
     add is a linear system modulo 2. Variables at 1 are counted from the other side, by 1 − z.
     """
-    of_fractional = np.flatnonzero(fractional[A.indices])
-    rows = np.unique(np.searchsorted(A.indptr, of_fractional, side="right") - 1)
-    sums = (A @ y)[rows]
-    at_upper = np.abs(sums - row_upper[rows]) < TIGHT
-    tight = at_upper | (np.abs(sums - row_lower[rows]) < TIGHT)
-    rows, at_upper = rows[tight], at_upper[tight]
-    sign = np.where(at_upper, 1.0, -1.0)
+    row, sums = row_of_entries(A), A @ y
+    at_upper = np.abs(sums - row_upper) < TIGHT
+    tight = at_upper | (np.abs(sums - row_lower) < TIGHT)
+    tight &= np.bincount(row[fractional[A.indices]], minlength=len(sums)) > 0
+    rows = np.flatnonzero(tight)
     # dense from here on, in the columns that these rows have: both are few, and of a sparse matrix every step would
     # cost more than all of its numbers
-    found = A[rows]
-    columns = np.unique(found.indices)
+    entries = np.flatnonzero(tight[row])
+    columns, place = np.unique(A.indices[entries], return_inverse=True)
     y, fractional = y[columns], fractional[columns]
-    a = sign[:, None] * found[:, columns].toarray()
-    b = np.where(at_upper, row_upper[rows], -row_lower[rows])
+    a = np.zeros((len(rows), len(columns)))
+    np.add.at(a, (np.searchsorted(rows, row[entries]), place), np.where(at_upper[row], A.data, -A.data)[entries])
+    b = np.where(at_upper, row_upper, -row_lower)[rows]
     whole = np.abs(a - np.rint(a)).sum(axis=1) + np.abs(b - np.rint(b)) < 1e-9
     a, b = np.rint(a[whole]), np.rint(b[whole])
     one = (np.rint(y) == 1) & ~fractional
@@ -39,9 +39,9 @@ def half_cuts(A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractiona
     total = chosen.astype(float) @ a
     odd_at_one = (total % 2 == 1) & one
     cuts = np.floor((total + odd_at_one) / 2)
-    row, column = np.nonzero(cuts)
     sides = np.floor((chosen @ b + odd_at_one.sum(axis=1)) / 2)
-    return sp.csr_array((cuts[row, column], (row, columns[column])), shape=(len(cuts), A.shape[1])), sides
+    found = sparse(cuts)
+    return sp.csr_array((found.data, columns[found.indices], found.indptr), shape=(len(cuts), A.shape[1])), sides
 
 
 def _even_combinations(odd: Mask, odd_sides: Mask) -> Mask:

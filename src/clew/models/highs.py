@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 
 from clew.errors import SolverError
+from clew.learning.rows import row_of_entries
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.cuts import half_cuts
+from clew.models.simplex import MOST_ROWS, Basis
 
 Binary = NDArray[np.int8]
 
@@ -48,12 +50,13 @@ OWN_TOLERANCES: dict[str, bool | int | float | str] = {
 class KeptProgram:
     """max ⟨scores, y⟩ over y in {0, 1}ⁿ with row_lower ≤ A y ≤ row_upper and lower ≤ y ≤ upper.
 
-    The model is passed once. Each question changes the costs and re-solves the LP relaxation from the last basis. A
-    fractional answer is cut off by rows that hold for every output; where none is found, an integer programme is solved
-    around the fractional variables. Feasibility does not depend on the scores, so that an infeasible programme is
-    remembered as such. So is the answer to the first question of all: a learner that is fitted again and again from
-    the same weights begins with it each time. What was done is counted: LPs, simplex iterations, questions with a
-    fractional first answer, cuts, integer programmes.
+    The model is passed once. Each question changes the costs and re-solves the LP relaxation from the last basis, which
+    HiGHS does, or compiled code from HiGHS' basis where there are few rows (simplex.py). A fractional answer is cut off
+    by rows that hold for every output; where none is found, an integer programme is solved around the fractional
+    variables. Feasibility does not depend on the scores, so that an infeasible programme is remembered as such. So is
+    the answer to the first question of all: a learner that is fitted again and again from the same weights begins with
+    it each time. What was done is counted: LPs, simplex iterations, questions with a fractional first answer, cuts,
+    integer programmes.
     """
 
     def __init__(
@@ -73,6 +76,12 @@ class KeptProgram:
         """Without a solver as yet: it is made at the first question, and after unpickling."""
         self._lock = threading.Lock()
         self._highs: Any = None  # a highspy.Highs once it is asked; highspy has no types
+        self._forget_basis()
+
+    def _forget_basis(self) -> None:
+        """Let HiGHS answer the next question: what is known belongs to other rows or bounds."""
+        self._basis: Basis | None = None
+        self._near: Array | None = None  # HiGHS' last answer, if it did not take long
 
     def maximise(self, scores: ArrayLike) -> Binary | None:
         """(n,) an exact maximiser, or None if there is no output at all."""
@@ -104,11 +113,13 @@ class KeptProgram:
         costs, scale = _scaled(scores)
         y = self._relaxed(costs)
         if y is not None and prices is not None:
-            prices.append(scale * np.array(self._highs.getSolution().row_dual))
-        self.fractional_lps += y is not None and bool(_fractional(y).any())
-        while y is not None and _fractional(y).any() and self._cut_off(y):
+            prices.append(scale * self._prices())
+        integral = _integral(y)
+        self.fractional_lps += not integral
+        while not integral and y is not None and self._cut_off(y):
             y = self._relaxed(costs)
-        if y is not None and _fractional(y).any():
+            integral = _integral(y)
+        if not integral and y is not None:
             y = self._integer(costs, y)
         self.infeasible = y is None
         return None if y is None else np.rint(y).astype(np.int8)
@@ -126,11 +137,38 @@ class KeptProgram:
         with self._lock:
             self.lower, self.upper = np.array(lower, dtype=float), np.array(upper, dtype=float)
             self.infeasible, self._first = False, None
+            self._forget_basis()
             if self._highs is not None:
                 self._highs.changeColsBounds(len(self.columns), self.columns, self.lower, self.upper)
 
     def _relaxed(self, costs: Array) -> Array | None:
         """The LP's answer from the last basis; None if infeasible."""
+        self.lp_solves += 1
+        if self._basis is None and self._near is not None:
+            self._basis = self._compiled(self._near)
+        y = None if self._basis is None else self._basis.maximise(costs)
+        if self._basis is not None and y is not None:
+            self.simplex_iterations += self._basis.pivots
+            return y
+        self._forget_basis()
+        before = self.simplex_iterations
+        y = self._by_highs(costs)
+        if self.simplex_iterations - before <= self.A.shape[0]:  # where costs change a lot, HiGHS is the faster one
+            self._near = y
+        return y
+
+    def _compiled(self, y: Array) -> Basis | None:
+        """The basis of HiGHS' last answer y for compiled code to go on from; None where there are too many rows.
+
+        And where they are empty: HiGHS answers without a basis then, and crashes when it is asked for one.
+        """
+        if self.A.shape[0] > MOST_ROWS or not self.A.nnz:
+            return None
+        basic = self._highs.getBasicVariables()[1]
+        return Basis(self.A, self.row_lower, self.row_upper, self.lower, self.upper, basic, y)
+
+    def _by_highs(self, costs: Array) -> Array | None:
+        """The LP's answer from the last basis that HiGHS had; None if infeasible."""
         if self._highs is None:
             self._highs = _model(self.A, self.row_lower, self.row_upper, self.lower, self.upper, costs)
             self._highs.setOptionValue("solver", "simplex")
@@ -138,10 +176,13 @@ class KeptProgram:
             self._highs.setOptionValue("presolve", "off")
         else:
             _check(self._highs.changeColsCost(len(self.columns), self.columns, costs), "passing costs")
-        self.lp_solves += 1
         y = _run(self._highs)
-        self.simplex_iterations += max(0, self._highs.getInfo().simplex_iteration_count)
+        self.simplex_iterations += max(0, self._highs.getInfoValue("simplex_iteration_count")[1])
         return y
+
+    def _prices(self) -> Array:
+        """(m,) the rows' duals at the last answer."""
+        return np.array(self._highs.getSolution().row_dual) if self._basis is None else self._basis.prices.copy()
 
     def _cut_off(self, relaxed: Array) -> bool:
         """Add rows that hold for every output but not for this answer; whether there were any.
@@ -158,6 +199,7 @@ class KeptProgram:
         none = np.full(len(sides), -np.inf)
         self.row_lower, self.row_upper = np.append(self.row_lower, none), np.append(self.row_upper, sides)
         starts, indices = rows.indptr[:-1].astype(np.int32), rows.indices.astype(np.int32)
+        self._forget_basis()
         _check(self._highs.addRows(len(sides), none, sides, rows.nnz, starts, indices, rows.data), "adding cuts")
         return True
 
@@ -168,7 +210,7 @@ class KeptProgram:
         LP's value. So variables with |r| > reach are held where the LP has them; the best output V of the rest is the
         best of all once U − V ≤ reach, which another round ensures.
         """
-        reduced = np.abs(self._highs.getSolution().col_dual)
+        reduced = np.abs(costs - self.A.T @ self._prices())
         fractional = _fractional(relaxed)
         reach = self.reach if len(relaxed) > SMALL else np.inf
         while True:
@@ -235,7 +277,7 @@ class KeptProgram:
         return bool(((sums >= self.row_lower - INTEGRAL) & (sums <= self.row_upper + INTEGRAL)).all())
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_highs")}
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_highs", "_basis", "_near")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
@@ -243,14 +285,13 @@ class KeptProgram:
 
 
 def propagate(A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array) -> bool:
-    """Tighten the bounds of 0/1 variables in place, row by row; False where a variable is left no value.
+    """Tighten the bounds of 0/1 variables in place, row by row of CSR; False where a variable is left no value.
 
     A variable is fixed where its other value would push a row's least sum over its upper bound, or its greatest sum
     under its lower bound. What takes two rows at once to see stays open.
     """
-    entries = sp.coo_array(A)
-    row, column = entries.coords
-    a, size, rising = entries.data, np.abs(entries.data), entries.data > 0
+    row, column, a = row_of_entries(A), A.indices, A.data
+    size, rising = np.abs(a), a > 0
     while True:
         least = np.bincount(row, a * np.where(rising, lower[column], upper[column]), A.shape[0])
         most = np.bincount(row, a * np.where(rising, upper[column], lower[column]), A.shape[0])
@@ -271,6 +312,11 @@ def propagate(A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper
 def _fractional(y: Array) -> Mask:
     """(n,) which values are neither 0 nor 1."""
     return np.asarray(np.abs(y - np.rint(y)) > INTEGRAL)
+
+
+def _integral(y: Array | None) -> bool:
+    """Whether nothing is left to be decided: all values are 0 or 1, or there are none."""
+    return y is None or not _fractional(y).any()
 
 
 def _scaled(scores: Array) -> tuple[Array, float]:
