@@ -25,8 +25,8 @@ LANGUAGES = {"python", "console", "sh", "text", ""}
 FENCE = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # a page that is served until Ctrl-C, and experiments that take an hour: parsed here, and run by their own tests
 ONLY_PARSED = {"annotate", "reproduce"}
-# movies are simulated as the page says, but for their size: the last value of an option counts
-SMALLER = {"simulate": ["--frames", "6", "--cells", "16"], "demo": ["--frames", "6", "--cells", "16"]}
+# movies are simulated as the page says, but for their size
+SMALLER = {"simulate": {"--frames": "6", "--cells": "16"}, "demo": {"--frames": "6", "--cells": "16"}}
 # and so are words: a third of them
 MANY_WORDS = re.compile(r"simulate\((\d+), rng\)")
 UsageError = typer.BadParameter.__base__  # click's, of which some versions of typer have a copy
@@ -60,6 +60,14 @@ def name_of(page: Path) -> str:
 
 def pages_with(*languages: str) -> list[Path]:
     return [page for page in PAGES if any(block.language in languages for block in blocks(page))]
+
+
+def smaller(args: list[str]) -> list[str]:
+    """The same command with fewer frames and cells, in place of those that it asks for."""
+    wanted = SMALLER.get(args[0], {})
+    asked = [k for k, arg in enumerate(args) if arg in wanted]
+    kept = [arg for k, arg in enumerate(args) if k not in asked and k - 1 not in asked]
+    return [*kept, *(part for option in wanted.items() for part in option)]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +121,7 @@ def run(command: list[str], where: str) -> None:
         case ["clew", name, *_] if name in ONLY_PARSED:
             parse(command[1:])
         case ["clew", *args]:
-            result = CliRunner().invoke(app, [*args, *SMALLER.get(args[0], [])])
+            result = CliRunner().invoke(app, smaller(args))
             assert result.exit_code == 0, f"{where}: {shlex.join(command)}: {result.output}"
         case ["make", *targets]:
             known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
