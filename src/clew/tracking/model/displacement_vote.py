@@ -79,7 +79,8 @@ def vote(x: Array, y: Array, width: float, chance: float) -> Vote:
     """The votes of two point patterns."""
     ndim = x.shape[1]
     low = np.minimum(x.min(axis=0), y.min(axis=0))
-    shape = tuple(n_bins(x, y, width).astype(int).tolist())
+    # a few more bins than are needed, so that none of the transforms is of a large prime length
+    shape = tuple(scipy.fft.next_fast_len(n, real=True) for n in n_bins(x, y, width).astype(int).tolist())
     first, second = (scipy.fft.rfftn(_rasterised(points, low, width, shape)) for points in (x, y))
     hits = gaussian_filter(scipy.fft.irfftn(first.conj() * second, shape), 1.0, mode="wrap")
     # a filter's weights sum to 1; as counts, the middle one is 1

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -73,8 +73,8 @@ class RegistrationSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
-    """The cells of two frames, to be registered."""
+class Matching:
+    """The cells of two frames, to be linked by place and looks."""
 
     x: Array
     """(n, ndim) where cells are in the first frame"""
@@ -84,26 +84,15 @@ class Registration:
     """(n, k) and (m, k): what they look like, as further coordinates, in units of length."""
     second: NearestPoints
     """The cells of the second frame, by place and looks."""
-    around: Indices
-    """(n, 3 neighbours) the cells around each of the first frame, the nearest first: itself. Of so many, enough are
-    linked."""
-    spacing: float
-    settings: RegistrationSettings
-    graph: Neighbours
-    """Cells of the first frame and those around each, `3 ndim` or more, which are expected to move alike."""
-    off: float = 0.0
+    off: float = field(default=0.0, kw_only=True)
     """How far linked cells usually are from where a first flow puts them; known where looks are."""
-    known: Indices | None = None
+    known: Indices | None = field(default=None, kw_only=True)
     """(n,) the row in the second frame that a cell is known to have gone to, −1 where nobody said; None for nowhere."""
 
     @classmethod
-    def of(cls, x: Array, y: Array, settings: RegistrationSettings, known: Indices | None = None) -> Self:
+    def by_place(cls, x: Array, y: Array) -> Matching:
         """By place alone."""
-        none = np.zeros((len(x), 0)), np.zeros((len(y), 0))
-        k = min(3 * settings.neighbours, len(x))
-        distance, around = (found.reshape(len(x), k) for found in cKDTree(x).query(x, k=k))
-        graph = Neighbours.of(x, distance, around, 3 * x.shape[1])
-        return cls(x, y, none, NearestPoints.of(y), around, _spacing(distance), settings, graph, known=known)
+        return Matching(x, y, (np.zeros((len(x), 0)), np.zeros((len(y), 0))), NearestPoints.of(y))
 
     def by_looks_too(self, a: Detections, b: Detections, shift: Array) -> Self:
         """Cells are known again by their looks as well, as far as the links after a first flow bear them out.
@@ -123,6 +112,48 @@ class Registration:
         weight = off * np.sqrt(1 / r**2 - 1)
         looks = first * weight, second * weight
         return replace(self, looks=looks, second=NearestPoints.of(np.hstack([self.y, looks[1]])), off=float(off))
+
+    def links(self, shift: Array) -> tuple[Indices, Indices]:
+        """(m,) each: the rows of cells that are each other's nearest after a flow."""
+        return _rows(self._partners(shift))
+
+    def _partners(self, shift: Array) -> Indices:
+        """(n,) the row in the second frame that each cell is linked to after a flow; −1 for none."""
+        return self._with_known(self.second.mutual(self._moved(shift)))
+
+    def _with_known(self, linked: Indices) -> Indices:
+        """(n,) partners with those that are known, which nobody else has."""
+        if self.known is None:
+            return linked
+        there = self.known >= 0
+        free = ~np.isin(linked, self.known[there])
+        return np.where(there, self.known, np.where(free, linked, -1))
+
+    def _moved(self, shift: Array) -> Array:
+        """(n, ndim + k) the cells of the first frame after a flow, by place and looks."""
+        return np.hstack([self.x + shift, self.looks[0]])
+
+
+@dataclass(frozen=True, slots=True)
+class Registration(Matching):
+    """The cells of two frames, to be registered."""
+
+    around: Indices
+    """(n, 3 neighbours) the cells around each of the first frame, the nearest first: itself. Of so many, enough are
+    linked."""
+    spacing: float
+    settings: RegistrationSettings
+    graph: Neighbours
+    """Cells of the first frame and those around each, `3 ndim` or more, which are expected to move alike."""
+
+    @classmethod
+    def of(cls, x: Array, y: Array, settings: RegistrationSettings, known: Indices | None = None) -> Self:
+        """By place alone."""
+        alone = Matching.by_place(x, y)
+        k = min(3 * settings.neighbours, len(x))
+        distance, around = (found.reshape(len(x), k) for found in cKDTree(x).query(x, k=k))
+        graph = Neighbours.of(x, distance, around, 3 * x.shape[1])
+        return cls(x, y, alone.looks, alone.second, around, _spacing(distance), settings, graph, known=known)
 
     def labelled(self, shift: Array, expected: Array | None = None, usual: float | None = None) -> Array:
         """(n, ndim) the flow if each cell goes to one of those around where a shift puts it, neighbours alike.
@@ -151,29 +182,9 @@ class Registration:
         alone = np.bincount(to, minlength=len(self.y))[to] == 1
         return self._kriged(way[rows, found], self._with_known(np.where(alone, to, -1)), settings.nuggets[0])
 
-    def links(self, shift: Array) -> tuple[Indices, Indices]:
-        """(m,) each: the rows of cells that are each other's nearest after a flow."""
-        return _rows(self._partners(shift))
-
-    def _partners(self, shift: Array) -> Indices:
-        """(n,) the row in the second frame that each cell is linked to after a flow; −1 for none."""
-        return self._with_known(self.second.mutual(self._moved(shift)))
-
-    def _with_known(self, linked: Indices) -> Indices:
-        """(n,) partners with those that are known, which nobody else has."""
-        if self.known is None:
-            return linked
-        there = self.known >= 0
-        free = ~np.isin(linked, self.known[there])
-        return np.where(there, self.known, np.where(free, linked, -1))
-
     def misfits(self, shift: Array) -> Array:
         """(n,) how far each cell is from the nearest after a flow; a spacing at most."""
         return np.asarray(np.minimum(self.second.query(self._moved(shift))[0], self.spacing))
-
-    def _moved(self, shift: Array) -> Array:
-        """(n, ndim + k) the cells of the first frame after a flow, by place and looks."""
-        return np.hstack([self.x + shift, self.looks[0]])
 
     def fits_better(self, shift: Array, other: Array, level: float) -> bool:
         """Whether cells are nearer to others after one flow than after another: a paired t-test at some level."""
@@ -234,7 +245,7 @@ def nearest_at_rest(a: Detections, b: Detections) -> tuple[Indices, Indices]:
     if min(len(x), len(y)) < FEWEST:
         return mutual_nearest(x, y)
     still = np.zeros_like(x)
-    return Registration.of(x, y, RegistrationSettings()).by_looks_too(a, b, still).links(still)
+    return Matching.by_place(x, y).by_looks_too(a, b, still).links(still)
 
 
 def _rows(linked: Indices) -> tuple[Indices, Indices]:
@@ -255,9 +266,8 @@ def _spacing(distance: Array) -> float:
 
 def _in_quartile_ranges(a: Detections, b: Detections, columns: Sequence[str]) -> tuple[Array, Array]:
     """(n, k) and (m, k): measurements less the median of their frame, since light fades from frame to frame."""
-    first, second = (
-        np.column_stack([each.columns[name] - np.median(each.columns[name]) for name in columns]) for each in (a, b)
-    )
+    first, second = (np.column_stack([each.columns[name] for name in columns]) for each in (a, b))
+    first, second = first - np.median(first, axis=0), second - np.median(second, axis=0)
     low, high = np.quantile(np.vstack([first, second]), [0.25, 0.75], axis=0)
     unit = np.where(high > low, high - low, np.inf)
     return np.clip(first / unit, -OUTLYING, OUTLYING), np.clip(second / unit, -OUTLYING, OUTLYING)
