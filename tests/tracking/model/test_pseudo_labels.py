@@ -17,7 +17,16 @@ from clew.tracking.measurement.measure import measure
 from clew.tracking.model.assignment import assign, takes_part
 from clew.tracking.model.prior import prior_calibration
 from clew.tracking.model.probability import GENERIC_CALIBRATION
-from clew.tracking.model.pseudo_labels import PROBABILITY, PseudoLabelled, PseudoLabels, with_all, with_pseudo_labels
+from clew.tracking.model.pseudo_labels import (
+    LEAST,
+    PROBABILITY,
+    SHARE,
+    PseudoLabelled,
+    PseudoLabels,
+    least_probability,
+    with_all,
+    with_pseudo_labels,
+)
 from clew.tracking.model.training import MODEL, training_examples
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
@@ -40,8 +49,18 @@ def test_most_events_of_an_easy_movie_are_almost_certain_and_doubtful_ones_are_n
         assert np.isin(one.program.sure, answer.chosen).all()
         p = pseudo.calibration.probability(answer.events, answer.confidence(), unit)
         lone = np.isin(answer.events, (Event.APPEAR, Event.DISAPPEAR))  # the border counts for these
-        np.testing.assert_array_equal(sure[~lone], p[~lone] >= PROBABILITY)
+        np.testing.assert_array_equal(sure[~lone], p[~lone] >= pseudo.least)
     assert np.mean([len(one.program.sure) / len(one.pair.a) for one in examples]) > 0.5
+
+
+def test_where_few_predictions_are_almost_certain_the_likeliest_are_pseudo_labels_too():
+    certain, likely = np.full(95, 0.999), np.linspace(0.91, 0.98, 95)
+    assert least_probability(np.append(certain, np.full(5, 0.5))) == PROBABILITY
+    least = least_probability(np.append(likely, np.full(5, 0.5)))
+    assert LEAST < least < PROBABILITY
+    assert np.mean(np.append(likely, np.full(5, 0.5)) >= least) == pytest.approx(SHARE, abs=0.01)
+    assert least_probability(np.linspace(0.1, 0.95, 100)) == LEAST
+    assert least_probability(np.zeros(0)) == PROBABILITY
 
 
 def test_annotations_stay_and_no_pseudo_label_is_about_their_cells(labelled):

@@ -23,10 +23,14 @@ from clew.tracking.measurement.scales import Over
 from clew.tracking.model.domain import some_pairs
 from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.model.probability import Calibration, MovieMargins
-from clew.tracking.model.solve import solve, solve_pair
+from clew.tracking.model.solve import SolvedPair, solve, solve_pair
 
 PROBABILITY = 0.99
 """Predictions that are right with this probability, or a higher one, are pseudo-labels."""
+SHARE, LEAST = 0.9, 0.9
+"""Where they are fewer than this share of a movie's predictions, as among fast cells, little keeps weights from leaving
+what they knew: then the likeliest predictions are pseudo-labels, up to this share, down to this probability. Not on the
+page, where people answer what is doubtful, so that more pseudo-labels keep answers from being learned."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,12 @@ def almost_certain(chosen: Indices, probability: Array, least: float = PROBABILI
     return chosen[probability >= least]
 
 
+def least_probability(probability: Array) -> float:
+    """The probability from which on predictions are pseudo-labels, by those (n,) of some frame pairs of a movie."""
+    likely = float(np.quantile(probability, 1 - SHARE)) if len(probability) else PROBABILITY
+    return min(max(likely, LEAST), PROBABILITY)
+
+
 @dataclass(frozen=True, eq=False)
 class PseudoLabels:
     """What weights are almost certain about in the frame pairs of a movie."""
@@ -85,6 +95,8 @@ class PseudoLabels:
     w: Array
     calibration: Calibration
     """For this movie."""
+    least: float = PROBABILITY
+    """What is right with this probability, or a higher one, is a pseudo-label."""
 
     @classmethod
     def of(cls, pairs: Pairs, w: Array, calibration: Calibration, over: Over = map) -> Self:
@@ -92,16 +104,19 @@ class PseudoLabels:
 
         Those are evenly spread, not the annotated ones, so that with more annotations pseudo-labels stay the same.
         """
-        return cls(w, calibration.of_movie(MovieMargins.sum(over(partial(_margins, w), some_pairs(pairs)))))
+        solved = list(over(partial(_solved, w), some_pairs(pairs)))
+        of_movie = calibration.of_movie(MovieMargins.sum(one.margins() for one in solved))
+        known = [one.probability(of_movie) for one in solved]
+        return cls(w, of_movie, least_probability(np.concatenate([np.zeros(0), *known])))
 
     def added(self, program: Program, pair: FramePair) -> Program:
         """The programme of a frame pair, with its pseudo-labels."""
         solved = solve(pair, self.w)
         assert solved.assignment is not None
-        sure = almost_certain(solved.assignment.chosen, solved.probability(self.calibration))
+        sure = almost_certain(solved.assignment.chosen, solved.probability(self.calibration), self.least)
         return PseudoLabelled(program.features, program.A, program.lower, program.upper, sure)
 
 
-def _margins(w: Array, item: tuple[Pairs, int]) -> MovieMargins:
+def _solved(w: Array, item: tuple[Pairs, int]) -> SolvedPair:
     pairs, frame = item
-    return solve_pair(pairs, w, frame).margins()
+    return solve_pair(pairs, w, frame)
