@@ -94,7 +94,8 @@ def test_what_cannot_be_a_basis_is_not_used():
 
 def test_many_rows_and_empty_ones_are_left_to_highs(monkeypatch):
     rows = np.zeros((2, 3))
-    for A, most in ((rows, 200), (rows + 1, 1)):
+    tiny = rows + 1e-10  # HiGHS takes it for zero
+    for A, most in ((rows, 200), (tiny, 200), (rows + 1, 1)):
         monkeypatch.setattr(highs, "MOST_ROWS", most)
         kept = KeptProgram(A, [0.0, 0.0], [2.0, 2.0], np.zeros(3), np.ones(3))
         for scores in ([1.0, 2.0, 3.0], [1.0, -2.0, 3.0], [-1.0, 2.0, 3.0]):

@@ -160,9 +160,10 @@ class KeptProgram:
     def _compiled(self, y: Array) -> Basis | None:
         """The basis of HiGHS' last answer y for compiled code to go on from; None where there are too many rows.
 
-        And where they are empty: HiGHS answers without a basis then, and crashes when it is asked for one.
+        And where HiGHS has them empty, without the entries that it takes for zero: it answers without a basis then, and
+        crashes when it is asked for one.
         """
-        if self.A.shape[0] > MOST_ROWS or not self.A.nnz:
+        if self.A.shape[0] > MOST_ROWS or not self._highs.getNumNz():
             return None
         basic = self._highs.getBasicVariables()[1]
         return Basis(self.A, self.row_lower, self.row_upper, self.lower, self.upper, basic, y)
