@@ -183,7 +183,7 @@ class KeptProgram:
 
     def _prices(self) -> Array:
         """(m,) the rows' duals at the last answer."""
-        return np.array(self._highs.getSolution().row_dual) if self._basis is None else self._basis.prices.copy()
+        return np.array(self._highs.getSolution().row_dual) if self._basis is None else self._basis.prices
 
     def _cut_off(self, relaxed: Array) -> bool:
         """Add rows that hold for every output but not for this answer; whether there were any.
