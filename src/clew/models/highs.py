@@ -84,7 +84,10 @@ class KeptProgram:
         self._near: Array | None = None  # HiGHS' last answer, if it did not take long
 
     def maximise(self, scores: ArrayLike) -> Binary | None:
-        """(n,) an exact maximiser, or None if there is no output at all."""
+        """(n,) an exact maximiser, or None if there is no output at all.
+
+        Of outputs that tie, to 1e-9 of the largest score for each variable, which one depends on the questions before.
+        """
         scores = np.asarray(scores, dtype=float)
         with self._lock:  # one example may be asked for twice in one threaded call
             if self._first is not None and np.array_equal(self._first[0], scores):

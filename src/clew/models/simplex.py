@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from clew.learning.rows import row_of_entries
-from clew.learning.task import Array, Indices, Matrix
+from clew.learning.task import Array, Indices, Mask, Matrix
 
 MOST_ROWS = 200
 """Rows up to which an inverse is kept: it takes their square in memory, and in the time of a pivot."""
@@ -161,7 +161,7 @@ def _maximise(
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _entering(
     costs: Array, begins: Indices, rows: Indices, entries: Array, lower: Array, upper: Array, values: Array,
-    prices: Array, free: Indices, first: bool,
+    prices: Array, free: Mask, first: bool,
 ) -> tuple[int, float]:  # fmt: skip
     """The variable that gains most by leaving its bound, or the first that gains, and its gain; −1 if none does."""
     q, gain = -1, TOLERANCE
