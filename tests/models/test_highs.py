@@ -64,6 +64,21 @@ def test_the_scale_of_the_scores_does_not_matter(scale):
         np.testing.assert_array_equal(y, outputs[np.argmax(outputs @ scores)])
 
 
+@pytest.mark.parametrize("most_rows", [0, 200])
+def test_the_size_of_a_rows_coefficients_does_not_matter(monkeypatch, most_rows):
+    """To HiGHS alone, and with compiled pivots."""
+    monkeypatch.setattr(highs, "MOST_ROWS", most_rows)
+    rng = np.random.default_rng(5)
+    n = 8
+    for _ in range(150):
+        row = rng.normal(size=(1, n))
+        least = row @ rng.integers(2, size=n) - 0.1 * rng.random(1)
+        kept = KeptProgram(1e9 * row, 1e9 * least, [np.inf], np.zeros(n), np.ones(n))
+        outputs = listed(row, least, np.inf)
+        for scores in rng.normal(size=(3, n)):
+            assert scores @ kept.maximise(scores) == pytest.approx((outputs @ scores).max())
+
+
 @pytest.mark.parametrize("cuts", [0, 1000])
 def test_fractional_answers_far_apart_are_solved_together(monkeypatch, cuts):
     """Many odd cycles that share nothing."""

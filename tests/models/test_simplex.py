@@ -48,6 +48,35 @@ def test_answers_and_prices_are_optimal(whole):
             assert worth == pytest.approx(scores @ y, abs=1e-8)  # strong duality
 
 
+def test_the_size_of_a_rows_coefficients_does_not_matter():
+    """What a row's sum is worth for each 1 of it falls as its coefficients grow."""
+    rng = np.random.default_rng(4)
+    for _ in range(60):
+        program = A, row_lower, row_upper, lower, upper = random_lp(rng, whole=True)
+        kept, basis = by_highs(program, rng.normal(size=A.shape[1]))
+        size = 2.0 ** rng.integers(0, 30, size=A.shape[0])
+        rows = sp.csr_array(A * size[:, None]), row_lower * size, row_upper * size
+        basic, y = kept._highs.getBasicVariables()[1], np.array(kept._highs.getSolution().col_value)
+        large = Basis(*rows, lower, upper, basic, y)
+        for scores in rng.uniform(-1, 1, size=(4, A.shape[1])):
+            y, expected = large.maximise(scores), basis.maximise(scores)
+            assert scores @ y == pytest.approx(scores @ expected, abs=1e-9)
+            np.testing.assert_allclose(large.prices * size, basis.prices, atol=1e-8)
+
+
+def test_a_budget_may_be_counted_in_any_unit():
+    rng = np.random.default_rng(5)
+    n = 12
+    for _ in range(40):
+        costs = rng.integers(1, 10, size=(1, n))
+        large, small = (
+            KeptProgram(unit * costs, [-np.inf], [unit * (costs.sum() // 2)], np.zeros(n), np.ones(n))
+            for unit in (1.0, 1e8)
+        )
+        for scores in rng.normal(size=(4, n)):
+            assert scores @ small.maximise(scores) == pytest.approx(scores @ large.maximise(scores))
+
+
 def test_a_degenerate_programme_is_solved_by_either_rule(monkeypatch):
     """An assignment: every pivot but a few changes no value."""
     rng = np.random.default_rng(1)
@@ -94,7 +123,8 @@ def test_what_cannot_be_a_basis_is_not_used():
 
 def test_many_rows_and_empty_ones_are_left_to_highs(monkeypatch):
     rows = np.zeros((2, 3))
-    for A, most in ((rows, 200), (rows + 1, 1)):
+    tiny = rows + 1e-10  # HiGHS takes it for zero
+    for A, most in ((rows, 200), (tiny, 200), (rows + 1, 1)):
         monkeypatch.setattr(highs, "MOST_ROWS", most)
         kept = KeptProgram(A, [0.0, 0.0], [2.0, 2.0], np.zeros(3), np.ones(3))
         for scores in ([1.0, 2.0, 3.0], [1.0, -2.0, 3.0], [-1.0, 2.0, 3.0]):

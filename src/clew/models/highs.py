@@ -84,7 +84,10 @@ class KeptProgram:
         self._near: Array | None = None  # HiGHS' last answer, if it did not take long
 
     def maximise(self, scores: ArrayLike) -> Binary | None:
-        """(n,) an exact maximiser, or None if there is no output at all."""
+        """(n,) an exact maximiser, or None if there is no output at all.
+
+        Of outputs that tie, to 1e-9 of the largest score for each variable, which one depends on the questions before.
+        """
         scores = np.asarray(scores, dtype=float)
         with self._lock:  # one example may be asked for twice in one threaded call
             if self._first is not None and np.array_equal(self._first[0], scores):
@@ -160,9 +163,10 @@ class KeptProgram:
     def _compiled(self, y: Array) -> Basis | None:
         """The basis of HiGHS' last answer y for compiled code to go on from; None where there are too many rows.
 
-        And where they are empty: HiGHS answers without a basis then, and crashes when it is asked for one.
+        And where HiGHS has them empty, without the entries that it takes for zero: it answers without a basis then, and
+        crashes when it is asked for one.
         """
-        if self.A.shape[0] > MOST_ROWS or not self.A.nnz:
+        if self.A.shape[0] > MOST_ROWS or not self._highs.getNumNz():
             return None
         basic = self._highs.getBasicVariables()[1]
         return Basis(self.A, self.row_lower, self.row_upper, self.lower, self.upper, basic, y)
@@ -182,7 +186,9 @@ class KeptProgram:
 
     def _prices(self) -> Array:
         """(m,) the rows' duals at the last answer."""
-        return np.array(self._highs.getSolution().row_dual) if self._basis is None else self._basis.prices.copy()
+        if self._basis is not None:
+            return self._basis.prices
+        return np.array(self._highs.getSolution().row_dual) / _units(self.A)
 
     def _cut_off(self, relaxed: Array) -> bool:
         """Add rows that hold for every output but not for this answer; whether there were any.
@@ -200,7 +206,8 @@ class KeptProgram:
         self.row_lower, self.row_upper = np.append(self.row_lower, none), np.append(self.row_upper, sides)
         starts, indices = rows.indptr[:-1].astype(np.int32), rows.indices.astype(np.int32)
         self._forget_basis()
-        _check(self._highs.addRows(len(sides), none, sides, rows.nnz, starts, indices, rows.data), "adding cuts")
+        data, sides = _over_units(rows, sides)
+        _check(self._highs.addRows(len(sides), none, sides, rows.nnz, starts, indices, data), "adding cuts")
         return True
 
     def _integer(self, costs: Array, relaxed: Array) -> Array | None:
@@ -325,6 +332,24 @@ def _scaled(scores: Array) -> tuple[Array, float]:
     return np.ldexp(scores, -exponent), float(np.ldexp(1.0, exponent))
 
 
+def _units(A: Matrix) -> Array:
+    """(m,) powers of two over which HiGHS has the rows, for its tolerances are absolute.
+
+    A row of large coefficients has a price below them, and sums that floating point cannot tell so precisely. At most
+    the row's smallest coefficient, so that HiGHS takes none of them for zero; 1 where that is below 2.
+    """
+    smallest = np.full(A.shape[0], np.inf)
+    np.minimum.at(smallest, row_of_entries(A), np.abs(A.data))
+    exponent = np.frexp(np.where(np.isfinite(smallest), smallest, 1.0))[1] - 1
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent, 0)))
+
+
+def _over_units(A: Matrix, *bounds: Array) -> tuple[Array, ...]:
+    """The entries of the rows, and bounds of these, as HiGHS has them."""
+    units = _units(A)
+    return A.data / units[row_of_entries(A)], *(bound / units for bound in bounds)
+
+
 def _model(
     A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array, costs: Array, integer: bool = False
 ) -> highspy.Highs:
@@ -333,11 +358,12 @@ def _model(
     for name, value in OPTIONS.items():
         _check(highs.setOptionValue(name, value), f"setting {name}")
     m, n = A.shape
+    data, row_lower, row_upper = _over_units(A, row_lower, row_upper)
     kind = highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous
     status = highs.passModel(
         *(n, m, A.nnz, int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMaximize), 0.0),
         *(costs, lower, upper, row_lower, row_upper),
-        *(A.indptr.astype(np.int32), A.indices.astype(np.int32), A.data, np.full(n, int(kind), dtype=np.int32)),
+        *(A.indptr.astype(np.int32), A.indices.astype(np.int32), data, np.full(n, int(kind), dtype=np.int32)),
     )
     _check(status, "passing the model")
     return highs

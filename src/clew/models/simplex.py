@@ -12,12 +12,14 @@ import numpy as np
 from numba import njit
 
 from clew.learning.rows import row_of_entries
-from clew.learning.task import Array, Indices, Matrix
+from clew.learning.task import Array, Indices, Mask, Matrix
 
 MOST_ROWS = 200
 """Rows up to which an inverse is kept: it takes their square in memory, and in the time of a pivot."""
 TOLERANCE = 1e-9
 """Of rows, bounds and reduced costs, as in HiGHS (highs.py), for costs that are at most 1."""
+ROUNDING = 1e-13
+"""Of row sums, over the largest coefficient: what is more precise cannot be asked of them."""
 SMALLEST_PIVOT = 1e-7
 PIVOTS, PIVOTS_PER_ROW = 100, 4
 """How many a question may take: far more than it does where costs change little, and else HiGHS is faster."""
@@ -30,23 +32,31 @@ class Basis:
 
     The row sums are variables too, s = A y, so that the programme is [A, −I] (y, s) = 0 within bounds. `head` is the
     basis, a variable for each row; all others lie at one of their bounds. The first one is given as HiGHS names it:
-    `basic` has columns from 0 on and rows as −1 − row, and y is its answer.
+    `basic` has columns from 0 on and rows as −1 − row, and y is its answer. Rows with large coefficients are kept over
+    `units`, powers of two: what is gained for each 1 of a row sum is as small as these are large, and would be taken
+    for nothing.
     """
 
     def __init__(
         self, A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array, basic: Indices, y: Array
     ) -> None:
         m, n = A.shape
+        row, largest = row_of_entries(A), np.zeros(m)
+        np.maximum.at(largest, row, np.abs(A.data))
+        self.units = np.ldexp(1.0, np.maximum(np.frexp(largest)[1] - 1, 0))
         by_column = np.argsort(A.indices, kind="stable")
         sizes = np.concatenate([[0], np.bincount(A.indices, minlength=n), np.ones(m, dtype=np.intp)])
         self.begins = np.cumsum(sizes)
         # without a sign, which spares compiled code the check for negative ones
-        self.rows = np.concatenate([row_of_entries(A)[by_column], np.arange(m)]).astype(np.uint32)
-        self.entries = np.concatenate([A.data[by_column], np.full(m, -1.0)])
-        self.lower, self.upper = np.concatenate([lower, row_lower]), np.concatenate([upper, row_upper])
-        at = np.concatenate([y, A @ y])
+        self.rows = np.concatenate([row[by_column], np.arange(m)]).astype(np.uint32)
+        self.entries = np.concatenate([(A.data / self.units[row])[by_column], np.full(m, -1.0)])
+        self.lower = np.concatenate([lower, row_lower / self.units])
+        self.upper = np.concatenate([upper, row_upper / self.units])
+        self.tolerances = np.maximum(TOLERANCE / np.concatenate([np.ones(n), self.units]), ROUNDING)
+        """Of values and their bounds: those of the rows as they were given."""
+        at = np.concatenate([y, (A @ y) / self.units])
         self.values = np.where(at - self.lower <= self.upper - at, self.lower, self.upper)
-        self.costs, self.prices = np.zeros(n + m), np.zeros(m)
+        self.costs, self._prices = np.zeros(n + m), np.zeros(m)
         self.head, self.inverse = np.arange(n, n + m), -np.eye(m)
         self.pivots = 0
         """Of the last question."""
@@ -56,17 +66,19 @@ class Basis:
         self.values[self.head] = -self.inverse @ _row_sums(self.begins, self.rows, self.entries, self.values, m)
         self.usable = bool(regular and np.isfinite(self.values).all())
 
-    def maximise(self, costs: Array) -> Array | None:
-        """(n,) an optimal y; None where pivots or precision did not suffice, and then for ever.
+    @property
+    def prices(self) -> Array:
+        """(m,) of the rows, at the last answer: costs − Aᵀ prices is what variables gain by leaving their bounds."""
+        return np.asarray(self._prices / self.units)
 
-        `prices` (m,) are the rows' then: costs − Aᵀ prices is what variables gain or lose by leaving their bounds.
-        """
+    def maximise(self, costs: Array) -> Array | None:
+        """(n,) an optimal y; None where pivots or precision did not suffice, and then for ever."""
         if not self.usable:
             return None
         self.costs[: len(costs)] = costs
         self.pivots = _maximise(
-            self.costs, self.begins, self.rows, self.entries, self.lower, self.upper, self.values, self.head,
-            self.inverse, self.prices,
+            self.costs, self.begins, self.rows, self.entries, self.lower, self.upper, self.tolerances, self.values,
+            self.head, self.inverse, self._prices,
         )  # fmt: skip
         self.usable = self.pivots >= 0
         return self.values[: len(costs)].copy() if self.usable else None
@@ -100,8 +112,8 @@ def _enter(basic: Indices, begins: Indices, rows: Indices, entries: Array, head:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _maximise(
-    costs: Array, begins: Indices, rows: Indices, entries: Array, lower: Array, upper: Array, values: Array,
-    head: Indices, inverse: Array, prices: Array,
+    costs: Array, begins: Indices, rows: Indices, entries: Array, lower: Array, upper: Array, tolerances: Array,
+    values: Array, head: Indices, inverse: Array, prices: Array,
 ) -> int:  # fmt: skip
     """Pivot until no variable gains by leaving its bound; how many pivots it took, −1 where they led to no answer."""
     m = len(head)
@@ -143,13 +155,13 @@ def _maximise(
         for k in range(m):
             prices[k] += gain * inverse[r, k]
         fresh = False
-    return pivots if _holds(costs, begins, rows, entries, lower, upper, values, head, prices) else -1
+    return pivots if _holds(costs, begins, rows, entries, lower, upper, tolerances, values, head, prices) else -1
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _entering(
     costs: Array, begins: Indices, rows: Indices, entries: Array, lower: Array, upper: Array, values: Array,
-    prices: Array, free: Indices, first: bool,
+    prices: Array, free: Mask, first: bool,
 ) -> tuple[int, float]:  # fmt: skip
     """The variable that gains most by leaving its bound, or the first that gains, and its gain; −1 if none does."""
     q, gain = -1, TOLERANCE
@@ -236,19 +248,21 @@ def _row_sums(begins: Indices, rows: Indices, entries: Array, values: Array, m: 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _holds(
-    costs: Array, begins: Indices, rows: Indices, entries: Array, lower: Array, upper: Array, values: Array,
-    head: Indices, prices: Array,
+    costs: Array, begins: Indices, rows: Indices, entries: Array, lower: Array, upper: Array, tolerances: Array,
+    values: Array, head: Indices, prices: Array,
 ) -> bool:  # fmt: skip
     """Whether all bounds and rows hold, and no variable of the basis gains or loses by these prices.
 
     With what pivots end at, that no other variable gains, these are the conditions of optimality: an inverse that
     rounding has spoilt cannot meet them.
     """
-    for value in _row_sums(begins, rows, entries, values, len(head)):
-        if not abs(value) <= TOLERANCE:
+    n = len(values) - len(head)
+    sums = _row_sums(begins, rows, entries, values, len(head))
+    for i in range(len(head)):
+        if not abs(sums[i]) <= tolerances[n + i]:
             return False
     for j in range(len(values)):
-        if not lower[j] - TOLERANCE <= values[j] <= upper[j] + TOLERANCE:
+        if not lower[j] - tolerances[j] <= values[j] <= upper[j] + tolerances[j]:
             return False
     for j in head:
         reduced = costs[j]
