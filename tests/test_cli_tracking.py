@@ -276,6 +276,7 @@ def test_a_lineage_as_annotations(simulated, tmp_path):
         (("track", "{movie}", "--spacing", "1,a"), "--spacing is '1,a'"),
         (("track", "{movie}", "--spacing", "1"), "spacing is (1.0,)"),
         (("track", "nowhere"), "nowhere does not exist"),
+        (("train", "{movie}", "-a", "{some}", "-o", "{movie}"), "is a folder; give a file for the weights"),
         (("sample", "{truth}", "-o", "a.csv", "--frames", "3"), "--frames is '3'"),
         (("sample", "{truth}", "-o", "a.csv", "--fraction", "2"), "fraction to draw is 2"),
         (("sample", "{truth}", "-o", "a.csv", "--number", "0"), "cannot be drawn"),
@@ -294,6 +295,16 @@ def test_one_line_says_what_would_be_right(simulated, weights, some, tmp_path, m
     paths = {"movie": simulated.path, "truth": simulated.truth, "some": some, "weights": weights}
     assert words in refused(*(arg.format(**paths) for arg in args))
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_weights_do_not_replace_what_is_no_weights(simulated, weights, some, tmp_path):
+    before = some.read_bytes()
+    assert "some.csv: is no file of weights" in refused("train", simulated.path, "-a", some, "-o", some)
+    assert some.read_bytes() == before
+    for name, content in (("weights", weights.read_bytes()), ("damaged.clew", b"?"), ("empty", b"")):
+        (tmp_path / name).write_bytes(content)
+        done("train", simulated.path, "-a", some, "-o", tmp_path / name, "--lam", 10)
+        done("info", tmp_path / name)
 
 
 def test_the_help_of_track_names_every_format():

@@ -40,9 +40,10 @@ from clew.cli.movies import (
     parse_spacing,
     read_annotations_of,
 )
-from clew.errors import InputError
+from clew.errors import InputError, StoreError
 from clew.progress import ProgressBar
 
+SUFFIX = ".clew"
 PICTURES = (".png", ".svg", ".pdf")
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def train(
 
     where = Where.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
+    check_weights_file(output)
     opened = open_several(
         movies, labels, images, spacing=spacing, channel=channel, sparse=sparse, frames=frames, radius=radius
     )  # fmt: skip
@@ -321,6 +323,20 @@ def explain(
         figure.savefig(image, format=output.suffix[1:].lower(), dpi=150)
         persist.write_bytes(output, image.getvalue())
         typer.echo(f"Written {shown(output)}")
+
+
+def check_weights_file(path: Path) -> None:
+    """Refuse before learning what weights should not replace: a folder, or a file of another kind, such as a table."""
+    from clew import archive
+
+    if path.is_dir():
+        raise StoreError(f"{shown(path)}: is a folder; give a file for the weights, as in weights.clew")
+    if path.suffix == SUFFIX or not path.is_file() or not path.stat().st_size:
+        return
+    try:
+        archive.describe(path)
+    except StoreError as error:
+        raise StoreError(f"{shown(path)}: is no file of weights, and would be replaced; give another name") from error
 
 
 def parse_lam(text: str) -> float | str:
