@@ -69,6 +69,7 @@ def test_what_is_given_in_the_wrong_place(tmp_path, arrays):
     assert "give label images by --labels" in refused("track", tmp_path / "masks.tif")
     assert "A stack of all frames is given by its own name" in refused("track", "--labels", tmp_path)
     assert "does not exist" in refused("track", tmp_path / "nothing")
+        (lambda masks: masks * (np.arange(6) != 2)[:, None, None], "there is no cell in frame 2, and there are"),
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures/a1.png").touch()
     assert "it has .png: save TIFF or Zarr instead" in refused("track", tmp_path / "pictures")
@@ -76,3 +77,8 @@ def test_what_is_given_in_the_wrong_place(tmp_path, arrays):
     told = refused("track", "--labels", tmp_path / "masks.tif", "--images", tmp_path / "short.tif")
     assert "6 label images" in told
     assert "5 raw images" in told
+def test_a_movie_may_begin_before_its_cells_and_end_after_them(tmp_path, arrays):
+    tifffile.imwrite(tmp_path / "masks.tif", arrays[0] * (np.arange(6) % 5 != 0)[:, None, None])
+    assert "clew: warning: there is" not in track(tmp_path, "--labels", tmp_path / "masks.tif").stderr
+
+

@@ -307,6 +307,13 @@ def test_weights_do_not_replace_what_is_no_weights(simulated, weights, some, tmp
         done("info", tmp_path / name)
 
 
+def test_a_part_of_a_movie_is_told_in_its_report(simulated, weights, tmp_path):
+    for frames, told in ((["--frames", "1:3"], True), ([], False)):
+        done("track", simulated.path, "-w", weights, "-o", tmp_path / "r", *frames)
+        page = (tmp_path / "r/report.html").read_text(encoding="utf-8")
+        assert ("frames 1 to 3 of the movie, counted from 0 here" in page) == told
+
+
 def test_the_help_of_track_names_every_format():
     from clew.tracking.formats.names import FORMATS
 
