@@ -175,8 +175,10 @@ def parse_frames(text: str | None) -> range | None:
     if text is None:
         return None
     found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
-    if not found or int(found[1]) > int(found[2]):
+    if not found:
         raise InputError(f"--frames is {text!r}; expected two numbers of nine digits at most, as in 0:59")
+    if int(found[1]) > int(found[2]):
+        raise InputError(f"--frames is {text!r}; expected the first frame before the last, as in 0:59")
     return range(int(found[1]), int(found[2]) + 1)
 
 

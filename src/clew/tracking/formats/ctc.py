@@ -179,6 +179,8 @@ def _table_of(path: Path) -> Path:
     for file in wanted:
         if file.is_file():
             return file
+    if not path.exists():
+        raise InputError(f"{path} does not exist; a lineage is a folder with {TRUTH} or {RESULT}, or a table of tracks")
     unfinished = path.is_dir() and tiff.frame_files(path, MASK_NAMES)
     hint = "; it has masks: was the writing of a result cut short?" if unfinished else ""
     beside = f", or a table of tracks ({TRACKS})" if path.is_dir() else ""
