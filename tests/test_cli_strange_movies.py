@@ -85,6 +85,14 @@ def test_a_movie_may_begin_before_its_cells_and_end_after_them(tmp_path, arrays)
     assert "clew: warning: there is" not in track(tmp_path, "--labels", tmp_path / "masks.tif").stderr
 
 
+def test_raw_images_in_the_place_of_masks_are_told_of(tmp_path, arrays):
+    tifffile.imwrite(tmp_path / "masks.tif", arrays[0][:, :90, :90])
+    tifffile.imwrite(tmp_path / "raw.tif", arrays[1][:, :90, :90].astype(np.uint8))
+    words = "as grey values do; are these raw images?"
+    assert words in track(tmp_path, "--labels", tmp_path / "raw.tif", "--images", tmp_path / "masks.tif").stderr
+    assert words not in track(tmp_path, "--labels", tmp_path / "masks.tif", "--images", tmp_path / "raw.tif").stderr
+
+
 def test_what_is_given_in_the_wrong_place(tmp_path, arrays):
     tifffile.imwrite(tmp_path / "masks.tif", arrays[0])
     assert "give label images by --labels" in refused("track", tmp_path / "masks.tif")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clew.cli.base import note, shown
+from clew.cli.base import note, say, shown
 from clew.errors import InputError
 from clew.progress import ProgressBar
 
@@ -112,6 +112,7 @@ def open_any(
 ) -> Movie | DetectionTable:
     """The movie that the options name; says on stderr what was chosen."""
     from clew.tracking.formats.tables import is_table
+    from clew.tracking.measurement.regions import are_grey_values
     from clew.tracking.movie import open_movie
 
     sizes = parse_spacing(spacing)
@@ -121,6 +122,11 @@ def open_any(
         raise InputError("--radius is for a table of points: the cells of label images have masks already")
     opened = open_movie(movie, labels=labels, images=images, spacing=sizes, channel=channel, sparse=sparse)
     note(f"{opened.name}: {in_words(opened)}, {opened.source}")
+    if are_grey_values(opened.label(0)):
+        say(
+            f"warning: most labels of {opened.name} lie all over its first frame, as grey values do; are these raw "
+            "images? Those are for --images, and label images for --labels"
+        )
     return cut(opened, frames)
 
 
