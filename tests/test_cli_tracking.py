@@ -299,6 +299,14 @@ def test_one_line_says_what_would_be_right(simulated, weights, some, tmp_path, m
     assert list((tmp_path / "here").iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "some.csv"])
+def test_a_demo_replaces_nothing_but_a_demo(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    assert f"holds {name}, and no demo" in refused("demo", "-o", tmp_path, "--frames", 6, "--cells", 12)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
 def test_weights_do_not_replace_what_is_no_weights(simulated, weights, some, tmp_path):
     before = some.read_bytes()
     assert "some.csv: is no file of weights" in refused("train", simulated.path, "-a", some, "-o", some)
