@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 
@@ -297,6 +298,16 @@ def test_one_line_says_what_would_be_right(simulated, weights, some, tmp_path, m
     paths = {"movie": simulated.path, "truth": simulated.truth, "some": some, "weights": weights}
     assert words in refused(*(arg.format(**paths) for arg in args))
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_the_result_of_another_tracker_is_not_replaced(simulated, weights, tracked, tmp_path):
+    shutil.copytree(tracked, tmp_path / "01_RES")
+    done("track", simulated.path, "-w", weights, "-o", tmp_path / "01_RES", "--no-report")
+    (tmp_path / "01_RES" / names.MANIFEST).unlink()  # as everyone else writes it
+    before = (tmp_path / "01_RES" / names.RESULT).stat().st_mtime_ns
+    told = refused("track", simulated.path, "-w", weights, "-o", tmp_path / "01_RES")
+    assert "holds files that clew track did not write" in told
+    assert (tmp_path / "01_RES" / names.RESULT).stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "some.csv"])
