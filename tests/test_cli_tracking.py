@@ -278,7 +278,7 @@ def test_a_lineage_as_annotations(simulated, tmp_path):
         (("track", "{movie}", "--spacing", "1"), "spacing is (1.0,)"),
         (("track", "nowhere"), "nowhere does not exist"),
         (("track", "{movie}", "--frames", "5:2"), "--frames is '5:2'; expected the first frame before the last"),
-        (("train", "{movie}", "-a", "{some}", "-o", "{movie}"), "is a folder; give a file for the weights"),
+        (("train", "{movie}", "-a", "{some}", "-o", "{movie}"), "is a folder; give a file to write weights to"),
         (("evaluate", "nowhere", "-t", "{truth}"), "nowhere does not exist; a lineage is a folder with man_track.txt"),
         (("sample", "{truth}", "-o", "a.csv", "--frames", "3"), "--frames is '3'"),
         (("sample", "{truth}", "-o", "a.csv", "--fraction", "2"), "fraction to draw is 2"),
@@ -320,12 +320,21 @@ def test_a_demo_replaces_nothing_but_a_demo(tmp_path, name):
 
 def test_weights_do_not_replace_what_is_no_weights(simulated, weights, some, tmp_path):
     before = some.read_bytes()
-    assert "some.csv: is no file of weights" in refused("train", simulated.path, "-a", some, "-o", some)
+    assert "some.csv: holds no weights" in refused("train", simulated.path, "-a", some, "-o", some)
     assert some.read_bytes() == before
     for name, content in (("weights", weights.read_bytes()), ("damaged.clew", b"?"), ("empty", b"")):
         (tmp_path / name).write_bytes(content)
         done("train", simulated.path, "-a", some, "-o", tmp_path / name, "--lam", 10)
         done("info", tmp_path / name)
+
+
+def test_annotations_do_not_replace_what_is_none(simulated, weights, tmp_path):
+    shutil.copy(weights, tmp_path / "w.clew")
+    assert "w.clew: holds no annotations" in refused("sample", simulated.truth, "-o", tmp_path / "w.clew")
+    assert (tmp_path / "w.clew").read_bytes() == weights.read_bytes()
+    assert "is a folder; give a file" in refused("sample", simulated.truth, "-o", tmp_path)
+    for _ in range(2):
+        done("sample", simulated.truth, "-o", tmp_path / "some.csv")
 
 
 def test_a_part_of_a_movie_is_told_in_its_report(simulated, weights, tmp_path):

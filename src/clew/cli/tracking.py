@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from clew.cli.base import check_folder, command, make_folder, note, say, shown
+from clew.cli.base import check_file, check_folder, command, make_folder, note, say, shown
 from clew.cli.cluster import ClusterAddress, MemoryPerWorker, Profile, Where, Workers, connected
 from clew.cli.lineages import no_scores, print_counts, print_evaluation, sampled_report
 from clew.cli.movies import (
@@ -40,7 +40,7 @@ from clew.cli.movies import (
     parse_spacing,
     read_annotations_of,
 )
-from clew.errors import InputError, StoreError
+from clew.errors import InputError
 from clew.progress import ProgressBar
 
 SUFFIX = ".clew"
@@ -89,12 +89,13 @@ def train(
 
     Several movies are learned from together: clew train A B -a A.csv -a B.csv.
     """
+    from clew import archive
     from clew.tracking.model.candidates import NEIGHBOURS
     from clew.tracking.tracker import Tracker
 
     where = Where.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
-    check_weights_file(output)
+    check_file(output, lambda path: path.suffix == SUFFIX or archive.describe(path), "weights")
     opened = open_several(
         movies, labels, images, spacing=spacing, channel=channel, sparse=sparse, frames=frames, radius=radius
     )  # fmt: skip
@@ -323,20 +324,6 @@ def explain(
         figure.savefig(image, format=output.suffix[1:].lower(), dpi=150)
         persist.write_bytes(output, image.getvalue())
         typer.echo(f"Written {shown(output)}")
-
-
-def check_weights_file(path: Path) -> None:
-    """Refuse before learning what weights should not replace: a folder, or a file of another kind, such as a table."""
-    from clew import archive
-
-    if path.is_dir():
-        raise StoreError(f"{shown(path)}: is a folder; give a file for the weights, as in weights.clew")
-    if path.suffix == SUFFIX or not path.is_file() or not path.stat().st_size:
-        return
-    try:
-        archive.describe(path)
-    except StoreError as error:
-        raise StoreError(f"{shown(path)}: is no file of weights, and would be replaced; give another name") from error
 
 
 def parse_lam(text: str) -> float | str:
