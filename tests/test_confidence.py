@@ -84,6 +84,12 @@ def test_probabilities_need_calibration_and_a_new_fit_forgets_it(read):
         svm.calibrate(X, [None] * len(X), folds=None)
 
 
+def test_a_calibration_needs_something_annotated(read):
+    svm, X, _ = read[:3]
+    with pytest.raises(InputError, match="0 annotated parts cannot be split into 3 folds; annotate more"):
+        svm.calibrate(X, [None] * len(X))
+
+
 def test_a_calibration_is_saved(read, tmp_path):
     svm, X, Y, X_new, _ = read
     for method in ("platt", "isotonic"):
