@@ -79,7 +79,7 @@ def test_frames_that_are_not_there_are_refused(simulated, some, tmp_path):
     last = simulated.movie.n_frames
     for command in (("track", simulated.path), ("train", simulated.path, "-a", some), ("annotate", simulated.path)):
         assert "has the frames 0 to 13" in refused(*command, "--frames", f"3:{last}", *_to(command, tmp_path))
-        assert "expected two numbers" in refused(*command, "--frames", "5:3", *_to(command, tmp_path))
+        assert "the first frame before the last" in refused(*command, "--frames", "5:3", *_to(command, tmp_path))
     assert "has the frames 0 to 13" in refused("detect", simulated.path, "--frames", "0:99", "-o", tmp_path / "d")
 
 

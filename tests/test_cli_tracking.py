@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 
@@ -276,6 +277,9 @@ def test_a_lineage_as_annotations(simulated, tmp_path):
         (("track", "{movie}", "--spacing", "1,a"), "--spacing is '1,a'"),
         (("track", "{movie}", "--spacing", "1"), "spacing is (1.0,)"),
         (("track", "nowhere"), "nowhere does not exist"),
+        (("track", "{movie}", "--frames", "5:2"), "--frames is '5:2'; expected the first frame before the last"),
+        (("train", "{movie}", "-a", "{some}", "-o", "{movie}"), "is a folder; give a file to write weights to"),
+        (("evaluate", "nowhere", "-t", "{truth}"), "nowhere does not exist; a lineage is a folder with man_track.txt"),
         (("sample", "{truth}", "-o", "a.csv", "--frames", "3"), "--frames is '3'"),
         (("sample", "{truth}", "-o", "a.csv", "--fraction", "2"), "fraction to draw is 2"),
         (("sample", "{truth}", "-o", "a.csv", "--number", "0"), "cannot be drawn"),
@@ -294,6 +298,50 @@ def test_one_line_says_what_would_be_right(simulated, weights, some, tmp_path, m
     paths = {"movie": simulated.path, "truth": simulated.truth, "some": some, "weights": weights}
     assert words in refused(*(arg.format(**paths) for arg in args))
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_the_result_of_another_tracker_is_not_replaced(simulated, weights, tracked, tmp_path):
+    shutil.copytree(tracked, tmp_path / "01_RES")
+    done("track", simulated.path, "-w", weights, "-o", tmp_path / "01_RES", "--no-report")
+    (tmp_path / "01_RES" / names.MANIFEST).unlink()  # as everyone else writes it
+    before = (tmp_path / "01_RES" / names.RESULT).stat().st_mtime_ns
+    told = refused("track", simulated.path, "-w", weights, "-o", tmp_path / "01_RES")
+    assert "holds files that clew track did not write" in told
+    assert (tmp_path / "01_RES" / names.RESULT).stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "some.csv"])
+def test_a_demo_replaces_nothing_but_a_demo(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    assert f"holds {name}, and no demo" in refused("demo", "-o", tmp_path, "--frames", 6, "--cells", 12)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_weights_do_not_replace_what_is_no_weights(simulated, weights, some, tmp_path):
+    before = some.read_bytes()
+    assert "some.csv: holds no weights" in refused("train", simulated.path, "-a", some, "-o", some)
+    assert some.read_bytes() == before
+    for name, content in (("weights", weights.read_bytes()), ("damaged.clew", b"?"), ("empty", b"")):
+        (tmp_path / name).write_bytes(content)
+        done("train", simulated.path, "-a", some, "-o", tmp_path / name, "--lam", 10)
+        done("info", tmp_path / name)
+
+
+def test_annotations_do_not_replace_what_is_none(simulated, weights, tmp_path):
+    shutil.copy(weights, tmp_path / "w.clew")
+    assert "w.clew: holds no annotations" in refused("sample", simulated.truth, "-o", tmp_path / "w.clew")
+    assert (tmp_path / "w.clew").read_bytes() == weights.read_bytes()
+    assert "is a folder; give a file" in refused("sample", simulated.truth, "-o", tmp_path)
+    for _ in range(2):
+        done("sample", simulated.truth, "-o", tmp_path / "some.csv")
+
+
+def test_a_part_of_a_movie_is_told_in_its_report(simulated, weights, tmp_path):
+    for frames, told in ((["--frames", "1:3"], True), ([], False)):
+        done("track", simulated.path, "-w", weights, "-o", tmp_path / "r", *frames)
+        page = (tmp_path / "r/report.html").read_text(encoding="utf-8")
+        assert ("frames 1 to 3 of the movie, counted from 0 here" in page) == told
 
 
 def test_the_help_of_track_names_every_format():

@@ -84,6 +84,12 @@ def test_probabilities_need_calibration_and_a_new_fit_forgets_it(read):
         svm.calibrate(X, [None] * len(X), folds=None)
 
 
+def test_a_calibration_needs_something_annotated(read):
+    svm, X, _ = read[:3]
+    with pytest.raises(InputError, match="0 annotated parts cannot be split into 3 folds; annotate more"):
+        svm.calibrate(X, [None] * len(X))
+
+
 def test_a_calibration_is_saved(read, tmp_path):
     svm, X, Y, X_new, _ = read
     for method in ("platt", "isotonic"):
@@ -256,9 +262,19 @@ def test_folds_have_the_weights_of_their_examples(read, hold_out):
                                        (ratio * loss.values(svm.coef_, 1.0)[loss.loss > 0]))  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", [[1.0], np.full(6, -1.0), np.full(6, np.nan), "x", np.zeros(6), np.ones((6, 1))])
-def test_weights_that_are_none_are_refused(wrong):
-    with pytest.raises(InputError, match="sample_weight"):
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ([1.0], r"sample_weight has shape \(1,\); expected \(6,\)"),
+        ([1, 1, -1, 1, 1, 1], "sample_weight is -1.0 for example 2"),
+        ([1, np.nan, 1, 1, 1, 1], "sample_weight is nan for example 1"),
+        ("x", "sample_weight"),
+        (np.zeros(6), "sample_weight is zero for every"),
+        (np.ones((6, 1)), r"sample_weight has shape \(6, 1\)"),
+    ],
+)
+def test_weights_that_are_none_are_refused(wrong, words):
+    with pytest.raises(InputError, match=words):
         StructuredSVM(Multiclass(), lam=1.0).fit(np.ones((6, 1)), [0, 1, 0, 1, 0, 1], sample_weight=wrong)
 
 

@@ -42,8 +42,12 @@ def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> Array | None
     if sample_weight is None:
         return None
     weights = floats(sample_weight, "sample_weight")
-    if weights.shape != (n,) or not np.isfinite(weights).all() or (weights < 0).any():
-        raise InputError(f"sample_weight has shape {weights.shape}; expected {n} finite numbers that are not negative")
+    if weights.shape != (n,):
+        raise InputError(f"sample_weight has shape {weights.shape}; expected ({n},), a number for each example")
+    if len(wrong := np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))):
+        raise InputError(
+            f"sample_weight is {weights[wrong[0]]} for example {wrong[0]}; expected a finite number, not a negative one"
+        )
     return weights
 
 

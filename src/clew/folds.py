@@ -105,8 +105,8 @@ def _by_examples(task: Task, test: Task, splits: Sequence[Split]) -> list[Fold]:
     """Whole examples are left out."""
     if task.n_examples < len(splits):
         raise InputError(
-            f"{task.n_examples} annotated examples cannot be split into {len(splits)} folds to choose λ; "
-            "give lam a number"
+            f"{task.n_examples} annotated examples cannot be split into {len(splits)} folds; annotate more, or to "
+            "learn without folds, give lam a number"
         )
     left_out = [np.array([annotation is not None for annotation in held_out]) for _, held_out in splits]
     return [Fold(Subset(task, np.flatnonzero(~out)), Subset(test, np.flatnonzero(out))) for out in left_out]
@@ -117,7 +117,10 @@ def _split_parts(model: HidingModel, Y: Examples, n_folds: int, rng: np.random.G
     counts = [model.n_parts(annotation) for annotation in Y]
     total = sum(counts)
     if total < n_folds:
-        raise InputError(f"{total} annotated parts cannot be split into {n_folds} folds to choose λ; give lam a number")
+        raise InputError(
+            f"{total} annotated parts cannot be split into {n_folds} folds; annotate more, or to learn without folds, "
+            "give lam a number"
+        )
     fold_of = np.split(rng.permutation(total) % n_folds, np.cumsum(counts)[:-1])
     return [
         (

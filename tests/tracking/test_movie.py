@@ -563,7 +563,7 @@ def test_an_incomplete_folder_of_masks_is_passed_over_in_words(sequence):
     write_folder(sequence.parent / "01_GT/TRA", frames_of() + 1, "man_track{:03}.tif")
     movie = open_movie(sequence)
     assert "masks from 01_GT/TRA" in movie.source
-    assert "01_SEG passed over: it has no frames; 01_GT/SEG passed over: it lacks 1 of 4 frames" in movie.source
+    assert "01_SEG passed over: it has no frames; 01_GT/SEG passed over: it lacks 1 of 4 frames (3)" in movie.source
     assert movie.label(0).min() == 1
 
 
@@ -577,7 +577,7 @@ def test_without_masks_it_is_told_where_they_were_looked_for(sequence):
     with pytest.raises(InputError, match=r"looked for 01_ST/SEG, 01_SEG, 01_RES, 01_GT/SEG, 01_GT/TRA\. .*as labels"):
         open_movie(sequence)
     write_folder(sequence.parent / "01_GT/TRA", frames_of()[:3])
-    with pytest.raises(InputError, match="01_GT/TRA passed over: it lacks 1 of 4"):
+    with pytest.raises(InputError, match=r"01_GT/TRA passed over: it lacks 1 of 4 frames \(3\);"):
         open_movie(sequence)
 
 

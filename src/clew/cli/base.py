@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -142,6 +143,18 @@ def check_folder(folder: Path) -> None:
         raise StoreError(f"{existing}: is a file; give a folder to write to")
     if not os.access(existing, os.W_OK):
         raise StoreError(f"{existing}: this folder cannot be written to; give another one")
+
+
+def check_file(path: Path, read: Callable[[Path], object], what: str) -> None:
+    """Refuse early a folder, and a file that `read` refuses: it holds something else, which would be replaced."""
+    if path.is_dir():
+        raise StoreError(f"{shown(path)}: is a folder; give a file to write {what} to")
+    if not path.is_file() or not path.stat().st_size:
+        return
+    try:
+        read(path)
+    except ClewError as error:
+        raise StoreError(f"{shown(path)}: holds no {what}, and would be replaced; give another name") from error
 
 
 def make_folder(folder: Path) -> None:

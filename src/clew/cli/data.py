@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clew.cli.base import check_folder, command, make_folder, note, shown
+from clew.cli.base import check_file, check_folder, command, make_folder, note, shown
 from clew.cli.movies import (
     Channel,
     ImagesPath,
@@ -108,10 +108,11 @@ def sample(
 ) -> None:
     """Draw a stratified part of a full lineage, as annotations of the movie's own label images."""
     from clew.annotation.sampling import sample as draw
-    from clew.tracking.formats.annotation_csv import write_annotations
+    from clew.tracking.formats.annotation_csv import read_annotation_table, write_annotations
     from clew.tracking.formats.annotations import read_annotations
 
     check_folder(output.absolute().parent)
+    check_file(output, read_annotation_table, "annotations")
     if movie is None and labels is None:
         movie, labels = movie_of(truth)
     opened = open_pixels(movie, labels, images, spacing, sparse=sparse)

@@ -15,7 +15,11 @@ from clew.cli.data import counts_in_words
 from clew.cli.lineages import print_evaluation, print_lineage, report_page
 from clew.cli.movies import Jobs
 from clew.cli.tracking import training_facts
+from clew.errors import InputError
 from clew.progress import ProgressBar
+
+DEMO = ("sim", "some.csv", "weights.clew", "result", "report.html")
+"""What a demo writes."""
 
 
 @command()
@@ -48,6 +52,7 @@ def demo(
     from clew.tracking.tracker import Tracker
 
     check_folder(folder)
+    _check_demo_folder(folder)
     settings = NucleiSettings(frames=frames, cells=cells, dims=dims, seed=seed)
     make_folder(folder)
     with ProgressBar("simulating") as progress:
@@ -99,3 +104,14 @@ def demo(
         f"  clew track YOUR_MOVIE --weights {where}/weights.clew",
         markup=False,
     )
+
+
+def _check_demo_folder(folder: Path) -> None:
+    """Refuse a folder in which something else could be lost: someone's own some.csv and weights.clew, for instance."""
+    there = sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.exists() else []
+    strange = [name for name in there if name not in DEMO]
+    if strange or (there and "sim" not in there):
+        raise InputError(
+            f"{shown(folder)} holds {(strange or there)[0]}, and no demo; a demo goes into a new or empty folder, or "
+            "one that holds a demo only"
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clew.cli.base import note, shown
+from clew.cli.base import note, say, shown
 from clew.errors import InputError
 from clew.progress import ProgressBar
 
@@ -112,6 +112,7 @@ def open_any(
 ) -> Movie | DetectionTable:
     """The movie that the options name; says on stderr what was chosen."""
     from clew.tracking.formats.tables import is_table
+    from clew.tracking.measurement.regions import are_grey_values
     from clew.tracking.movie import open_movie
 
     sizes = parse_spacing(spacing)
@@ -121,6 +122,11 @@ def open_any(
         raise InputError("--radius is for a table of points: the cells of label images have masks already")
     opened = open_movie(movie, labels=labels, images=images, spacing=sizes, channel=channel, sparse=sparse)
     note(f"{opened.name}: {in_words(opened)}, {opened.source}")
+    if are_grey_values(opened.label(0)):
+        say(
+            f"warning: most labels of {opened.name} lie all over its first frame, as grey values do; are these raw "
+            "images? Those are for --images, and label images for --labels"
+        )
     return cut(opened, frames)
 
 
@@ -175,8 +181,10 @@ def parse_frames(text: str | None) -> range | None:
     if text is None:
         return None
     found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
-    if not found or int(found[1]) > int(found[2]):
+    if not found:
         raise InputError(f"--frames is {text!r}; expected two numbers of nine digits at most, as in 0:59")
+    if int(found[1]) > int(found[2]):
+        raise InputError(f"--frames is {text!r}; expected the first frame before the last, as in 0:59")
     return range(int(found[1]), int(found[2]) + 1)
 
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from clew.cli.base import check_folder, command, make_folder, note, say, shown
+from clew.cli.base import check_file, check_folder, command, make_folder, note, say, shown
 from clew.cli.cluster import ClusterAddress, MemoryPerWorker, Profile, Where, Workers, connected
 from clew.cli.lineages import no_scores, print_counts, print_evaluation, sampled_report
 from clew.cli.movies import (
@@ -43,6 +43,7 @@ from clew.cli.movies import (
 from clew.errors import InputError
 from clew.progress import ProgressBar
 
+SUFFIX = ".clew"
 PICTURES = (".png", ".svg", ".pdf")
 
 if TYPE_CHECKING:
@@ -88,11 +89,13 @@ def train(
 
     Several movies are learned from together: clew train A B -a A.csv -a B.csv.
     """
+    from clew import archive
     from clew.tracking.model.candidates import NEIGHBOURS
     from clew.tracking.tracker import Tracker
 
     where = Where.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
+    check_file(output, lambda path: path.suffix == SUFFIX or archive.describe(path), "weights")
     opened = open_several(
         movies, labels, images, spacing=spacing, channel=channel, sparse=sparse, frames=frames, radius=radius
     )  # fmt: skip
@@ -198,7 +201,7 @@ def track(
         note(str(tracker.coverage_))
         if tracked.n_solved < len(tracked):
             note(f"{len(tracked) - tracked.n_solved} of {len(tracked)} blocks were there from a run that was cut short")
-        facts = training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
+        facts = _part_facts(opened.excerpt) | training_facts(tracker) | {"tracked in": f"{seconds:.1f} s"}
         facts |= dict([str(tracker.coverage_).split(": ", 1)])
         if tracker.unfamiliar_:
             facts |= {"warning": tracker.unfamiliar_}
@@ -210,7 +213,7 @@ def track(
             )
     tracked.checkpoints.forget()
     print_counts(tracked, tally, seconds)
-    if doubt := _doubt(tracked.n_frames, tracked.n_cells):
+    if doubt := _doubt(tracked.n_frames, tracked.n_cells, tally.empty):
         say(f"warning: {doubt}")
     Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
 
@@ -344,6 +347,13 @@ def open_tracker(weights: Path | None) -> Tracker:
     return Tracker.generic()
 
 
+def _part_facts(excerpt: range | None) -> dict[str, str]:
+    """What the report says of a part of a movie: annotations have the numbers of the whole one."""
+    if excerpt is None:
+        return {}
+    return {"part": f"frames {excerpt[0]} to {excerpt[-1]} of the movie, counted from 0 here"}
+
+
 def training_facts(tracker: Tracker) -> dict[str, str]:
     """What the report says of the weights."""
     facts = {"learned from": tracker.origin_.describe(tracker.n_annotated_, tracker.n_pairs_)}
@@ -358,7 +368,7 @@ def weights_fingerprint(tracker: Tracker) -> dict[str, str]:
     return {"weights": str(tracker.origin_), "weights_sha256": hashlib.sha256(named.encode()).hexdigest()}
 
 
-def _doubt(n_frames: int, n_cells: int) -> str:
+def _doubt(n_frames: int, n_cells: int, empty: tuple[int, ...]) -> str:
     """What is likely to be wrong with a movie of hardly any cells or frames; nothing as a rule."""
     if not n_cells:
         return "there is no cell in any frame; are these label images?"
@@ -369,7 +379,19 @@ def _doubt(n_frames: int, n_cells: int) -> str:
             "there is one cell a frame at most; are these masks of the foreground? Label images have a number of its "
             "own for each cell"
         )
+    if within := _within(empty, n_frames):
+        which = f"frame {within[0]}" + (f" and {len(within) - 1} more" if len(within) > 1 else "")
+        return (
+            f"there is no cell in {which}, and there are cells before and after; tracks end there unless they are "
+            "closed as gaps. Are masks missing?"
+        )
     return ""
+
+
+def _within(empty: tuple[int, ...], n_frames: int) -> list[int]:
+    """Empty frames that have cells before and after them; a movie may begin before its cells, and end after them."""
+    seen = sorted(set(range(n_frames)) - set(empty))
+    return [t for t in empty if seen[0] < t < seen[-1]]
 
 
 def _bar(share: float, width: int = 12) -> str:

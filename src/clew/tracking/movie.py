@@ -156,7 +156,10 @@ def open_frames(
         warn_if_changed(where)
         if zarr.is_zarr(where):
             return zarr.open_zarr(where, channel, sparse=sparse)
-        return tiff.open_folder(where, tiff.frames_among(where, masks), channel)
+        which = tiff.frames_among(where, masks)
+        if masks and not which and (instead := tiff.unread_masks(where)):
+            raise InputError(f"{where} has no label images that can be read: {instead}")
+        return tiff.open_folder(where, which, channel)
     if is_table(where):
         raise InputError(f"{where} is a table; images are looked for here, and a table of detections is opened as such")
     if where.suffix.lower() not in tiff.SUFFIXES:
@@ -249,6 +252,8 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
             note = f" ({'; '.join(passed_over)})" if passed_over else ""
             return images, masks, f"images from {folder}, masks from {mask.relative_to(folder.parent)}{note}"
         passed_over.append(f"{mask.relative_to(folder.parent)} passed over: {reason}")
+    if instead := tiff.unread_masks(folder):
+        passed_over.append(instead)
     told = f": {'; '.join(passed_over)}" if passed_over else ""
     raise InputError(
         f"no masks beside {folder}{told}; looked for {looked_for}. If the files in it are masks themselves, give the "
@@ -262,4 +267,5 @@ def _incomplete(folder: Path, images: tiff.TiffFolder) -> str | None:
     lacking = set(range(images.first, images.first + len(images))) - numbers
     if not lacking:
         return None
-    return f"it lacks {len(lacking)} of {len(images)} frames" if numbers else "it has no frames"
+    which = f"{min(lacking)}{' …' if len(lacking) > 1 else ''}"
+    return f"it lacks {len(lacking)} of {len(images)} frames ({which})" if numbers else "it has no frames"

@@ -158,7 +158,7 @@ def test_several_faults_are_told_at_once(tmp_path):
         ("", "is empty"),
         ("\ufeff\n\n# only a comment\n", "is empty"),
         ("frame,event,targets\n", "there is no column sources"),
-        ("0,move,1,2,yes\n", "there is no column frame"),
+        ("12,move,1,2,yes\n", "there is no column frame .* must name them, as in frame,event,sources,targets"),
         ("frame,event,sources,targets,frame\n", "two columns 'frame'"),
         (bytes(range(256)), "there is no column frame"),
     ],

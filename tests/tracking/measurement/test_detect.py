@@ -157,6 +157,24 @@ def test_a_folder_with_other_files_is_refused(sequence):
     assert sorted(path.name for path in sequence.iterdir()) == before
 
 
+def test_masks_of_others_and_corrected_ones_are_not_replaced(sequence):
+    folder = sequence.with_name("01_SEG")
+    folder.mkdir()
+    tiff.write_frame(folder / "mask005.tif", np.ones((3, 3), dtype=np.uint16))
+    with pytest.raises(InputError, match=r"did not write.*mask005\.tif has no manifest\.json.*would be lost"):
+        write_detections(open_frames(sequence), folder)
+    (folder / "mask005.tif").unlink()
+    write_detections(open_frames(sequence), folder)
+    (folder / "mask006.tif").unlink()
+    write_detections(open_frames(sequence), folder)  # nothing is lost with one that is gone
+    corrected = tiff.open_folder(folder)[1].copy()
+    corrected[corrected == 1] = 0
+    tiff.write_frame(folder / "mask006.tif", corrected)
+    with pytest.raises(InputError, match=r"changed since: .*mask006\.tif"):
+        write_detections(open_frames(sequence), folder)
+    np.testing.assert_array_equal(tiff.open_folder(folder)[1], corrected)
+
+
 def test_a_failure_writes_nothing(sequence):
     frames = open_frames(sequence)
     (sequence / "t008.tif").write_bytes(b"damaged")

@@ -6,7 +6,14 @@ from skimage.measure import label as components
 from skimage.measure import regionprops
 
 from clew.errors import InputError
-from clew.tracking.measurement.regions import N_QUANTILES, directions, measure_frame, moved_volume, shared_volume
+from clew.tracking.measurement.regions import (
+    N_QUANTILES,
+    are_grey_values,
+    directions,
+    measure_frame,
+    moved_volume,
+    shared_volume,
+)
 
 CASES = [((60, 70), (1.0, 1.0)), ((60, 70), (0.5, 2.0)), ((9, 30, 40), (3.0, 1.0, 0.7))]
 
@@ -20,6 +27,17 @@ def blobs(shape, seed=0, share=0.25):
     labels = components(noise > np.quantile(noise, 1 - share), connectivity=1).astype(np.uint16)
     labels[labels > 0] = labels[labels > 0] * 3 + 4
     return labels, rng.integers(50, 4000, shape, dtype=np.uint16)
+
+
+@pytest.mark.parametrize("shape", [(60, 70), (9, 30, 40), (1300, 1100)])
+def test_raw_images_are_told_from_label_images(shape):
+    labels, _ = blobs(shape)
+    noise = np.random.default_rng(0).normal(100, 5, shape)
+    assert are_grey_values((noise + 50 * (labels > 0)).astype(np.uint16))
+    assert not are_grey_values(labels)
+    assert not are_grey_values(np.where(labels, labels, 1))  # the background as a label
+    assert not are_grey_values(labels > 0)
+    assert not are_grey_values(np.zeros(shape, dtype=np.uint16))
 
 
 @pytest.mark.parametrize(("shape", "spacing"), CASES)

@@ -151,6 +151,8 @@ def test_the_expected_number_is_the_sum_of_the_doubts():
     sd = np.sqrt(0.25 + 0.09)
     assert found.low == 0.0
     assert found.high == pytest.approx(0.6 + 1.645 * sd)
+    many = expected_wrong(np.full(20000, 0.5), spread=0.0)
+    assert str(many) == "about 10,000 of 20,000 events are wrong (90 % interval 9,884 to 10,116)"
     wider = expected_wrong(np.full(100, 0.9), spread=0.5)
     narrow = expected_wrong(np.full(100, 0.9), spread=0.0)
     assert wider.low < narrow.low < 10 < narrow.high < wider.high

@@ -146,7 +146,10 @@ def match_frames(
     """The true cells of every frame with the detections that hold them; one frame a worker is in memory at a time."""
     n = len(truth.masks)
     if n != movie.n_frames:
-        raise InputError(f"the truth has {n} frames, the movie {movie.n_frames}; it must be the truth of this movie")
+        raise InputError(
+            f"the truth has {n} frames, the movie {movie.n_frames}; it must be the truth of this movie, or with "
+            "--frames of the part that was tracked"
+        )
     matched: list[Held] = []
     blocks = [range(t, min(t + BLOCK, n)) for t in range(0, n, BLOCK)]
     for found in (executor or Threads()).map(partial(_match_block, truth, movie), blocks):

@@ -20,8 +20,8 @@ from clew.persist import write_bytes
 from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.formats import tiff
 from clew.tracking.formats.label_layers import write_layers
-from clew.tracking.formats.manifest import read_manifest, require_whole, written_whole
-from clew.tracking.formats.names import BESIDE_MASKS, MANIFEST, RESULT, TRACK, TRACKS, TRUTH
+from clew.tracking.formats.manifest import files_of_others, read_manifest, require_whole, written_whole
+from clew.tracking.formats.names import BESIDE_MASKS, DETECT, MANIFEST, RESULT, TRACK, TRACKS, TRUTH
 from clew.tracking.formats.staging import settle
 from clew.tracking.frames import Excerpt, Frames
 from clew.tracking.lineage import Lineage
@@ -120,7 +120,7 @@ def is_of_result(name: str) -> bool:
 def check_result_folder(folder: str | Path, what: str = TRACK) -> None:
     """Refuse to write into a folder that holds anything but an older result of this kind: of `names`.
 
-    Hidden files do not count.
+    Hidden files do not count. Results of other programs have no manifest, and are not replaced.
     """
     path = Path(folder)
     if path.exists() and not path.is_dir():
@@ -139,6 +139,12 @@ def check_result_folder(folder: str | Path, what: str = TRACK) -> None:
                 f"{path} holds {name}, which is no result of this kind; results go into a new folder, or one that has "
                 "such results only"
             )
+    # people correct masks by hand; other files of a result are compared by nobody, and only those of others are kept
+    if (older is None or what == DETECT) and (others := files_of_others(path, older, owns)):
+        raise InputError(
+            f"{path} holds files that clew {what} did not write, or that were changed since: {others[0]}. They would "
+            "be lost; give another folder, or move them away"
+        )
 
 
 def write_result(
@@ -179,6 +185,8 @@ def _table_of(path: Path) -> Path:
     for file in wanted:
         if file.is_file():
             return file
+    if not path.exists():
+        raise InputError(f"{path} does not exist; a lineage is a folder with {TRUTH} or {RESULT}, or a table of tracks")
     unfinished = path.is_dir() and tiff.frame_files(path, MASK_NAMES)
     hint = "; it has masks: was the writing of a result cut short?" if unfinished else ""
     beside = f", or a table of tracks ({TRACKS})" if path.is_dir() else ""

@@ -127,14 +127,16 @@ def column_names(path: str | Path) -> list[str]:
     return [plain_name(cell) for cell in next(_records(path), (0, []))[1]]
 
 
-def known_columns(where: str, header: Sequence[str], aliases: Aliases, required: Iterable[str]) -> dict[str, int]:
+def known_columns(where: str, header: Sequence[str], aliases: Aliases, required: Sequence[str]) -> dict[str, int]:
     """Where each column stands: by its own name, or by the first of its aliases that is there."""
     found = {}
     for name, also in aliases.items():
         called = next((other for other in (name, *also) if other in header), None)
         if called is None and name in required:
             given = ", ".join(quoted(other) for other in header[:10])
-            raise InputError(f"{where}: there is no column {' or '.join([name, *also])}; the columns are {given}")
+            is_row = "".join(header[:1]).isdigit()  # the names were left out
+            hint = f"; the first line must name them, as in {','.join(required)}" if is_row else ""
+            raise InputError(f"{where}: there is no column {' or '.join([name, *also])}; the columns are {given}{hint}")
         if called is None:
             continue
         if header.count(called) > 1:

@@ -40,12 +40,15 @@ class Tally:
     """Σ 1 − p over the events, of which p is the probability that one is right; NaN where they are not known."""
     variance: float
     """Σ p (1 − p)"""
+    empty: tuple[int, ...] = ()
+    """Frames without a cell."""
 
     @classmethod
     def sum(cls, parts: Sequence[Tally]) -> Tally:
         """Of all parts."""
         kinds = np.sum([part.kinds for part in parts], axis=0)
-        return cls(kinds, sum(part.wrong for part in parts), sum(part.variance for part in parts))
+        empty = tuple(frame for part in parts for frame in part.empty)
+        return cls(kinds, sum(part.wrong for part in parts), sum(part.variance for part in parts), empty)
 
     def expected_wrong(self) -> Expectation | None:
         """How many events are wrong; None where probabilities are not known."""
@@ -71,7 +74,8 @@ class _PartWriter:
                 self._write(t, relabelled(movie, t, part.nodes.label[rows], part.track[rows], tracks, self.dtype))
         kinds = np.bincount(part.events.event, minlength=len(Event))
         p = np.full(len(part.events), np.nan) if part.probability is None else part.probability
-        return Tally(kinds, float((1 - p).sum()), float((p * (1 - p)).sum()))
+        empty = np.setdiff1d(np.arange(part.frames[0], part.frames[1] + 1), part.nodes.frame)
+        return Tally(kinds, float((1 - p).sum()), float((p * (1 - p)).sum()), tuple(empty.tolist()))
 
     def _write(self, t: int, mask: NDArray[Any]) -> None:
         if self.tiffs:

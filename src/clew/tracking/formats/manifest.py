@@ -23,6 +23,7 @@ from clew.tracking.formats.staging import settle, staged
 
 KIND = "clew manifest"
 VERSION = 1
+MISSING = "is missing"
 SHOWN = 3
 """How many files that do not fit a message names."""
 
@@ -111,6 +112,13 @@ def warn_if_changed(folder: str | Path) -> None:
         )
 
 
+def files_of_others(folder: Path, manifest: Manifest | None, owns: Owns) -> list[str]:
+    """Files of a result that are not as clew wrote them, in words: a person's, or another program's."""
+    if manifest is None:
+        return [f"{path.name} has no {MANIFEST} beside it" for path in sorted(folder.iterdir()) if owns(path.name)]
+    return [fault for fault in _faults(folder, manifest, owns) if not fault.endswith(MISSING)]
+
+
 def warn_if_not_of_result(path: str | Path) -> None:
     """Warn if one file, or folder, of a result is not as its manifest says."""
     path = Path(path)
@@ -139,7 +147,7 @@ def _fault(folder: Path, file: str, entry: tuple[int, str], content: bool) -> st
     """What is wrong with a file, or nothing."""
     path = folder / file
     if not path.is_file():
-        return f"{file} is missing"
+        return f"{file} {MISSING}"
     try:
         if (size := path.stat().st_size) != entry[0]:
             return f"{file} has {size} bytes, expected {entry[0]}"

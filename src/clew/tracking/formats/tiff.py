@@ -29,6 +29,8 @@ MAX_FRAME_BYTES = 4 * 2**30
 SUFFIXES = (".tif", ".tiff")
 CELLPOSE = r"(?i:.*_cp_masks\.tiff?$)"
 """Masks as Cellpose puts them beside the images that they are of."""
+CELLPOSE_OTHERS = r"(?i:.*_cp_masks\.png|.*_seg\.npy)"
+"""What it puts there if TIFFs are not asked for."""
 OTHERS = (".png", ".jpg", ".jpeg", ".npy", ".nd2", ".czi", ".lif", ".mp4", ".avi")
 """What people have in place of TIFFs."""
 
@@ -111,6 +113,13 @@ def frames_among(folder: Path, masks: bool) -> str:
     return CELLPOSE if masks else f"(?!{CELLPOSE})"
 
 
+def unread_masks(folder: Path) -> str:
+    """What to do about masks that Cellpose put beside images, if it did so in other files than TIFFs."""
+    with told(folder):
+        found = sorted(path.name for path in folder.iterdir() if re.fullmatch(CELLPOSE_OTHERS, path.name))
+    return f"the masks of Cellpose in it are no TIFFs ({found[0]}); cellpose --save_tif writes such" if found else ""
+
+
 def list_frames(folder: Path, what: str = "") -> tuple[tuple[Path, ...], int]:
     """The TIFFs of a folder in the order of their numbers, which must go up one by one, and the first number."""
     numbered = []
@@ -141,7 +150,8 @@ def _instead(folder: Path) -> str:
     """What a folder without TIFFs has that may be meant."""
     found = {path.suffix.lower() for path in folder.iterdir()} & set(OTHERS)
     if not found:
-        return ""
+        within = sorted(path.name for path in folder.iterdir() if path.is_dir() and frame_files(path))
+        return f"; there are TIFFs in folders within it: {', '.join(within[:5])}" if within else ""
     return f"; it has {', '.join(sorted(found))}: save TIFF or Zarr instead (Cellpose does so with --save_tif)"
 
 

@@ -106,8 +106,9 @@ def write_detections(
 ) -> int:
     """Detect the cells of all frames into `mask000.tif`, `mask001.tif` … in a folder; returns how many there are.
 
-    One frame for each job is in memory. The frames keep the numbers that the images have. Older masks in the folder are
-    replaced when the new ones are complete; a folder with anything else is refused.
+    One frame for each job is in memory. The frames keep the numbers that the images have. Older masks that clew
+    detected are replaced when the new ones are complete; a folder with anything else is refused, also with masks that
+    were corrected since.
     """
     check_result_folder(folder, DETECT)
     fitted = fit_settings(images, settings)

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
@@ -27,6 +28,8 @@ N_QUANTILES = 12
 MAX_SAMPLED = 200_000
 """Background pixels that are looked at to find their median."""
 LEVELS = 2**16 - 1
+MAX_LOOKED_AT = 1_000_000
+"""Pixels of a frame that tell whether it is a raw image."""
 
 LabelImage = NDArray[np.integer[Any]]
 
@@ -92,6 +95,22 @@ def measure_frame(frame: int, labels: LabelImage, image: NDArray[Any] | None, sp
     if image is not None:
         columns |= _intensities(frame, labels, image, row, runs.length, pixels)
     return Detections(frame, label, position, columns)
+
+
+def are_grey_values(labels: LabelImage) -> bool:
+    """Whether a label image looks like a raw one: ten labels or more lie all over it, and most of what is labelled.
+
+    A cell is in one place, and few can be as large as a quarter of the frame; a grey value is wherever it is as bright.
+    """
+    steps = int(np.ceil((labels.size / MAX_LOOKED_AT) ** (1 / labels.ndim)))
+    sampled = labels[(slice(None, None, max(1, steps)),) * labels.ndim]
+    values, index = np.unique(sampled, return_inverse=True)
+    places = index.reshape(sampled.shape)
+    boxes = ndimage.find_objects(places + 1)
+    box = np.array([np.prod([side.stop - side.start for side in place]) for place in boxes])
+    pixels, is_cell = np.bincount(places.ravel()), values != 0
+    everywhere = is_cell & (4 * box > sampled.size)
+    return bool(everywhere.sum() >= 10 and 2 * pixels[everywhere].sum() > pixels[is_cell].sum())
 
 
 def shared_volume(

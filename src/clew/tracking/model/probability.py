@@ -159,8 +159,8 @@ class Expectation:
 
     def __str__(self) -> str:
         return (
-            f"about {self.number:.0f} of {self.n_events:,} events are wrong (90 % interval {self.low:.0f} to "
-            f"{self.high:.0f})"
+            f"about {self.number:,.0f} of {self.n_events:,} events are wrong (90 % interval {self.low:,.0f} to "
+            f"{self.high:,.0f})"
         )
 
 
