@@ -147,6 +147,8 @@ class KeptProgram:
     def _relaxed(self, costs: Array) -> Array | None:
         """The LP's answer from the last basis; None if infeasible."""
         self.lp_solves += 1
+        if self._basis is not None and self._basis.pivots > self.A.shape[0]:
+            self._forget_basis()  # where costs change a lot, HiGHS is the faster one
         if self._basis is None and self._near is not None:
             self._basis = self._compiled(self._near)
         y = None if self._basis is None else self._basis.maximise(costs)
@@ -156,7 +158,7 @@ class KeptProgram:
         self._forget_basis()
         before = self.simplex_iterations
         y = self._by_highs(costs)
-        if self.simplex_iterations - before <= self.A.shape[0]:  # where costs change a lot, HiGHS is the faster one
+        if self.simplex_iterations - before <= self.A.shape[0]:
             self._near = y
         return y
 
