@@ -245,7 +245,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return check_weights(self.coef_, self.model_.n_features), parallel.resolve_jobs(self.n_jobs)
 
     def _prepared(
-        self, X: Examples, Y: Examples, sample_weight: ArrayLike | None = None, class_weight: ClassWeight | None = None
+        self, X: Examples, Y: Examples, sample_weight: ArrayLike | None = None
     ) -> tuple[StructuredModel, Examples, Examples, Array | None]:
         """The prepared model, and the examples that carry an annotation, parsed; only those take part in learning."""
         self.__dict__.pop("feature_names_in_", None)
@@ -272,7 +272,13 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             model = model.prepare(X, Y)
         weights = check_sample_weight(sample_weight, n_examples(X))
         self.__dict__.pop("calibration_", None)  # of an earlier fit
-        X, Y, weights = self._annotated(model, X, parse(model, X, Y), weights)
+        return self._class_weighted(model, *self._annotated(model, X, parse(model, X, Y), weights))
+
+    def _class_weighted(
+        self, model: StructuredModel, X: Examples, Y: Examples, weights: Array | None
+    ) -> tuple[StructuredModel, Examples, Examples, Array | None]:
+        """The same with `class_weight`, where the learner has one: in the model's Δ, or in weights of the examples."""
+        class_weight: ClassWeight | None = getattr(self, "class_weight", None)
         if class_weight is not None:
             if not hasattr(model, "with_class_weight"):
                 raise MissingCapability(f"class_weight: {type(model).__name__} offers no with_class_weight")
@@ -303,7 +309,8 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         other: Self = clone(self)
         if hasattr(self, "lam_"):
             other.set_params(lam=self.lam_, C=None)
-        return other._learn(self.model_, *self._annotated(self.model_, X, Y))
+        _, X, Y, weights = self._class_weighted(self.model_, *self._annotated(self.model_, X, Y))
+        return other._learn(self.model_, X, Y, weights)
 
     def _learn(self, model: StructuredModel, X: Examples, Y: Examples, weights: Array | None = None) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""

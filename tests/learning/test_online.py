@@ -83,8 +83,53 @@ def test_a_batch_goes_on_from_a_fit():
     assert np.linalg.norm(svm.coef_ - before) < 0.5 * np.linalg.norm(before)
 
 
+def test_a_fit_goes_on_from_batches():
+    X, Y, _ = sequences(n=40, noise=0.3)
+    online = StructuredSVM(Chain(n_states=4), lam=0.1, random_state=0)
+    for _ in range(5):
+        online.partial_fit(X, Y)
+    for warm in (online, online.result_):
+        svm = StructuredSVM(Chain(n_states=4), lam=0.1).fit(X, Y, warm_start=warm)
+        same = StructuredSVM(Chain(n_states=4), lam=0.1, start=online.coef_).fit(X, Y)
+        assert svm.result_.converged
+        np.testing.assert_array_equal(svm.coef_, same.coef_)
+
+
+def test_a_batch_without_annotations_changes_nothing():
+    X, Y, _ = sequences(n=10, noise=0.3)
+    online = StructuredSVM(Chain(n_states=4), lam=0.1, random_state=0).partial_fit(X, Y)
+    before = online.result_
+    assert online.partial_fit(X[:3], [None, [-1] * len(X[1]), None]).result_ is before
+    with pytest.raises(InputError, match="features"):
+        online.partial_fit([x[:, :1] for x in X[:2]], [None, None])
+    with pytest.raises(InputError, match="there are no examples"):
+        online.partial_fit([], [])
+
+
+def test_classes_weigh_as_much_in_later_batches():
+    X, Y = flat(200)
+    by_class = StructuredSVM(Multiclass(), lam=0.1, class_weight={1: 5.0}, random_state=0)
+    by_example = StructuredSVM(Multiclass(), lam=0.1, random_state=0)
+    for first in range(0, 200, 50):
+        x, y = X[first : first + 50], Y[first : first + 50]
+        by_class.partial_fit(x, y, classes=[0, 1])
+        by_example.partial_fit(x, y, classes=[0, 1], sample_weight=np.where(y == 1, 5.0, 1.0))
+    np.testing.assert_array_equal(by_class.coef_, by_example.coef_)
+    with pytest.raises(InputError, match=r"classes is .*; expected those of the first batch"):
+        by_class.partial_fit(X, Y, classes=[0, 1, 2])
+
+
+def test_probabilities_after_batches_need_held_out_data():
+    X, Y, _ = sequences(n=60, noise=0.3)
+    online = StructuredSVM(Chain(n_states=4), lam=0.1, random_state=0).partial_fit(X[:30], Y[:30])
+    with pytest.raises(InputError, match="expected folds=None"):
+        online.calibrate(X[:30], Y[:30])
+    assert online.calibrate(X[30:], Y[30:], folds=None).predict_proba(X)[0].shape == (len(X[0]), 4)
+
+
 @pytest.mark.parametrize("wrong", [{"lam": "auto"}, {"lam": [1.0, 0.1]}, {"C": 1.0}, {"lam": 1.0, "loss": "clpl"},
-                                   {"lam": 1.0, "regulariser": "l1"}])  # fmt: skip
+                                   {"lam": 1.0, "regulariser": "l1"},
+                                   {"lam": 1.0, "class_weight": "balanced"}])  # fmt: skip
 def test_settings_that_need_all_data_are_refused(wrong):
     X, Y = flat(20)
     with pytest.raises(InputError, match="one batch at a time"):
