@@ -163,7 +163,12 @@ class StructuredCRF(RegularisedEstimator):
         return path
 
     def predict_proba(self, X: Examples) -> Answers:
-        """(N,) for each input (parts, classes) the marginals P(y_t = s | x); (N, classes) for `Multiclass`."""
+        """(N,) for each input (parts, classes) the marginals P(y_t = s | x); (N, classes) for `Multiclass`.
+
+        After `calibrate`, which needs not be, the probabilities of the calibration.
+        """
+        if hasattr(self, "calibration_"):
+            return self._calibrated(X)
         X = as_examples(X)
         w, _ = self._fitted(X)
         return as_objects(self.model_.marginals(X, w))
