@@ -58,10 +58,11 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     model_: StructuredModel
     coef_: Array
     calibration_: Calibration
+    feature_names_in_: NDArray[np.object_]
 
     def predict(self, X: Examples) -> Answers:
         """(N,) the best output for each input: labels, or an array of objects where an output has several parts."""
-        X = as_examples(X)
+        X = self._examples(X)
         w, jobs = self._fitted(X)
         if hasattr(self.model_, "predict"):
             return as_objects(self.model_.predict(X, w, n_jobs=jobs))
@@ -74,7 +75,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         the examples.
         """
         check_fitted(self, "coef_")
-        X, Y = as_examples(X), as_examples(Y)
+        X, Y = self._examples(X), as_examples(Y)
         check_lengths(X, Y)
         weights = check_sample_weight(sample_weight, n_examples(X))
         model, predicted = self.model_, self.predict(X)
@@ -93,7 +94,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
         For `Multiclass` (N,) numbers. A model of one's own needs `parts(x, y)`, see docs/own-model.md.
         """
-        X = as_examples(X)
+        X = self._examples(X)
         w, jobs = self._fitted(X)
         if hasattr(self.model_, "margins"):
             return as_objects(self.model_.margins(X, w, n_jobs=jobs))
@@ -105,7 +106,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         These are its max-marginals less the best score: 0 for what is predicted. Choices are the classes, the columns
         of an assignment, or 0 and 1; for a model of one's own, as predicted and otherwise. `Multiclass`: (N, classes).
         """
-        X = as_examples(X)
+        X = self._examples(X)
         w, jobs = self._fitted(X)
         if hasattr(self.model_, "max_marginals"):
             return as_objects(self.model_.max_marginals(X, w, n_jobs=jobs))
@@ -120,7 +121,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         many annotations: see `clew.calibration`.
         """
         check_fitted(self, "coef_")
-        X, Y = as_examples(X), as_examples(Y)
+        X, Y = self._examples(X), as_examples(Y)
         check_lengths(X, Y)
         if not hasattr(self.model_, "candidates"):
             raise MissingCapability(
@@ -169,7 +170,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
         Parts that Y annotates already are left out, and no example gets more than `per_example` questions.
         """
-        X = as_examples(X)
+        X = self._examples(X)
         margins = [np.atleast_1d(m) for m in self.margins(X)]
         n = whole(n, "n, the number of parts to suggest,", 0)
         per_example = None if per_example is None else whole(per_example, "per_example", 0)
@@ -236,6 +237,17 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
                 + ("it is not fitted yet" if model is None else f"its model offers no {attribute}")
             )
         return model
+
+    def _examples(self, X: Examples) -> Examples:
+        """X, where it is a table as an array; its columns must then be those of the fit, in their order."""
+        expected = self.__dict__.get("feature_names_in_")
+        if expected is not None and hasattr(X, "columns"):
+            given = list(X.columns)
+            if all(isinstance(name, str) for name in given) and given != expected.tolist():
+                raise InputError(
+                    f"X has the columns {shown(given)}; expected {shown(expected.tolist())}, in this order, as in fit"
+                )
+        return as_examples(X)
 
     def _fitted(self, X: Examples) -> tuple[Array, int]:
         """The weights and the number of threads, after a look at X."""

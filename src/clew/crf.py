@@ -169,13 +169,13 @@ class StructuredCRF(RegularisedEstimator):
         """
         if hasattr(self, "calibration_"):
             return self._calibrated(X)
-        X = as_examples(X)
+        X = self._examples(X)
         w, _ = self._fitted(X)
         return as_objects(self.model_.marginals(X, w))
 
     def log_likelihood(self, X: Examples, Y: Examples) -> Array:
         """(N,) log P(Y* | x): how probable the annotation of each example is; 0 where nothing is annotated."""
         check_fitted(self, "coef_")
-        X, Y = as_examples(X), as_examples(Y)
+        X, Y = self._examples(X), as_examples(Y)
         check_lengths(X, Y)
         return log_likelihood(self._task(self.model_, X, parse(self.model_, X, Y), None), self.coef_)

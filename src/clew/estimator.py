@@ -209,7 +209,7 @@ class StructuredSVM(RegularisedEstimator):
                 "mapping from classes to weights"
             )
         if "model_" in self.__dict__:
-            X, Y = as_examples(X), as_examples(Y)
+            X, Y = self._examples(X), as_examples(Y)
             check_lengths(X, Y)
             if classes is not None and declared_classes(classes, None) != tuple(self.classes_.tolist()):
                 raise InputError(f"classes is {shown(classes)}; expected those of the first batch, {self.classes_}")
@@ -223,6 +223,8 @@ class StructuredSVM(RegularisedEstimator):
         else:
             other = self if classes is None else clone(self).set_params(model__classes=classes)
             prepared = other._prepared(X, Y, sample_weight)
+            if hasattr(other, "feature_names_in_"):
+                self.feature_names_in_ = other.feature_names_in_
         model, X, Y, weights = prepared
         check_margin(loss, weights)
         task = weighted(self._task(model, X, Y, None), weights)
