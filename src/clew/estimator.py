@@ -286,10 +286,20 @@ class StructuredPerceptron(StructuredEstimator):
         self.random_state = random_state
 
     def fit(
-        self, X: Examples, Y: Examples, *, sample_weight: ArrayLike | None = None, client: Client | None = None
+        self,
+        X: Examples,
+        Y: Examples,
+        *,
+        sample_weight: ArrayLike | None = None,
+        client: Client | None = None,
+        callback: Callable[[int, float], None] | None = None,
     ) -> Self:
-        """Learn from inputs X and partial annotations Y; `sample_weight` are weights of the examples."""
-        return self._learn(*self._prepared(X, Y, sample_weight), client=client)
+        """Learn from inputs X and partial annotations Y.
+
+        `sample_weight` are weights of the examples; `callback` hears of each epoch and the mean task loss after it.
+        """
+        callable_or_none(callback, "callback")
+        return self._learn(*self._prepared(X, Y, sample_weight), client=client, callback=callback)
 
     def _learn(
         self,
@@ -299,13 +309,19 @@ class StructuredPerceptron(StructuredEstimator):
         weights: Array | None = None,
         *,
         client: Client | None = None,
+        callback: Callable[[int, float], None] | None = None,
     ) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""
-        with ProgressLine(self.verbose, "perceptron") as progress:
+        with ProgressLine(self.verbose, "perceptron") as line:
+
+            def progress(epoch: int, loss: float) -> None:
+                line.say(f"epoch {epoch}, task loss {loss:.4g}")
+                if callback is not None:
+                    callback(epoch, loss)
+
             self.result_ = perceptron(
                 weighted(self._task(model, X, Y, client), weights), averaged=self.averaged, max_epochs=self.max_epochs,
-                patience=self.patience, rng=make_generator(self.random_state),
-                callback=lambda epoch, loss: progress.say(f"epoch {epoch}, task loss {loss:.4g}"),
+                patience=self.patience, rng=make_generator(self.random_state), callback=progress,
             )  # fmt: skip
         self.model_, self.coef_ = model, self.result_.w
         return self
