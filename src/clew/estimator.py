@@ -189,7 +189,7 @@ class StructuredSVM(RegularisedEstimator):
     def partial_fit(
         self, X: Examples, Y: Examples, classes: Classes | None = None, *, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Learn from one more batch, by stochastic subgradient steps; it may be forgotten afterwards.
+        """Learn from one more batch, by a step for each example; it may be forgotten afterwards.
 
         The first batch says what labels and features there are, unless the model declares its `classes` or they are
         given here; after a `fit`, batches go on from it. A later batch may be without annotations: nothing is learned
@@ -252,7 +252,8 @@ class StructuredSVM(RegularisedEstimator):
         if before is None:
             zero = np.zeros(task.n_features)
             return OnlineResult(zero, zero, lam)
-        return OnlineResult(before.w, before.w, lam, before.n_examples // MINI_BATCH + 1, before.n_examples)
+        n = before.n_examples
+        return OnlineResult(before.w, before.w, lam, n // MINI_BATCH + 1, n, largest=1.0 / (lam * n))
 
     def _given_start(self, task: Task) -> Array | None:
         """The first weights that the user asked for; None for clew's own."""

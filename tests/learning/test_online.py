@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from clew import StructuredSVM, load
+from clew.datasets import entity_f1, sentences, token_features, vectorise
+from clew.datasets.entities import LABELS
 from clew.errors import InputError
 from clew.learning.losses import LOSSES
-from clew.learning.online import MINI_BATCH, OnlineResult, learn_batch
+from clew.learning.online import OnlineResult, learn_batch
 from clew.models import Chain, Multiclass
 
 from .problems import sequences
@@ -20,19 +22,38 @@ def flat(n=400, seed=0):
     return X, (X[:, 0] + 0.5 * rng.normal(size=n) > 0).astype(int)
 
 
-def test_the_first_step_is_a_subgradient_step():
-    X, Y = flat(MINI_BATCH)
+@pytest.mark.parametrize("lam", [1e-3, 0.02, 0.5, 10.0])
+def test_steps_raise_the_dual_value_and_stay_feasible(lam):
+    """Against a list of all β, one example at a time."""
+    X, Y = flat(40)
     model = Multiclass().prepare(X, Y)
-    task = model.task(X, Y)
-    zero = np.zeros(task.n_features)
-    state = learn_batch(task, LOSSES["hinge"], OnlineResult(zero, zero, 0.5), np.random.default_rng(0))
-    slope = np.mean(
-        [model.joint_features(x, 1 - y) - model.joint_features(x, y) for x, y in zip(X, Y, strict=True)], axis=0
-    )
-    np.testing.assert_allclose(state.last, -slope / 0.5)
-    np.testing.assert_allclose(state.w, state.last)
-    assert (state.steps, state.n_examples, state.loss) == (1, MINI_BATCH, 1.0)
+    zero = np.zeros(model.n_features)
+    state, slopes, beta = OnlineResult(zero, zero, lam), [], np.zeros(0)
+    for t, (x, y) in enumerate(zip(X, Y, strict=True), start=1):
+        slopes.append(model.joint_features(x, 1 - y) - model.joint_features(x, y))  # Δ = 1 for the other class
+        beta *= min(1.0, 1 / (lam * t) / max(beta, default=1.0)) if beta.any() else 1.0
+        scaled = -beta @ np.array(slopes[:-1]) if t > 1 else zero
+        value = scaled @ slopes[-1] + 1.0
+        task = model.task(x[None], y[None])
+        state = learn_batch(task, LOSSES["hinge"], state, np.random.default_rng(0))
+        beta = np.append(beta, min(max(0.0, value / (slopes[-1] @ slopes[-1])), 1 / (lam * t)))
+        np.testing.assert_allclose(state.last, -beta @ np.array(slopes), atol=1e-12)
+        assert beta.max() <= 1 / (lam * t) + 1e-12
+        assert state.largest == pytest.approx(beta.max())
+        dual = lam * beta.sum() - lam / 2 * state.last @ state.last
+        assert dual >= lam * beta[:-1].sum() - lam / 2 * scaled @ scaled - 1e-12
+    assert state.n_examples == state.steps == 40
     np.testing.assert_array_equal(zero, 0.0)
+
+
+def test_one_pass_over_text_learns_it():
+    """Subgradient steps as long as 1/(λt) found no name at all after one pass, and no more after five."""
+    texts, truth = sentences(500, np.random.default_rng(0))
+    X, _ = vectorise([token_features(tokens) for tokens in texts])
+    online = StructuredSVM(Chain(classes=LABELS), lam=1 / (0.05 * 400), random_state=0)
+    for first in range(0, 400, 100):
+        online.partial_fit(X[first : first + 100], truth[first : first + 100])
+    assert entity_f1(truth[400:], online.predict(X[400:])) > 0.25
 
 
 def test_batches_come_near_the_certified_minimum():
