@@ -215,6 +215,8 @@ def test_foreign_content_is_refused(tmp_path):
         {"model": {key: value for key, value in good.meta["model"].items() if key != "class"}},
         {"model": {key: value for key, value in good.meta["model"].items() if key != "domain"}},
         {"result": None},
+        {"feature_names": ["a", 1]},
+        {"feature_names": "a"},
         {"model": good.meta["model"] | {"class": "Popen"}},
         {"model": good.meta["model"] | {"params": {"shell": True}}},
         {"model": good.meta["model"] | {"domain": good.meta["model"]["domain"] | {"n_inputs_": [2]}}},

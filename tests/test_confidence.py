@@ -90,6 +90,15 @@ def test_a_calibration_needs_something_annotated(read):
         svm.calibrate(X, [None] * len(X))
 
 
+def test_weights_that_are_judged_are_learned_with_the_same_weights_of_classes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    Y = (X[:, 0] + rng.normal(size=200) > 1.0).astype(int)
+    svm = StructuredSVM(Multiclass(), lam=0.1, class_weight={1: 20.0}, random_state=0).fit(X, Y)
+    judged = svm._refitted(X, svm.model_.parsed(X, Y))
+    np.testing.assert_allclose(judged.coef_, svm.coef_, atol=0.05 * np.abs(svm.coef_).max())
+
+
 def test_a_calibration_is_saved(read, tmp_path):
     svm, X, Y, X_new, _ = read
     for method in ("platt", "isotonic"):

@@ -128,6 +128,16 @@ def test_partly_read_words(read, tmp_path):
     assert str(again.result_) == str(crf.result_)
 
 
+def test_a_calibration_is_used_once_it_is_there(read):
+    X, Y, X_new, _ = read
+    crf = StructuredCRF(Chain(classes=list(LETTERS)), lam=1.0, random_state=0).fit(X, Y)
+    marginals = crf.predict_proba(X_new)[0]
+    calibrated = crf.calibrate(X, Y).predict_proba(X_new)[0]
+    np.testing.assert_allclose(calibrated, crf.calibration_.probabilities(crf.decision_function(X_new)[0]))
+    assert not np.allclose(calibrated, marginals, atol=1e-3)
+    np.testing.assert_array_equal(crf.fit(X, Y).predict_proba(X_new)[0], marginals)
+
+
 def test_a_warm_start_is_quick(read):
     X, Y, *_ = read
     crf = StructuredCRF(Chain(classes=list(LETTERS)), lam=1.0).fit(X, Y)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from sklearn.model_selection import cross_val_predict
 
-from clew import StructuredPerceptron, StructuredSVM
+from clew import StructuredCRF, StructuredPerceptron, StructuredSVM
 from clew.errors import InputError
 from clew.learning.task import Space
 from clew.models import Assignment, Chain, Graph, Multiclass, Tree
@@ -121,6 +123,33 @@ def test_predictions_of_any_length_are_one_array():
     assert [len(y) for y in predicted] == [len(x) for x in X]
     assert svm.fit(X, Y).predict(X[:2]).dtype == object
     assert svm.predict(X[:0]).shape == (0,)
+
+
+class Reader(Sequence):
+    """Examples that are read from somewhere when they are asked for, by a Python integer and nothing else."""
+
+    def __init__(self, examples):
+        self.examples = examples
+
+    def __len__(self):
+        return len(self.examples)
+
+    def __getitem__(self, index):
+        assert type(index) is int
+        return self.examples[index]
+
+
+@pytest.mark.parametrize("learner", [StructuredSVM, StructuredCRF, StructuredPerceptron])
+def test_examples_may_be_read_when_they_are_asked_for(learner):
+    X, Y = chains(9)
+    Y = [None if n == 4 else y for n, y in enumerate(Y)]
+    read, plain = (learner(Chain(n_states=4), random_state=0).fit(wrap(X), wrap(Y)) for wrap in (Reader, list))
+    np.testing.assert_array_equal(read.coef_, plain.coef_)
+    assert read.score(Reader(X), Reader(Y)) == plain.score(X, Y)
+    assert read.suggest(Reader(X), 3, Reader(Y)) == plain.suggest(X, 3, Y)
+    read.calibrate(Reader(X), Reader(Y)).predict_proba(Reader(X))
+    online = StructuredSVM(Chain(n_states=4), lam=0.1, random_state=0)
+    assert len(online.partial_fit(Reader(X), Reader(Y)).partial_fit(Reader(X), Reader(Y)).predict(Reader(X))) == 9
 
 
 # what is refused, before memory is asked for

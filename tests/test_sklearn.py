@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from clew import StructuredCRF, StructuredPerceptron, StructuredSVM
+from clew import StructuredCRF, StructuredPerceptron, StructuredSVM, load
 from clew.errors import InputError, MissingCapability
 from clew.models import Assignment, Chain, Graph, Multiclass, Tree
 from clew.preprocessing import NodeTransformer
@@ -101,6 +101,32 @@ def test_names_of_a_table():
     assert svm.get_feature_names()[0] == "input[0, height]"
     assert svm.score(Table(), [0, 1, 0, 1]) == 1.0
     assert not hasattr(svm.fit(np.eye(2), [0, 1]), "feature_names_in_")
+
+
+@pytest.mark.parametrize("learner", [StructuredSVM, StructuredCRF, StructuredPerceptron])
+def test_a_table_has_the_columns_of_the_fit(learner, tmp_path):
+    class Table:
+        def __init__(self, *columns):
+            self.columns = columns
+
+        def to_numpy(self):
+            return np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.2], [0.1, 1.0]])
+
+    Y, given, swapped = [0, 1, 0, 1], Table("height", "width"), Table("width", "height")
+    fitted = learner(Multiclass()).fit(given, Y)
+    fitted.save(tmp_path / "a.clew")
+    fitted = load(tmp_path / "a.clew")
+    assert fitted.feature_names_in_.tolist() == ["height", "width"]
+    for ask in ("predict", "margins", "decision_function"):
+        assert len(getattr(fitted, ask)(given)) == len(getattr(fitted, ask)(given.to_numpy())) == 4
+        with pytest.raises(InputError, match=r"X has the columns .*; expected .*height.*, in this order"):
+            getattr(fitted, ask)(swapped)
+    for ask in (fitted.score, fitted.calibrate, lambda X, Y: fitted.suggest(X, 1, Y)):
+        with pytest.raises(InputError, match="X has the columns"):
+            ask(swapped, Y)
+    online = StructuredSVM(Multiclass(), lam=0.1).partial_fit(given, Y, classes=[0, 1])
+    with pytest.raises(InputError, match="X has the columns"):
+        online.partial_fit(swapped, Y)
 
 
 @pytest.mark.parametrize("generate", MODELS, ids=lambda generate: generate.__name__)

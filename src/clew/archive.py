@@ -68,6 +68,8 @@ def pack(estimator: StructuredEstimator) -> tuple[dict[str, object], Arrays]:
     }
     if hasattr(estimator, "calibration_"):
         meta["calibration"] = _encode(estimator.calibration_, "calibration_", arrays)
+    if hasattr(estimator, "feature_names_in_"):
+        meta["feature_names"] = estimator.feature_names_in_.tolist()
     return meta, arrays
 
 
@@ -90,7 +92,7 @@ def unpack(path: str | Path, meta: Json, arrays: Arrays, model: StructuredModel 
         params = _decode_all(meta["params"], arrays)
         stored, result = _described(meta["model"]), _unpack_result(meta, arrays)
         domain, coef = _decode_all(stored["domain"], arrays), arrays["coef"]
-        calibration = _unpack_calibration(meta, arrays)
+        calibration, names = _unpack_calibration(meta, arrays), _unpack_names(meta)
     if model is None:
         model = _own_model(path, stored, arrays)
     else:
@@ -104,6 +106,8 @@ def unpack(path: str | Path, meta: Json, arrays: Arrays, model: StructuredModel 
         estimator.lam_, estimator.path_ = result.lam, []
     if calibration is not None:
         estimator.calibration_ = calibration
+    if names is not None:
+        estimator.feature_names_in_ = names
     _check_features(path, estimator.model_, coef.size)
     return estimator
 
@@ -245,6 +249,14 @@ def _unpack_calibration(meta: Json, arrays: Arrays) -> Calibration | None:
     if not isinstance(calibration, Calibration):
         raise ValueError("calibration is none")
     return calibration
+
+
+def _unpack_names(meta: Json) -> NDArray[np.object_] | None:
+    """The names of the inputs' columns, if there were any."""
+    names = meta.get("feature_names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ValueError("feature_names are no list of names")
+    return None if names is None else np.array(names, dtype=object)
 
 
 def _encode_all(values: Mapping[str, object], what: str, arrays: Arrays) -> dict[str, object]:

@@ -58,10 +58,11 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     model_: StructuredModel
     coef_: Array
     calibration_: Calibration
+    feature_names_in_: NDArray[np.object_]
 
     def predict(self, X: Examples) -> Answers:
         """(N,) the best output for each input: labels, or an array of objects where an output has several parts."""
-        X = as_examples(X)
+        X = self._examples(X)
         w, jobs = self._fitted(X)
         if hasattr(self.model_, "predict"):
             return as_objects(self.model_.predict(X, w, n_jobs=jobs))
@@ -74,7 +75,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         the examples.
         """
         check_fitted(self, "coef_")
-        X, Y = as_examples(X), as_examples(Y)
+        X, Y = self._examples(X), as_examples(Y)
         check_lengths(X, Y)
         weights = check_sample_weight(sample_weight, n_examples(X))
         model, predicted = self.model_, self.predict(X)
@@ -93,7 +94,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
         For `Multiclass` (N,) numbers. A model of one's own needs `parts(x, y)`, see docs/own-model.md.
         """
-        X = as_examples(X)
+        X = self._examples(X)
         w, jobs = self._fitted(X)
         if hasattr(self.model_, "margins"):
             return as_objects(self.model_.margins(X, w, n_jobs=jobs))
@@ -105,7 +106,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         These are its max-marginals less the best score: 0 for what is predicted. Choices are the classes, the columns
         of an assignment, or 0 and 1; for a model of one's own, as predicted and otherwise. `Multiclass`: (N, classes).
         """
-        X = as_examples(X)
+        X = self._examples(X)
         w, jobs = self._fitted(X)
         if hasattr(self.model_, "max_marginals"):
             return as_objects(self.model_.max_marginals(X, w, n_jobs=jobs))
@@ -120,7 +121,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         many annotations: see `clew.calibration`.
         """
         check_fitted(self, "coef_")
-        X, Y = as_examples(X), as_examples(Y)
+        X, Y = self._examples(X), as_examples(Y)
         check_lengths(X, Y)
         if not hasattr(self.model_, "candidates"):
             raise MissingCapability(
@@ -169,7 +170,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
         Parts that Y annotates already are left out, and no example gets more than `per_example` questions.
         """
-        X = as_examples(X)
+        X = self._examples(X)
         margins = [np.atleast_1d(m) for m in self.margins(X)]
         n = whole(n, "n, the number of parts to suggest,", 0)
         per_example = None if per_example is None else whole(per_example, "per_example", 0)
@@ -237,6 +238,17 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             )
         return model
 
+    def _examples(self, X: Examples) -> Examples:
+        """X, where it is a table as an array; its columns must then be those of the fit, in their order."""
+        expected = self.__dict__.get("feature_names_in_")
+        if expected is not None and hasattr(X, "columns"):
+            given = list(X.columns)
+            if all(isinstance(name, str) for name in given) and given != expected.tolist():
+                raise InputError(
+                    f"X has the columns {shown(given)}; expected {shown(expected.tolist())}, in this order, as in fit"
+                )
+        return as_examples(X)
+
     def _fitted(self, X: Examples) -> tuple[Array, int]:
         """The weights and the number of threads, after a look at X."""
         check_fitted(self, "coef_")
@@ -245,7 +257,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return check_weights(self.coef_, self.model_.n_features), parallel.resolve_jobs(self.n_jobs)
 
     def _prepared(
-        self, X: Examples, Y: Examples, sample_weight: ArrayLike | None = None, class_weight: ClassWeight | None = None
+        self, X: Examples, Y: Examples, sample_weight: ArrayLike | None = None
     ) -> tuple[StructuredModel, Examples, Examples, Array | None]:
         """The prepared model, and the examples that carry an annotation, parsed; only those take part in learning."""
         self.__dict__.pop("feature_names_in_", None)
@@ -272,7 +284,13 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             model = model.prepare(X, Y)
         weights = check_sample_weight(sample_weight, n_examples(X))
         self.__dict__.pop("calibration_", None)  # of an earlier fit
-        X, Y, weights = self._annotated(model, X, parse(model, X, Y), weights)
+        return self._class_weighted(model, *self._annotated(model, X, parse(model, X, Y), weights))
+
+    def _class_weighted(
+        self, model: StructuredModel, X: Examples, Y: Examples, weights: Array | None
+    ) -> tuple[StructuredModel, Examples, Examples, Array | None]:
+        """The same with `class_weight`, where the learner has one: in the model's Δ, or in weights of the examples."""
+        class_weight: ClassWeight | None = getattr(self, "class_weight", None)
         if class_weight is not None:
             if not hasattr(model, "with_class_weight"):
                 raise MissingCapability(f"class_weight: {type(model).__name__} offers no with_class_weight")
@@ -303,7 +321,8 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         other: Self = clone(self)
         if hasattr(self, "lam_"):
             other.set_params(lam=self.lam_, C=None)
-        return other._learn(self.model_, *self._annotated(self.model_, X, Y))
+        _, X, Y, weights = self._class_weighted(self.model_, *self._annotated(self.model_, X, Y))
+        return other._learn(self.model_, X, Y, weights)
 
     def _learn(self, model: StructuredModel, X: Examples, Y: Examples, weights: Array | None = None) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""

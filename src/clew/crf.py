@@ -163,14 +163,19 @@ class StructuredCRF(RegularisedEstimator):
         return path
 
     def predict_proba(self, X: Examples) -> Answers:
-        """(N,) for each input (parts, classes) the marginals P(y_t = s | x); (N, classes) for `Multiclass`."""
-        X = as_examples(X)
+        """(N,) for each input (parts, classes) the marginals P(y_t = s | x); (N, classes) for `Multiclass`.
+
+        After `calibrate`, which needs not be, the probabilities of the calibration.
+        """
+        if hasattr(self, "calibration_"):
+            return self._calibrated(X)
+        X = self._examples(X)
         w, _ = self._fitted(X)
         return as_objects(self.model_.marginals(X, w))
 
     def log_likelihood(self, X: Examples, Y: Examples) -> Array:
         """(N,) log P(Y* | x): how probable the annotation of each example is; 0 where nothing is annotated."""
         check_fitted(self, "coef_")
-        X, Y = as_examples(X), as_examples(Y)
+        X, Y = self._examples(X), as_examples(Y)
         check_lengths(X, Y)
         return log_likelihood(self._task(self.model_, X, parse(self.model_, X, Y), None), self.coef_)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from clew.base import StructuredEstimator
 from clew.checks import Seed, callable_or_none, floats, shown
-from clew.conversion import check_sample_weight, make_generator, make_task, parse
+from clew.conversion import as_examples, check_sample_weight, count_parts, make_generator, make_task, parse
 from clew.errors import InputError
 from clew.folds import make_folds, split_annotations
 from clew.learning.algorithm import Algorithm, get_algorithm
@@ -27,7 +27,7 @@ from clew.learning.task import Array, Space, Task
 from clew.learning.weighted import weighted
 from clew.models.base import StructuredModel, check_lengths, n_examples
 from clew.models.examples import Annotation, Examples
-from clew.models.labels import Classes, ClassWeight
+from clew.models.labels import Classes, ClassWeight, declared_classes
 from clew.models.listed import CLPL, ListedLoss
 from clew.parallel import Client
 from clew.parameters import clone
@@ -103,7 +103,7 @@ class StructuredSVM(RegularisedEstimator):
         Y: Examples,
         *,
         sample_weight: ArrayLike | None = None,
-        warm_start: Result | StructuredSVM | None = None,
+        warm_start: Result | OnlineResult | StructuredSVM | None = None,
         client: Client | None = None,
         callback: Callback | None = None,
         pseudo_labels: PseudoLabeller | None = None,
@@ -111,7 +111,8 @@ class StructuredSVM(RegularisedEstimator):
         """Learn from inputs X and partial annotations Y.
 
         `sample_weight` are weights of the examples. `warm_start` is an earlier fit, or its `result_`: its bounds are
-        re-used for every example whose annotation is the same. `client` is a Dask client, to run the argmax on its
+        re-used for every example whose annotation is the same; after `partial_fit`, which keeps none, the fit starts at
+        its weights. `client` is a Dask client, to run the argmax on its
         cluster. `callback` hears of every model update, as a `clew.learning.result.Record`. `pseudo_labels(X, Y)` adds
         to the annotations Y of some examples what is assumed of them: that is learned from too, but not held out to
         choose λ by.
@@ -119,7 +120,7 @@ class StructuredSVM(RegularisedEstimator):
         warm_start = check_warm_start(warm_start)
         callable_or_none(callback, "callback")
         callable_or_none(pseudo_labels, "pseudo_labels")
-        prepared = self._prepared(X, Y, sample_weight, self.class_weight)
+        prepared = self._prepared(X, Y, sample_weight)
         return self._learn(
             *prepared, warm_start=warm_start, client=client, callback=callback, pseudo_labels=pseudo_labels
         )
@@ -131,7 +132,7 @@ class StructuredSVM(RegularisedEstimator):
         Y: Examples,
         weights: Array | None = None,
         *,
-        warm_start: Result | None = None,
+        warm_start: Result | OnlineResult | None = None,
         client: Client | None = None,
         callback: Callback | None = None,
         pseudo_labels: PseudoLabeller | None = None,
@@ -179,8 +180,8 @@ class StructuredSVM(RegularisedEstimator):
                 task, loss, lams, known, regulariser=self.regulariser, algorithm=algorithm, given=start
             )
             result = learn_from(
-                starts, task, loss, lams, regulariser=self.regulariser, algorithm=algorithm, warm_start=warm_start,
-                callback=progress,
+                starts, task, loss, lams, regulariser=self.regulariser, algorithm=algorithm,
+                warm_start=warm_start if isinstance(warm_start, Result) else None, callback=progress,
             )  # fmt: skip
         self.held_out_ = [held_out for _, held_out in splits]
         return self._keep(model, result, path)
@@ -188,11 +189,12 @@ class StructuredSVM(RegularisedEstimator):
     def partial_fit(
         self, X: Examples, Y: Examples, classes: Classes | None = None, *, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Learn from one more batch, by stochastic subgradient steps; it may be forgotten afterwards.
+        """Learn from one more batch, by a step for each example; it may be forgotten afterwards.
 
         The first batch says what labels and features there are, unless the model declares its `classes` or they are
-        given here; after a `fit`, batches go on from it. λ must be given as a number. `result_` is an `OnlineResult`,
-        without a certificate: `StructuredSVM(model, start=online.coef_).fit(X, Y)` certifies.
+        given here; after a `fit`, batches go on from it. A later batch may be without annotations: nothing is learned
+        from it. λ must be given as a number, and weights of classes as a mapping. `result_` is an `OnlineResult`,
+        without a certificate: `fit(X, Y, warm_start=online)` has one.
         """
         lam, loss = check_lam(self.lam), get_loss(self.loss, ALL_LOSSES)
         check_regulariser(self.regulariser)
@@ -201,13 +203,28 @@ class StructuredSVM(RegularisedEstimator):
             raise InputError(
                 "partial_fit sees one batch at a time: expected lam as a number, regulariser 'l2', and a loss of LOSSES"
             )
+        if isinstance(self.class_weight, str):
+            raise InputError(
+                f"class_weight is {shown(self.class_weight)}, and partial_fit sees one batch at a time; expected a "
+                "mapping from classes to weights"
+            )
         if "model_" in self.__dict__:
+            X, Y = self._examples(X), as_examples(Y)
             check_lengths(X, Y)
+            if classes is not None and declared_classes(classes, None) != tuple(self.classes_.tolist()):
+                raise InputError(f"classes is {shown(classes)}; expected those of the first batch, {self.classes_}")
             weights = check_sample_weight(sample_weight, n_examples(X))
-            prepared = (self.model_, *self._annotated(self.model_, X, parse(self.model_, X, Y), weights))
+            Y = parse(self.model_, X, Y)
+            if not count_parts(self.model_, Y).any():
+                if hasattr(self.model_, "check_inputs"):
+                    self.model_.check_inputs(X)  # as in `_annotated`
+                return self
+            prepared = self._class_weighted(self.model_, *self._annotated(self.model_, X, Y, weights))
         else:
             other = self if classes is None else clone(self).set_params(model__classes=classes)
-            prepared = other._prepared(X, Y, sample_weight, self.class_weight)
+            prepared = other._prepared(X, Y, sample_weight)
+            if hasattr(other, "feature_names_in_"):
+                self.feature_names_in_ = other.feature_names_in_
         model, X, Y, weights = prepared
         check_margin(loss, weights)
         task = weighted(self._task(model, X, Y, None), weights)
@@ -218,6 +235,15 @@ class StructuredSVM(RegularisedEstimator):
         self.__dict__.pop("calibration_", None)
         return self
 
+    def _refitted(self, X: Examples, Y: Examples) -> Self:
+        """As of any learner, but for weights of batches: X and Y are not all that they were learned from."""
+        if isinstance(self.result_, OnlineResult):
+            raise InputError(
+                "weights of partial_fit cannot be learned again from X and Y alone; expected folds=None, with X and Y "
+                "that were held out"
+            )
+        return super()._refitted(X, Y)
+
     def _online_state(self, task: Task, lam: float) -> OnlineResult:
         """Where the last batch ended; after a fit, as if its examples had been seen in batches."""
         before = self.__dict__.get("result_")
@@ -226,7 +252,8 @@ class StructuredSVM(RegularisedEstimator):
         if before is None:
             zero = np.zeros(task.n_features)
             return OnlineResult(zero, zero, lam)
-        return OnlineResult(before.w, before.w, lam, before.n_examples // MINI_BATCH + 1, before.n_examples)
+        n = before.n_examples
+        return OnlineResult(before.w, before.w, lam, n // MINI_BATCH + 1, n, largest=1.0 / (lam * n))
 
     def _given_start(self, task: Task) -> Array | None:
         """The first weights that the user asked for; None for clew's own."""
@@ -260,10 +287,20 @@ class StructuredPerceptron(StructuredEstimator):
         self.random_state = random_state
 
     def fit(
-        self, X: Examples, Y: Examples, *, sample_weight: ArrayLike | None = None, client: Client | None = None
+        self,
+        X: Examples,
+        Y: Examples,
+        *,
+        sample_weight: ArrayLike | None = None,
+        client: Client | None = None,
+        callback: Callable[[int, float], None] | None = None,
     ) -> Self:
-        """Learn from inputs X and partial annotations Y; `sample_weight` are weights of the examples."""
-        return self._learn(*self._prepared(X, Y, sample_weight), client=client)
+        """Learn from inputs X and partial annotations Y.
+
+        `sample_weight` are weights of the examples; `callback` hears of each epoch and the mean task loss after it.
+        """
+        callable_or_none(callback, "callback")
+        return self._learn(*self._prepared(X, Y, sample_weight), client=client, callback=callback)
 
     def _learn(
         self,
@@ -273,13 +310,19 @@ class StructuredPerceptron(StructuredEstimator):
         weights: Array | None = None,
         *,
         client: Client | None = None,
+        callback: Callable[[int, float], None] | None = None,
     ) -> Self:
         """Learn from parsed annotations with a model that knows its domain."""
-        with ProgressLine(self.verbose, "perceptron") as progress:
+        with ProgressLine(self.verbose, "perceptron") as line:
+
+            def progress(epoch: int, loss: float) -> None:
+                line.say(f"epoch {epoch}, task loss {loss:.4g}")
+                if callback is not None:
+                    callback(epoch, loss)
+
             self.result_ = perceptron(
                 weighted(self._task(model, X, Y, client), weights), averaged=self.averaged, max_epochs=self.max_epochs,
-                patience=self.patience, rng=make_generator(self.random_state),
-                callback=lambda epoch, loss: progress.say(f"epoch {epoch}, task loss {loss:.4g}"),
+                patience=self.patience, rng=make_generator(self.random_state), callback=progress,
             )  # fmt: skip
         self.model_, self.coef_ = model, self.result_.w
         return self
@@ -291,10 +334,10 @@ def check_margin(loss: Loss, weights: Array | None) -> None:
         raise InputError(f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss without one")
 
 
-def check_warm_start(warm_start: object) -> Result | None:
+def check_warm_start(warm_start: object) -> Result | OnlineResult | None:
     """The result of an earlier fit, which may be given as the estimator that has it."""
     result = getattr(warm_start, "result_", warm_start)
-    if result is not None and not isinstance(result, Result):
+    if result is not None and not isinstance(result, Result | OnlineResult):
         kind = type(warm_start).__name__
         raise InputError(f"warm_start is a {kind}; expected a fitted StructuredSVM or its result_")
     return result

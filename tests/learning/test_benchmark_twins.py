@@ -1,7 +1,7 @@
 """Small twins of the benchmarks in docs/benchmarks.md: a stall or a lost certificate there would show here.
 
-That of benchmarks/text.py is in test_stochastic.py, those of kept_program.py and cuts.py are in
-tests/models/test_highs.py, that of likelihood.py is in tests/test_crf.py. Seconds and ratios are for benchmarks alone.
+Others of benchmarks/text.py are in test_stochastic.py, those of kept_program.py and cuts.py are in
+tests/models/test_highs.py. Seconds and ratios are for benchmarks alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew import PRESETS, Algorithm, StructuredPerceptron, StructuredSVM
-from clew.datasets import LETTERS, annotate, hide, sentences, simulate, token_features, vectorise
+from clew import PRESETS, Algorithm, StructuredCRF, StructuredPerceptron, StructuredSVM
+from clew.datasets import LETTERS, annotate, entity_f1, hide, sentences, simulate, token_features, vectorise
+from clew.datasets.entities import LABELS
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES
 from clew.learning.start import Start
@@ -130,6 +131,58 @@ def test_letters_are_certified_at_a_given_lambda_and_at_a_chosen_one(fraction):
         assert svm.result_.n_groups == svm.result_.n_examples
         assert svm.score(X, [list(word) for word in words]) > 0.8
         assert len(svm.path_) == (0 if lam == 0.3 else 2)
+
+
+@pytest.fixture(scope="module")
+def text():
+    texts, truth = sentences(400, np.random.default_rng(0))
+    features = [token_features(tokens) for tokens in texts]
+    X, index = vectorise(features[:300])
+    return X, truth[:300], vectorise(features[300:], index)[0], truth[300:]
+
+
+@pytest.mark.parametrize(("fraction", "f1"), [(1.0, 0.4), (0.25, 0.15), (0.1, 0.05)])
+def test_text_is_certified_at_every_share_of_annotations(text, fraction, f1):
+    """The C and `tol` of benchmarks/text.py; more than 10⁵ weights."""
+    X, truth, X_test, test = text
+    known = truth if fraction == 1 else hide(truth, fraction, np.random.default_rng(1))
+    svm = StructuredSVM(Chain(), C=0.05, algorithm=Algorithm(tol=1e-2, eta=1e-2)).fit(X, known)
+    assert len(svm.coef_) > 1e5
+    assert svm.result_.converged
+    assert svm.result_.gap <= 1e-2
+    assert svm.result_.n_groups == svm.result_.n_examples
+    assert entity_f1(test, svm.predict(X_test)) > f1
+
+
+def test_text_by_the_perceptron_and_in_batches(text):
+    """The last lines of "Text" in docs/benchmarks.md."""
+    X, truth, X_test, test = text
+    averaged = StructuredPerceptron(Chain(), random_state=0).fit(X, truth)
+    assert entity_f1(test, averaged.predict(X_test)) > 0.4
+    online = StructuredSVM(Chain(classes=LABELS), lam=1 / (0.05 * 300), random_state=0)
+    for first in range(0, 300, 100):
+        online.partial_fit(X[first : first + 100], truth[first : first + 100])
+    assert online.result_.n_examples == 300
+    assert entity_f1(test, online.predict(X_test)) > 0.2
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.25, 0.1])
+def test_margin_and_likelihood_give_probabilities_at_every_share(fraction):
+    """λ of both is chosen, and both are asked how sure they are (benchmarks/likelihood.py)."""
+    rng = np.random.default_rng(0)
+    X, words = simulate(100, rng)
+    X_test, test = simulate(60, rng)
+    states = [LETTERS.index(letter) for word in test for letter in word]
+    known = annotate(words, fraction, rng)
+    model = Chain(classes=list(LETTERS))
+    for learner in (StructuredSVM(model, random_state=0), StructuredCRF(model, random_state=0)):
+        learner.fit(X, known)
+        assert learner.result_.converged
+        assert learner.result_.gap <= 1e-3
+        if isinstance(learner, StructuredSVM):
+            learner.calibrate(X, known)
+        p = np.concatenate(learner.predict_proba(X_test))
+        assert -np.log(p[np.arange(len(p)), states]).mean() < 0.9 * np.log(len(LETTERS))
 
 
 def test_suggested_tokens_are_those_that_are_not_known_and_teach_more():

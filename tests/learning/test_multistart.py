@@ -26,6 +26,7 @@ def test_the_lowest_objective_wins(make):
     assert len(several.objectives) == 6
     assert several.objective == several.objectives[-1]
     assert several.objective <= min(several.objectives) + 1e-9
+    assert f"to {max(several.objectives[:-1]):.4g} from the starts" in str(several)
     by_definition = 0.025 * several.w @ several.w + loss_values(task, BRIDGE, several.w).mean()
     assert several.objective == pytest.approx(by_definition, abs=1e-9)
 
@@ -36,6 +37,14 @@ def test_the_bounds_of_one_start_serve_the_next():
     together = learn_from(starts, task, BRIDGE, 0.05)
     apart = sum(learn(task, BRIDGE, 0.05, start=start).passes for start in starts)
     assert together.passes < apart
+
+
+def test_the_whole_effort_is_reported():
+    task = chain_task(n=15, known=0.3)
+    several = learn_from(nearby(np.ones(task.n_features), 3), task, BRIDGE, 0.05)
+    assert several.bounds > several.history[-1].bounds
+    assert several.seconds["total"] > several.history[-1].seconds
+    assert "from the starts" not in str(learn(task, BRIDGE, 0.05))
 
 
 def test_a_convex_problem_needs_one_start():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clew import StructuredPerceptron
 from clew.errors import InputError
 from clew.learning.perceptron import perceptron
 from clew.learning.task import Space
+from clew.models import Chain
 
-from .problems import assignment_task, chain_task
+from .problems import assignment_task, chain_task, sequences
 
 
 @pytest.mark.parametrize("averaged", [True, False])
@@ -96,3 +98,13 @@ def test_compiled_epochs_take_the_same_steps(averaged, known):
     one, other = (perceptron(t, averaged=averaged, max_epochs=4, patience=4) for t in (task, ByArgmax()))
     np.testing.assert_allclose(one.w, other.w, atol=1e-9)
     np.testing.assert_allclose(one.losses, other.losses)
+
+
+def test_an_estimators_callback_hears_of_every_epoch():
+    X, Y, _ = sequences(n=8)
+    heard = []
+    fitted = StructuredPerceptron(Chain(n_states=4), random_state=0)
+    fitted.fit(X, Y, callback=lambda epoch, loss: heard.append((epoch, loss)))
+    assert heard == list(enumerate(fitted.result_.losses, start=1))
+    with pytest.raises(InputError, match="callback is"):
+        fitted.fit(X, Y, callback=3)

@@ -62,6 +62,8 @@ def learn_from(
 ) -> Result:
     """CCCP from each of these starts; the lowest objective wins, and `Result.objectives` has them all.
 
+    Passes, bounds, fallbacks and seconds are of all runs; iterations and history are of the last one.
+
     Bounds lie under C wherever they were found, so that all runs share them. Each run is as precise as a start must be;
     then the winner goes on to full precision.
     """
@@ -86,4 +88,7 @@ def learn_from(
         objectives=(*(other.objective for other in runs), result.objective),
         passes=result.passes + sum(other.passes for other in runs),
         reward_passes=result.reward_passes + sum(other.reward_passes for other in runs),
+        bounds=result.bounds + sum(other.bounds for other in runs),
+        fallbacks=result.fallbacks + sum(other.fallbacks for other in runs),
+        seconds={name: value + sum(other.seconds[name] for other in runs) for name, value in result.seconds.items()},
     )

@@ -114,9 +114,10 @@ class Result:
         return np.array([getattr(record, name) for record in self.history], dtype=float)
 
     def __str__(self) -> str:
-        s = self.seconds
+        s, rough = self.seconds, self.objectives[:-1]
+        starts = f" ({min(rough):.4g} to {max(rough):.4g} from the starts, less precisely)" if rough else ""
         return (
-            f"{self.status.value}: objective {self.objective:.6g}, gap {self.gap:.2g}, λ = {self.lam:.3g}, "
+            f"{self.status.value}: objective {self.objective:.6g}{starts}, gap {self.gap:.2g}, λ = {self.lam:.3g}, "
             f"{self.iterations} CCCP iterations, {self.passes:.4g} + {self.reward_passes:.4g} passes, "
             f"{self.bounds} bounds in {self.n_groups} groups, "
             f"{s['total']:.2f} s (argmax {s['oracle']:.2f}, model update {s['master']:.2f})"

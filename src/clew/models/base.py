@@ -323,5 +323,5 @@ def check_finite(array: Array, what: str) -> None:
 
 
 def take(values: Examples, indices: Sequence[int] | Indices) -> Examples:
-    """Some elements of a list, array or sparse matrix."""
-    return values[indices] if hasattr(values, "shape") else [values[i] for i in indices]
+    """Some elements of a list, array or sparse matrix, or of what reads its elements when they are asked for."""
+    return values[indices] if hasattr(values, "shape") else [values[int(i)] for i in indices]
