@@ -158,10 +158,12 @@ class Tracker(Parametrised):
         gaps: list[TrainingExample] = []
         covered: list[Coverage] = []
         given = [_checked(table, source) for source, table in zip(sources, given, strict=True)]
+        n_annotated = sum(map(len, given))
         for source, checked in zip(sources, given, strict=True):
             pairs = self._training_pairs(source, groups, checked, prior, executor)
             covered.append(look_for(pairs, checked, executor.map))
-            examples.append(training_examples(pairs, checked, prior, self._pseudo_labels(pairs, prior, executor)))
+            pseudo = self._pseudo_labels(pairs, prior, n_annotated, executor)
+            examples.append(training_examples(pairs, checked, prior, pseudo))
             gaps += gap_examples(examples[-1], checked, prior)
         every, self.coverage_ = [*chain(*examples), *gaps], Coverage.sum(covered)
         self.svm_ = StructuredSVM(
@@ -178,7 +180,7 @@ class Tracker(Parametrised):
         self.improved_ = prior is None or improves(self.svm_, every, prior)
         self.coef_ = joined(self.svm_.coef_ if self.improved_ else first_weights(prior), prior)
         self.result_, self.lam_ = self.svm_.result_, self.svm_.lam_
-        self.n_annotated_ = sum(map(len, given))
+        self.n_annotated_ = n_annotated
         self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
         self.events_ = frozenset().union(*(table.kinds() for table in given))
         self.calibration_ = self._calibrated(list(chain(*examples)), prior)
@@ -298,11 +300,13 @@ class Tracker(Parametrised):
         """The frame pairs to learn from; the prior's weights look for kinds that nobody annotated."""
         return self._pairs(source, groups, prior, annotations.kinds(), executor or Threads(self.n_jobs))
 
-    def _pseudo_labels(self, pairs: Pairs, prior: Array | None, executor: Executor) -> PseudoLabels | None:
+    def _pseudo_labels(
+        self, pairs: Pairs, prior: Array | None, n_annotated: int, executor: Executor
+    ) -> PseudoLabels | None:
         """What the prior is almost certain about in a movie."""
         if prior is None:
             return None
-        return PseudoLabels.of(pairs, prior, prior_calibration(self.prior), executor.map)
+        return PseudoLabels.of(pairs, prior, prior_calibration(self.prior), n_annotated, executor.map)
 
     def _pairs(
         self, source: Source, groups: frozenset[str], w: Array | None, known: frozenset[Event], executor: Executor

@@ -1,5 +1,7 @@
 """Pseudo-labels: what the prior is almost certain about is learned from, and never judged by."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,7 +38,7 @@ from clew.tracking.tracker import Tracker
 def labelled(simulated, training_pairs):
     """Examples of a movie with their pseudo-labels, and those."""
     pairs, prior = training_pairs
-    pseudo = PseudoLabels.of(pairs, prior, GENERIC_CALIBRATION)
+    pseudo = PseudoLabels.of(pairs, prior, GENERIC_CALIBRATION, n_annotated=10)
     return training_examples(pairs, simulated.some, prior, pseudo), pseudo
 
 
@@ -61,6 +63,13 @@ def test_where_few_predictions_are_almost_certain_the_likeliest_are_pseudo_label
     assert np.mean(np.append(likely, np.full(5, 0.5)) >= least) == pytest.approx(SHARE, abs=0.01)
     assert least_probability(np.linspace(0.1, 0.95, 100)) == LEAST
     assert least_probability(np.zeros(0)) == PROBABILITY
+
+
+def test_with_as_many_annotations_as_weights_only_what_is_almost_certain_is_a_pseudo_label(training_pairs):
+    pairs, prior = training_pairs
+    doubtful = replace(GENERIC_CALIBRATION, intercept=GENERIC_CALIBRATION.intercept - 3.0)
+    few, many = (PseudoLabels.of(pairs, prior, doubtful, n).least for n in (len(prior) - 1, len(prior)))
+    assert few < many == PROBABILITY
 
 
 def test_annotations_stay_and_no_pseudo_label_is_about_their_cells(labelled):

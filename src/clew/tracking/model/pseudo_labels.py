@@ -28,9 +28,10 @@ from clew.tracking.model.solve import SolvedPair, solve, solve_pair
 PROBABILITY = 0.99
 """Predictions that are right with this probability, or a higher one, are pseudo-labels."""
 SHARE, LEAST = 0.9, 0.9
-"""Where they are fewer than this share of a movie's predictions, as among fast cells, little keeps weights from leaving
-what they knew: then the likeliest predictions are pseudo-labels, up to this share, down to this probability. Not on the
-page, where people answer what is doubtful, so that more pseudo-labels keep answers from being learned."""
+"""Where they are fewer than this share of a movie's predictions, as among fast cells, and fewer events are annotated
+than there are weights, little keeps these from leaving what they knew: then the likeliest predictions are
+pseudo-labels, up to this share, down to this probability. Not on the page, where people answer what is doubtful, nor
+with more annotations: there they would keep weights from learning what they are told."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,15 @@ class PseudoLabels:
     """What is right with this probability, or a higher one, is a pseudo-label."""
 
     @classmethod
-    def of(cls, pairs: Pairs, w: Array, calibration: Calibration, over: Over = map) -> Self:
+    def of(cls, pairs: Pairs, w: Array, calibration: Calibration, n_annotated: int, over: Over = map) -> Self:
         """By weights `w` and their `calibration`; `over` maps over the frame pairs that tell how sure they are here.
 
-        Those are evenly spread, not the annotated ones, so that with more annotations pseudo-labels stay the same.
+        Those are evenly spread, not the annotated ones, so that they tell the same whatever is annotated.
         """
         solved = list(over(partial(_solved, w), some_pairs(pairs)))
         of_movie = calibration.of_movie(MovieMargins.sum(one.margins() for one in solved))
-        known = [one.probability(of_movie) for one in solved]
-        return cls(w, of_movie, least_probability(np.concatenate([np.zeros(0), *known])))
+        known = np.concatenate([np.zeros(0), *(one.probability(of_movie) for one in solved)])
+        return cls(w, of_movie, least_probability(known) if n_annotated < len(w) else PROBABILITY)
 
     def added(self, program: Program, pair: FramePair) -> Program:
         """The programme of a frame pair, with its pseudo-labels."""
