@@ -142,6 +142,29 @@ def test_moved_cells_keep_all_but_their_place():
     assert (there.label == a.label).all()
 
 
+TURNS = {
+    "upside down": np.diag([-1.0, 1.0]),
+    "mirrored": np.diag([1.0, -1.0]),
+    "transposed": np.array([[0.0, 1.0], [1.0, 0.0]]),
+    "turned": np.array([[0.6, -0.8], [0.8, 0.6]]),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_the_flow_turns_with_the_frame(name):
+    """In whatever order the cells are numbered."""
+    turn = TURNS[name]
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(0, 10, (60, 2))
+        waves = np.column_stack([np.sin(x[:, 1] / 1.5), np.cos(x[:, 0] / 1.5)])
+        y = (x + waves + rng.normal(scale=0.3, size=x.shape))[rng.permutation(60)]
+        order = rng.permutation(60)
+        found = estimate_flow(detections(x), detections(y)).shift
+        turned = estimate_flow(detections((x @ turn)[order]), detections(y @ turn)).shift
+        np.testing.assert_allclose(turned, (found @ turn)[order], atol=1e-6)
+
+
 def test_the_flow_follows_the_unit():
     """Lengths ten times as large give a flow ten times as large."""
     rng = np.random.default_rng(1)
