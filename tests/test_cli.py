@@ -151,3 +151,17 @@ def test_an_option_given_twice_is_refused_and_none_of_its_values_lost(tmp_path):
     assert answer.exit_code == 2
     assert "--frames is given 2 times" in answer.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("option", "value"), [("--faults", 1), ("--missing", 1), ("--jumps", 2), ("--drift", -1)])
+def test_a_share_that_no_kind_of_cells_can_have_is_told_by_its_option(tmp_path, option, value):
+    answer = invoke("simulate", tmp_path / "m", "--kind", "rods", option, value)
+    assert answer.exit_code == 2
+    assert option in answer.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_dimensions_that_a_kind_of_cells_does_not_have(tmp_path):
+    answer = invoke("simulate", tmp_path / "m", "--kind", "rods", "--dims", 3)
+    assert answer.exit_code == 2
+    assert "dims: must be 2 for this kind of cells" in answer.stderr

@@ -28,6 +28,8 @@ def test_several_movies_are_learned_from_together(simulated, learned, some, tmp_
         "train", simulated.path, tmp_path / "cells.csv", "-a", some, "-a", some, "-o", tmp_path / "w.clew", "--lam", 10
     )
     assert f"from {2 * len(simulated.some)} events" in told.stdout
+    assert f"{simulated.movie.name}: events: " in told.stderr  # which it has may differ from movie to movie
+    assert "cells: events: " in told.stderr
     found = clew.load(tmp_path / "w.clew")
     assert found.n_annotated_ == 2 * len(simulated.some)
     assert "intensity" not in found.groups_  # the table has none

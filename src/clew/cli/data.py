@@ -43,11 +43,21 @@ def simulate(
     sequence: Annotated[str, typer.Option(metavar="NAME", help="The name of the sequence.")] = "01",
     faults: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Share of cells missed, cut and fused in each frame.", show_default=False),
+        typer.Option(
+            metavar="SHARE",
+            min=0,
+            max=0.9,
+            show_default=False,
+            help="Share of cells missed, cut and fused in each frame.",
+        ),
     ] = None,
-    drift: Annotated[float, typer.Option(metavar="PIXELS", help="Way of the stage in a frame.")] = 0.0,
-    jumps: Annotated[float, typer.Option(metavar="SHARE", help="Share of frames before which the stage jumps.")] = 0.0,
-    missing: Annotated[float, typer.Option(metavar="SHARE", help="Share of frames that were not taken.")] = 0.0,
+    drift: Annotated[float, typer.Option(metavar="PIXELS", min=0, help="Way of the stage in a frame.")] = 0.0,
+    jumps: Annotated[
+        float, typer.Option(metavar="SHARE", min=0, max=1, help="Share of frames before which the stage jumps.")
+    ] = 0.0,
+    missing: Annotated[
+        float, typer.Option(metavar="SHARE", min=0, max=0.9, help="Share of frames that were not taken.")
+    ] = 0.0,
     random: Annotated[bool, typer.Option("--random", help="Draw all other settings of the kind at random.")] = False,
 ) -> None:
     """Simulate a movie of cells of some kind: images, label images with a segmentation's errors, the whole truth."""

@@ -113,7 +113,8 @@ def train(
     with connected(where) as client:
         tracker.fit(opened, marks, client=client)
     seconds = time.perf_counter() - started
-    note(str(tracker.event_kinds_))
+    for movie, kinds in zip(opened, tracker.learned_kinds_, strict=True):
+        note(f"{movie.name}: {kinds}" if len(opened) > 1 else str(kinds))
     note(str(tracker.coverage_))
     if not tracker.improved_:
         note(

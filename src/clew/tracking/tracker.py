@@ -101,11 +101,13 @@ class Tracker(Parametrised):
     weights come from. `improved_` says whether learning made fewer mistakes on held-out annotations than the prior, or
     as many; else `coef_` are the prior's weights. `domain_` is what cells and moves looked like, and `unfamiliar_` says
     in what the last movie was outside of it (empty if in nothing). `event_kinds_` is what was decided about the kinds
-    of events of the last movie, and `coverage_` the share of annotated and plausible events among its candidates.
+    of events of the last movie, `learned_kinds_` of each movie that was learned from, and `coverage_` the share of
+    annotated and plausible events among the candidates of the last movie, or of all that were learned from.
     """
 
     events_: frozenset[Event]
     event_kinds_: EventKinds
+    learned_kinds_: list[EventKinds]
     calibration_: Calibration
     coverage_: Coverage
     domain_: Domain
@@ -157,10 +159,12 @@ class Tracker(Parametrised):
         examples: list[list[TrainingExample]] = []
         gaps: list[TrainingExample] = []
         covered: list[Coverage] = []
+        self.learned_kinds_ = []
         given = [_checked(table, source) for source, table in zip(sources, given, strict=True)]
         n_annotated = sum(map(len, given))
         for source, checked in zip(sources, given, strict=True):
             pairs = self._training_pairs(source, groups, checked, prior, executor)
+            self.learned_kinds_.append(self.event_kinds_)
             covered.append(look_for(pairs, checked, executor.map))
             pseudo = self._pseudo_labels(pairs, prior, n_annotated, executor)
             examples.append(training_examples(pairs, checked, prior, pseudo))

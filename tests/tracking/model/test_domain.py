@@ -45,6 +45,15 @@ def test_the_movie_itself_is_familiar(simulated, learned):
     assert learned.unfamiliar_ == ""
 
 
+def test_cells_that_hardly_change_are_no_reason_to_warn(simulated):
+    movie = simulated.movie
+    often = [t // 3 for t in range(12)]  # as if taken three times as often
+    same = Movie.from_arrays(np.stack([movie.label(t) for t in often]), np.stack([movie.image(t) for t in often]))
+    tracker = Tracker.generic(cache=None, n_jobs=1)
+    tracker.track(same)
+    assert tracker.unfamiliar_ == ""
+
+
 def test_a_table_of_positions_is_judged_by_what_it_has(simulated, learned):
     lineage = learned.track(simulated.movie)
     table = DetectionTable(lineage.frame, lineage.label, lineage.position)

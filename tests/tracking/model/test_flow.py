@@ -10,7 +10,8 @@ from clew.tracking.measurement.measure import measure
 from clew.tracking.model.flow import estimate_flow, jump, moved
 from clew.tracking.model.motion import estimate_motion
 from clew.tracking.model.registration import Registration, RegistrationSettings, mutual_nearest
-from clew.tracking.movie import open_movie
+from clew.tracking.movie import Movie, open_movie
+from clew.tracking.simulation.simulate import settings_of, simulate
 
 NOISE = 0.1
 """Of each cell's own movement, in units of the grid on which the cells sit."""
@@ -98,6 +99,16 @@ def test_a_movie_that_flows_is_followed_and_measured_relative_to_the_flow():
     assert np.median(np.abs(shift - 0.5)) < 0.05
 
 
+def test_a_jump_of_tissue_that_flows_besides_is_followed():
+    """Its vote is no clearer than chance, for cells differ in their ways by a third of the spacing."""
+    labels = np.stack([frame.truth for frame in simulate(settings_of("tissue", seed=5, frames=2, drift=30.0))])
+    source = measure(Movie.from_arrays(labels), cache=None, n_jobs=1)
+    a, b = source.detections(0), source.detections(1)
+    assert not jump(a, b).any()
+    _, keep, behind = np.intersect1d(a.label, b.label, return_indices=True)  # the truth's labels are tracks
+    assert share_right(a.position, b.position[behind], keep, estimate_flow(a, b).shift) > 0.8
+
+
 def test_one_jump_in_a_movie_without_flow_is_followed():
     jumps = iter([0, 0, 0, 3.3, 0, 0, 0])
     source = movie(lambda x, rng: next(jumps) + rng.normal(scale=0.05, size=x.shape))
@@ -129,6 +140,29 @@ def test_moved_cells_keep_all_but_their_place():
     there = moved(a, np.ones((3, 2)))
     assert (there.position == a.position + 1).all()
     assert (there.label == a.label).all()
+
+
+TURNS = {
+    "upside down": np.diag([-1.0, 1.0]),
+    "mirrored": np.diag([1.0, -1.0]),
+    "transposed": np.array([[0.0, 1.0], [1.0, 0.0]]),
+    "turned": np.array([[0.6, -0.8], [0.8, 0.6]]),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_the_flow_turns_with_the_frame(name):
+    """In whatever order the cells are numbered."""
+    turn = TURNS[name]
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(0, 10, (60, 2))
+        waves = np.column_stack([np.sin(x[:, 1] / 1.5), np.cos(x[:, 0] / 1.5)])
+        y = (x + waves + rng.normal(scale=0.3, size=x.shape))[rng.permutation(60)]
+        order = rng.permutation(60)
+        found = estimate_flow(detections(x), detections(y)).shift
+        turned = estimate_flow(detections((x @ turn)[order]), detections(y @ turn)).shift
+        np.testing.assert_allclose(turned, (found @ turn)[order], atol=1e-6)
 
 
 def test_the_flow_follows_the_unit():

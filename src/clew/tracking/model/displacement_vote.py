@@ -31,9 +31,11 @@ class Vote:
 
     def winner(self) -> Array:
         """(ndim,) the shift with the most hits; 0 unless it has more than chance explains."""
-        best = np.array(np.unravel_index(int(np.argmax(self.hits)), self.hits.shape))
-        none = np.zeros(self.hits.ndim)
-        return self._shift(best) if self.hits[tuple(best)] - self.hits.flat[0] > self.chance else none
+        return self.best() if self.hits.max() - self.hits.flat[0] > self.chance else np.zeros(self.hits.ndim)
+
+    def best(self) -> Array:
+        """(ndim,) the shift with the most hits, even if chance explains them."""
+        return self._shift(np.array(np.unravel_index(int(np.argmax(self.hits)), self.hits.shape)))
 
     def _shift(self, at: NDArray[np.integer[Any]]) -> Array:
         """(ndim,) in physical units."""

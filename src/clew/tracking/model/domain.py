@@ -3,7 +3,8 @@
 Weights extrapolate badly where features are outside what was learned from (covariate shift, Shimodaira 2000): other
 masks, markers instead of whole cells for one. A movie is outside in some property if half of its cells are beyond all
 but 2 % of those learned from. That needs no truth, and cells of a kind that makes up more than 4 % of what was learned
-from are never outside.
+from are never outside. All that is asked of moves is how much changes: where hardly anything does, as in a movie of
+many frames a minute, nothing is easier, and only more change than is known is outside.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Domain:
                 continue
             low, *_, high = self.quantiles[name]
             median = float(np.median(column))
-            if not low <= median <= high:
+            if median > high or (median < low and name in OF_MASKS):
                 found.append(Unfamiliar(name, median, low, high))
         return found
 

@@ -31,6 +31,7 @@ from clew.tracking.model.registration import (
     LOOKS,
     Registration,
     RegistrationSettings,
+    lengths,
     mutual_nearest,
     spacing_of,
 )
@@ -47,6 +48,9 @@ class FlowSettings:
     significance: float = 4.0
     """Standard deviations by which a shift's hits must exceed those without a shift. The largest of 16 n random counts
     exceeds their mean by √(2 ln 16 n), which is 3.8 for a hundred cells."""
+    beyond: float = 1.0
+    """A shift that is farther than this is tried even if chance explains its hits, as in tissue that flows besides: the
+    labels of the cells at rest do not reach so far, and whether it fits better is tested afterwards."""
     level: float = 0.05
     """Of the test whether a flow with a jump fits better than the one without."""
     change: float = 0.5
@@ -137,7 +141,11 @@ def _shifts(points: Registration, settings: FlowSettings) -> list[Array]:
     """(n, ndim) each: shifts of the whole frame around which displacements are looked for; the first is none."""
     none = np.zeros_like(points.x)
     votes = _vote(points.x, points.y, settings)
-    winner = none[0] if votes is None else votes.winner()
+    if votes is None:
+        return [none]
+    winner, best = votes.winner(), votes.best()
+    if not winner.any() and lengths(best) > settings.beyond * points.spacing:
+        winner = best
     return [none, none + winner] if winner.any() else [none]
 
 

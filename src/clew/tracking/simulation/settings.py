@@ -177,6 +177,8 @@ def _check_number(name: str, value: Any, whole: bool, limits: tuple[float, float
     """One setting is a number of the right kind and within its range."""
     low, high = limits
     if not _is_number(value, Integral if whole else Real) or not low <= value <= high:
+        if low == high:
+            raise InputError(f"{name}: must be {low:g} for this kind of cells; it is {value!r}")
         what = "a whole number" if whole else "a finite number"
         wanted = (
             "above 0" if low == math.ulp(0.0) else f"from {low:g}" + (f" to {high:g}" if high < math.inf else " on")
