@@ -14,8 +14,7 @@ from instances import annotate, assignment_programs
 
 from clew.learning.task import Space
 from clew.models.highs import KeptProgram
-from clew.models.highs import _model as highs_model
-from clew.models.highs import _run as run
+from clew.models.highs_model import make_model, run
 from clew.models.program import BinaryProgram, Program
 
 
@@ -39,7 +38,7 @@ def fresh_model(x: Program) -> KeptProgram:
 def plain_integer(x: Program, scores):
     """The integer programme, handed to HiGHS as it is."""
     n = x.A.shape[1]
-    highs = highs_model(x.A, x.lower, x.upper, np.zeros(n), np.ones(n), scores, integer=True)
+    highs = make_model(x.A, x.lower, x.upper, np.zeros(n), np.ones(n), scores, integer=True)
     return run(highs)
 
 
@@ -104,7 +103,7 @@ def threads(programs, truths, visited) -> None:
 
     def models(count: int) -> list:
         arrays = x.A, x.lower, x.upper, np.zeros(n), np.ones(n), x.features @ visited[0]
-        return [highs_model(*arrays, integer=True) for _ in range(count)]
+        return [make_model(*arrays, integer=True) for _ in range(count)]
 
     _, one = timed(lambda: [solve(highs) for highs in models(4)])
     with ThreadPoolExecutor(2) as pool:

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 from clew.errors import SolverError
-from clew.models import highs
+from clew.models import highs, highs_model
 from clew.models.cuts import half_cuts
 from clew.models.highs import KeptProgram, propagate
 
@@ -153,11 +153,11 @@ def test_the_same_questions_get_the_same_answers():
 
 
 def test_a_failure_carries_the_solvers_status(monkeypatch):
-    monkeypatch.setitem(highs.OPTIONS, "simplex_iteration_limit", 0)
-    monkeypatch.setitem(highs.OPTIONS, "presolve", "off")
+    monkeypatch.setitem(highs_model.OPTIONS, "simplex_iteration_limit", 0)
+    monkeypatch.setitem(highs_model.OPTIONS, "presolve", "off")
     with pytest.raises(SolverError, match=r"[Ii]teration limit"):
         KeptProgram(np.ones((1, 3)), [2.0], [2.0], np.zeros(3), np.ones(3)).maximise([1.0, 2.0, 3.0])
-    monkeypatch.setitem(highs.OPTIONS, "no such option", 1)
+    monkeypatch.setitem(highs_model.OPTIONS, "no such option", 1)
     with pytest.raises(SolverError, match="no such option"):
         odd_cycle(3).maximise(np.ones(3))
 

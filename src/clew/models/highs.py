@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import highspy
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 
-from clew.errors import SolverError
 from clew.learning.rows import row_of_entries
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.cuts import half_cuts
+from clew.models.highs_model import check, make_model, over_units, row_units, run
 from clew.models.simplex import MOST_ROWS, Basis
 
 Binary = NDArray[np.int8]
@@ -27,24 +26,6 @@ SMALL = 200
 
 MOST_CUTS = 1000
 """How many rows a programme may grow by; each takes a few hundred bytes and some of the simplex method's time."""
-
-OPTIONS: dict[str, bool | int | float | str] = {
-    "output_flag": False,
-    "threads": 1,  # parallelism is over examples; one thread also makes the answer reproducible
-    "parallel": "off",
-    "mip_rel_gap": 0.0,  # HiGHS stops at 1e-4 by default, which would not be an argmax
-    "mip_abs_gap": 0.0,
-    "mip_heuristic_run_feasibility_jump": False,  # a third of the time on the small programmes that are left to it
-    "mip_feasibility_tolerance": 1e-9,
-    "primal_feasibility_tolerance": 1e-9,
-    "dual_feasibility_tolerance": 1e-9,
-}
-
-OWN_TOLERANCES: dict[str, bool | int | float | str] = {
-    "mip_feasibility_tolerance": 1e-6,
-    "primal_feasibility_tolerance": 1e-7,
-    "dual_feasibility_tolerance": 1e-7,
-}
 
 
 class KeptProgram:
@@ -176,13 +157,13 @@ class KeptProgram:
     def _by_highs(self, costs: Array) -> Array | None:
         """The LP's answer from the last basis that HiGHS had; None if infeasible."""
         if self._highs is None:
-            self._highs = _model(self.A, self.row_lower, self.row_upper, self.lower, self.upper, costs)
+            self._highs = make_model(self.A, self.row_lower, self.row_upper, self.lower, self.upper, costs)
             self._highs.setOptionValue("solver", "simplex")
             # It would drop the basis of every later question, and takes longer than it saves at the first one.
             self._highs.setOptionValue("presolve", "off")
         else:
-            _check(self._highs.changeColsCost(len(self.columns), self.columns, costs), "passing costs")
-        y = _run(self._highs)
+            check(self._highs.changeColsCost(len(self.columns), self.columns, costs), "passing costs")
+        y = run(self._highs)
         self.simplex_iterations += max(0, self._highs.getInfoValue("simplex_iteration_count")[1])
         return y
 
@@ -190,7 +171,7 @@ class KeptProgram:
         """(m,) the rows' duals at the last answer."""
         if self._basis is not None:
             return self._basis.prices
-        return np.array(self._highs.getSolution().row_dual) / _units(self.A)
+        return np.array(self._highs.getSolution().row_dual) / row_units(self.A)
 
     def _cut_off(self, relaxed: Array) -> bool:
         """Add rows that hold for every output but not for this answer; whether there were any.
@@ -208,8 +189,8 @@ class KeptProgram:
         self.row_lower, self.row_upper = np.append(self.row_lower, none), np.append(self.row_upper, sides)
         starts, indices = rows.indptr[:-1].astype(np.int32), rows.indices.astype(np.int32)
         self._forget_basis()
-        data, sides = _over_units(rows, sides)
-        _check(self._highs.addRows(len(sides), none, sides, rows.nnz, starts, indices, data), "adding cuts")
+        data, sides = over_units(rows, sides)
+        check(self._highs.addRows(len(sides), none, sides, rows.nnz, starts, indices, data), "adding cuts")
         return True
 
     def _integer(self, costs: Array, relaxed: Array) -> Array | None:
@@ -265,7 +246,7 @@ class KeptProgram:
         y[undecided] = 0.0
         rest = self.A[rows] @ y  # what the decided variables leave of the rows' bounds
         self.mip_solves += 1
-        small = _model(
+        small = make_model(
             A[rows],
             self.row_lower[rows] - rest,
             self.row_upper[rows] - rest,
@@ -274,7 +255,7 @@ class KeptProgram:
             costs[undecided],
             integer=True,
         )
-        answer = _run(small)
+        answer = run(small)
         if answer is None:
             return None
         y[undecided] = np.rint(answer)
@@ -332,72 +313,3 @@ def _scaled(scores: Array) -> tuple[Array, float]:
     """Scores over a power of two, and that: HiGHS' tolerances are absolute, but an argmax does not depend on scale."""
     exponent = int(np.frexp(np.abs(scores).max(initial=0.0))[1])
     return np.ldexp(scores, -exponent), float(np.ldexp(1.0, exponent))
-
-
-def _units(A: Matrix) -> Array:
-    """(m,) powers of two over which HiGHS has the rows, for its tolerances are absolute.
-
-    A row of large coefficients has a price below them, and sums that floating point cannot tell so precisely. At most
-    the row's smallest coefficient, so that HiGHS takes none of them for zero; 1 where that is below 2.
-    """
-    smallest = np.full(A.shape[0], np.inf)
-    np.minimum.at(smallest, row_of_entries(A), np.abs(A.data))
-    exponent = np.frexp(np.where(np.isfinite(smallest), smallest, 1.0))[1] - 1
-    return np.asarray(np.ldexp(1.0, np.maximum(exponent, 0)))
-
-
-def _over_units(A: Matrix, *bounds: Array) -> tuple[Array, ...]:
-    """The entries of the rows, and bounds of these, as HiGHS has them."""
-    units = _units(A)
-    return A.data / units[row_of_entries(A)], *(bound / units for bound in bounds)
-
-
-def _model(
-    A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array, costs: Array, integer: bool = False
-) -> highspy.Highs:
-    """A HiGHS model of the whole programme, passed as arrays in one call."""
-    highs = highspy.Highs()
-    for name, value in OPTIONS.items():
-        _check(highs.setOptionValue(name, value), f"setting {name}")
-    m, n = A.shape
-    data, row_lower, row_upper = _over_units(A, row_lower, row_upper)
-    kind = highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous
-    status = highs.passModel(
-        *(n, m, A.nnz, int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMaximize), 0.0),
-        *(costs, lower, upper, row_lower, row_upper),
-        *(A.indptr.astype(np.int32), A.indices.astype(np.int32), data, np.full(n, int(kind), dtype=np.int32)),
-    )
-    _check(status, "passing the model")
-    return highs
-
-
-def _run(highs: highspy.Highs) -> Array | None:
-    """Solve; the optimal values, None if infeasible, SolverError on anything else.
-
-    Once in thousands of integer programmes HiGHS gives up under tolerances of 1e-9. It then starts afresh with its own
-    tolerances, which are still far below the half by which 0 and 1 are told apart, and next without presolve.
-    """
-    statuses = highspy.HighsModelStatus
-    for options in ({}, OWN_TOLERANCES, OWN_TOLERANCES | {"presolve": "off"}):
-        for name, value in options.items():
-            _check(highs.setOptionValue(name, value), f"setting {name}")
-        if options:
-            highs.clearSolver()
-        ran, status = highs.run(), highs.getModelStatus()
-        if ran != highspy.HighsStatus.kError and status in (
-            *(statuses.kOptimal, statuses.kInfeasible, statuses.kUnboundedOrInfeasible),
-        ):
-            break
-    else:
-        raise SolverError(f"HiGHS stopped with status {highs.modelStatusToString(status)}")
-    for name in OWN_TOLERANCES if options else ():
-        _check(highs.setOptionValue(name, OPTIONS[name]), f"setting {name}")
-    if status != statuses.kOptimal:
-        return None  # all variables lie within 0 and 1: it cannot be unbounded
-    return np.array(highs.getSolution().col_value, dtype=float)
-
-
-def _check(status: highspy.HighsStatus, what: str) -> None:
-    """Refuse to go on after a call that HiGHS did not accept."""
-    if status == highspy.HighsStatus.kError:
-        raise SolverError(f"HiGHS refused, while {what}: {status}")
