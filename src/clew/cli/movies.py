@@ -234,3 +234,29 @@ def parse_spacing(text: str | None) -> tuple[float, ...] | None:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise InputError(f"--spacing is {text!r}; expected numbers separated by commas, as in 2,0.5,0.5") from None
+
+
+def doubt_about(n_frames: int, n_cells: int, empty: tuple[int, ...]) -> str:
+    """What is likely to be wrong with a movie of hardly any cells or frames; nothing as a rule."""
+    if not n_cells:
+        return "there is no cell in any frame; are these label images?"
+    if n_frames == 1:
+        return "there is one frame only, so that nothing can happen; all frames are in one folder, or in one stack"
+    if n_cells <= n_frames:
+        return (
+            "there is one cell a frame at most; are these masks of the foreground? Label images have a number of its "
+            "own for each cell"
+        )
+    if within := _within(empty, n_frames):
+        which = f"frame {within[0]}" + (f" and {len(within) - 1} more" if len(within) > 1 else "")
+        return (
+            f"there is no cell in {which}, and there are cells before and after; tracks end there unless they are "
+            "closed as gaps. Are masks missing?"
+        )
+    return ""
+
+
+def _within(empty: tuple[int, ...], n_frames: int) -> list[int]:
+    """Empty frames that have cells before and after them; a movie may begin before its cells, and end after them."""
+    seen = sorted(set(range(n_frames)) - set(empty))
+    return [t for t in empty if seen[0] < t < seen[-1]]

@@ -33,6 +33,7 @@ from clew.cli.movies import (
     Reach,
     Spacing,
     Sparse,
+    doubt_about,
     events_option,
     open_any,
     open_several,
@@ -214,7 +215,7 @@ def track(
             )
     tracked.checkpoints.forget()
     print_counts(tracked, tally, seconds)
-    if doubt := _doubt(tracked.n_frames, tracked.n_cells, tally.empty):
+    if doubt := doubt_about(tracked.n_frames, tracked.n_cells, tally.empty):
         say(f"warning: {doubt}")
     Console().print(f"Written to {shown(output)}: {', '.join(written)}", highlight=False, markup=False, soft_wrap=True)
 
@@ -367,32 +368,6 @@ def weights_fingerprint(tracker: Tracker) -> dict[str, str]:
     """For the manifest: which weights a result comes from."""
     named = json.dumps(dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), sort_keys=True)
     return {"weights": str(tracker.origin_), "weights_sha256": hashlib.sha256(named.encode()).hexdigest()}
-
-
-def _doubt(n_frames: int, n_cells: int, empty: tuple[int, ...]) -> str:
-    """What is likely to be wrong with a movie of hardly any cells or frames; nothing as a rule."""
-    if not n_cells:
-        return "there is no cell in any frame; are these label images?"
-    if n_frames == 1:
-        return "there is one frame only, so that nothing can happen; all frames are in one folder, or in one stack"
-    if n_cells <= n_frames:
-        return (
-            "there is one cell a frame at most; are these masks of the foreground? Label images have a number of its "
-            "own for each cell"
-        )
-    if within := _within(empty, n_frames):
-        which = f"frame {within[0]}" + (f" and {len(within) - 1} more" if len(within) > 1 else "")
-        return (
-            f"there is no cell in {which}, and there are cells before and after; tracks end there unless they are "
-            "closed as gaps. Are masks missing?"
-        )
-    return ""
-
-
-def _within(empty: tuple[int, ...], n_frames: int) -> list[int]:
-    """Empty frames that have cells before and after them; a movie may begin before its cells, and end after them."""
-    seen = sorted(set(range(n_frames)) - set(empty))
-    return [t for t in empty if seen[0] < t < seen[-1]]
 
 
 def _bar(share: float, width: int = 12) -> str:
