@@ -112,10 +112,9 @@ class StructuredSVM(RegularisedEstimator):
 
         `sample_weight` are weights of the examples. `warm_start` is an earlier fit, or its `result_`: its bounds are
         re-used for every example whose annotation is the same; after `partial_fit`, which keeps none, the fit starts at
-        its weights. `client` is a Dask client, to run the argmax on its
-        cluster. `callback` hears of every model update, as a `clew.learning.result.Record`. `pseudo_labels(X, Y)` adds
-        to the annotations Y of some examples what is assumed of them: that is learned from too, but not held out to
-        choose λ by.
+        its weights. `client` is a Dask client, to run the argmax on its cluster. `callback` hears of every model
+        update, as a `clew.learning.result.Record`. `pseudo_labels(X, Y)` adds to the annotations Y of some examples
+        what is assumed of them: that is learned from too, but not held out to choose λ by.
         """
         warm_start = check_warm_start(warm_start)
         callable_or_none(callback, "callback")

@@ -60,7 +60,7 @@ class KeptProgram:
         self._forget_basis()
 
     def _forget_basis(self) -> None:
-        """Let HiGHS answer the next question: what is known belongs to other rows or bounds."""
+        """Let HiGHS answer the next question: what is known belongs to other rows or bounds, or to costs far away."""
         self._basis: Basis | None = None
         self._near: Array | None = None  # HiGHS' last answer, if it did not take long
 

@@ -159,12 +159,12 @@ class Tracker(Parametrised):
         examples: list[list[TrainingExample]] = []
         gaps: list[TrainingExample] = []
         covered: list[Coverage] = []
-        self.learned_kinds_ = []
+        kinds: list[EventKinds] = []
         given = [_checked(table, source) for source, table in zip(sources, given, strict=True)]
         n_annotated = sum(map(len, given))
         for source, checked in zip(sources, given, strict=True):
             pairs = self._training_pairs(source, groups, checked, prior, executor)
-            self.learned_kinds_.append(self.event_kinds_)
+            kinds.append(self.event_kinds_)
             covered.append(look_for(pairs, checked, executor.map))
             pseudo = self._pseudo_labels(pairs, prior, n_annotated, executor)
             examples.append(training_examples(pairs, checked, prior, pseudo))
@@ -186,7 +186,7 @@ class Tracker(Parametrised):
         self.result_, self.lam_ = self.svm_.result_, self.svm_.lam_
         self.n_annotated_ = n_annotated
         self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
-        self.events_ = frozenset().union(*(table.kinds() for table in given))
+        self.events_, self.learned_kinds_ = frozenset().union(*(table.kinds() for table in given)), kinds
         self.calibration_ = self._calibrated(list(chain(*examples)), prior)
         self.domain_ = Domain.of(look_over([one.pair for one in some], self.coef_, groups) for some in examples)
         return self

@@ -23,7 +23,6 @@ from clew.tracking.formats.staging import settle, staged
 
 KIND = "clew manifest"
 VERSION = 1
-MISSING = "is missing"
 SHOWN = 3
 """How many files that do not fit a message names."""
 
@@ -116,7 +115,7 @@ def files_of_others(folder: Path, manifest: Manifest | None, owns: Owns) -> list
     """Files of a result that are not as clew wrote them, in words: a person's, or another program's."""
     if manifest is None:
         return [f"{path.name} has no {MANIFEST} beside it" for path in sorted(folder.iterdir()) if owns(path.name)]
-    return [fault for fault in _faults(folder, manifest, owns) if not fault.endswith(MISSING)]
+    return _faults(folder, manifest, owns, missing=False)
 
 
 def warn_if_not_of_result(path: str | Path) -> None:
@@ -133,9 +132,10 @@ def warn_if_not_of_result(path: str | Path) -> None:
         warnings.warn(f"{path}: does not fit the {MANIFEST} beside it: {told}", DataWarning, stacklevel=3)
 
 
-def _faults(folder: Path, manifest: Manifest, owns: Owns | None) -> list[str]:
-    """What does not fit; with `owns`, contents are compared and strange files count too."""
-    found = [_fault(folder, file, entry, owns is not None) for file, entry in manifest.files.items()]
+def _faults(folder: Path, manifest: Manifest, owns: Owns | None, missing: bool = True) -> list[str]:
+    """What does not fit; with `owns`, contents are compared and strange files count too. `missing` files, or not."""
+    asked = [(file, entry) for file, entry in manifest.files.items() if missing or (folder / file).is_file()]
+    found = [_fault(folder, file, entry, owns is not None) for file, entry in asked]
     known = {file.split("/")[0] for file in manifest.files} | {MANIFEST}
     strange = sorted(
         path.name for path in folder.iterdir() if owns is not None and owns(path.name) and path.name not in known
@@ -147,7 +147,7 @@ def _fault(folder: Path, file: str, entry: tuple[int, str], content: bool) -> st
     """What is wrong with a file, or nothing."""
     path = folder / file
     if not path.is_file():
-        return f"{file} {MISSING}"
+        return f"{file} is missing"
     try:
         if (size := path.stat().st_size) != entry[0]:
             return f"{file} has {size} bytes, expected {entry[0]}"
