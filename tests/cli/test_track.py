@@ -370,10 +370,10 @@ def test_scores_that_cannot_be_computed_are_said_to_be_missing(
 
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     args = ("evaluate", tracked, "-t", simulated.truth)
-    assert "pip install clew[evaluate]" in done(*args).stdout
+    assert "pip install clew-learn[evaluate]" in done(*args).stdout
     figures = json.loads(done(*args, "--json").stdout)
     assert figures["scores"] is None
-    assert "clew[evaluate]" in figures["scores_note"]
+    assert "clew-learn[evaluate]" in figures["scores_note"]
 
 
 @pytest.mark.skipif(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
-NO_SCORES = "not computed: pip install clew[evaluate]"
+NO_SCORES = "not computed: pip install clew-learn[evaluate]"
 NO_MASKS = "not computed: they need masks"
 
 
