@@ -22,9 +22,9 @@ from rich.table import Table
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Event, EventTable
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.tracker import Tracker
 
@@ -89,8 +89,8 @@ def main() -> None:
     for name in options.movie:
         path = Path(os.environ["CLEW_DATA"]) / name / "01"
         movie = open_movie(path)
-        truth = truth_annotations(
-            open_truth(path.with_name("01_GT") / "TRA"), movie
+        truth = derive_annotations(
+            open_ctc_lineage(path.with_name("01_GT") / "TRA"), movie
         ).pairwise()
         true = truth.events[truth.happened]
         events = Tracker.generic(n_jobs=1).track(movie).events.pairwise()

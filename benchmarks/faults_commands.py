@@ -16,8 +16,8 @@ import numpy as np
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.tracking.events import BY_NAME
-from clew.tracking.io.ctc import check_all, open_truth
-from clew.tracking.io.manifest import require_whole
+from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
+from clew.tracking.io.manifest import require_intact
 from clew.tracking.io.tiff import write_frame
 from clew.tracking.movie import open_frames, open_movie
 from clew.tracking.persistence import load_tracker
@@ -52,7 +52,7 @@ class Command(NamedTuple):
 
 def read_result(folder: Path) -> None:
     """Open a lineage as evaluation does, and look at every mask."""
-    check_all(open_truth(folder))
+    check_ctc_lineage(open_ctc_lineage(folder))
 
 
 def read_weights(path: Path) -> float:
@@ -62,7 +62,7 @@ def read_weights(path: Path) -> float:
 
 def read_experiments(folder: Path) -> int:
     """The seed of a whole result of the experiments; the file of every job must be readable."""
-    require_whole(folder, lambda name: name in ("results.json", "report.html"))
+    require_intact(folder, lambda name: name in ("results.json", "report.html"))
     for job in (folder / "jobs").glob("*.json"):
         persist.read_json(job)
     return int(persist.read_json(folder / "results.json")["setup"]["seed"])

@@ -18,7 +18,7 @@ from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
 from clew.tracking.lineage.repair import TEARING
-from clew.tracking.measurement.measure import Measured
+from clew.tracking.measurement.measure import MeasuredMovie
 from clew.tracking.solve import joined_pairs, solve_pair, told
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
@@ -37,7 +37,7 @@ class Sequence:
 
     kind: str
     name: str
-    source: Measured
+    source: MeasuredMovie
     truth: Annotations
 
 

@@ -26,11 +26,11 @@ from clew.annotation.learner import Learner
 from clew.annotation.questions import DEFAULT
 from clew.annotation.sampling import sample
 from clew.experiments.oracle import annotate
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.tracker import Tracker
 
 SETTINGS = ("random5", "few", "asked")
@@ -72,12 +72,12 @@ def missed(truth: Annotations, lineage: Lineage) -> NDArray[np.bool_]:
 def shortened(scene: Scene, frames: int, folder: Path) -> tuple[Scene, Annotations]:
     """The first frames of a movie, and what is true of them."""
     if frames >= scene.movie.n_frames:
-        return scene, truth_annotations(scene.lineage, scene.movie)
+        return scene, derive_annotations(scene.lineage, scene.movie)
     movie = scene.movie[:frames]
     known = read_annotations(Path(scene.lineage.source), movie)
     return Scene(
         movie,
-        measure(movie, cache=folder / "measured", n_jobs=1),
+        measure_movie(movie, cache=folder / "measured", n_jobs=1),
         scene.lineage[:frames],
     ), known
 

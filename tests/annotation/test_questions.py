@@ -13,12 +13,12 @@ from clew.annotation.strategies.pool import Pool, settled
 from clew.errors import InputError
 from clew.tracking.assignment.assignment import assign
 from clew.tracking.events import NONE, Annotations, Event, EventTable
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 
 
 @pytest.fixture(scope="module")
 def source(simulated):
-    return measure(simulated.movie, cache=None, n_jobs=1)
+    return measure_movie(simulated.movie, cache=None, n_jobs=1)
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from clew.annotation.sampling import sample
 from clew.annotation.settings import Adaptation
 from clew.annotation.training_windows import TrainingWindows
 from clew.tracking.assignment.assignment import assign, n_detections, takes_part
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 
@@ -20,7 +20,7 @@ NOTHING = Annotations.of(EventTable.empty())
 
 @pytest.fixture(scope="module")
 def source(simulated):
-    return measure(simulated.movie, cache=None, n_jobs=1)
+    return measure_movie(simulated.movie, cache=None, n_jobs=1)
 
 
 SMALL = Adaptation(window=5, pseudo_window=9)
@@ -133,8 +133,8 @@ def test_a_few_annotations_do_no_harm(clew_data):
     generic weights miss 49.
     """
     movie = open_movie(clew_data / "Fluo-N2DL-HeLa/01")
-    source = measure(movie, cache=None, n_jobs=1)
-    known = truth_annotations(open_truth(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie)
+    source = measure_movie(movie, cache=None, n_jobs=1)
+    known = derive_annotations(open_ctc_lineage(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie)
     learner = Learner(source, tracker=Tracker.generic(n_jobs=1))
 
     def missed(tracker):

@@ -315,7 +315,7 @@ def test_a_changed_mask_sets_aside_the_answers_about_its_cells_alone(
     serve, simulated, source, tmp_path
 ):
     """Eight frames were looked at before: a change elsewhere went unseen, and one there locked all answers out."""
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
 
     with serve() as page:
         for t in (0, 6, 7):
@@ -333,7 +333,7 @@ def test_a_changed_mask_sets_aside_the_answers_about_its_cells_alone(
             masks, np.stack([simulated.movie.image(t) for t in range(14)])
         )
         with serve(
-            movie=changed, measured=measure(changed, cache=None, n_jobs=1)
+            movie=changed, measured=measure_movie(changed, cache=None, n_jobs=1)
         ) as page:
             status = get(page, "/status")
             assert (status["annotated"], status["outdated"]) == (2, 1)
@@ -342,7 +342,7 @@ def test_a_changed_mask_sets_aside_the_answers_about_its_cells_alone(
     other = Movie.from_arrays(masks[::-1].copy())
     with (
         pytest.raises(StoreError, match="other cells are in its masks"),
-        serve(movie=other, measured=measure(other, cache=None, n_jobs=1)),
+        serve(movie=other, measured=measure_movie(other, cache=None, n_jobs=1)),
     ):
         pass
 

@@ -328,7 +328,7 @@ def test_a_written_movie_is_a_movie_with_truth(tmp_path, dims):
     )
     movie, truth = (
         open_movie(tmp_path / "sim/01"),
-        ctc.open_truth(tmp_path / "sim/01_GT/TRA"),
+        ctc.open_ctc_lineage(tmp_path / "sim/01_GT/TRA"),
     )
     assert calls == [(t, 4) for t in range(1, 5)]
     assert (movie.n_frames, movie.shape, movie.spacing) == (
@@ -337,7 +337,7 @@ def test_a_written_movie_is_a_movie_with_truth(tmp_path, dims):
         settings.spacing,
     )
     assert "01_SEG" in movie.source
-    ctc.check_all(truth)
+    ctc.check_ctc_lineage(truth)
     simulation = simulate(settings)
     for frame in simulation:
         np.testing.assert_array_equal(movie.label(frame.index), frame.detections)

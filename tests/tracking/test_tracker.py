@@ -9,7 +9,7 @@ import clew
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.task_loss import task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.tracker import Tracker
@@ -39,7 +39,7 @@ def positions_of(simulated, with_volume=False):
 
 def test_a_quarter_of_the_events_teaches_the_others(simulated, learned):
     unseen = ~np.isin(simulated.known.events.keys(), simulated.some.events.keys())
-    loss = task_loss(simulated.known[unseen], learned.track(simulated.movie))
+    loss = compute_task_loss(simulated.known[unseen], learned.track(simulated.movie))
     assert loss.total < 0.03  # random weights miss nearly all
     assert learned.n_annotated_ == len(simulated.some)
     assert learned.n_pairs_ == len(np.unique(simulated.some.events.frame))
@@ -88,7 +88,7 @@ def test_several_movies(simulated, learned):
     )
     both = tracker().fit([first, second], [early, shifted])
     assert both.n_annotated_ == len(early) + len(late)
-    assert task_loss(simulated.known, both.track(simulated.movie)).total < 0.03
+    assert compute_task_loss(simulated.known, both.track(simulated.movie)).total < 0.03
 
 
 def test_several_movies_use_what_all_of_them_have(simulated):
@@ -105,7 +105,7 @@ def test_three_dimensions(simulated_3d):
     assert (
         lineage.position[:, 0].max() > simulated_3d.movie.shape[0]
     )  # physical: a slice is 3 high
-    assert task_loss(simulated_3d.known, lineage).total < 0.1
+    assert compute_task_loss(simulated_3d.known, lineage).total < 0.1
 
 
 def test_annotations_are_kept_to(simulated, learned):
@@ -147,7 +147,7 @@ def test_a_table_of_detections(simulated):
     table = positions_of(simulated)
     fitted = tracker().fit(table, simulated.known)
     assert fitted.groups_ == {"border"}
-    assert task_loss(simulated.known, fitted.track(table)).total < 0.1
+    assert compute_task_loss(simulated.known, fitted.track(table)).total < 0.1
 
 
 def test_a_movie_that_lacks_what_was_learned_is_refused(simulated, learned):
@@ -163,7 +163,7 @@ def test_without_images_intensity_drops_out(simulated):
     bare = open_movie(labels=simulated.folder / "01_SEG")
     fitted = tracker().fit(bare, simulated.some)
     assert {"intensity", "histogram"}.isdisjoint(fitted.groups_)
-    assert task_loss(simulated.known, fitted.track(bare)).total < 0.05
+    assert compute_task_loss(simulated.known, fitted.track(bare)).total < 0.05
     assert "intensity" not in fitted.track(bare).columns
 
 
@@ -175,7 +175,7 @@ def test_generic_weights_need_no_annotation(simulated, what):
         "positions": positions_of(simulated),
     }
     generic = Tracker.generic(cache=None, n_jobs=1)
-    loss = task_loss(simulated.known, generic.track(movies[what]))
+    loss = compute_task_loss(simulated.known, generic.track(movies[what]))
     assert loss.total < (0.15 if what == "positions" else 0.05)
     assert generic.n_annotated_ == 0
 

@@ -19,7 +19,7 @@ from clew.app.api_models import AskedEdit
 from clew.app.positions import Positions
 from clew.errors import InputError
 from clew.tracking.detections import Source
-from clew.tracking.measurement.store import frame_digest
+from clew.tracking.measurement.store import hash_frame
 from clew.tracking.movie import Movie
 
 
@@ -60,7 +60,7 @@ class Masks:
         return edit in self.edits or edit.base == self._base(edit.frame)
 
     def _base(self, frame: int) -> str:
-        return frame_digest(self.original.label(frame)).hex()[:16]
+        return hash_frame(self.original.label(frame)).hex()[:16]
 
     def make(self, asked: AskedEdit, used: list[int]) -> Edit:
         """An edit as a person asked for it; `used` are the labels that edits of this frame ever gave."""

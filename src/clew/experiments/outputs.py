@@ -15,7 +15,7 @@ from clew.experiments.report import environment, report
 from clew.experiments.setup import ExperimentData
 from clew.experiments.tables import Json
 from clew.tracking.events import Event
-from clew.tracking.io.manifest import written_whole
+from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import REPORT, REPRODUCE
 from clew.utils.storage import write_bytes, write_json
 
@@ -40,7 +40,7 @@ def write_results(
     }
     drawn = {f"{name}.{kind}" for name in FIGURES for kind in KINDS}
     own = {RESULTS, REPORT, *drawn}
-    with written_whole(
+    with write_atomically(
         folder, REPRODUCE, own.__contains__, {"setup": data.setup.as_dict()}
     ) as stage:
         write_json(

@@ -29,9 +29,9 @@ from clew.simulation.simulate import (
     simulate,
 )
 from clew.tracking.io import ctc, tiff
-from clew.tracking.io.manifest import written_whole
+from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import MANIFEST, SIMULATE, TRUTH
-from clew.tracking.io.staging import settle
+from clew.tracking.io.staging import finish_interrupted_write
 from clew.utils.storage import write_bytes
 
 KIND = "clew simulation"
@@ -64,7 +64,7 @@ def write_simulation(
     own = [f"{sequence}{part}" for part in (*PARTS, MARKER)]
     made_from = {"settings": settings.as_dict()}
     with (
-        written_whole(
+        write_atomically(
             target, SIMULATE, own.__contains__, made_from, f"{sequence}_{MANIFEST}"
         ) as stage,
         ThreadPoolExecutor(2) as writers,
@@ -156,7 +156,7 @@ def _check_target(target: Path, sequence: str) -> None:
         )
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file; a simulated movie goes into a folder")
-    settle(target)
+    finish_interrupted_write(target)
     there = (
         sorted(path.name for path in target.iterdir() if not path.name.startswith("."))
         if target.exists()

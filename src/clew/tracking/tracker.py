@@ -27,7 +27,7 @@ from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations, Event
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.profiling.coverage import Coverage, look_for
 from clew.tracking.profiling.domain import Domain, look_at, look_over
@@ -334,7 +334,7 @@ class Tracker(Parametrised):
                 )
             return movie
         with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
-            return measure(
+            return measure_movie(
                 movie,
                 cache=self.cache,
                 n_jobs=self.n_jobs,

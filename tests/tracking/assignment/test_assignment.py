@@ -118,11 +118,11 @@ def test_a_movie_in_tiles_has_the_same_events_and_confidences(
     from clew.tracking.assignment import assignment
     from clew.tracking.candidates.features import feature_names
     from clew.tracking.candidates.frame_pairs import Pairs
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
     from clew.tracking.solve import solve_pair
     from clew.tracking.training.prior import generic_weights
 
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     w = generic_weights(feature_names(source.has))
     pairs = Pairs.of(source, source.has)
     whole = solve_pair(pairs, w, 3)
@@ -135,10 +135,10 @@ def test_a_movie_in_tiles_has_the_same_events_and_confidences(
 def test_scores_of_some_candidates_at_a_time_are_those_of_all(simulated, monkeypatch):
     from clew.tracking.candidates import features
     from clew.tracking.candidates.frame_pairs import Pairs
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
     from clew.tracking.training.prior import generic_weights
 
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     w = generic_weights(features.feature_names(source.has))
     pairs = Pairs.of(source, source.has)
     expected = pairs.scored(2, w).score

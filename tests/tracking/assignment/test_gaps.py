@@ -15,7 +15,7 @@ from clew.tracking.blocks.track import track_pairs
 from clew.tracking.candidates.features import feature_names, features_of
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.task_loss import found_gaps, task_loss
+from clew.tracking.evaluation.task_loss import count_gaps, compute_task_loss
 from clew.tracking.events import PAIRWISE, Annotations, Event, EventIndex, EventTable
 from clew.tracking.lineage.gaps import with_gaps
 from clew.tracking.profiling.event_kinds import decide_events
@@ -151,8 +151,8 @@ def test_gaps_are_learned_from_annotated_ones():
     assert Event.GAP in tracker.events_
     truth = Annotations.of(EventTable.of(events))
     lineage = tracker.track(source)
-    assert task_loss(truth, lineage).total == 0
-    assert found_gaps(truth, lineage).f1 == 1
+    assert compute_task_loss(truth, lineage).total == 0
+    assert count_gaps(truth, lineage).f1 == 1
     # without annotated gaps there is nothing to learn of them, and nothing is learned
     pairwise = Tracker(prior=None, lam=0.1, n_jobs=1).fit(source, truth.pairwise())
     names = np.array([name.startswith("gap: ") for name in pairwise.feature_names_])
@@ -279,8 +279,8 @@ def test_two_tables_that_differ_in_gaps_alone_differ_in_no_frame_pair():
     )
     assert set(gap.pairwise()) == set(ends)
     assert (
-        task_loss(Annotations.of(gap), ends).total
-        == task_loss(Annotations.of(ends), gap).total
+        compute_task_loss(Annotations.of(gap), ends).total
+        == compute_task_loss(Annotations.of(ends), gap).total
         == 0
     )
     for true, told, figures in [
@@ -288,10 +288,10 @@ def test_two_tables_that_differ_in_gaps_alone_differ_in_no_frame_pair():
         (gap, ends, (0, 0, 1)),
         (ends, gap, (0, 1, 0)),
     ]:
-        found = found_gaps(Annotations.of(true), told)
+        found = count_gaps(Annotations.of(true), told)
         assert (found.right, found.false, found.missed) == figures
     # where the truth knows of neither end, nobody can tell
-    unknown = found_gaps(Annotations.of(EventTable.empty()), gap)
+    unknown = count_gaps(Annotations.of(EventTable.empty()), gap)
     assert unknown.is_empty
 
 

@@ -21,7 +21,7 @@ from clew.tracking.events import Event, EventTable
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.gaps import Gaps, Joined
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.solve import Nodes, join_events
 from clew.tracking.training.calibration import GENERIC_CALIBRATION
 from clew.tracking.training.prior import generic_weights
@@ -32,7 +32,7 @@ from ...helpers.effort import examples
 @pytest.fixture(scope="module")
 def work(simulated):
     """A movie with splits and merges, so that counts and identities go over the borders of blocks."""
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     pairs = Pairs.of(source, source.has, events=ALL_EVENTS)
     return Problems(pairs, generic_weights(feature_names(source.has)))
 
@@ -309,7 +309,7 @@ def test_other_weights_settings_annotations_and_pixels_have_other_names(
     plain = names()
     assert len(set(plain)) == len(plain)
     assert names() == plain
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     assert (
         names(Pairs.of(source, source.has, events=ALL_EVENTS)) == plain
     )  # measured again

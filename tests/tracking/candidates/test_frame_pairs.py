@@ -12,13 +12,13 @@ from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")
 def pairs(simulated):
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     return Pairs.of(source, source.has)
 
 

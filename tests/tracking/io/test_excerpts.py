@@ -10,7 +10,7 @@ from clew.tracking.evaluation.evaluate import evaluate
 from clew.tracking.io.annotation_csv import write_annotations
 from clew.tracking.io.annotation_geff import write_annotation_geff
 from clew.tracking.io.annotations import read_annotations
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.lineage.tracks import check_tracks
 
 FIRST, END = 4, 9
@@ -59,7 +59,7 @@ def test_a_truth_that_is_too_short_is_refused(simulated):
 
 
 def test_a_cut_lineage_is_a_lineage(simulated):
-    truth = open_truth(simulated.truth)
+    truth = open_ctc_lineage(simulated.truth)
     cut = truth[FIRST:END]
     check_tracks(cut.tracks, "cut")
     for t in range(END - FIRST):

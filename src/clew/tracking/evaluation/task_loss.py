@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Mask
-from clew.tracking.evaluation.metrics import Found
+from clew.tracking.evaluation.metrics import MatchCounts
 from clew.tracking.events import (
     NONE,
     PAIRWISE,
@@ -70,11 +70,11 @@ class TaskLoss:
         }
 
 
-def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
+def compute_task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
     """Compare annotations with a prediction in which every cell has one fate and one history at most.
 
     This is about pairs of frames, so that a gap on either side counts as the disappearance and the appearance that it
-    is there; `found_gaps` tells of gaps.
+    is there; `count_gaps` tells of gaps.
     """
     events = (
         predicted.events if isinstance(predicted, Lineage) else predicted
@@ -111,7 +111,7 @@ def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
     )
 
 
-def found_gaps(truth: Annotations, predicted: Lineage | EventTable) -> Found:
+def count_gaps(truth: Annotations, predicted: Lineage | EventTable) -> MatchCounts:
     """Gaps that were found; one is false where the truth knows of an end of it, and not of this gap."""
     told = predicted.events if isinstance(predicted, Lineage) else predicted
     told, true = told[told.event == Event.GAP], truth.events[truth.happened]
@@ -120,7 +120,7 @@ def found_gaps(truth: Annotations, predicted: Lineage | EventTable) -> Found:
     sources = known(told.frame, np.zeros(len(told), dtype=bool), told.sources[:, 0])
     targets = known(told.ends(), np.ones(len(told), dtype=bool), told.targets[:, 0])
     false = ~right & ((sources >= 0) | (targets >= 0))
-    return Found(
+    return MatchCounts(
         int(right.sum()),
         int(false.sum()),
         int((true.event == Event.GAP).sum() - right.sum()),

@@ -11,7 +11,7 @@ import numpy as np
 
 from clew.tracking.events import Annotations
 from clew.tracking.io.delimited import Aliases, read_delimited, write_delimited
-from clew.tracking.io.events_csv import ALIASES, COLUMNS, event_columns, parse_events
+from clew.tracking.io.events_csv import ALIASES, COLUMNS, make_event_columns, parse_events
 from clew.tracking.lineage.track_faults import Faults
 
 HAPPENED = "happened"
@@ -35,7 +35,7 @@ def write_annotations(path: str | Path, annotations: Annotations) -> None:
         path,
         [*COLUMNS, HAPPENED],
         len(events),
-        lambda rows: [*event_columns(events[rows]), happened[rows].tolist()],
+        lambda rows: [*make_event_columns(events[rows]), happened[rows].tolist()],
     )
 
 

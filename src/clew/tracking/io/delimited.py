@@ -127,8 +127,8 @@ def read_delimited(
         raise InputError(
             f"{path}: the file is empty; its first line must name the columns {', '.join(required)}"
         )
-    header = meant([plain_name(cell) for cell in names])
-    places = known_columns(str(path), header, aliases, required)
+    header = meant([normalize_name(cell) for cell in names])
+    places = locate_columns(str(path), header, aliases, required)
     columns: dict[str, list[str]] = {name: [] for name in places}
     kept = [(place, columns[name].append) for name, place in places.items()]
     rows = []
@@ -144,12 +144,12 @@ def read_delimited(
     return Table(str(path), np.array(rows, dtype=np.intp), columns)
 
 
-def column_names(path: str | Path) -> list[str]:
+def read_column_names(path: str | Path) -> list[str]:
     """The names of a text file's columns, without capitals, spaces and hyphens; none of an empty file."""
-    return [plain_name(cell) for cell in next(_records(path), (0, []))[1]]
+    return [normalize_name(cell) for cell in next(_records(path), (0, []))[1]]
 
 
-def known_columns(
+def locate_columns(
     where: str, header: Sequence[str], aliases: Aliases, required: Sequence[str]
 ) -> dict[str, int]:
     """Where each column stands: by its own name, or by the first of its aliases that is there."""
@@ -177,7 +177,7 @@ def known_columns(
     return found
 
 
-def plain_name(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A column's name without capitals, spaces and hyphens."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
@@ -211,7 +211,7 @@ def write_parts(path: str | Path, header: Sequence[str], parts: Iterable[Part]) 
                 )
 
 
-def array_columns(columns: Iterable[NDArray[Any]], rows: slice) -> list[list[Any]]:
+def slice_columns(columns: Iterable[NDArray[Any]], rows: slice) -> list[list[Any]]:
     """Some rows of arrays (n,) as Python's numbers."""
     return [column[rows].tolist() for column in columns]
 

@@ -24,7 +24,7 @@ from clew.tracking.io.delimited import (
     read_delimited,
     write_parts,
 )
-from clew.tracking.io.manifest import warn_if_not_of_result
+from clew.tracking.io.manifest import warn_if_file_changed
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.track_faults import Faults
 
@@ -61,14 +61,14 @@ def _rows(part: Part) -> tuple[int, Callable[[slice], list[Sequence[Any]]]]:
         *([] if part.probability is None else [part.probability.round(6)]),
     ]
     return len(part.events), lambda rows: [
-        *event_columns(part.events[rows]),
+        *make_event_columns(part.events[rows]),
         *(column[rows].tolist() for column in sure),
     ]
 
 
 def read_events(path: str | Path) -> tuple[EventTable, Array]:
     """The events of a table and their confidence (n,), NaN where the table has none."""
-    warn_if_not_of_result(path)
+    warn_if_file_changed(path)
     table = read_delimited(path, {**ALIASES, CONFIDENCE: ()}, COLUMNS)
     faults = Faults(table.where)
     events = parse_events(table, faults)
@@ -82,7 +82,7 @@ def read_events(path: str | Path) -> tuple[EventTable, Array]:
     return events, confidence
 
 
-def event_columns(events: EventTable) -> list[Sequence[Any]]:
+def make_event_columns(events: EventTable) -> list[Sequence[Any]]:
     """The four columns that describe events."""
     names = [str(event) for event in Event]
     return [

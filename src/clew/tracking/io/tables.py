@@ -14,8 +14,8 @@ from clew.tracking.io.delimited import (
     Aliases,
     Table,
     as_integer,
-    known_columns,
-    plain_name,
+    locate_columns,
+    normalize_name,
     read_delimited,
 )
 from clew.tracking.io.trackmate import read_spots
@@ -89,8 +89,8 @@ def read_detections(
     faults = Faults(table.where)
     frame = table.integers("frame", faults, least=0)
     table.blame(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
-    position = positions(table, faults)
-    scale = scale_of(spacing, position.shape[1])
+    position = parse_positions(table, faults)
+    scale = check_spacing(spacing, position.shape[1])
     label = _labels(table, frame, faults)
     columns = {
         name: table.numbers(name, faults)
@@ -116,7 +116,7 @@ def read_detections(
     return found
 
 
-def positions(table: Table, faults: Faults) -> NDArray[np.float64]:
+def parse_positions(table: Table, faults: Faults) -> NDArray[np.float64]:
     """(n, 2 or 3) the positions in a table; a z that is 0 everywhere, as TrackMate has it in 2D, is none."""
     axes = [table.numbers(axis, faults) for axis in "zyx" if axis in table]
     flat = len(axes) == 3 and not axes[0].any()
@@ -138,7 +138,7 @@ def _labels(
     return place + 1
 
 
-def meant_axes(header: list[str]) -> list[str]:
+def rename_axes(header: list[str]) -> list[str]:
     """The names of columns, with those that scikit-image and napari give to a position in clew's words."""
     renamed: dict[str, str] = {}
     for numbered, axes in (
@@ -165,7 +165,7 @@ def meant_axes(header: list[str]) -> list[str]:
 def _meant(header: list[str]) -> list[str]:
     """The same, with the spots of TrackMate, whose labels are words and whose ids begin with 0."""
     spots = {"label": "name", "id": SPOT} if set(header) >= TRACKMATE else {}
-    return [spots.get(name, name) for name in meant_axes(header)]
+    return [spots.get(name, name) for name in rename_axes(header)]
 
 
 def read_table(
@@ -184,7 +184,7 @@ def _undescribed(table: Table) -> Table:
     """Without the rows at the beginning in which TrackMate describes the columns; the first says "Frame" again."""
     frame = [str(cell) for cell in table.columns["frame"][:DESCRIPTIONS]]
     said = 0
-    if frame and plain_name(frame[0]) == "frame":
+    if frame and normalize_name(frame[0]) == "frame":
         said = next(
             (row for row, cell in enumerate(frame) if as_integer(cell) is not None),
             len(frame),
@@ -213,14 +213,14 @@ def _read_parquet(
         raise InputError(
             f"{path}: cannot be read as Parquet ({type(error).__name__}: {error})"
         ) from error
-    names = known_columns(
-        str(path), meant([plain_name(name) for name in given]), aliases, required
+    names = locate_columns(
+        str(path), meant([normalize_name(name) for name in given]), aliases, required
     )
     columns = {name: content.column(at).to_pylist() for name, at in names.items()}
     return Table(str(path), np.arange(1, content.num_rows + 1), columns)
 
 
-def scale_of(spacing: Sequence[float] | None, ndim: int) -> NDArray[np.float64]:
+def check_spacing(spacing: Sequence[float] | None, ndim: int) -> NDArray[np.float64]:
     """(ndim,) what an index is multiplied by."""
     axes = "zyx"[-ndim:]
     scale = np.ones(ndim) if spacing is None else np.asarray(spacing, dtype=np.float64)
