@@ -49,7 +49,8 @@ def main() -> None:
     movie = open_movie(options.sequence)
     source = measure_movie(movie, cache=None, n_jobs=2)
     truth = derive_annotations(
-        open_ctc_lineage(options.sequence.parent / f"{options.sequence.name}_GT/TRA"), movie
+        open_ctc_lineage(options.sequence.parent / f"{options.sequence.name}_GT/TRA"),
+        movie,
     )
     table = Table(
         "strategy",
@@ -67,7 +68,8 @@ def main() -> None:
                 alone = Learner(source)
                 alone.w = learner.w
                 losses = [
-                    compute_task_loss(truth, one.lineage()).total for one in (alone, learner)
+                    compute_task_loss(truth, one.lineage()).total
+                    for one in (alone, learner)
                 ]
                 table.add_row(
                     name,

@@ -91,12 +91,12 @@ def main() -> None:
         movie = open_movie(path)
         truth = derive_annotations(
             open_ctc_lineage(path.with_name("01_GT") / "TRA"), movie
-        ).pairwise()
+        ).to_pairwise()
         true = truth.events[truth.happened]
-        events = Tracker.generic(n_jobs=1).track(movie).events.pairwise()
+        events = Tracker.generic(n_jobs=1).track(movie).events.to_pairwise()
         missed, wrong = (
-            true[~np.isin(true.keys(), events.keys())],
-            events[~np.isin(events.keys(), true.keys())],
+            true[~np.isin(true.row_keys(), events.row_keys())],
+            events[~np.isin(events.row_keys(), true.row_keys())],
         )
         kinds: dict[tuple[str, str], list[tuple[Group, bool]]] = defaultdict(list)
         for group in groups(missed, wrong):

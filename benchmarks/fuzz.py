@@ -158,7 +158,8 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
     svm = clew.StructuredSVM(Multiclass(), lam=1.0).fit(np.eye(4), [0, 1, 0, 1])
     svm.save(add("model", lambda p: clew.load(p / "a.clew")) / "a.clew")
     place = add(
-        "manifest", lambda p: require_intact(p / "r", lambda name: name.endswith(".csv"))
+        "manifest",
+        lambda p: require_intact(p / "r", lambda name: name.endswith(".csv")),
     )
     with write_atomically(
         place / "r", "track", lambda name: name.endswith(".csv"), {"movie": "a"}

@@ -37,7 +37,7 @@ from clew.learning.task import Array
 from clew.simulation.kinds import KINDS, random_settings
 from clew.simulation.write import write_simulation
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.evaluation.task_loss import count_gaps, compute_task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss, count_gaps
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.io.ctc import open_ctc_lineage
@@ -106,7 +106,7 @@ def rows(
         gaps = count_gaps(movie.truth, lineage)
         true, told = movie.truth.events, lineage.events
         divided, said = (
-            each[each.event == Event.DIVIDE].keys() for each in (true, told)
+            each[each.event == Event.DIVIDE].row_keys() for each in (true, told)
         )
         f1 = 2 * np.isin(divided, said).sum() / max(len(divided) + len(said), 1)
         table.add_row(

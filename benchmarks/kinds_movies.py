@@ -172,5 +172,7 @@ def _scene(sequence: Path, folder: Path) -> Scene:
     movie = open_movie(sequence)
     source = measure_movie(movie, cache=folder / "measured", n_jobs=1)
     return Scene(
-        movie, source, open_ctc_lineage(sequence.with_name(f"{sequence.name}_GT") / "TRA")
+        movie,
+        source,
+        open_ctc_lineage(sequence.with_name(f"{sequence.name}_GT") / "TRA"),
     )

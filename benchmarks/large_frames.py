@@ -92,7 +92,7 @@ def run(
     found = solved(source)
     seconds = time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    order = np.argsort(found.events.keys())
+    order = np.argsort(found.events.row_keys())
     sure = np.minimum(found.confidence[order], 1e9)
     return {
         "cpu": seconds,
@@ -100,7 +100,7 @@ def run(
         "above": 1024 * (peak - before),
         "events": len(order),
         "anew": sum(anew),
-        "digest": hashlib.sha256(found.events.keys()[order].tobytes()).hexdigest(),
+        "digest": hashlib.sha256(found.events.row_keys()[order].tobytes()).hexdigest(),
         "sure": float(sure.sum()),
     }
 

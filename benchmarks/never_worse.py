@@ -66,7 +66,7 @@ class Compared:
 
 def missed(truth: Annotations, lineage: Lineage) -> NDArray[np.bool_]:
     """(n,) which true events a lineage lacks."""
-    return ~np.isin(truth.events.keys(), lineage.events.keys())
+    return ~np.isin(truth.events.row_keys(), lineage.events.row_keys())
 
 
 def shortened(scene: Scene, frames: int, folder: Path) -> tuple[Scene, Annotations]:
@@ -110,7 +110,7 @@ def compare(
     began = time.process_time()
     tracker, given = learn(setting, scene, truth, draw)
     seconds = time.process_time() - began
-    others = ~np.isin(truth.events.keys(), given.events.keys())
+    others = ~np.isin(truth.events.row_keys(), given.events.row_keys())
     learned = missed(truth, tracker.track(scene.source))[others]
     before = generic[others]
     return Compared(

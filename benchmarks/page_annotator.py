@@ -64,7 +64,9 @@ class Judge:
         opened = open_movie(movie)
         lineage = open_ctc_lineage(movie.parent / f"{movie.name}_GT/TRA")
         self.truth = by_pairs(derive_annotations(lineage, opened))
-        self.learner = Learner(measure_movie(opened, cache=folder / "measured", n_jobs=2))
+        self.learner = Learner(
+            measure_movie(opened, cache=folder / "measured", n_jobs=2)
+        )
         self.folder = folder
 
     def losses(
@@ -111,7 +113,7 @@ class Judge:
         last = EventTable.join(pinned)  # of cells without a truth, nobody knows
         wrong = int(
             (
-                ~np.isin(last.keys(), self.truth.events.keys())
+                ~np.isin(last.row_keys(), self.truth.events.row_keys())
                 & settled(last, self.truth)
             ).sum()
         )
@@ -138,7 +140,7 @@ def by_pairs(truth: Annotations) -> Annotations:
     gaps = truth.events[truth.happened & (truth.events.event == Event.GAP)]
     ends = [(frame, Event.DISAPPEAR, sources, ()) for frame, _, sources, _ in gaps]
     ends += [(frame + 1, Event.APPEAR, (), targets) for frame, _, _, targets in gaps]
-    kept = truth.pairwise()
+    kept = truth.to_pairwise()
     happened = np.append(kept.happened, np.ones(len(ends), dtype=bool))
     return Annotations.of(EventTable.join([kept.events, EventTable.of(ends)]), happened)
 

@@ -28,7 +28,7 @@ def edits(options: argparse.Namespace) -> None:
         session = open_session(0, movie, source, Path(folder) / "store.clewdb")
         for t in range(movie.n_frames - 1):
             session.predictor.solved[t] = session.predictor.solve(
-                t, session.state.annotations.at(t)
+                t, session.state.annotations.select_frame(t)
             )
         cells = session.cells(3).label.tolist()
         used, passed = [], []

@@ -47,7 +47,9 @@ def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     loss = None
     truth = sequence.parent / f"{sequence.name}_GT/TRA"
     if frames == open_movie(sequence).n_frames and truth.is_dir():
-        loss = compute_task_loss(derive_annotations(open_ctc_lineage(truth), movie), lineage).total
+        loss = compute_task_loss(
+            derive_annotations(open_ctc_lineage(truth), movie), lineage
+        ).total
     print(
         json.dumps(
             {

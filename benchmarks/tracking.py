@@ -99,9 +99,11 @@ def main() -> None:
             losses.append(loss.total)
             if options.show:
                 told = (
-                    test.pairwise().events
+                    test.to_pairwise().events
                 )  # as the loss has it: a gap is a disappearance and an appearance here
-                for row in np.flatnonzero(~np.isin(told.keys(), predicted.keys())):
+                for row in np.flatnonzero(
+                    ~np.isin(told.row_keys(), predicted.row_keys())
+                ):
                     console.print("  missed", told.describe(int(row)))
             table.add_row(
                 f"{fraction:.0%}",

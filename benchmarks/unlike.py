@@ -214,7 +214,7 @@ def scene(kind: Kind, seed: int) -> Scene:
     """A movie with its truth, by its masks alone."""
     masks, true, tracks = movie(kind, seed)
     seen = Movie.from_arrays(masks, name=f"draw {seed}")
-    truth = CtcLineage(tracks, ArrayFrames.of(true, "the truth"), "the truth")
+    truth = CtcLineage(tracks, ArrayFrames.from_data(true, "the truth"), "the truth")
     return Scene(seen, measure_movie(seen, cache=None, n_jobs=1), truth)
 
 

@@ -48,7 +48,7 @@ def main(frames: int = 20) -> None:
         f"{len(lineage.frame)} cells in {lineage.n_frames} frames are {len(lineage.tracks)} tracks"
     )
 
-    unseen = known[~np.isin(known.events.keys(), some.events.keys())]
+    unseen = known[~np.isin(known.events.row_keys(), some.events.row_keys())]
     if len(unseen):
         print(
             f"task loss on {len(unseen)} other events: {compute_task_loss(unseen, lineage).total:.2%}",

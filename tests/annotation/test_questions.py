@@ -158,7 +158,7 @@ def test_feature_differences_are_prediction_minus_the_best_choice_without_the_ev
         frame = int(pool.events.frame[row])
         pair, answer = learner.pair(frame), learner.solved(frame).assignment
         (column,) = pair.rows(pool.events[[row]])
-        here = learner.annotations.at(frame)
+        here = learner.annotations.select_frame(frame)
         other = assign(
             pair.candidates, pair.scores(learner.w), {**pair.annotated(here), column: 0}
         )

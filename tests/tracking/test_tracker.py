@@ -38,7 +38,9 @@ def positions_of(simulated, with_volume=False):
 
 
 def test_a_quarter_of_the_events_teaches_the_others(simulated, learned):
-    unseen = ~np.isin(simulated.known.events.keys(), simulated.some.events.keys())
+    unseen = ~np.isin(
+        simulated.known.events.row_keys(), simulated.some.events.row_keys()
+    )
     loss = compute_task_loss(simulated.known[unseen], learned.track(simulated.movie))
     assert loss.total < 0.03  # random weights miss nearly all
     assert learned.n_annotated_ == len(simulated.some)
@@ -62,15 +64,17 @@ def test_the_same_on_any_number_of_threads(simulated, learned):
     two = clone(learned).set_params(n_jobs=2).fit(simulated.movie, simulated.some)
     assert np.array_equal(two.coef_, learned.coef_)
     other = two.track(simulated.movie)
-    assert np.array_equal(one.events.keys(), other.events.keys())
+    assert np.array_equal(one.events.row_keys(), other.events.row_keys())
     assert np.array_equal(one.confidence, other.confidence)
 
 
 def test_a_path_a_movie_and_its_measurements_are_the_same(simulated, learned):
-    by_movie = learned.track(simulated.movie).events.keys()
-    assert np.array_equal(learned.track(str(simulated.path)).events.keys(), by_movie)
+    by_movie = learned.track(simulated.movie).events.row_keys()
     assert np.array_equal(
-        learned.track(learned.measure(simulated.path)).events.keys(), by_movie
+        learned.track(str(simulated.path)).events.row_keys(), by_movie
+    )
+    assert np.array_equal(
+        learned.track(learned.measure(simulated.path)).events.row_keys(), by_movie
     )
 
 
@@ -121,11 +125,11 @@ def test_annotations_are_kept_to(simulated, learned):
         )
     )
     bound = learned.track(simulated.movie, annotations=ended)
-    assert np.isin(ended.events.keys(), bound.events.keys()).all()
+    assert np.isin(ended.events.row_keys(), bound.events.row_keys()).all()
     denied = Annotations.of(free.events[moves], False)
     assert not np.isin(
-        denied.events.keys(),
-        learned.track(simulated.movie, annotations=denied).events.keys(),
+        denied.events.row_keys(),
+        learned.track(simulated.movie, annotations=denied).events.row_keys(),
     ).any()
 
 

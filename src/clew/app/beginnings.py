@@ -17,7 +17,7 @@ from clew.annotation.store.store import Store
 from clew.app.predictor import Weights
 from clew.errors import ClewError, InputError
 from clew.tracking.candidates.frame_pairs import Pairs
-from clew.tracking.detections import WindowedSource, Source
+from clew.tracking.detections import Source, WindowedSource
 from clew.tracking.events import Event
 from clew.tracking.measurement.store import hash_parts
 from clew.tracking.persistence import load_tracker

@@ -95,7 +95,7 @@ class Changes:
         parts = [part for answer in answers for part in pairwise(answer)]
         solved = []
         for frame in sorted({part.frame for part in parts}):
-            here = held.annotations.at(frame)
+            here = held.annotations.select_frame(frame)
             for part in parts:
                 if (
                     part.frame == frame and part.event.span == 1
@@ -108,9 +108,11 @@ class Changes:
         self, state: State, solved: Sequence[SolvedPair]
     ) -> tuple[SolvedPair, ...]:
         """Frame pairs as the annotations have them now: some answers may have come before, or been left out."""
-        here = [state.annotations.at(one.frame) for one in solved]
+        here = [state.annotations.select_frame(one.frame) for one in solved]
         return tuple(
-            one if one.key == now.key() else self.predictor.solve(one.frame, now)
+            one
+            if one.key == now.content_key()
+            else self.predictor.solve(one.frame, now)
             for one, now in zip(solved, here, strict=True)
         )
 
@@ -163,7 +165,10 @@ class Changes:
         frames = sorted({part.frame for answer in answers for part in pairwise(answer)})
         return Outcome(
             state,
-            tuple(self.predictor.solve(t, state.annotations.at(t)) for t in frames),
+            tuple(
+                self.predictor.solve(t, state.annotations.select_frame(t))
+                for t in frames
+            ),
             entry,
         )
 
@@ -177,7 +182,7 @@ class Changes:
             masks,
             kept,
             [
-                self.predictor.solve(frame, annotations.at(frame), kept)
+                self.predictor.solve(frame, annotations.select_frame(frame), kept)
                 for frame in pairs
             ],
         )

@@ -106,7 +106,7 @@ def asked_again(predictor: Predictor, state: State, n: int) -> list[Question]:
         )
         for row in rows.tolist():
             ((frame, event, sources, targets),) = events[row : row + 1]
-            key = events.keys()[row].tobytes()
+            key = events.row_keys()[row].tobytes()
             found.setdefault(key, Question(frame, event, sources, targets, 0.0, AGAIN))
         if len(found) >= n:
             break

@@ -126,8 +126,8 @@ def check_of(
         return None
     solved = movie[answer.frame]
     events = solved.events
-    about = events.keys() == EventTable.of([asked.fact]).keys()
-    same = events.keys() == EventTable.of([answer.fact]).keys()
+    about = events.row_keys() == EventTable.of([asked.fact]).row_keys()
+    same = events.row_keys() == EventTable.of([answer.fact]).row_keys()
     refuted = same
     if answer.happened:
         shared = np.isin(events.sources, answer.sources) | np.isin(

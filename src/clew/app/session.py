@@ -141,7 +141,7 @@ class Session:
         while True:
             state, masks, start = self.state, self.changes.masks, self.start
             solved = await asyncio.to_thread(
-                self.predictor.current, frame, state.annotations.at(frame)
+                self.predictor.current, frame, state.annotations.select_frame(frame)
             )
             if (
                 masks is self.changes.masks and start == self.start
@@ -152,7 +152,9 @@ class Session:
     def _view(self, state: State, solved: SolvedPair) -> Json:
         frame = solved.frame
         cells = self.cells(frame), self.cells(frame + 1)
-        view = pair_view(frame, cells, solved, state.annotations.at(frame), self.scale)
+        view = pair_view(
+            frame, cells, solved, state.annotations.select_frame(frame), self.scale
+        )
         return {"revision": state.revision, "version": solved.version, **view}
 
     async def ask_about(self, n: int, chosen: Filter) -> list[Json]:
@@ -429,10 +431,12 @@ class Session:
             return
         self.state, self.pictures.movie = state, self.movie
         if (
-            not state.annotations.kinds() <= self.predictor.events
+            not state.annotations.happened_kinds() <= self.predictor.events
         ):  # a kind that was off happens here after all
             self.predictor.use_events(
-                with_annotated(self.predictor.events, state.annotations.kinds())
+                with_annotated(
+                    self.predictor.events, state.annotations.happened_kinds()
+                )
             )
         frame = max(solved, default=None)
         self.publish(

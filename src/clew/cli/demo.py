@@ -104,7 +104,7 @@ def demo(
         write_results(result, lineage, movie, formats, progress, jobs)
     with ProgressBar("evaluating") as progress:
         found = evaluate(result, truth, progress=progress)
-    others = ~np.isin(known.events.keys(), some.events.keys())
+    others = ~np.isin(known.events.row_keys(), some.events.row_keys())
     unseen = compute_task_loss(known[others], lineage)
     facts = training_facts(tracker) | {
         "annotated": f"{len(some)} of {len(known)} events ({counts_in_words(some.events.event)})",

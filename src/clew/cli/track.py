@@ -300,7 +300,7 @@ def track(
                 pages,
                 made_from,
             )
-    tracked.checkpoints.forget()
+    tracked.checkpoints.delete_all()
     print_counts(tracked, tally, seconds)
     if doubt := doubt_about(tracked.n_frames, tracked.n_cells, tally.empty):
         say(f"warning: {doubt}")
@@ -409,7 +409,7 @@ def explain(
 ) -> None:
     """Show learned weights by event and feature: what speaks for an event, and what against it."""
     from clew.tracking.persistence import load_tracker
-    from clew.tracking.report import plot_weights, make_weight_rows
+    from clew.tracking.report import make_weight_rows, plot_weights
     from clew.utils import storage as persist
 
     if output is not None and output.suffix.lower() not in PICTURES:

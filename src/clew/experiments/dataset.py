@@ -78,7 +78,7 @@ class Dataset:
 
     def here(self, frame: int) -> Annotations:
         """The true events from one frame to the next."""
-        return self.truth.at(frame)
+        return self.truth.select_frame(frame)
 
 
 def open_dataset(address: str, cache: Path | None = None, n_jobs: int = 1) -> Dataset:
@@ -98,7 +98,7 @@ def open_dataset(address: str, cache: Path | None = None, n_jobs: int = 1) -> Da
     source: Source = measure_movie(movie, cache=cache, n_jobs=n_jobs)
     truth = derive_annotations(
         open_ctc_lineage(truth_folder), movie
-    ).pairwise()  # learned and judged by frame pairs
+    ).to_pairwise()  # learned and judged by frame pairs
     if found[2] is None:
         return Dataset(source, truth)
     begin, end = (
@@ -133,7 +133,7 @@ class Examiner:
             chosen = assign(pair.candidates, pair.scores(w)).chosen
             predicted = pair.candidates.table(pair.a, pair.b, chosen)
             found[self.dataset.truth.events.frame == frame] = np.isin(
-                true.keys(), predicted.keys()
+                true.row_keys(), predicted.row_keys()
             )
         return 1.0 - found
 

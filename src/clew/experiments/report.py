@@ -66,7 +66,9 @@ def report(
         parts.append(_fig56(results["fig56"]))
     if results.get("beyond"):
         parts.append(_beyond(results["beyond"]))
-    parts.append(markup.render_section("How it was made", markup.render_facts(facts.items())))
+    parts.append(
+        markup.render_section("How it was made", markup.render_facts(facts.items()))
+    )
     title = "Learning from partial annotations: the experiments"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -91,7 +93,9 @@ def _claims(judged: Sequence[Claim]) -> str:
 
 
 def _picture(name: str, results: Sequence[Json]) -> str:
-    return markup.render_picture(render_svg(FIGURES[name][1](results), LABELS[name], name))
+    return markup.render_picture(
+        render_svg(FIGURES[name][1](results), LABELS[name], name)
+    )
 
 
 def _fig34(entries: Sequence[Json]) -> str:
@@ -167,7 +171,9 @@ def _table3(entries: Sequence[Json]) -> str:
             None,
         ),
     ]
-    return markup.render_section("Table 3: surrogate losses", markup.render_lead(lead), *tables)
+    return markup.render_section(
+        "Table 3: surrogate losses", markup.render_lead(lead), *tables
+    )
 
 
 def _fig56(entries: Sequence[Json]) -> str:

@@ -82,7 +82,7 @@ class Overlap:
     """(m,) what they share, in physical units."""
 
     @classmethod
-    def none(cls) -> Self:
+    def empty(cls) -> Self:
         """No masks, or no pixels in common."""
         return cls(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0))
 
@@ -274,7 +274,7 @@ class DetectionTable:
 
     def overlap(self, t: int, shift: NDArray[np.float64] | None = None) -> Overlap:  # noqa: ARG002
         """A table knows of no pixels."""
-        return Overlap.none()
+        return Overlap.empty()
 
 
 def _check_columns(

@@ -48,7 +48,7 @@ class ArrayFrames:
     first: int = 0
 
     @classmethod
-    def of(cls, data: Any, what: str) -> Self:
+    def from_data(cls, data: Any, what: str) -> Self:
         """Check that the frames are alike; `what` names them in messages."""
         indexed = (
             hasattr(data, "__getitem__")

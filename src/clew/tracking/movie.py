@@ -110,8 +110,8 @@ class Movie:
         name: str = "array",
     ) -> Self:
         """A movie of anything that is indexed by frame: arrays (t, …), lists of images, Zarr arrays."""
-        masks = ArrayFrames.of(labels, "labels")
-        raw = None if images is None else ArrayFrames.of(images, "images")
+        masks = ArrayFrames.from_data(labels, "labels")
+        raw = None if images is None else ArrayFrames.from_data(images, "images")
         size: Any = (1.0,) * len(masks.shape) if spacing is None else spacing
         return cls(name, masks, raw, size, "arrays in memory")
 
@@ -138,7 +138,9 @@ class Movie:
     def window(self, first: int, last: int) -> Movie:
         """The same movie with frames `first` to `last` alone, under their numbers: small to send to another process."""
         images = None if self.images is None else take_window(self.images, first, last)
-        return replace(self, labels=take_window(self.labels, first, last), images=images)
+        return replace(
+            self, labels=take_window(self.labels, first, last), images=images
+        )
 
     def label(self, t: int) -> NDArray[Any]:
         """The label image of frame t."""
@@ -306,7 +308,9 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
         raise InputError(
             f"{folder} is a Zarr store, not a sequence folder; give it as labels (or as images)"
         )
-    images = tiff.open_folder(folder, tiff.match_frame_names(folder, masks=False), channel)
+    images = tiff.open_folder(
+        folder, tiff.match_frame_names(folder, masks=False), channel
+    )
     if beside := tiff.match_frame_names(folder, masks=True):
         return (
             images,

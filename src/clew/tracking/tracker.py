@@ -215,7 +215,7 @@ class Tracker(Parametrised):
         self.n_annotated_ = n_annotated
         self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
         self.events_, self.learned_kinds_ = (
-            frozenset().union(*(table.kinds() for table in given)),
+            frozenset().union(*(table.happened_kinds() for table in given)),
             kinds,
         )
         self.calibration_ = self._calibrated(list(chain(*examples)), prior)
@@ -276,7 +276,7 @@ class Tracker(Parametrised):
         executor = executor_for(client, self.n_jobs)
         work = self._problems(movie, annotations, executor, memory)
         return TrackedBlocks.of(
-            work, executor, Checkpoints.beside(folder), self.verbose
+            work, executor, Checkpoints.for_output(folder), self.verbose
         )
 
     def _problems(
@@ -354,7 +354,9 @@ class Tracker(Parametrised):
         Kinds that were learned from, or that are annotated in this movie, are kinds that it has.
         """
         known = (
-            self.events_ if annotations is None else self.events_ | annotations.kinds()
+            self.events_
+            if annotations is None
+            else self.events_ | annotations.happened_kinds()
         )
         w = weights_by_name(self, feature_names(groups))
         return self._pairs(source, groups, w, known, executor or Threads(self.n_jobs))
@@ -369,7 +371,11 @@ class Tracker(Parametrised):
     ) -> Pairs:
         """The frame pairs to learn from; the prior's weights look for kinds that nobody annotated."""
         return self._pairs(
-            source, groups, prior, annotations.kinds(), executor or Threads(self.n_jobs)
+            source,
+            groups,
+            prior,
+            annotations.happened_kinds(),
+            executor or Threads(self.n_jobs),
         )
 
     def _pseudo_labels(

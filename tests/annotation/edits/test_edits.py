@@ -235,7 +235,9 @@ def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(
     assert changed_frames((), edits) == [0, 5]
     assert changed_frames(edits, (first, second)) == [0]
     again = edited_source(source, (), edits)
-    scratch = measure_movie(edited_movie(movie, edits), cache=tmp_path / "other", n_jobs=1)
+    scratch = measure_movie(
+        edited_movie(movie, edits), cache=tmp_path / "other", n_jobs=1
+    )
     assert again.keys == scratch.keys
     for t in range(movie.n_frames):
         one, two = again.detections(t), scratch.detections(t)

@@ -128,7 +128,7 @@ def test_a_movie_in_tiles_has_the_same_events_and_confidences(
     whole = solve_pair(pairs, w, 3)
     monkeypatch.setattr(assignment, "LARGEST_PROGRAM", size)
     cut = solve_pair(pairs, w, 3)
-    assert np.array_equal(cut.events.keys(), whole.events.keys())
+    assert np.array_equal(cut.events.row_keys(), whole.events.row_keys())
     np.testing.assert_allclose(cut.confidence, whole.confidence, rtol=1e-6, atol=1e-9)
 
 

@@ -136,10 +136,10 @@ def test_annotated_events_are_always_there_and_found(seed, data):
     )
     at = find(found, extra, a, b)
     assert (at >= 0).all()
-    np.testing.assert_array_equal(found.table(a, b, at).keys(), extra.keys())
-    assert set(found.table(a, b).keys().tolist()) == {
-        *plain.table(a, b).keys().tolist(),
-        *extra.keys().tolist(),
+    np.testing.assert_array_equal(found.table(a, b, at).row_keys(), extra.row_keys())
+    assert set(found.table(a, b).row_keys().tolist()) == {
+        *plain.table(a, b).row_keys().tolist(),
+        *extra.row_keys().tolist(),
     }
 
 
@@ -273,7 +273,9 @@ def test_kinds_that_are_off_are_no_candidates_unless_they_were_annotated():
 @pytest.mark.parametrize("movie", ["Fluo-N2DH-SIM+/01", "bacteria/01"])
 def test_what_really_happened_is_among_the_candidates(clew_data, movie):
     opened = open_movie(clew_data / movie)
-    events = derive_annotations(open_ctc_lineage(clew_data / f"{movie}_GT/TRA"), opened).events
+    events = derive_annotations(
+        open_ctc_lineage(clew_data / f"{movie}_GT/TRA"), opened
+    ).events
     source = measure_movie(opened, cache=None)
     pairs = Pairs.of(source, source.has)
     missing = 0

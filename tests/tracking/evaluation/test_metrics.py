@@ -5,7 +5,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from clew.tracking.evaluation.metrics import MatchCounts, compute_aogm, count_divisions, build_track_graph
+from clew.tracking.evaluation.metrics import (
+    MatchCounts,
+    build_track_graph,
+    compute_aogm,
+    count_divisions,
+)
 from clew.tracking.evaluation.truth import FrameMatch
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.lineage.tracks import Tracks
@@ -53,7 +58,9 @@ def test_graph():
 def test_aogm_by_hand():
     same = compute_aogm(TRUE, TRUE, held(TRUE, 4))
     assert (same.total, same.score, same.vertices, same.edges) == (0.0, 1.0, 6, 5)
-    found = compute_aogm(TRUE, MISSED, held(TRUE, 4, lambda t, cell: 1 if cell == 2 else cell))
+    found = compute_aogm(
+        TRUE, MISSED, held(TRUE, 4, lambda t, cell: 1 if cell == 2 else cell)
+    )
     # 1 → 3 is to be added, and 1 → 2 leads to a child
     assert (
         found.missing_edges,
@@ -63,7 +70,9 @@ def test_aogm_by_hand():
     ) == (1, 1, 0, 0)
     assert found.total == found.avoidable == 1.5 + 1
     # nothing holds 3, and the track 3 holds nothing
-    found = compute_aogm(TRUE, MISSED, held(TRUE, 4, lambda t, cell: {1: 1, 2: 1, 3: 0}[cell]))
+    found = compute_aogm(
+        TRUE, MISSED, held(TRUE, 4, lambda t, cell: {1: 1, 2: 1, 3: 0}[cell])
+    )
     assert (
         found.missing_vertices,
         found.false_vertices,
@@ -71,7 +80,9 @@ def test_aogm_by_hand():
         found.wrong_edges,
     ) == (2, 2, 2, 1)
     # both daughters in one detection: links to it do not count
-    found = compute_aogm(TRUE, Tracks.of([[1, 0, 3, 0]]), held(TRUE, 4, lambda t, cell: 1))
+    found = compute_aogm(
+        TRUE, Tracks.of([[1, 0, 3, 0]]), held(TRUE, 4, lambda t, cell: 1)
+    )
     assert (
         found.split_vertices,
         found.missing_vertices,
@@ -80,7 +91,9 @@ def test_aogm_by_hand():
     ) == (2, 0, 4, 0)
     # a link that is not there
     two = Tracks.of([[1, 0, 0, 0], [2, 1, 1, 0]])
-    found = compute_aogm(two, Tracks.of([[1, 0, 1, 0]]), held(two, 2, lambda t, cell: 1))
+    found = compute_aogm(
+        two, Tracks.of([[1, 0, 1, 0]]), held(two, 2, lambda t, cell: 1)
+    )
     assert (found.false_edges, found.total) == (1, 1.0)
 
 
@@ -110,7 +123,12 @@ def test_figures_of_what_was_found():
     found = MatchCounts(right=3, false=1, missed=2)
     assert (found.precision, found.recall) == (0.75, 0.6)
     assert found.f1 == pytest.approx(2 / 3)
-    assert MatchCounts(0, 0, 0).f1 == MatchCounts(0, 0, 0).precision == MatchCounts(0, 0, 0).recall == 1.0
+    assert (
+        MatchCounts(0, 0, 0).f1
+        == MatchCounts(0, 0, 0).precision
+        == MatchCounts(0, 0, 0).recall
+        == 1.0
+    )
     assert MatchCounts(0, 0, 1).f1 == 0.0
 
 

@@ -61,7 +61,8 @@ def test_task_loss_by_hand():
 
 def test_nothing_annotated_nothing_lost():
     assert (
-        compute_task_loss(Annotations.of(EventTable.empty()), EventTable.empty()).total == 0.0
+        compute_task_loss(Annotations.of(EventTable.empty()), EventTable.empty()).total
+        == 0.0
     )
     one = Annotations.of(EventTable.of([(0, MOVE, [10**12], [1])]))
     assert compute_task_loss(one, EventTable.empty()).total == 1.0

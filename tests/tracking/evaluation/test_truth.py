@@ -10,11 +10,11 @@ from clew.tracking.annotations import check_annotations
 from clew.tracking.evaluation.truth import (
     FrameMatch,
     ResultMasks,
-    derive_track_events,
-    derive_events,
     compute_jaccard,
-    match_frame,
     derive_annotations,
+    derive_events,
+    derive_track_events,
+    match_frame,
 )
 from clew.tracking.events import Event
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
@@ -257,9 +257,11 @@ def test_hela(clew_data):
     truth, movie = open_ctc_lineage(folder / "01_GT"), open_movie(folder / "01")
     own = derive_annotations(truth, ResultMasks(truth)).events
     assert np.bincount(own.event, minlength=7).tolist() == [8374, 94, 34, 34, 0, 0, 0]
-    seen = derive_annotations(truth, movie).events  # 119 cells have no mask of their own
+    seen = derive_annotations(
+        truth, movie
+    ).events  # 119 cells have no mask of their own
     assert np.bincount(seen.event, minlength=7).tolist() == [8233, 93, 46, 50, 0, 0, 12]
-    assert np.bincount(seen.pairwise().event, minlength=7).tolist() == [
+    assert np.bincount(seen.to_pairwise().event, minlength=7).tolist() == [
         8233,
         93,
         58,

@@ -10,8 +10,8 @@ from clew.tracking.io.events_csv import read_events
 from clew.tracking.io.manifest import (
     read_manifest,
     require_intact,
-    warn_if_folder_changed,
     warn_if_file_changed,
+    warn_if_folder_changed,
     write_atomically,
 )
 

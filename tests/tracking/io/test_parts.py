@@ -35,7 +35,7 @@ def problems(simulated):
 @pytest.fixture(scope="module")
 def tracked(problems, tmp_path_factory):
     return TrackedBlocks.of(
-        problems, Threads(1), Checkpoints.beside(tmp_path_factory.mktemp("run"))
+        problems, Threads(1), Checkpoints.for_output(tmp_path_factory.mktemp("run"))
     )
 
 
@@ -149,7 +149,7 @@ def test_a_sample_is_consecutive_frames_from_the_middle(tracked, lineage):
     np.testing.assert_array_equal(part.label, lineage.label[inside])
     whole = tracked.sample(10**9)
     assert whole[0] == range(lineage.n_frames)
-    assert np.array_equal(whole[1].events.keys(), lineage.events.keys())
+    assert np.array_equal(whole[1].events.row_keys(), lineage.events.row_keys())
     assert len(tracked.sample(0)[1].frame) > 0
 
 

@@ -32,9 +32,13 @@ def test_all_formats_tell_the_same(written, lineage):
     check_ctc_lineage(truth)
     assert np.array_equal(truth.tracks.table(), lineage.tracks.table())
     events, confidence = read_events(written / names.EVENTS)
-    assert np.array_equal(np.sort(events.keys()), np.sort(lineage.events.keys()))
+    assert np.array_equal(
+        np.sort(events.row_keys()), np.sort(lineage.events.row_keys())
+    )
     graph = read_geff(written / names.GEFF)
-    assert np.array_equal(np.sort(graph.events.keys()), np.sort(lineage.events.keys()))
+    assert np.array_equal(
+        np.sort(graph.events.row_keys()), np.sort(lineage.events.row_keys())
+    )
     assert np.allclose(np.sort(graph.confidence), np.sort(confidence))
     data, properties, _ = read_napari(written / names.NAPARI)
     assert len(data) == len(lineage.frame)

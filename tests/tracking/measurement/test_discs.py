@@ -18,7 +18,7 @@ def points(*cells, n_frames=None):
 
 
 def images(*shape):
-    return ArrayFrames.of(np.zeros(shape), "images")
+    return ArrayFrames.from_data(np.zeros(shape), "images")
 
 
 def test_a_pixel_belongs_to_the_nearest_point():

@@ -9,10 +9,10 @@ from clew.errors import InputError
 from clew.tracking.measurement.regions import (
     N_QUANTILES,
     is_raw_image,
-    support_directions,
     measure_frame,
-    measure_shifted_overlap,
     measure_overlap,
+    measure_shifted_overlap,
+    support_directions,
 )
 
 CASES = [((60, 70), (1.0, 1.0)), ((60, 70), (0.5, 2.0)), ((9, 30, 40), (3.0, 1.0, 0.7))]
@@ -189,7 +189,9 @@ def test_moved_volume_by_brute_force(shape, spacing):
         for other in second[tuple(places[inside].T)]:
             if other:
                 expected[row, other] = expected.get((row, other), 0) + np.prod(spacing)
-    source, target, volume = measure_shifted_overlap(first, second, labels, shift, spacing)
+    source, target, volume = measure_shifted_overlap(
+        first, second, labels, shift, spacing
+    )
     assert list(zip(source, target, strict=True)) == sorted(expected)
     np.testing.assert_allclose(volume, [expected[pair] for pair in sorted(expected)])
 

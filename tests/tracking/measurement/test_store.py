@@ -35,7 +35,7 @@ def pixels():
 def movie_of(pixels, folder=None, spacing=(1.0, 1.0)):
     labels, images = pixels
     frames = [
-        None if part is None else ArrayFrames.of(part, "part")
+        None if part is None else ArrayFrames.from_data(part, "part")
         for part in (labels, images)
     ]
     return Movie("tiny", *frames, spacing, "arrays", folder)
@@ -62,7 +62,9 @@ def files(folder: Path) -> list[Path]:
 def test_what_comes_back_is_what_was_measured(pixels, n_jobs):
     done = []
     movie = movie_of(pixels, spacing=(2.0, 0.5))
-    source = measure_movie(movie, n_jobs=n_jobs, progress=lambda *counts: done.append(counts))
+    source = measure_movie(
+        movie, n_jobs=n_jobs, progress=lambda *counts: done.append(counts)
+    )
     assert (source.n_frames, source.ndim, source.name) == (N_FRAMES, 2, "tiny")
     assert done[-1] == (N_FRAMES, N_FRAMES)
     for t in range(N_FRAMES):

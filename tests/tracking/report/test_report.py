@@ -15,16 +15,16 @@ from clew.tracking.events import PAIRWISE, Event, EventTable
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import (
+    make_report,
+    make_weight_rows,
     plot_events,
     plot_lineage,
-    make_report,
     plot_weights,
-    make_weight_rows,
 )
 from clew.tracking.report.crops import draw_crops
-from clew.tracking.report.doubts import render_doubts, group_least_certain
+from clew.tracking.report.doubts import group_least_certain, render_doubts
 from clew.tracking.report.forest import Forest
-from clew.tracking.report.markup import format_number, escape_text
+from clew.tracking.report.markup import escape_text, format_number
 from clew.tracking.report.scores import render_evaluation
 from clew.tracking.report.tree import rank_confidence
 
@@ -363,7 +363,9 @@ def test_large_crops_are_thinned_out():
         np.ones(1),
     )
     rng = np.random.default_rng(0)
-    (picture,) = draw_crops(lineage, Movie.from_arrays(mask, rng.random(mask.shape)), [[0]])
+    (picture,) = draw_crops(
+        lineage, Movie.from_arrays(mask, rng.random(mask.shape)), [[0]]
+    )
     assert len(picture) < 100_000
 
 

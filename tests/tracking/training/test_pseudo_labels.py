@@ -231,12 +231,14 @@ def test_few_annotations_with_odd_ones_among_them_do_no_harm(clew_data):
     """
     movie = open_movie(clew_data / "Fluo-N2DL-HeLa/01")
     source = measure_movie(movie, cache=None, n_jobs=1)
-    known = derive_annotations(open_ctc_lineage(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie)
+    known = derive_annotations(
+        open_ctc_lineage(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie
+    )
     few = sample(known, rng=np.random.default_rng([4, 5]), number=25)
 
     def missed(tracker):
         return (
-            ~np.isin(known.events.keys(), tracker.track(source).events.keys())
+            ~np.isin(known.events.row_keys(), tracker.track(source).events.row_keys())
         ).sum()
 
     learned = Tracker(n_jobs=1, random_state=4).fit(source, few)

@@ -64,4 +64,4 @@ def edited_source(source: Source, before: Edits, after: Edits) -> Source:
     frames = changed_frames(before, after)
     if not frames or not isinstance(source, MeasuredMovie):
         return source
-    return source.measured_again(edited_movie(source.movie, after), frames)
+    return source.remeasure_frames(edited_movie(source.movie, after), frames)

@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.errors import StoreError
 from clew.tracking.detections import Source
-from clew.tracking.measurement.store import hash_parts, hash_frame
+from clew.tracking.measurement.store import hash_frame, hash_parts
 from clew.tracking.movie import Movie
 
 LOOKED_AT = 8

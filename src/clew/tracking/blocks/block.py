@@ -255,7 +255,7 @@ class BlockProblem:
             p.reach,
             p.neighbours,
             sorted(p.events),
-            b"" if self.annotations is None else self.annotations.key(),
+            b"" if self.annotations is None else self.annotations.content_key(),
         )
         whole = hashlib.blake2b(repr(settings).encode(), digest_size=20)
         whole.update(np.ascontiguousarray(self.w, dtype="<f8").tobytes())

@@ -120,7 +120,7 @@ def candidates(
     """
     neighbours = whole(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
     positive(reach, "reach")
-    shared = Overlap.none() if overlap is None else overlap
+    shared = Overlap.empty() if overlap is None else overlap
     forward = _joined(
         _nearest(a.position, b.position, neighbours, reach),
         _most_shared(shared.source, shared.target, shared.volume, len(a), neighbours),

@@ -330,7 +330,7 @@ class Gap(Pair):
         super().__init__(
             a,
             b,
-            Shared(Overlap.none(), len(a.position), len(b.position), a.scales),
+            Shared(Overlap.empty(), len(a.position), len(b.position), a.scales),
             sources,
             targets,
         )

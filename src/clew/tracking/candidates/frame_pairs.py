@@ -29,7 +29,13 @@ from clew.tracking.candidates.features import (
     feature_blocks,
     lone_blocks,
 )
-from clew.tracking.detections import Detections, WindowedSource, Overlap, Source, take_window
+from clew.tracking.detections import (
+    Detections,
+    Overlap,
+    Source,
+    WindowedSource,
+    take_window,
+)
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.flow.flow import moved
 from clew.tracking.flow.motion import Motion, estimate_motion
@@ -258,7 +264,9 @@ class Pairs:
 
     def window(self, first: int, last: int) -> Self:
         """The same with the pairs from frame `first` to `last` alone, under their numbers."""
-        return replace(self, source=take_window(self.source, self.needed(first).start, last))
+        return replace(
+            self, source=take_window(self.source, self.needed(first).start, last)
+        )
 
     def pair(
         self,
@@ -275,7 +283,7 @@ class Pairs:
         moves = self.unforeseen(frame, moves)
         pair, around = self._pair(frame, extra, feature_blocks, moves)
         keys = b"".join(
-            table.keys().tobytes() for table in (extra, moves) if table is not None
+            table.row_keys().tobytes() for table in (extra, moves) if table is not None
         )
         return FramePair(*pair, keys, around, diameter=self.scales.diameter)
 

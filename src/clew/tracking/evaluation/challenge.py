@@ -17,8 +17,8 @@ from clew.errors import DataWarning, InputError
 from clew.learning.task import Array
 from clew.tracking.evaluation.truth import (
     FrameMatch,
-    ResultMasks,
     Progress,
+    ResultMasks,
     compute_jaccard,
     match_frames,
 )
@@ -36,7 +36,9 @@ def compute_ctc_scores(
 ) -> dict[str, float | None]:
     """DET, SEG, TRA, LNK and BIO of a result's folder by py-ctcmetrics, with the parts of BIO; None where undefined."""
     own, true = open_ctc_lineage(result), open_ctc_lineage(truth)
-    return score_matched_frames(own, true, match_frames(true, ResultMasks(own), progress))
+    return score_matched_frames(
+        own, true, match_frames(true, ResultMasks(own), progress)
+    )
 
 
 def score_matched_frames(
@@ -112,7 +114,9 @@ def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
             raise InputError(
                 f"{file} is of frame {name[1]}, but the masks are {first} to {first + len(result.masks) - 1}"
             )
-        found.append(compute_jaccard(reference, _plane(result.masks[frame], name[2], file)))
+        found.append(
+            compute_jaccard(reference, _plane(result.masks[frame], name[2], file))
+        )
     return found
 
 

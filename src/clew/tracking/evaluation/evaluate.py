@@ -13,15 +13,25 @@ import numpy as np
 from clew.errors import DataWarning, InputError
 from clew.executors import Executor
 from clew.tracking.evaluation.challenge import score_matched_frames
-from clew.tracking.evaluation.matching import FEW, make_cell_reader, count_matched_cells, match_positions
-from clew.tracking.evaluation.metrics import Aogm, MatchCounts, compute_aogm, count_divisions
+from clew.tracking.evaluation.matching import (
+    FEW,
+    count_matched_cells,
+    make_cell_reader,
+    match_positions,
+)
+from clew.tracking.evaluation.metrics import (
+    Aogm,
+    MatchCounts,
+    compute_aogm,
+    count_divisions,
+)
 from clew.tracking.evaluation.result_events import read_result_events
-from clew.tracking.evaluation.task_loss import TaskLoss, count_gaps, compute_task_loss
+from clew.tracking.evaluation.task_loss import TaskLoss, compute_task_loss, count_gaps
 from clew.tracking.evaluation.truth import (
     FrameMatch,
     LabelSource,
-    ResultMasks,
     Progress,
+    ResultMasks,
     derive_events,
     match_frames,
 )
@@ -163,7 +173,7 @@ def evaluate(
         ):
             own, events = (
                 _cut(own, frames),
-                Annotations.of(events).within(frames).events,
+                Annotations.of(events).restrict_to(frames).events,
             )
     if (
         isinstance(true, PointLineage)
@@ -177,7 +187,9 @@ def evaluate(
             else spacing
         )
         # clew's tables of results are in physical units
-        of_result = make_cell_reader(own, spacing if isinstance(own, CtcLineage) else None)
+        of_result = make_cell_reader(
+            own, spacing if isinstance(own, CtcLineage) else None
+        )
         matched, within = match_positions(
             make_cell_reader(true, spacing), of_result, n, distance, progress
         )

@@ -19,7 +19,12 @@ from scipy.spatial import KDTree
 from clew.errors import DataWarning, InputError
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.truth import FrameMatch, LabelSource, Progress, derive_events
+from clew.tracking.evaluation.truth import (
+    FrameMatch,
+    LabelSource,
+    Progress,
+    derive_events,
+)
 from clew.tracking.events import NONE, Annotations, Labels
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.tables import check_spacing

@@ -83,7 +83,7 @@ def read_result_events(result: CtcLineage | PointLineage) -> tuple[EventTable, s
         events.frame,
         events.event,
         tracks_of(events.sources, events.frame),
-        tracks_of(events.targets, events.ends()),
+        tracks_of(events.targets, events.end_frames()),
     ), of_events
 
 
@@ -93,7 +93,7 @@ def _track_table(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
     table = read_table(path, dict.fromkeys(columns, ()), list(columns), list)
     faults = Faults(table.where)
     frame, label, track = (
-        table.integers(name, faults, least) for name, least in columns.items()
+        table.parse_integers(name, faults, least) for name, least in columns.items()
     )
     faults.refuse()
     return frame, label, track

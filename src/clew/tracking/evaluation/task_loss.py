@@ -78,8 +78,8 @@ def compute_task_loss(truth: Annotations, predicted: Lineage | EventTable) -> Ta
     """
     events = (
         predicted.events if isinstance(predicted, Lineage) else predicted
-    ).pairwise()
-    truth = truth.pairwise()
+    ).to_pairwise()
+    truth = truth.to_pairwise()
     said, happened = truth.events, truth.happened
     find = EventIndex(events)
     no_source = said.sources[:, 0] == NONE
@@ -92,7 +92,7 @@ def compute_task_loss(truth: Annotations, predicted: Lineage | EventTable) -> Ta
         (said.targets[:, 0], True),
     ]:
         asked = np.flatnonzero(missed & (cells != NONE) & (no_source | (not later)))
-        instead = find(
+        instead = find.find_cell(
             said.frame[asked] + later, np.full(len(asked), later), cells[asked]
         )
         kind = np.full(len(asked), NOTHING)
@@ -117,8 +117,12 @@ def count_gaps(truth: Annotations, predicted: Lineage | EventTable) -> MatchCoun
     told, true = told[told.event == Event.GAP], truth.events[truth.happened]
     known = EventIndex(true)
     right = known.find(told) >= 0
-    sources = known(told.frame, np.zeros(len(told), dtype=bool), told.sources[:, 0])
-    targets = known(told.ends(), np.ones(len(told), dtype=bool), told.targets[:, 0])
+    sources = known.find_cell(
+        told.frame, np.zeros(len(told), dtype=bool), told.sources[:, 0]
+    )
+    targets = known.find_cell(
+        told.end_frames(), np.ones(len(told), dtype=bool), told.targets[:, 0]
+    )
     false = ~right & ((sources >= 0) | (targets >= 0))
     return MatchCounts(
         int(right.sum()),

@@ -143,7 +143,7 @@ def _overlap(truth: NDArray[Any], detections: NDArray[Any]) -> _Shared:
         raise InputError(
             f"the truth's mask has shape {truth.shape}, the detections' mask {detections.shape}"
         )
-    runs = Runs.of(truth)
+    runs = Runs.from_labels(truth)
     cell, of_run = np.unique(runs.label, return_inverse=True)
     size = np.bincount(of_run, weights=runs.length, minlength=len(cell)).astype(
         np.float64
@@ -181,7 +181,9 @@ def match_frames(
     return matched
 
 
-def _match_block(truth: CtcLineage, movie: LabelSource, frames: range) -> list[FrameMatch]:
+def _match_block(
+    truth: CtcLineage, movie: LabelSource, frames: range
+) -> list[FrameMatch]:
     """The same for some frames."""
     matched = []
     for t in frames:
@@ -215,7 +217,9 @@ def derive_events(tracks: Tracks, frames: list[FrameMatch]) -> EventTable:
     return _with_gaps(EventTable.join(pairs), tracks, frames)
 
 
-def _with_gaps(events: EventTable, tracks: Tracks, frames: list[FrameMatch]) -> EventTable:
+def _with_gaps(
+    events: EventTable, tracks: Tracks, frames: list[FrameMatch]
+) -> EventTable:
     """The events with gaps in place of a disappearance and an appearance that are about the same cell."""
     index, parent = EventIndex(events), tracks.parent_row()
     # with whom each track is the same cell after a gap of one frame
@@ -246,11 +250,11 @@ def _with_gaps(events: EventTable, tracks: Tracks, frames: list[FrameMatch]) -> 
             np.full(len(same), Event.GAP, dtype=np.int8),
         )
         gaps = EventTable(time, kind, cells_before, cells_after)
-        ends = index.find(gaps.pairwise()).reshape(2, -1)
+        ends = index.find(gaps.to_pairwise()).reshape(2, -1)
         found.append(gaps[np.flatnonzero((ends >= 0).all(axis=0))])
     gaps = EventTable.join(found)
     kept = np.ones(len(events), dtype=bool)
-    kept[index.find(gaps.pairwise())] = False
+    kept[index.find(gaps.to_pairwise())] = False
     return EventTable.join([events[kept], gaps]) if len(gaps) else events
 
 

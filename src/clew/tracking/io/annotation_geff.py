@@ -36,7 +36,7 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
     events = annotations.events[annotations.happened]
     cells = np.hstack([events.sources, events.targets])  # (n, 4)
     frames = np.stack(
-        [events.frame, events.frame, events.ends(), events.ends()], axis=1
+        [events.frame, events.frame, events.end_frames(), events.end_frames()], axis=1
     )
     there = cells != NONE
     nodes, at = np.unique(
@@ -53,7 +53,8 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
         "seg_id": make_property(nodes[:, 1]),
     }
     properties |= {
-        axis: make_property(column) for axis, column in zip(axes, position.T, strict=True)
+        axis: make_property(column)
+        for axis, column in zip(axes, position.T, strict=True)
     }
     for event, name in NODE_CONFIDENCE.items():
         missing = np.ones(len(nodes), dtype=bool)

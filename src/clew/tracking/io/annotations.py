@@ -27,7 +27,9 @@ CTC_FILES = (TRUTH, RESULT)
 
 
 def read_annotations(
-    path: str | Path, movie: LabelSource | DetectionTable, progress: Progress | None = None
+    path: str | Path,
+    movie: LabelSource | DetectionTable,
+    progress: Progress | None = None,
 ) -> Annotations:
     """The annotations of a movie in a table, a GEFF, or a whole lineage in masks or a table, in the movie's own labels.
 
@@ -52,7 +54,7 @@ def read_annotations(
         raise InputError(
             f"{path}: annotations are a table ({', '.join(TABLES)}), a GEFF, or a folder with {' or '.join(CTC_FILES)}"
         )
-    return found if excerpt is None else found.within(excerpt)
+    return found if excerpt is None else found.restrict_to(excerpt)
 
 
 def _truth(path: Path, excerpt: range | None) -> ctc.CtcLineage | PointLineage:

@@ -54,29 +54,31 @@ class Table:
     def __contains__(self, name: str) -> bool:
         return name in self.columns
 
-    def integers(self, name: str, faults: Faults, least: int) -> NDArray[np.int64]:
+    def parse_integers(
+        self, name: str, faults: Faults, least: int
+    ) -> NDArray[np.int64]:
         """(n,) a column of integers, none under `least`."""
         values = [as_integer(cell) for cell in self.columns[name]]
-        self.blame(faults, [value is None for value in values], name, "an integer")
+        self.add_faults(faults, [value is None for value in values], name, "an integer")
         numbers = np.array(
             [least if value is None else value for value in values], dtype=np.int64
         )
-        self.blame(faults, numbers < least, name, f"{least} or more")
+        self.add_faults(faults, numbers < least, name, f"{least} or more")
         return numbers
 
-    def numbers(
+    def parse_numbers(
         self, name: str, faults: Faults, *, infinite: bool = False
     ) -> NDArray[np.float64]:
         """(n,) a column of numbers, finite unless told otherwise."""
         numbers = np.array(
             [_as_number(cell) for cell in self.columns[name]], dtype=np.float64
         )
-        self.blame(faults, np.isnan(numbers), name, "a number")
+        self.add_faults(faults, np.isnan(numbers), name, "a number")
         if not infinite:
-            self.blame(faults, np.isinf(numbers), name, "finite")
+            self.add_faults(faults, np.isinf(numbers), name, "finite")
         return numbers
 
-    def blame(self, faults: Faults, bad: ArrayLike, name: str, right: str) -> None:
+    def add_faults(self, faults: Faults, bad: ArrayLike, name: str, right: str) -> None:
         """A fault for each row whose cell is bad (n,), with what would be right."""
         at, cells = np.flatnonzero(bad), self.columns[name]
         faults.add(

@@ -74,7 +74,7 @@ def read_events(path: str | Path) -> tuple[EventTable, Array]:
     events = parse_events(table, faults)
     known = CONFIDENCE in table
     confidence = (
-        table.numbers(CONFIDENCE, faults, infinite=True)
+        table.parse_numbers(CONFIDENCE, faults, infinite=True)
         if known
         else np.full(len(events), np.nan)
     )
@@ -100,10 +100,10 @@ def _joined(labels: Labels) -> list[str]:
 
 def parse_events(table: Table, faults: Faults) -> EventTable:
     """The events of a table with the four columns."""
-    frame = table.integers("frame", faults, least=0)
+    frame = table.parse_integers("frame", faults, least=0)
     kinds = [BY_NAME.get(str(cell).lower()) for cell in table.columns["event"]]
     unknown = np.array([kind is None for kind in kinds], dtype=bool)
-    table.blame(faults, unknown, "event", f"one of {', '.join(BY_NAME)}")
+    table.add_faults(faults, unknown, "event", f"one of {', '.join(BY_NAME)}")
     event = np.array(
         [Event.MOVE if kind is None else kind for kind in kinds], dtype=np.int8
     )
@@ -123,7 +123,9 @@ def _parse_side(
     """(n, 2) the labels in a column of ids, as many as the events need."""
     ids = [_parse_ids(str(cell)) for cell in table.columns[side]]
     bad = np.array([labels is None for labels in ids], dtype=bool)
-    table.blame(faults, bad, side, "positive integers, each once, separated by a space")
+    table.add_faults(
+        faults, bad, side, "positive integers, each once, separated by a space"
+    )
     count = np.array([len(labels or ()) for labels in ids], dtype=np.int64)
     due = np.array([ARITY[kind][SIDES.index(side)] for kind in Event])[event]
     wrong = np.flatnonzero((count != due) & ~bad & ~unknown)

@@ -31,7 +31,7 @@ from clew.tracking.io.graph_columns import EdgeColumns, NodeColumns, graph_colum
 from clew.tracking.io.manifest import warn_if_file_changed
 from clew.tracking.io.staging import finish_interrupted_write, stage_files
 from clew.tracking.io.tracks_csv import AXES
-from clew.tracking.io.zarr_chunks import list_arrays, find_missing_chunk
+from clew.tracking.io.zarr_chunks import find_missing_chunk, list_arrays
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import events_of_links
 from clew.tracking.lineage.track_faults import SHOWN
@@ -132,7 +132,10 @@ def _write(
             },
         },
         edges.ends,
-        {EVENT: make_property(edges.event), CONFIDENCE: make_property(edges.confidence)},
+        {
+            EVENT: make_property(edges.event),
+            CONFIDENCE: make_property(edges.confidence),
+        },
         _metadata(n_frames, axes, movie),
     )
 

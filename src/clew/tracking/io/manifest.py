@@ -141,7 +141,9 @@ def warn_if_folder_changed(folder: str | Path) -> None:
         )
 
 
-def list_foreign_files(folder: Path, manifest: Manifest | None, owns: Owns) -> list[str]:
+def list_foreign_files(
+    folder: Path, manifest: Manifest | None, owns: Owns
+) -> list[str]:
     """Files of a result that are not as clew wrote them, in words: a person's, or another program's."""
     if manifest is None:
         return [

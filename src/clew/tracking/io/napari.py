@@ -18,8 +18,8 @@ from clew.errors import InputError, StoreError
 from clew.learning.task import Array
 from clew.tracking.io.delimited import (
     Table,
-    slice_columns,
     read_delimited,
+    slice_columns,
     write_delimited,
 )
 from clew.tracking.io.segments import link_segments, number_segments
@@ -75,7 +75,9 @@ def write_napari(path: str | Path, lineage: Lineage) -> None:
     data, properties, graph = make_napari_tracks(lineage)
     numbers = data[:, :2].astype(np.int64).T
     columns = [*numbers, *data[:, 2:].T, *properties.values()]
-    write_bytes(napari_graph_path(path), json.dumps(graph, separators=(",", ":")).encode())
+    write_bytes(
+        napari_graph_path(path), json.dumps(graph, separators=(",", ":")).encode()
+    )
     header = ["track_id", "t", *AXES[-lineage.position.shape[1] :], *properties]
     write_delimited(path, header, len(data), partial(slice_columns, columns))
 
@@ -83,9 +85,9 @@ def write_napari(path: str | Path, lineage: Lineage) -> None:
 def _property(table: Table, name: str, faults: Faults) -> NDArray[Any]:
     """(n,) labels and the like as integers, exactly; the confidence as a float."""
     return (
-        table.numbers(name, faults)
+        table.parse_numbers(name, faults)
         if name == "confidence"
-        else table.integers(name, faults, least=0)
+        else table.parse_integers(name, faults, least=0)
     )
 
 
@@ -97,8 +99,8 @@ def read_napari(path: str | Path) -> NapariTracks:
     )
     faults = Faults(table.where)
     names = [name for name in ("track_id", "t", *AXES) if name in table]
-    data = np.column_stack([table.numbers(name, faults) for name in names])
-    table.blame(
+    data = np.column_stack([table.parse_numbers(name, faults) for name in names])
+    table.add_faults(
         faults,
         np.abs(data[:, 0]) > MAX_EXACT,
         "track_id",

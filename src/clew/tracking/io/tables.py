@@ -87,21 +87,21 @@ def read_detections(
             f"{path}: there is no row under the names of the columns; each cell of each frame needs one"
         )
     faults = Faults(table.where)
-    frame = table.integers("frame", faults, least=0)
-    table.blame(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
+    frame = table.parse_integers("frame", faults, least=0)
+    table.add_faults(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
     position = parse_positions(table, faults)
     scale = check_spacing(spacing, position.shape[1])
     label = _labels(table, frame, faults)
     columns = {
-        name: table.numbers(name, faults)
+        name: table.parse_numbers(name, faults)
         for name in ("volume", "intensity", "border_distance")
         if name in table
     }
     if "volume" in columns:
-        table.blame(faults, columns["volume"] <= 0, "volume", "more than 0")
+        table.add_faults(faults, columns["volume"] <= 0, "volume", "more than 0")
         columns["volume"] = columns["volume"] * scale.prod()
     if "border_distance" in columns:
-        table.blame(
+        table.add_faults(
             faults, columns["border_distance"] < 0, "border_distance", "0 or more"
         )
     if not len(faults):  # else a faulty label would seem to be a duplicate
@@ -118,7 +118,7 @@ def read_detections(
 
 def parse_positions(table: Table, faults: Faults) -> NDArray[np.float64]:
     """(n, 2 or 3) the positions in a table; a z that is 0 everywhere, as TrackMate has it in 2D, is none."""
-    axes = [table.numbers(axis, faults) for axis in "zyx" if axis in table]
+    axes = [table.parse_numbers(axis, faults) for axis in "zyx" if axis in table]
     flat = len(axes) == 3 and not axes[0].any()
     return np.column_stack(axes[flat:])
 
@@ -128,10 +128,10 @@ def _labels(
 ) -> NDArray[np.int64]:
     """(n,) labels as they are given, or by the order of rows in each frame."""
     if SPOT in table:  # TrackMate counts spots from 0, which is the background here
-        spot = table.integers(SPOT, faults, least=0)
+        spot = table.parse_integers(SPOT, faults, least=0)
         return np.where(spot == 0, spot.max(initial=0) + 1, spot)
     if "label" in table:
-        return table.integers("label", faults, least=1)
+        return table.parse_integers("label", faults, least=1)
     order = np.argsort(frame, kind="stable")
     place = np.empty_like(frame)
     place[order] = np.arange(len(frame)) - np.searchsorted(frame[order], frame[order])

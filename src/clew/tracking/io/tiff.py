@@ -182,9 +182,7 @@ def _instead(folder: Path) -> str:
     found = {path.suffix.lower() for path in folder.iterdir()} & set(OTHERS)
     if not found:
         within = sorted(
-            path.name
-            for path in folder.iterdir()
-            if path.is_dir() and list_tiffs(path)
+            path.name for path in folder.iterdir() if path.is_dir() and list_tiffs(path)
         )
         return (
             f"; there are TIFFs in folders within it: {', '.join(within[:5])}"

@@ -23,7 +23,7 @@ from clew.tracking.io.delimited import Aliases, Table, read_column_names
 from clew.tracking.io.manifest import require_intact
 from clew.tracking.io.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
 from clew.tracking.io.staging import finish_interrupted_write
-from clew.tracking.io.tables import POSITIONS, rename_axes, parse_positions, read_table
+from clew.tracking.io.tables import POSITIONS, parse_positions, read_table, rename_axes
 from clew.tracking.lineage.track_faults import Faults
 from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
 from clew.utils import validation as checks
@@ -131,10 +131,10 @@ def read_track_table(path: str | Path, source: str | None = None) -> PointLineag
             f"{path}: there is no row under the names of the columns; each cell of each frame needs one"
         )
     faults = Faults(table.where)
-    frame = table.integers("frame", faults, least=0)
-    table.blame(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
+    frame = table.parse_integers("frame", faults, least=0)
+    table.add_faults(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
     # others count tracks from 0; where parents are named, 0 is none of them
-    track = table.integers("track", faults, least=1 if "parent" in table else 0)
+    track = table.parse_integers("track", faults, least=1 if "parent" in table else 0)
     position = parse_positions(table, faults)
     parent = _parents(table, faults)
     if not len(faults):
@@ -221,7 +221,7 @@ def _parents(table: Table, faults: Faults) -> Labels:
         NO_PARENT if str(cell).lower() in NO_PARENTS else cell
         for cell in table.columns["parent"]
     ]
-    return Table(table.where, table.row, {"parent": cells}).integers(
+    return Table(table.where, table.row, {"parent": cells}).parse_integers(
         "parent", faults, least=0
     )
 

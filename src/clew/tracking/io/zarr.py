@@ -201,7 +201,10 @@ def _frames(
             raise InputError(
                 f"{path} declares {what} of {size:,} bytes; clew reads up to {MAX_FRAME_BYTES:,}"
             )
-    if not sparse and (place := find_missing_chunk(array, path / component)) is not None:
+    if (
+        not sparse
+        and (place := find_missing_chunk(array, path / component)) is not None
+    ):
         frame = place[axes.index("t")] * (array.shards or array.chunks)[axes.index("t")]
         raise InputError(
             f"{path}: the chunk {array.metadata.encode_chunk_key(place)}, of frame {frame}, is missing. If empty "

@@ -16,15 +16,15 @@ from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
 from clew.tracking.measurement.regions import (
     VERSION,
     measure_frame,
-    measure_shifted_overlap,
     measure_overlap,
+    measure_shifted_overlap,
 )
 from clew.tracking.measurement.store import (
+    CacheLocation,
     OverlapColumns,
     Store,
-    CacheLocation,
-    hash_parts,
     hash_frame,
+    hash_parts,
     open_store,
 )
 from clew.tracking.movie import Movie
@@ -127,7 +127,7 @@ class MeasuredMovie:
             t, lambda: _recall(self.movie, self.store, key, t), key
         )
 
-    def measured_again(self, movie: Movie, frames: Iterable[int]) -> MeasuredMovie:
+    def remeasure_frames(self, movie: Movie, frames: Iterable[int]) -> MeasuredMovie:
         """The detections of a movie that differs from this one in the label images of some frames.
 
         Only these are measured, and what the frames before them share with them; what was measured before is recalled.
@@ -173,7 +173,9 @@ def measure_movie(
     return MeasuredMovie(movie, store, keys, kept=kept)
 
 
-def _measure_chunk(store: Store, kept: MeasurementCache, chunk: tuple[Movie, range]) -> list[str]:
+def _measure_chunk(
+    store: Store, kept: MeasurementCache, chunk: tuple[Movie, range]
+) -> list[str]:
     """Measure consecutive frames unless the store has them; their keys in the store."""
     movie, frames = chunk
     settings = repr((VERSION, tuple(map(float, movie.spacing)))).encode()
@@ -185,10 +187,10 @@ def _measure_chunk(store: Store, kept: MeasurementCache, chunk: tuple[Movie, ran
         following = movie.label(t + 1) if t + 1 < movie.n_frames else None
         next_content = hash_frame(following)
         keys.append(hash_parts([settings, content, hash_frame(image), next_content]))
-        frame = store.recall(keys[-1], t)
+        frame = store.load_frame(keys[-1], t)
         if frame is None:
             shared = measure_overlap(labels, following, movie.spacing)
-            frame = store.keep(
+            frame = store.save_frame(
                 keys[-1], measure_frame(t, labels, image, movie.spacing), shared
             )
         kept.frames.put(t, keys[-1], frame)
@@ -205,15 +207,17 @@ def _bytes(cells: Detections) -> int:
     )
 
 
-def _recall(movie: Movie, store: Store, key: str, t: int) -> tuple[Detections, OverlapColumns]:
+def _recall(
+    movie: Movie, store: Store, key: str, t: int
+) -> tuple[Detections, OverlapColumns]:
     """A measured frame from the store; measured again should its file be gone or damaged by now."""
-    kept = store.recall(key, t)
+    kept = store.load_frame(key, t)
     if kept is None:
         if _measure_chunk(store, MeasurementCache(), (movie, range(t, t + 1))) != [key]:
             raise InputError(
                 f"{movie.name}: the pixels of frame {t} changed after they were measured; measure again"
             )
-        kept = store.recall(key, t)
+        kept = store.load_frame(key, t)
     if kept is None:
         raise StoreError(
             f"{movie.name}: frame {t} was measured, but cannot be read back from {store.folder}"

@@ -46,7 +46,7 @@ class Runs:
     """(m,) pixels."""
 
     @classmethod
-    def of(cls, labels: LabelImage) -> Self:
+    def from_labels(cls, labels: LabelImage) -> Self:
         """Find them."""
         flat, width = labels.reshape(-1), labels.shape[-1]
         begins = np.ones(flat.size + 1, dtype=bool)
@@ -75,7 +75,7 @@ def measure_frame(
     intensities above background.
     """
     check_images(frame, labels, image)
-    runs = Runs.of(labels)
+    runs = Runs.from_labels(labels)
     label, row = np.unique(runs.label, return_inverse=True)
     sums = _Sums(row, len(label))
     scale = np.asarray(spacing, dtype=float)
@@ -160,7 +160,7 @@ def measure_shifted_overlap(
     `labels` (n,) are the cells of the first frame, ascending, and `shift` (n, ndim) is rounded to whole pixels. What
     comes back are rows of `labels`, labels of the second frame, and the volume that they share; ascending.
     """
-    runs = Runs.of(first)
+    runs = Runs.from_labels(first)
     row = np.searchsorted(labels, runs.label)
     step = np.rint(shift / np.asarray(spacing)).astype(np.intp)[row]
     start = [at + step[:, axis] for axis, at in enumerate(runs.start)]

@@ -47,7 +47,7 @@ class Store:
         self.folder = folder
         self._spare: dict[str, tuple[Detections, OverlapColumns]] = {}
 
-    def keep(
+    def save_frame(
         self, key: str, cells: Detections, shared: OverlapColumns
     ) -> tuple[Detections, OverlapColumns]:
         """Keep a frame; it is given back as `recall` will."""
@@ -74,7 +74,7 @@ class Store:
             self._spare[key] = cells, shared
         return cells, shared
 
-    def recall(self, key: str, frame: int) -> tuple[Detections, OverlapColumns] | None:
+    def load_frame(self, key: str, frame: int) -> tuple[Detections, OverlapColumns] | None:
         """A frame that was kept; None if there is none, or if it is damaged."""
         if key in self._spare:
             cells, shared = self._spare[key]

@@ -2,9 +2,9 @@
 
 from clew.tracking.report.figures import (
     WeightRow,
+    make_weight_rows,
     plot_events,
     plot_weights,
-    make_weight_rows,
 )
 from clew.tracking.report.page import make_report
 from clew.tracking.report.tree import plot_lineage

@@ -78,13 +78,15 @@ class CropWindow:
         return "".join(lines)
 
 
-def draw_crops(lineage: Lineage, movie: Movie, doubts: Sequence[Sequence[int]]) -> list[str]:
+def draw_crops(
+    lineage: Lineage, movie: Movie, doubts: Sequence[Sequence[int]]
+) -> list[str]:
     """A picture, as inline SVG, of each doubt: rows of events between the same two frames. Reads those frames only."""
     pictures = [""] * len(doubts)
     frames: dict[int, FrameImages] = {}
     times = [int(lineage.events.frame[rows[0]]) for rows in doubts]
     for at in np.argsort(times, kind="stable").tolist():
-        t, later = times[at], int(lineage.events.ends()[doubts[at][0]])
+        t, later = times[at], int(lineage.events.end_frames()[doubts[at][0]])
         frames = {
             s: frames[s] if s in frames else FrameImages(movie.label(s), movie.image(s))
             for s in (t, later)
@@ -127,7 +129,7 @@ def _picture(
     parts = []
     for side, involved in enumerate((sources, targets)):
         x = side * (PANEL + GUTTER)
-        name = f"frame {int((events.frame, events.ends())[side][0])}"
+        name = f"frame {int((events.frame, events.end_frames())[side][0])}"
         parts.append(
             f'<text x="{x:g}" y="11" font-size="11" fill="var(--muted)">{name}</text>'
         )
@@ -285,7 +287,9 @@ def _name(label: int, x: float, y: float, mine: bool) -> str:
     )
 
 
-def _arrow(source: NDArray[np.bool_], target: NDArray[np.bool_], window: CropWindow) -> str:
+def _arrow(
+    source: NDArray[np.bool_], target: NDArray[np.bool_], window: CropWindow
+) -> str:
     """From a cell of the left panel to one of the right, from edge to edge as far as cells are round."""
     (x, y), (u, v) = window.middle(source), window.middle(target)
     a, b = np.array([x, y + HEAD]), np.array([u + PANEL + GUTTER, v + HEAD])

@@ -9,7 +9,7 @@ from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import markup
 from clew.tracking.report.crops import draw_crops
-from clew.tracking.report.markup import format_count, format_number, escape_text
+from clew.tracking.report.markup import escape_text, format_count, format_number
 
 MAX_TOGETHER = 4
 """More events than these that share a confidence by chance are no single doubt."""
@@ -27,7 +27,7 @@ def group_least_certain(lineage: Lineage, n: int) -> list[list[int]]:
     to the same explanation: they have the same frames and the same confidence.
     """
     together: dict[tuple[int, int, str], list[int]] = {}
-    frame, end = lineage.events.frame.tolist(), lineage.events.ends().tolist()
+    frame, end = lineage.events.frame.tolist(), lineage.events.end_frames().tolist()
     for row in lineage.least_certain(MAX_TOGETHER * n).tolist():
         if np.isfinite(confidence := float(lineage.confidence[row])):
             together.setdefault((frame[row], end[row], f"{confidence:.6g}"), []).append(

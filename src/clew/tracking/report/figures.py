@@ -167,7 +167,9 @@ def plot_weights(names: Sequence[str], values: ArrayLike) -> Figure:
         y, weights, height=0.66, color=np.where(weights < 0, VERMILLION, BLUE).tolist()
     )
     axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.set_yticks(y, [replace_control_characters(row.feature) for row in rows], parse_math=False)
+    axes.set_yticks(
+        y, [replace_control_characters(row.feature) for row in rows], parse_math=False
+    )
     axes.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
     for at, row in zip(y, rows, strict=True):
         axes.annotate(

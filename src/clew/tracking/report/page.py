@@ -13,9 +13,9 @@ from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import markup
 from clew.tracking.report.doubts import render_doubts
-from clew.tracking.report.figures import plot_events, plot_weights, make_weight_rows
+from clew.tracking.report.figures import make_weight_rows, plot_events, plot_weights
 from clew.tracking.report.forest import Forest
-from clew.tracking.report.markup import format_count, format_number, escape_text
+from clew.tracking.report.markup import escape_text, format_count, format_number
 from clew.tracking.report.palette import render_svg
 from clew.tracking.report.scores import render_evaluation
 from clew.tracking.report.style import STYLE
@@ -59,7 +59,9 @@ def make_report(
         _weights(weights),
     ]
     source = (
-        f"<p>{escape_text(movie.name)}: {escape_text(movie.source)}</p>" if movie is not None else ""
+        f"<p>{escape_text(movie.name)}: {escape_text(movie.source)}</p>"
+        if movie is not None
+        else ""
     )
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
@@ -81,7 +83,8 @@ def _summary(lineage: Lineage, facts: Mapping[str, str]) -> str:
         ("divisions", int(counts[Event.DIVIDE])),
     ]
     tiled = "".join(
-        f"<div><dt>{escape_text(name)}</dt><dd>{value:,}</dd></div>" for name, value in tiles
+        f"<div><dt>{escape_text(name)}</dt><dd>{value:,}</dd></div>"
+        for name, value in tiles
     )
     rows = [
         (str(event), f"{counts[event]:,}", *_sureness(lineage, event))
@@ -135,8 +138,12 @@ def _tree(lineage: Lineage) -> str:
     label = f"Lineage trees. {forest.describe()}"
     return markup.render_section(
         "Lineage",
-        markup.render_lead(f"{forest.describe()} Time runs to the right; numbers are tracks."),
-        markup.render_picture(render_svg(plot_lineage(lineage, MAX_TRACKS), label, "tree")),
+        markup.render_lead(
+            f"{forest.describe()} Time runs to the right; numbers are tracks."
+        ),
+        markup.render_picture(
+            render_svg(plot_lineage(lineage, MAX_TRACKS), label, "tree")
+        ),
     )
 
 
@@ -169,7 +176,9 @@ def _weights(weights: Mapping[str, float] | None) -> str:
         markup.render_lead(
             "By event and feature, the largest first. Features have no unit, so that weights can be compared."
         ),
-        markup.render_picture(render_svg(plot_weights(names, values), label, "weights")),
+        markup.render_picture(
+            render_svg(plot_weights(names, values), label, "weights")
+        ),
         markup.render_details(
             "The same as a table",
             markup.render_table(

@@ -46,7 +46,9 @@ def render_evaluation(evaluation: Evaluation | None) -> str:
         f"contradicts {wrong:,}. Its events were taken from {evaluation.events_from}."
     )
     figures = [*_scores(evaluation), *_divisions(evaluation)]
-    right = f"<div><h3>Scores</h3>{markup.render_table(['score', 'value'], figures)}</div>"
+    right = (
+        f"<div><h3>Scores</h3>{markup.render_table(['score', 'value'], figures)}</div>"
+    )
     left = f"<div><h3>Task loss by event</h3>{_by_event(loss)}<h3>AOGM</h3>{_aogm(evaluation)}</div>"
     return markup.render_section(
         "Against the truth",
@@ -106,7 +108,10 @@ def _aogm(evaluation: Evaluation) -> str:
     ]
     sums = [
         ("AOGM, the weighted sum", format_number(evaluation.aogm.total)),
-        ("of which these detections allow to avoid", format_number(evaluation.aogm.avoidable)),
+        (
+            "of which these detections allow to avoid",
+            format_number(evaluation.aogm.avoidable),
+        ),
     ]
     return markup.render_table(["operation", "count"], [*parts, *sums])
 
@@ -129,7 +134,11 @@ def _divisions(evaluation: Evaluation) -> list[tuple[str, str]]:
     named = [
         (
             "division F1, "
-            + ("exact frame" if tolerance == 0 else f"± {format_count(tolerance, 'frame')}"),
+            + (
+                "exact frame"
+                if tolerance == 0
+                else f"± {format_count(tolerance, 'frame')}"
+            ),
             found,
         )
         for tolerance, found in evaluation.divisions.items()
