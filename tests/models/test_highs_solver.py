@@ -75,10 +75,7 @@ def test_the_scale_of_the_scores_does_not_matter(scale):
         np.testing.assert_array_equal(y, outputs[np.argmax(outputs @ scores)])
 
 
-@pytest.mark.parametrize("most_rows", [0, 200])
-def test_the_size_of_a_rows_coefficients_does_not_matter(monkeypatch, most_rows):
-    """To HiGHS alone, and with compiled pivots."""
-    monkeypatch.setattr(highs, "MOST_ROWS", most_rows)
+def test_the_size_of_a_rows_coefficients_does_not_matter():
     rng = np.random.default_rng(5)
     n = 8
     for _ in range(150):

@@ -14,7 +14,6 @@ from clew.learning.rows import row_of_entries
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.cuts import half_cuts
 from clew.models.highs_model import check, make_model, over_units, row_units, run
-from clew.models.simplex import MOST_ROWS, Basis
 
 Binary = NDArray[np.int8]
 
@@ -31,8 +30,7 @@ MOST_CUTS = 1000
 class KeptProgram:
     """max ⟨scores, y⟩ over y in {0, 1}ⁿ with row_lower ≤ A y ≤ row_upper and lower ≤ y ≤ upper.
 
-    The model is passed once. Each question changes the costs and re-solves the LP relaxation from the last basis, which
-    HiGHS does, or compiled code from HiGHS' basis where there are few rows (simplex.py). A fractional answer is cut off
+    The model is passed once. Each question changes the costs and re-solves the LP relaxation from the last basis. A fractional answer is cut off
     by rows that hold for every output; where none is found, an integer programme is solved around the fractional
     variables. Feasibility does not depend on the scores, so that an infeasible programme is remembered as such. So is
     the answer to the first question of all: a learner that is fitted again and again from the same weights begins with
@@ -74,12 +72,6 @@ class KeptProgram:
         self._highs: Any = (
             None  # a highspy.Highs once it is asked; highspy has no types
         )
-        self._forget_basis()
-
-    def _forget_basis(self) -> None:
-        """Let HiGHS answer the next question: what is known belongs to other rows or bounds, or to costs far away."""
-        self._basis: Basis | None = None
-        self._near: Array | None = None  # HiGHS' last answer, if it did not take long
 
     def maximise(self, scores: ArrayLike) -> Binary | None:
         """(n,) an exact maximiser, or None if there is no output at all.
@@ -147,7 +139,6 @@ class KeptProgram:
                 np.array(upper, dtype=float),
             )
             self.infeasible, self._first = False, None
-            self._forget_basis()
             if self._highs is not None:
                 self._highs.changeColsBounds(
                     len(self.columns), self.columns, self.lower, self.upper
@@ -156,36 +147,6 @@ class KeptProgram:
     def _relaxed(self, costs: Array) -> Array | None:
         """The LP's answer from the last basis; None if infeasible."""
         self.lp_solves += 1
-        if self._basis is not None and self._basis.pivots > self.A.shape[0]:
-            self._forget_basis()  # where costs change a lot, HiGHS is the faster one
-        if self._basis is None and self._near is not None:
-            self._basis = self._compiled(self._near)
-        y = None if self._basis is None else self._basis.maximise(costs)
-        if self._basis is not None and y is not None:
-            self.simplex_iterations += self._basis.pivots
-            return y
-        self._forget_basis()
-        before = self.simplex_iterations
-        y = self._by_highs(costs)
-        if self.simplex_iterations - before <= self.A.shape[0]:
-            self._near = y
-        return y
-
-    def _compiled(self, y: Array) -> Basis | None:
-        """The basis of HiGHS' last answer y for compiled code to go on from; None where there are too many rows.
-
-        And where HiGHS has them empty, without the entries that it takes for zero: it answers without a basis then, and
-        crashes when it is asked for one.
-        """
-        if self.A.shape[0] > MOST_ROWS or not self._highs.getNumNz():
-            return None
-        basic = self._highs.getBasicVariables()[1]
-        return Basis(
-            self.A, self.row_lower, self.row_upper, self.lower, self.upper, basic, y
-        )
-
-    def _by_highs(self, costs: Array) -> Array | None:
-        """The LP's answer from the last basis that HiGHS had; None if infeasible."""
         if self._highs is None:
             self._highs = make_model(
                 self.A, self.row_lower, self.row_upper, self.lower, self.upper, costs
@@ -206,8 +167,6 @@ class KeptProgram:
 
     def _prices(self) -> Array:
         """(m,) the rows' duals at the last answer."""
-        if self._basis is not None:
-            return self._basis.prices
         return np.array(self._highs.getSolution().row_dual) / row_units(self.A)
 
     def _cut_off(self, relaxed: Array) -> bool:
@@ -233,7 +192,6 @@ class KeptProgram:
             rows.indptr[:-1].astype(np.int32),
             rows.indices.astype(np.int32),
         )
-        self._forget_basis()
         data, sides = over_units(rows, sides)
         check(
             self._highs.addRows(
@@ -335,7 +293,7 @@ class KeptProgram:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("_lock", "_highs", "_basis", "_near")
+            if name not in ("_lock", "_highs")
         }
 
     def __setstate__(self, state: dict[str, object]) -> None:
