@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.csgraph import connected_components
 
 from clew.learning.rows import row_of_entries
-from clew.learning.task import Array, Indices, Mask, Matrix
+from clew.learning.task import Array, Mask, Matrix
 from clew.models.cuts import half_cuts
 from clew.models.highs_model import check, make_model, over_units, row_units, run
 
@@ -20,8 +19,8 @@ Binary = NDArray[np.int8]
 INTEGRAL = 1e-6
 """How far from 0 and 1 the LP's answer may lie and still count as integral."""
 
-SMALL = 200
-"""Variables up to which an integer programme is solved as it is."""
+INITIAL_REACH = 0.01
+"""Reduced cost up to which the first integer programme leaves variables free, for costs of at most 1."""
 
 MOST_CUTS = 1000
 """How many rows a programme may grow by; each takes a few hundred bytes and some of the simplex method's time."""
@@ -60,9 +59,6 @@ class KeptProgram:
             self.mip_solves
         ) = 0
         self.infeasible = False
-        self.reach = (
-            0.01  # how far `_integer` looks at first, for costs that are at most 1
-        )
         self._first: tuple[Array, Binary] | None = None
         self._start()
 
@@ -202,82 +198,34 @@ class KeptProgram:
         return True
 
     def _integer(self, costs: Array, relaxed: Array) -> Array | None:
-        """The integer programme's answer, from the LP's.
+        """The answer of the integer programme, cuts included; None if infeasible.
 
-        An output that differs from the LP's in a variable of reduced cost r is worth at most U − |r|, where U is the
-        LP's value. So variables with |r| > reach are held where the LP has them; the best output V of the rest is the
-        best of all once U − V ≤ reach, which another round ensures.
+        An output that differs from the LP's answer in a variable of reduced cost r
+        is worth at most U − |r|, where U is the LP's value. So variables with
+        |r| > reach are fixed at first; the best output V is the best of all if
+        U − V ≤ reach.
         """
         reduced = np.abs(costs - self.A.T @ self._prices())
         fractional = _fractional(relaxed)
-        reach = self.reach if len(relaxed) > SMALL else np.inf
+        at = np.rint(relaxed)
+        reach = INITIAL_REACH
         while True:
             free = (reduced <= reach) | fractional
-            y = self._around(costs, relaxed, fractional, free)
+            self.mip_solves += 1
+            model = make_model(
+                self.A,
+                self.row_lower,
+                self.row_upper,
+                np.where(free, self.lower, at),
+                np.where(free, self.upper, at),
+                costs,
+                integer=True,
+            )
+            y = run(model)
             gap = np.inf if y is None else max(0.0, float(costs @ (relaxed - y)))
             if gap <= reach or free.all():
-                self.reach = max(
-                    1e-4, gap / 2
-                )  # two small programmes cost less than one that is too large
                 return y
             reach = 8 * reach if y is None else gap * (1 + 1e-6)
-
-    def _around(
-        self, costs: Array, relaxed: Array, fractional: Mask, free: Mask
-    ) -> Array | None:
-        """The best output in which only `free` variables differ from the LP's answer.
-
-        Free variables that share no row fall into separate programmes. Where the LP's answer is integral throughout
-        such a part, it is optimal there; the others, small as a rule, go to the integer solver together.
-        """
-        at = np.rint(relaxed)
-        lower, upper = np.where(free, self.lower, at), np.where(free, self.upper, at)
-        if not propagate(self.A, self.row_lower, self.row_upper, lower, upper):
-            return None
-        y = np.where(lower == upper, lower, at)
-        undecided = self._undecided(
-            np.flatnonzero(lower < upper), fractional, moved=fractional | (y != at)
-        )
-        if not len(undecided):
-            return y if self._satisfied(y) else None
-        return self._with_integers(y, undecided, costs, lower, upper)
-
-    def _undecided(self, open_: Indices, fractional: Mask, moved: Mask) -> Indices:
-        """The open variables that are fractional, or linked by rows and open variables to one that left the LP's value.
-
-        In all other parts the LP's own answer is integral and may stay.
-        """
-        m, of_open = self.A.shape[0], self.A[:, open_]
-        # rows and open variables as the two sides of a graph: its components are the separate programmes
-        _, part = connected_components(
-            sp.block_array([[None, of_open], [of_open.T, None]]), directed=False
-        )
-        touched = np.unique(self.A[:, np.flatnonzero(moved)].nonzero()[0])
-        return open_[np.isin(part[m:], part[touched]) | fractional[open_]]
-
-    def _with_integers(
-        self, y: Array, undecided: Indices, costs: Array, lower: Array, upper: Array
-    ) -> Array | None:
-        """Y with its undecided variables set by an integer programme of their own; None where that is infeasible."""
-        A = self.A[:, undecided]
-        rows = np.unique(A.nonzero()[0])
-        y[undecided] = 0.0
-        rest = self.A[rows] @ y  # what the decided variables leave of the rows' bounds
-        self.mip_solves += 1
-        small = make_model(
-            A[rows],
-            self.row_lower[rows] - rest,
-            self.row_upper[rows] - rest,
-            lower[undecided],
-            upper[undecided],
-            costs[undecided],
-            integer=True,
-        )
-        answer = run(small)
-        if answer is None:
-            return None
-        y[undecided] = np.rint(answer)
-        return y
 
     def _satisfied(self, y: Array) -> bool:
         """Whether y keeps within all rows."""
