@@ -102,7 +102,7 @@ def train(
     ] = "auto",
     loss: Annotated[
         str,
-        typer.Option(metavar="NAME", help="The loss to minimise; see docs/guide.md."),
+        typer.Option(metavar="NAME", help="The loss to minimize; see docs/learning-guide.md."),
     ] = "bridge",
     seed: Annotated[
         int,
