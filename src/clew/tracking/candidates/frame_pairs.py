@@ -64,11 +64,6 @@ class CandidatePair:
         ]
         return np.asarray(np.exp(-np.concatenate(away) / self.diameter))
 
-    @property
-    def position(self) -> Array:
-        """(n_sources + n_targets, ndim) where the cells of both frames are."""
-        return np.concatenate([self.a.position, self.b.position])
-
     def sizes(self, rows: Indices) -> Array:
         """(n, 4) the volumes of the sources and targets of some candidates, in usual ones; NaN for none and unknown."""
         usual = ball_volume(self.diameter, self.a.position.shape[1])
@@ -129,9 +124,7 @@ class ScoredPair(CandidatePair):
 
     def best(self) -> Assignment:
         """The best choice among the candidates."""
-        return self.answer or assign(
-            self.candidates, self.score, position=self.position
-        )
+        return self.answer or assign(self.candidates, self.score)
 
     def only(self, events: frozenset[Event]) -> Self:
         """The same with candidates of some kinds alone."""
