@@ -67,7 +67,7 @@ FILE_CALLS = {
     "imread",
     "imwrite",
 }
-# calls of these names that end in persist.py, where the file is touched
+# calls of these names that end in utils/storage.py, where the file is touched
 OWN_CALLS = {"archive.save", "archive.load", "svm.save", "tracker.save"}
 FILE_MODULES = {
     "socket",
