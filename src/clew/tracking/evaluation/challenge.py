@@ -26,7 +26,7 @@ from clew.tracking.events import NONE
 from clew.tracking.frames import Excerpt
 from clew.tracking.io import tiff
 from clew.tracking.io.ctc import CtcLineage, open_truth
-from clew.utils import extras
+from clew.utils.extras import require_extra
 
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
 
@@ -43,7 +43,7 @@ def scores_of_matched(
     result: CtcLineage, truth: CtcLineage, frames: list[Held]
 ) -> dict[str, float | None]:
     """What py-ctcmetrics makes of matched frames; its own matching follows the same rule and takes far longer."""
-    extras.require("evaluate", "computing the challenge's scores")
+    require_extra("evaluate", "computing the challenge's scores")
     from ctc_metrics.scripts.evaluate import calculate_metrics
 
     if not len(result.tracks) or not len(truth.tracks):
