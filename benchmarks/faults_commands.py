@@ -21,7 +21,7 @@ from clew.tracking.io.manifest import require_intact
 from clew.tracking.io.tiff import write_frame
 from clew.tracking.movie import open_frames, open_movie
 from clew.tracking.persistence import load_tracker
-from clew.utils import storage as persist
+from clew.utils import storage
 
 ANSWERS = [(t, "move", [cell], [cell]) for t in range(3) for cell in (1, 2)]
 """What is answered on the page, one after the other; the first ones make the old result."""
@@ -64,8 +64,8 @@ def read_experiments(folder: Path) -> int:
     """The seed of a whole result of the experiments; the file of every job must be readable."""
     require_intact(folder, lambda name: name in ("results.json", "report.html"))
     for job in (folder / "jobs").glob("*.json"):
-        persist.read_json(job)
-    return int(persist.read_json(folder / "results.json")["setup"]["seed"])
+        storage.read_json(job)
+    return int(storage.read_json(folder / "results.json")["setup"]["seed"])
 
 
 def leave_jobs(folder: Path, rng: random.Random) -> None:

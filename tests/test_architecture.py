@@ -67,7 +67,7 @@ FILE_CALLS = {
     "imread",
     "imwrite",
 }
-# calls of these names that end in persist.py, where the file is touched
+# calls of these names that end in utils/storage.py, where the file is touched
 OWN_CALLS = {"archive.save", "archive.load", "svm.save", "tracker.save"}
 FILE_MODULES = {
     "socket",
@@ -216,7 +216,7 @@ def test_only_the_command_prints(file):
     assert prints(tree_of(file)) == []
 
 
-PAGE = (SOURCE.parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
+PAGE = (SOURCE.parents[1] / "docs/dev/architecture.md").read_text(encoding="utf-8")
 
 
 def test_architecture_page_names_every_package():
@@ -228,7 +228,7 @@ def test_architecture_page_names_every_package():
         for package in sorted(packages)
         if f"{package.split('/')[-1]}/" not in PAGE
     ]
-    assert missing == [], "describe them in docs/architecture.md"
+    assert missing == [], "describe them in docs/dev/architecture.md"
 
 
 @pytest.mark.parametrize(

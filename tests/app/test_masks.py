@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from clew.annotation.edits.mask_edits import apply
+from clew.annotation.mask_edits import apply
 from clew.app.messages import Learned, Predicted
 from clew.app.settings import WorkerSettings
 from clew.app.worker import MovieWorker, WorkerMovie

@@ -29,7 +29,7 @@ from clew.tracking.movie import open_movie
 from clew.tracking.persistence import load_tracker
 from clew.tracking.segmentation import DetectionSettings, detect_frame
 from clew.tracking.tracker import Tracker
-from clew.utils import storage as persist
+from clew.utils import storage
 
 HEADER = "frame,label,y,x\n"
 
@@ -223,14 +223,14 @@ def test_annotations_of_brackets_alone(tmp_path):
 )
 def test_a_forged_but_signed_tracker(tmp_path, change, words):
     Tracker.generic().save(tmp_path / "a.clew")
-    document = persist.read(tmp_path / "a.clew")
+    document = storage.read_document(tmp_path / "a.clew")
     meta, arrays = document.meta, dict(document.arrays)
     weights = change.pop("weights", None)
     if weights is not None:
         name = next(name for name in arrays if name.endswith("weights"))
         arrays[name] = np.full_like(arrays[name], weights)
     meta["tracker"].update(change)
-    persist.write(tmp_path / "b.clew", document.kind, meta, arrays)
+    storage.write_document(tmp_path / "b.clew", document.kind, meta, arrays)
     with pytest.raises(InputError, match=words):
         load_tracker(tmp_path / "b.clew")
 

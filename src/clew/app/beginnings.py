@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 
 from clew.annotation.learner import Learner
+from clew.annotation.predictions import Weights
 from clew.annotation.store.store import Store
-from clew.app.predictor import Weights
 from clew.errors import ClewError, InputError
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import Source, WindowedSource

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from clew.annotation.edits.edited_movie import changed_frames
-from clew.annotation.edits.mask_edits import Edit
+from clew.annotation.answers import Answer
+from clew.annotation.edited_movie import changed_frames
 from clew.annotation.frame_pair_cache import KeptPairs
-from clew.annotation.store.answers import Answer
+from clew.annotation.mask_edits import Edit
+from clew.annotation.predictions import Predictor, pairwise, with_answer
 from clew.annotation.store.history import Act, Author, Entry, StaleRevision
 from clew.annotation.store.store import Store
 from clew.app.api_models import AskedEdit, Sent
 from clew.app.masks import Masks
-from clew.app.predictor import Predictor, pairwise, with_answer
 from clew.app.progress import check_of
 from clew.app.state import State
 from clew.errors import InfeasibleAnnotation, InputError

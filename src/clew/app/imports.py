@@ -6,7 +6,7 @@ import tempfile
 import zipfile
 from pathlib import Path, PurePath
 
-from clew.annotation.store.answers import Answer
+from clew.annotation.answers import Answer
 from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.events import Annotations

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clew.annotation.cell_positions import Positions
+from clew.annotation.predictions import Predictor
 from clew.annotation.questions import Question
 from clew.annotation.strategies.pool import is_open
-from clew.app.positions import Positions
-from clew.app.predictor import Predictor
 from clew.app.state import State
 from clew.tracking.events import Annotations, Event, EventTable
 

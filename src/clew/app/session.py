@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from clew.annotation.edits.mask_edits import Edit
+from clew.annotation.answers import Answer, Fact
+from clew.annotation.cell_positions import CellPositions, Positions
 from clew.annotation.learner import adapted_tracker
+from clew.annotation.mask_edits import Edit
+from clew.annotation.predictions import Predictor, Weights
 from clew.annotation.questions import Question
-from clew.annotation.store.answers import Answer, Fact
 from clew.annotation.store.history import Act, Author, Entry
 from clew.annotation.store.store import Store
 from clew.annotation.strategies.pool import is_open, usual_confidence
@@ -30,8 +32,6 @@ from clew.app.imports import read_upload
 from clew.app.masks import Masks
 from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply
 from clew.app.open_events import Filter, asked_again, least_certain
-from clew.app.positions import CellPositions, Positions
-from clew.app.predictor import Predictor, Weights
 from clew.app.progress import CURVE, Progress
 from clew.app.settings import SESSION, SessionSettings
 from clew.app.state import State

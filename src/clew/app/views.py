@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from clew.annotation.cell_positions import DIGITS, CellPositions
 from clew.annotation.questions import Question
-from clew.app.positions import DIGITS, CellPositions
 from clew.learning.task import Array
 from clew.tracking.events import Annotations, EventIndex, EventTable
 from clew.tracking.lineage.lineage import Lineage

@@ -15,7 +15,7 @@ from clew.cli.movies import Jobs
 from clew.cli.options import check_folder, command, make_folder, note, shown
 from clew.cli.track import training_facts
 from clew.errors import InputError
-from clew.utils import extras
+from clew.utils.extras import is_installed
 from clew.utils.progress import ProgressBar
 
 DEMO = ("sim", "some.csv", "weights.clew", "result", "report.html")
@@ -97,9 +97,7 @@ def demo(
     result = folder / "result"
     with ProgressBar("writing masks") as progress:
         formats = [
-            name
-            for name in FORMATS
-            if name != "parquet" or extras.is_installed("parquet")
+            name for name in FORMATS if name != "parquet" or is_installed("parquet")
         ]
         write_results(result, lineage, movie, formats, progress, jobs)
     with ProgressBar("evaluating") as progress:

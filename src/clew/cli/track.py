@@ -102,7 +102,7 @@ def train(
     ] = "auto",
     loss: Annotated[
         str,
-        typer.Option(metavar="NAME", help="The loss to minimise; see docs/guide.md."),
+        typer.Option(metavar="NAME", help="The loss to minimize; see docs/learning-guide.md."),
     ] = "bridge",
     seed: Annotated[
         int,
@@ -409,8 +409,8 @@ def explain(
 ) -> None:
     """Show learned weights by event and feature: what speaks for an event, and what against it."""
     from clew.tracking.persistence import load_tracker
-    from clew.tracking.report import make_weight_rows, plot_weights
-    from clew.utils import storage as persist
+    from clew.tracking.report import weights_figure, weights_rows
+    from clew.utils import storage
 
     if output is not None and output.suffix.lower() not in PICTURES:
         raise InputError(f"{output}: a picture ends in {', '.join(PICTURES)}")
@@ -441,7 +441,7 @@ def explain(
         image = io.BytesIO()
         figure = plot_weights(tracker.feature_names_, tracker.coef_)
         figure.savefig(image, format=output.suffix[1:].lower(), dpi=150)
-        persist.write_bytes(output, image.getvalue())
+        storage.write_bytes(output, image.getvalue())
         typer.echo(f"Written {shown(output)}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from clew.errors import InputError
 
@@ -250,6 +250,6 @@ def _checked_axes(name: str, values: Any, dims: int, kind: type) -> tuple[Any, .
 
 def _is_number(value: Any, kind: type) -> bool:
     """A finite number of that kind; True and False are none."""
-    return (
-        isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
-    )  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, kind):
+        return False
+    return math.isfinite(cast("float", value))

@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Indices
 from clew.tracking.events import NONE, Labels
-from clew.utils import validation as checks
-from clew.utils.validation import array, floats, whole
+from clew.utils.validation import (
+    check_array,
+    check_floats,
+    check_frame,
+    check_frame_slice,
+    check_int,
+)
 
 if TYPE_CHECKING:  # a movie knows of detections' limits
     from clew.tracking.movie import Movie
@@ -174,8 +179,8 @@ class DetectionTable:
             raise InputError(
                 "frames count from 0 and labels from 1; there are smaller ones in the table"
             )
-        n_frames = None if n_frames is None else whole(n_frames, "n_frames", 0)
-        check_frame_count(frame, n_frames)
+        n_frames = None if n_frames is None else check_int(n_frames, "n_frames", 0)
+        check_length(frame, n_frames)
         if columns is not None and not isinstance(columns, Mapping):
             raise InputError(
                 f"columns is a {type(columns).__name__}; expected a mapping from names to columns"
@@ -239,7 +244,7 @@ class DetectionTable:
 
     def __getitem__(self, frames: slice) -> Self:
         """Some of the frames, one after the other, counted from 0 again."""
-        which = checks.frames(frames, self.n_frames, "frames")
+        which = check_frame_slice(frames, self.n_frames, "frames")
         if which.step != 1:
             raise InputError(
                 f"every {which.step}th frame of a table is asked for; expected all between two frames"
@@ -267,7 +272,7 @@ class DetectionTable:
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`."""
-        t = checks.frame(t, self._frames.start, self._frames.stop - 1, self.name)
+        t = check_frame(t, self._frames.start, self._frames.stop - 1, self.name)
         rows = slice(self._begin[t], self._begin[t + 1])
         columns = {key: column[rows] for key, column in self._columns.items()}
         return Detections(t, self._label[rows], self._position[rows], columns)
@@ -323,7 +328,7 @@ def find_groups(columns: Set[str]) -> frozenset[str]:
 
 def _integers(name: str, values: Any) -> Labels:
     """(n,) whole numbers, also if they came as floats."""
-    given = array(values, name)
+    given = check_array(values, name)
     if given.ndim == 1 and not given.size:
         return np.zeros(
             0, dtype=np.int64
@@ -345,7 +350,7 @@ def _integers(name: str, values: Any) -> Labels:
 
 def _numbers(name: str, values: Any, n: int) -> NDArray[np.float64]:
     """(n, …) finite numbers."""
-    given = floats(values, name)
+    given = check_floats(values, name)
     if given.ndim == 0 or len(given) != n:
         raise InputError(f"{name} has shape {given.shape}; the table has {n} rows")
     if not np.isfinite(given).all():

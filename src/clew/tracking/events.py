@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Indices, Mask
-from clew.utils.validation import floats, shown
+from clew.utils.validation import check_floats, short_repr
 
 Labels = NDArray[np.int64]
 
@@ -302,7 +302,7 @@ class Annotations:
         """Refuse what does not fit the events; `of` makes all of it."""
         if not isinstance(self.events, EventTable):
             raise InputError(
-                f"events is {shown(self.events)}; expected an EventTable, as EventTable.of makes it"
+                f"events is {short_repr(self.events)}; expected an EventTable, as EventTable.of makes it"
             )
         for name, column, kinds in (
             ("happened", self.happened, "b"),
@@ -314,7 +314,7 @@ class Annotations:
             if not fits or column.dtype.kind not in kinds:
                 what = "booleans" if name == "happened" else "integers"
                 raise InputError(
-                    f"{name} is {shown(column)}; expected an array of {len(self.events)} {what}"
+                    f"{name} is {short_repr(column)}; expected an array of {len(self.events)} {what}"
                 )
 
     @classmethod
@@ -322,18 +322,18 @@ class Annotations:
         """Events as annotations; all of them happened unless told otherwise."""
         if not isinstance(events, EventTable):
             raise InputError(
-                f"events is {shown(events)}; expected an EventTable, as EventTable.of makes it"
+                f"events is {short_repr(events)}; expected an EventTable, as EventTable.of makes it"
             )
         n = len(events)
-        said = floats(happened, "happened")
+        said = check_floats(happened, "happened")
         if said.shape not in ((), (n,)) or not np.isin(said, (0, 1)).all():
             raise InputError(
-                f"happened is {shown(happened)}; expected True or False, or one of both for each event"
+                f"happened is {short_repr(happened)}; expected True or False, or one of both for each event"
             )
-        rows = np.arange(1, n + 1) if row is None else floats(row, "row")
+        rows = np.arange(1, n + 1) if row is None else check_floats(row, "row")
         if rows.shape != (n,) or not (np.abs(rows) < 2.0**62).all():
             raise InputError(
-                f"row is {shown(row)}; expected a number for each of the {n} events"
+                f"row is {short_repr(row)}; expected a number for each of the {n} events"
             )
         return cls(
             events,

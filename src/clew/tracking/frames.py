@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.utils.validation import array
+from clew.utils.validation import check_array
 
 
 class Frames(Protocol):
@@ -70,7 +70,7 @@ class ArrayFrames:
             return cls(data, tuple(data.shape[1:]), np.dtype(data.dtype))
         kinds = [
             (frame.shape, frame.dtype)
-            for frame in (array(one, f"a frame of {what}") for one in data)
+            for frame in (check_array(one, f"a frame of {what}") for one in data)
         ]
         for t, kind in enumerate(kinds):
             if kind != kinds[0]:

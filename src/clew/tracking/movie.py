@@ -19,8 +19,15 @@ from clew.tracking.io.manifest import warn_if_folder_changed
 from clew.tracking.io.staging import finish_interrupted_write
 from clew.tracking.io.tables import is_table
 from clew.tracking.lineage.track_faults import printable
-from clew.utils import validation as checks
-from clew.utils.validation import floats
+from clew.utils.validation import (
+    check_bool,
+    check_floats,
+    check_frame,
+    check_frame_slice,
+    check_int,
+    check_path,
+    short_repr,
+)
 
 MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
 """Where masks lie beside the images of a Cell Tracking Challenge sequence, best first; `{}_SEG` is clew's own."""
@@ -91,14 +98,16 @@ class Movie:
             )
             if not alike and not (given is None and what == "images"):
                 raise InputError(
-                    f"{what} is {checks.shown(given)}; expected frames, as Movie.from_arrays makes them"
+                    f"{what} is {short_repr(given)}; expected frames, as Movie.from_arrays makes them"
                 )
         if not isinstance(self.name, str) or not isinstance(self.excerpt, range | None):
             raise InputError(
                 "a movie has a name, and as its excerpt a range of frames or None"
             )
         object.__setattr__(
-            self, "spacing", tuple(floats(self.spacing, "spacing").ravel().tolist())
+            self,
+            "spacing",
+            tuple(check_floats(self.spacing, "spacing").ravel().tolist()),
         )
 
     @classmethod
@@ -144,7 +153,7 @@ class Movie:
 
     def label(self, t: int) -> NDArray[Any]:
         """The label image of frame t."""
-        frame = self.labels[checks.frame(t, 0, self.n_frames - 1, self.name)]
+        frame = self.labels[check_frame(t, 0, self.n_frames - 1, self.name)]
         if frame.dtype.kind == "i" and frame.min(initial=0) < 0:
             raise InputError(
                 f"frame {t} of {self.name} has the label {frame.min()}; labels are not negative"
@@ -164,7 +173,7 @@ class Movie:
         return (
             None
             if self.images is None
-            else self.images[checks.frame(t, 0, self.n_frames - 1, self.name)]
+            else self.images[check_frame(t, 0, self.n_frames - 1, self.name)]
         )
 
     def __len__(self) -> int:
@@ -172,7 +181,7 @@ class Movie:
 
     def __getitem__(self, frames: slice) -> Movie:
         """Some of the frames, counted from 0 again."""
-        which = checks.frames(frames, self.n_frames, "frames")
+        which = check_frame_slice(frames, self.n_frames, "frames")
         images = None if self.images is None else Excerpt(self.images, which)
         of_whole = which if self.excerpt is None else self.excerpt[frames]
         return replace(
@@ -192,9 +201,9 @@ def open_frames(
     Where there are several channels, `channel` is the one to take, from 0 on. `sparse` says that a Zarr array lacks the
     chunks in which nothing is, and `masks` that these are meant in a folder in which Cellpose put them beside images.
     """
-    where = checks.path(path, "path")
-    channel = None if channel is None else checks.whole(channel, "channel", 0)
-    checks.flag(sparse, "sparse")
+    where = check_path(path, "path")
+    channel = None if channel is None else check_int(channel, "channel", 0)
+    check_bool(sparse, "sparse")
     if not where.exists():
         raise InputError(
             f"{where} does not exist; a folder of TIFFs, a TIFF stack or a Zarr array is looked for"
@@ -236,10 +245,10 @@ def open_movie(
     """
     raw: Frames | None
     path, labels, images = (
-        None if given is None else checks.path(given, name)
+        None if given is None else check_path(given, name)
         for name, given in (("path", path), ("labels", labels), ("images", images))
     )
-    channel = None if channel is None else checks.whole(channel, "channel", 0)
+    channel = None if channel is None else check_int(channel, "channel", 0)
     if path is not None and images is not None:
         raise InputError(
             "images is for a movie that is opened by its labels; a sequence folder has its images in it"

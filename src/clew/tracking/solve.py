@@ -116,11 +116,7 @@ def _solved(
     frame = pair.a.frame
     pinned = {} if here is None else pair.annotated(here)
     try:
-        answer = (
-            assign(pair.candidates, pair.score, pinned, pair.position)
-            if pinned
-            else pair.best()
-        )
+        answer = assign(pair.candidates, pair.score, pinned) if pinned else pair.best()
     except InfeasibleAnnotation as error:
         raise InfeasibleAnnotation(
             f"from frame {frame} to {frame + 1}: {error}", frame

@@ -53,10 +53,9 @@ from clew.tracking.training.prior import (
 )
 from clew.tracking.training.pseudo_labels import PseudoLabels, with_all
 from clew.tracking.training.recalibration import GENERIC, recalibrate
-from clew.utils import validation as checks
-from clew.utils.parameters import Parametrised, check_fitted
+from clew.utils.parameters import Parametrized, check_fitted
 from clew.utils.progress import ProgressBar
-from clew.utils.validation import shown, whole
+from clew.utils.validation import check_int, check_path, short_repr
 
 AnyMovie = Movie | Source | str | Path
 
@@ -79,7 +78,7 @@ class Origin(StrEnum):
         return f"{n_annotated} annotated events in {n_pairs} frame pairs{where}"
 
 
-class Tracker(Parametrised):
+class Tracker(Parametrized):
     """Tracking by assignment, with weights that are learned from partial annotations (section 5 of the paper).
 
     Args:
@@ -271,8 +270,8 @@ class Tracker(Parametrised):
         Solved blocks of frames are kept in a hidden folder within `output`, so that the same call goes on after it was
         cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes.
         """
-        folder = checks.path(output, "output")
-        memory = None if memory is None else whole(memory, "memory", 1)
+        folder = check_path(output, "output")
+        memory = None if memory is None else check_int(memory, "memory", 1)
         executor = executor_for(client, self.n_jobs)
         work = self._problems(movie, annotations, executor, memory)
         return TrackedBlocks.of(
@@ -330,7 +329,7 @@ class Tracker(Parametrised):
             ]
             if lacking or isinstance(movie, type):
                 raise InputError(
-                    f"movie is {shown(movie)}; expected a Movie, a DetectionTable or a path"
+                    f"movie is {short_repr(movie)}; expected a Movie, a DetectionTable or a path"
                 )
             return movie
         with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
@@ -460,7 +459,7 @@ def _checked(annotations: Annotations, source: Source) -> Annotations:
     """Annotations whose cells are in the movie and that do not contradict each other, each once."""
     if not isinstance(annotations, Annotations):
         raise InputError(
-            f"annotations is {shown(annotations)}; expected a clew.tracking Annotations table"
+            f"annotations is {short_repr(annotations)}; expected a clew.tracking Annotations table"
         )
     return check_annotations(
         annotations,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError, StoreError
 from clew.utils.locks import try_lock
-from clew.utils.validation import shown
+from clew.utils.validation import short_repr
 
 FORMAT = "clew"
 FORMAT_VERSION = 1
@@ -57,7 +57,7 @@ class Document:
     """Of the clew that wrote it."""
 
 
-def write(
+def write_document(
     path: str | Path,
     kind: str,
     meta: Mapping[str, object],
@@ -83,7 +83,7 @@ def _version() -> str:
     return metadata.version("clew")
 
 
-def read(path: str | Path, *kinds: str) -> Document:
+def read_document(path: str | Path, *kinds: str) -> Document:
     """Read what `write` wrote; anything damaged, foreign, newer or of none of the `kinds`, if given, is refused."""
     data = read_bytes(path)
     try:
@@ -112,12 +112,12 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         raise StoreError(
             f"{path}: {len(data)} bytes are more than the {MAX_BYTES} that a clew file may have"
         )
-    with written(path) as file:
+    with atomic_write(path) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def written(path: str | Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to piece by piece, which takes its place when the block ends well; else the old one stays."""
     _check_path(path)
     try:
@@ -223,7 +223,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 def _check_path(path: object) -> None:
     if not isinstance(path, str | Path):
-        raise InputError(f"path is {shown(path)}; expected a path")
+        raise InputError(f"path is {short_repr(path)}; expected a path")
 
 
 def _reason(error: Exception) -> str:
@@ -371,7 +371,7 @@ def _is_plain(dtype: np.dtype[np.generic]) -> bool:
 
 
 @contextlib.contextmanager
-def reading(path: str | Path) -> Iterator[None]:
+def wrap_content_errors(path: str | Path) -> Iterator[None]:
     """Content that this clew cannot make sense of is the file's fault, not the caller's."""
     try:
         yield

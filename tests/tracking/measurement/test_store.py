@@ -14,7 +14,7 @@ from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.measurement.regions import measure_frame, measure_overlap
 from clew.tracking.measurement.store import FOLDER, Store, open_store
 from clew.tracking.movie import Movie
-from clew.utils import storage as persist
+from clew.utils import storage
 
 N_FRAMES = 11
 
@@ -196,15 +196,15 @@ def test_a_folder_that_cannot_be_written_to_is_no_obstacle(pixels, tmp_path):
 def test_a_folder_that_fills_up_is_no_obstacle(
     pixels, tmp_path, monkeypatch, from_frame
 ):
-    expected = measure_movie(movie_of(pixels), cache=None)
-    written, original = [], persist.write
+    expected = measure(movie_of(pixels), cache=None)
+    written, original = [], storage.write_document
 
     def full(*args):
         if len(written) >= from_frame:
             raise StoreError("a.clew: cannot be written (No space left on device)")
         written.append(original(*args))
 
-    monkeypatch.setattr(persist, "write", full)
+    monkeypatch.setattr(storage, "write_document", full)
     with pytest.warns(
         CacheWarning, match="No space left on device.*--no-cache"
     ) as told:

@@ -42,7 +42,7 @@ from clew.tracking.flow.motion import Motion, estimate_motion
 from clew.tracking.flow.registration import mutual_nearest
 from clew.tracking.profiling.scales import Over, Scales, ball_volume, estimate_scales
 from clew.utils.cache import Cache
-from clew.utils.validation import is_number, shown, whole
+from clew.utils.validation import check_int, is_number, short_repr
 
 T = TypeVar("T")
 
@@ -69,11 +69,6 @@ class CandidatePair:
             for cells in (self.a, self.b)
         ]
         return np.asarray(np.exp(-np.concatenate(away) / self.diameter))
-
-    @property
-    def position(self) -> Array:
-        """(n_sources + n_targets, ndim) where the cells of both frames are."""
-        return np.concatenate([self.a.position, self.b.position])
 
     def sizes(self, rows: Indices) -> Array:
         """(n, 4) the volumes of the sources and targets of some candidates, in usual ones; NaN for none and unknown."""
@@ -135,9 +130,7 @@ class ScoredPair(CandidatePair):
 
     def best(self) -> Assignment:
         """The best choice among the candidates."""
-        return self.answer or assign(
-            self.candidates, self.score, position=self.position
-        )
+        return self.answer or assign(self.candidates, self.score)
 
     def only(self, events: frozenset[Event]) -> Self:
         """The same with candidates of some kinds alone."""
@@ -242,9 +235,9 @@ class Pairs:
             is_number(reach) and 0 < reach <= sys.float_info.max
         ):
             raise InputError(
-                f"reach is {shown(reach)}; expected a positive length in the unit of the movie's spacing"
+                f"reach is {short_repr(reach)}; expected a positive length in the unit of the movie's spacing"
             )
-        neighbours = whole(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
+        neighbours = check_int(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
         motion = estimate_motion(source, over=over)
         scales = estimate_scales(source, motion.usual, over)
         far = estimate_reach(motion, scales) if reach is None else float(reach)

@@ -25,8 +25,8 @@ from clew.tracking.evaluation.truth import (
 from clew.tracking.events import NONE
 from clew.tracking.frames import Excerpt
 from clew.tracking.io import tiff
-from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
-from clew.utils import extras
+from clew.tracking.io.ctc import CtcLineage, open_truth
+from clew.utils.extras import require_extra
 
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
 
@@ -45,7 +45,7 @@ def score_matched_frames(
     result: CtcLineage, truth: CtcLineage, frames: list[FrameMatch]
 ) -> dict[str, float | None]:
     """What py-ctcmetrics makes of matched frames; its own matching follows the same rule and takes far longer."""
-    extras.require("evaluate", "computing the challenge's scores")
+    require_extra("evaluate", "computing the challenge's scores")
     from ctc_metrics.scripts.evaluate import calculate_metrics
 
     if not len(result.tracks) or not len(truth.tracks):

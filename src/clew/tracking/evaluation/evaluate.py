@@ -39,8 +39,8 @@ from clew.tracking.events import NONE, PAIRWISE, Annotations
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.track_tables import PointLineage, open_lineage
 from clew.tracking.lineage.lineage import Lineage
-from clew.utils import extras
-from clew.utils.validation import flag
+from clew.utils.extras import is_installed
+from clew.utils.validation import check_bool
 
 TOLERANCES = (0, 1)
 """How many frames too early or late a division may be found."""
@@ -157,7 +157,7 @@ def evaluate(
     if frames is not None:
         true = _cut(true, frames)
     if scores is not None:
-        flag(scores, "scores")
+        check_bool(scores, "scores")
     own = result if isinstance(result, Lineage) else open_lineage(result)
     if isinstance(own, Lineage):
         events, events_from = own.events, "the lineage"
@@ -247,8 +247,8 @@ def _scores_if(
         and isinstance(result, CtcLineage)
         and isinstance(truth, CtcLineage)
     ):
-        asked = extras.is_installed("evaluate") if wanted is None else wanted
-        return score_matched_frames(result, truth, by_masks) if asked else None
+        asked = is_installed("evaluate") if wanted is None else wanted
+        return scores_of_matched(result, truth, by_masks) if asked else None
     if wanted:
         raise InputError(
             "the challenge's scores need a result with masks: write it, and evaluate the folder"

@@ -32,7 +32,7 @@ from clew.tracking.io.track_tables import PointLineage
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import check_frame
 from clew.tracking.measurement.regions import measure_frame
-from clew.utils.validation import positive
+from clew.utils.validation import check_positive
 
 Cells = Callable[[int], tuple[Labels, Array]]
 """Of a frame: ids, ascending, and physical positions (n, ndim)."""
@@ -123,7 +123,9 @@ def match_positions(
             "the truth and the result have positions of different dimensions; expected both in 2D or 3D"
         )
     within = (
-        _usual_distance(true) if distance is None else positive(distance, "distance")
+        _usual_distance(true)
+        if distance is None
+        else check_positive(distance, "distance")
     )
     matched = []
     for t in range(n_frames):

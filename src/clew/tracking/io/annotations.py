@@ -17,7 +17,7 @@ from clew.tracking.io.annotation_csv import read_annotation_table
 from clew.tracking.io.names import RESULT, TRUTH
 from clew.tracking.io.track_tables import PointLineage, is_track_table, open_lineage
 from clew.tracking.io.zarr import is_zarr
-from clew.utils import validation as checks
+from clew.utils.validation import check_path
 
 if TYPE_CHECKING:
     from clew.tracking.io.geff import GeffGraph
@@ -37,7 +37,7 @@ def read_annotations(
     of events and a GEFF name the movie's own labels. Whether those exist is for `check_annotations` to say. Of an
     excerpt, annotations are read by the numbers that frames have in the whole movie, and those outside are left out.
     """
-    path, excerpt = checks.path(path, "path"), getattr(movie, "excerpt", None)
+    path, excerpt = check_path(path, "path"), getattr(movie, "excerpt", None)
     if not path.exists():
         raise InputError(f"{path}: there are no annotations of this name")
     if (graph := _graph(path)) is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from clew.errors import StoreError
-from clew.utils import storage as persist
+from clew.utils import storage
 
 FOLDER = ".blocks"
 KIND = "block"
@@ -42,12 +42,12 @@ class Checkpoints:
             raise StoreError(
                 f"{self.folder}: cannot be made ({error.strerror}); expected a folder for blocks"
             ) from error
-        persist.write(self._path(key), KIND, {"key": key}, arrays)
+        storage.write_document(self._path(key), KIND, {"key": key}, arrays)
 
     def load_block(self, key: str) -> Mapping[str, NDArray[Any]] | None:
         """A block that was kept; None if there is none, or if it is damaged."""
         try:
-            document = persist.read(self._path(key), KIND)
+            document = storage.read_document(self._path(key), KIND)
         except StoreError:
             return None
         return document.arrays if document.meta.get("key") == key else None

@@ -38,8 +38,8 @@ from clew.tracking.io.staging import finish_interrupted_write
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import Tracks, check_frame, check_tracks
 from clew.tracking.movie import Movie
-from clew.utils import validation as checks
 from clew.utils.storage import write_bytes
+from clew.utils.validation import check_path
 
 MASK_NAMES = r"(man_track|mask)[0-9]"
 """How the names of masks with tracks begin."""
@@ -71,7 +71,7 @@ class CtcLineage:
 
 def read_tracks(path: str | Path) -> Tracks:
     """The tracks of a file, or of the truth or result in a folder; every fault is told with its row."""
-    file = _table_of(checks.path(path, "the tracks"))
+    file = _table_of(check_path(path, "the tracks"))
     try:
         lines = file.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -115,8 +115,8 @@ def write_tracks(path: str | Path, tracks: Tracks) -> None:
 
 def open_ctc_lineage(folder: str | Path) -> CtcLineage:
     """The lineage in a folder: …_GT (or its TRA), …_RES or what clew wrote. Masks are read when they are asked for."""
-    file = _table_of(checks.path(folder, "the lineage"))
-    require_intact(file.parent, is_result_file)
+    file = _table_of(check_path(folder, "the lineage"))
+    require_whole(file.parent, is_of_result)
     tracks, masks = read_tracks(file), tiff.open_folder(file.parent, MASK_NAMES)
     if masks.dtype.kind not in "iu":
         raise InputError(

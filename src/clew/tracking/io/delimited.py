@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from clew.errors import InputError
 from clew.tracking.lineage.track_faults import Faults, quoted
-from clew.utils.storage import written
+from clew.utils.storage import atomic_write
 
 DELIMITERS = ",;\t"
 COMMENT = "#"
@@ -199,7 +199,7 @@ def write_delimited(
 
 def write_parts(path: str | Path, header: Sequence[str], parts: Iterable[Part]) -> None:
     """The same for rows that come in parts, one of which is in memory at a time: (number of rows, their columns)."""
-    with written(path) as file:
+    with atomic_write(path) as file:
         file.write((",".join(header) + "\n").encode())
         for n, columns in parts:
             for start in range(

@@ -38,7 +38,7 @@ from clew.tracking.io.parquet import write_parquet
 from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
-from clew.utils import extras
+from clew.utils.extras import require_extra
 from clew.utils.storage import write_bytes
 
 PIXELS = ("ctc", "zarr")
@@ -71,7 +71,7 @@ def check_formats(
             f"the format {pixels[0]} needs label images; a table of detections can be written as {others}"
         )
     if "parquet" in wanted:
-        extras.require("parquet", "the format parquet")
+        require_extra("parquet", "the format parquet")
     return wanted
 
 

@@ -20,7 +20,7 @@ from clew.tracking.io.delimited import (
 )
 from clew.tracking.io.trackmate import read_spots
 from clew.tracking.lineage.track_faults import Faults, printable
-from clew.utils import extras
+from clew.utils.extras import require_extra
 
 REQUIRED = ("frame", "y", "x")
 SPOT = "spot"
@@ -203,7 +203,7 @@ def _read_parquet(
     meant: Callable[[list[str]], list[str]],
 ) -> Table:
     """A Parquet file; its rows count from 1."""
-    extras.require("parquet", f"{path}: reading Parquet")
+    require_extra("parquet", f"{path}: reading Parquet")
     import pyarrow.parquet
 
     try:

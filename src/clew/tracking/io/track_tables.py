@@ -26,8 +26,7 @@ from clew.tracking.io.staging import finish_interrupted_write
 from clew.tracking.io.tables import POSITIONS, parse_positions, read_table, rename_axes
 from clew.tracking.lineage.track_faults import Faults
 from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
-from clew.utils import validation as checks
-from clew.utils.validation import is_number
+from clew.utils.validation import check_path, is_number
 
 REQUIRED = ("frame", "track", "y", "x")
 ALIASES: Aliases = {
@@ -100,7 +99,7 @@ def is_track_table(path: Path) -> bool:
 
 def open_lineage(path: str | Path) -> ctc.CtcLineage | PointLineage:
     """The lineage that a path means: masks with their tracks, or a table of tracks; a folder with both means masks."""
-    where = checks.path(path, "the lineage")
+    where = check_path(path, "the lineage")
     if where.is_file() and where.suffix.lower() in SUFFIXES:
         return read_track_table(where)
     if where.is_dir():

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from clew.errors import CacheWarning, StoreError
 from clew.tracking.detections import Detections
 from clew.tracking.events import Labels
-from clew.utils import storage as persist
-from clew.utils import validation as checks
+from clew.utils import storage
+from clew.utils.validation import check_path
 
 FOLDER = ".clew"
 KIND = "measurements"
@@ -62,7 +62,7 @@ class Store:
         arrays |= {"label": cells.label, "position": cells.position}
         arrays |= {"source": shared[0], "target": shared[1], "shared": shared[2]}
         try:
-            persist.write(self._path(key), KIND, {"key": key}, arrays)
+            storage.write_document(self._path(key), KIND, {"key": key}, arrays)
         except StoreError as error:
             if not self._spare:
                 warnings.warn(
@@ -80,7 +80,7 @@ class Store:
             cells, shared = self._spare[key]
             return replace(cells, frame=frame), shared
         try:
-            document = persist.read(self._path(key), KIND)
+            document = storage.read_document(self._path(key), KIND)
             arrays = document.arrays
             if document.meta["key"] != key:
                 return None
@@ -119,7 +119,7 @@ def open_store(where: CacheLocation, name: str, beside: Path | None) -> Store:
     """
     given = where is not None and not (isinstance(where, str) and where == "auto")
     if given:
-        folder = checks.path(where, "cache")
+        folder = check_path(where, "cache")
         if reason := _unwritable(folder):
             raise StoreError(
                 f"{folder}: measurements cannot be kept there ({reason}); choose another folder, or None"

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from clew.annotation.edits.edited_movie import (
+from clew.annotation.edited_movie import (
     changed_frames,
     edited_movie,
     edited_source,
 )
-from clew.annotation.edits.mask_edits import Edit, EditKind, apply, free_label
-from clew.annotation.edits.operations import cut, delete, grow, merge, outline
+from clew.annotation.mask_edits import Edit, EditKind, apply, free_label
+from clew.annotation.mask_tools import cut, delete, grow, merge, outline
 from clew.errors import InputError
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
 
-from ...helpers.effort import examples
+from ..helpers.effort import examples
 
 IMAGES = arrays(
     np.uint16,

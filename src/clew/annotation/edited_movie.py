@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from clew.annotation.edits.mask_edits import Edit, apply
+from clew.annotation.mask_edits import Edit, apply
 from clew.tracking.detections import Source
 from clew.tracking.frames import FramesView
 from clew.tracking.measurement.measure import MeasuredMovie

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clew.annotation.answers import Answer
 from clew.annotation.frame_pair_cache import KeptPairs
-from clew.annotation.store.answers import Answer
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
 from clew.tracking.candidates.frame_pairs import Pairs
