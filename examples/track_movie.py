@@ -16,7 +16,7 @@ import clew
 from clew.annotation.sampling import sample
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import write_simulation
-from clew.tracking.evaluation.task_loss import task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import Annotations
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.results import write_results

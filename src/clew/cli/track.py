@@ -409,7 +409,7 @@ def explain(
 ) -> None:
     """Show learned weights by event and feature: what speaks for an event, and what against it."""
     from clew.tracking.persistence import load_tracker
-    from clew.tracking.report import weights_figure, weights_rows
+    from clew.tracking.report import make_weight_rows, plot_weights
     from clew.utils import storage
 
     if output is not None and output.suffix.lower() not in PICTURES:

@@ -180,7 +180,7 @@ class DetectionTable:
                 "frames count from 0 and labels from 1; there are smaller ones in the table"
             )
         n_frames = None if n_frames is None else check_int(n_frames, "n_frames", 0)
-        check_length(frame, n_frames)
+        check_frame_count(frame, n_frames)
         if columns is not None and not isinstance(columns, Mapping):
             raise InputError(
                 f"columns is a {type(columns).__name__}; expected a mapping from names to columns"

@@ -28,7 +28,7 @@ from clew.tracking.io import tiff
 from clew.tracking.io.ctc import check_result_folder, is_mask_file
 from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import DETECT
-from clew.tracking.measurement.store import digest, frame_digest
+from clew.tracking.measurement.store import hash_frame, hash_parts
 from clew.utils.validation import check_list, check_positive, is_number, short_repr
 
 LEAST_DIAMETER = 4.0

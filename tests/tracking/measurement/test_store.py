@@ -196,7 +196,7 @@ def test_a_folder_that_cannot_be_written_to_is_no_obstacle(pixels, tmp_path):
 def test_a_folder_that_fills_up_is_no_obstacle(
     pixels, tmp_path, monkeypatch, from_frame
 ):
-    expected = measure(movie_of(pixels), cache=None)
+    expected = measure_movie(movie_of(pixels), cache=None)
     written, original = [], storage.write_document
 
     def full(*args):

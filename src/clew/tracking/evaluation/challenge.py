@@ -25,7 +25,7 @@ from clew.tracking.evaluation.truth import (
 from clew.tracking.events import NONE
 from clew.tracking.frames import Excerpt
 from clew.tracking.io import tiff
-from clew.tracking.io.ctc import CtcLineage, open_truth
+from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
 from clew.utils.extras import require_extra
 
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")

@@ -248,7 +248,7 @@ def _scores_if(
         and isinstance(truth, CtcLineage)
     ):
         asked = is_installed("evaluate") if wanted is None else wanted
-        return scores_of_matched(result, truth, by_masks) if asked else None
+        return score_matched_frames(result, truth, by_masks) if asked else None
     if wanted:
         raise InputError(
             "the challenge's scores need a result with masks: write it, and evaluate the folder"

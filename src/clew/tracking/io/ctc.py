@@ -116,7 +116,7 @@ def write_tracks(path: str | Path, tracks: Tracks) -> None:
 def open_ctc_lineage(folder: str | Path) -> CtcLineage:
     """The lineage in a folder: …_GT (or its TRA), …_RES or what clew wrote. Masks are read when they are asked for."""
     file = _table_of(check_path(folder, "the lineage"))
-    require_whole(file.parent, is_of_result)
+    require_intact(file.parent, is_result_file)
     tracks, masks = read_tracks(file), tiff.open_folder(file.parent, MASK_NAMES)
     if masks.dtype.kind not in "iu":
         raise InputError(
