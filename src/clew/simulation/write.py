@@ -57,7 +57,8 @@ def write_simulation(
     A movie that is there is whole, and an earlier one stays until the new one is complete; see `staging.py`.
     `progress` is called with the number of frames done and of all.
     """
-    settings, target = settings or NucleiSettings(), Path(folder)
+    settings = settings or NucleiSettings()
+    target = Path(folder)
     _check_target(target, sequence)
     digits = max(3, len(str(settings.frames - 1)))
     movie = simulate(settings)
