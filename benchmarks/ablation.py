@@ -88,7 +88,9 @@ def session(
         predicted = EventTable.join(
             [learner.solved(frame).events for frame in range(len(learner.pairs))]
         )
-        left = 1.0 - np.isin(dataset.truth.events.keys(), predicted.keys()).mean()
+        left = (
+            1.0 - np.isin(dataset.truth.events.row_keys(), predicted.row_keys()).mean()
+        )
         losses.append((examiner.loss(learner.w), float(left)))
         spent -= time.process_time()
     alone, kept = np.mean(losses, axis=0).tolist()

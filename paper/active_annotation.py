@@ -104,5 +104,5 @@ def _point(
     predicted = EventTable.join(
         [learner.solved(frame).events for frame in range(len(learner.pairs))]
     )
-    left = 1.0 - np.isin(dataset.truth.events.keys(), predicted.keys()).mean()
+    left = 1.0 - np.isin(dataset.truth.events.row_keys(), predicted.row_keys()).mean()
     return {"answers": answers, "loss": examiner.loss(learner.w), "left": float(left)}

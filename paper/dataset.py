@@ -13,10 +13,10 @@ from clew.learning.task import Array
 from clew.tracking.assignment.assignment import assign
 from clew.tracking.candidates.frame_pairs import FramePair, Pairs
 from clew.tracking.detections import Detections, Overlap, Source
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations, EventTable
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 
 
@@ -78,7 +78,7 @@ class Dataset:
 
     def here(self, frame: int) -> Annotations:
         """The true events from one frame to the next."""
-        return self.truth.at(frame)
+        return self.truth.select_frame(frame)
 
 
 def open_dataset(address: str, cache: Path | None = None, n_jobs: int = 1) -> Dataset:
@@ -95,10 +95,10 @@ def open_dataset(address: str, cache: Path | None = None, n_jobs: int = 1) -> Da
             f"{truth_folder}: there is no such folder; experiments need the true lineage beside {folder}"
         )
     movie = open_movie(folder)
-    source: Source = measure(movie, cache=cache, n_jobs=n_jobs)
-    truth = truth_annotations(
-        open_truth(truth_folder), movie
-    ).pairwise()  # learned and judged by frame pairs
+    source: Source = measure_movie(movie, cache=cache, n_jobs=n_jobs)
+    truth = derive_annotations(
+        open_ctc_lineage(truth_folder), movie
+    ).to_pairwise()  # learned and judged by frame pairs
     if found[2] is None:
         return Dataset(source, truth)
     begin, end = (
@@ -133,7 +133,7 @@ class Examiner:
             chosen = assign(pair.candidates, pair.scores(w)).chosen
             predicted = pair.candidates.table(pair.a, pair.b, chosen)
             found[self.dataset.truth.events.frame == frame] = np.isin(
-                true.keys(), predicted.keys()
+                true.row_keys(), predicted.row_keys()
             )
         return 1.0 - found
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from clew._version import __version__
 from clew.tracking.report import markup
-from clew.tracking.report.markup import text
-from clew.tracking.report.palette import to_svg
+from clew.tracking.report.markup import escape_text
+from clew.tracking.report.palette import render_svg
 from clew.tracking.report.style import STYLE
 from paper import active_annotation, fig34, fig56, published, table3
 from paper.claims import NAMES, Claim
@@ -66,13 +66,15 @@ def build_report(
         parts.append(_fig56_section(results["fig56"]))
     if results.get("beyond"):
         parts.append(_active_section(results["beyond"]))
-    parts.append(markup.section("How it was made", markup.facts_list(facts.items())))
+    parts.append(
+        markup.render_section("How it was made", markup.render_facts(facts.items()))
+    )
     title = "Learning from partial annotations: the experiments"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(title)}</title><style>{STYLE}{MORE_STYLE}</style></head><body><main>"
-        f"<header><h1>{text(title)}</h1><p>Section 5 of {text(published.CITATION)}, and what it left as outlook. "
+        f"<title>{escape_text(title)}</title><style>{STYLE}{MORE_STYLE}</style></head><body><main>"
+        f"<header><h1>{escape_text(title)}</h1><p>Section 5 of {escape_text(published.CITATION)}, and what it left as outlook. "
         "The paper's figures are read off its plots; its movies, machine and solver were others.</p></header>"
         f"{''.join(parts)}</main></body></html>"
     )
@@ -81,17 +83,19 @@ def build_report(
 def _claims_section(claims: Sequence[Claim]) -> str:
     rows = "".join(
         f'<tr><td class="{"holds" if claim.holds else "fails"}"><b>{"holds" if claim.holds else "does not hold"}</b>'
-        f"</td><td>{text(claim.text)}</td><td>{text(claim.evidence)}</td></tr>"
+        f"</td><td>{escape_text(claim.text)}</td><td>{escape_text(claim.evidence)}</td></tr>"
         for claim in claims
     )
-    return markup.section(
+    return markup.render_section(
         "Claims",
         f'<div class="scroll"><table class="claims"><tbody>{rows}</tbody></table></div>',
     )
 
 
 def _picture(name: str, results: Sequence[Json]) -> str:
-    return markup.picture(to_svg(FIGURES[name][1](results), LABELS[name], name))
+    return markup.render_picture(
+        render_svg(FIGURES[name][1](results), LABELS[name], name)
+    )
 
 
 def _fig34_section(entries: Sequence[Json]) -> str:
@@ -112,19 +116,19 @@ def _fig34_section(entries: Sequence[Json]) -> str:
 
     head = ["annotated", "clew", "paper", "perceptron", "paper", "averaged perceptron"]
     note = "The last row is BMRM with full annotation. Deviations are over stratified draws."
-    return markup.section(
+    return markup.render_section(
         "Figures 3 and 4: partial and full annotation",
-        markup.lead(
+        markup.render_lead(
             "Test task loss: the share of all true events of the test movie that the prediction misses."
         ),
         _picture("fig3", entries),
-        markup.table(
+        markup.render_table(
             head,
             rows("loss", published.FIG3, Summary.percent),
             caption=f"Test task loss in %. {note}",
         ),
         _picture("fig4", entries),
-        markup.table(
+        markup.render_table(
             head,
             rows("seconds", published.FIG4, Summary.plain),
             caption=f"Training time in seconds. {note}",
@@ -155,7 +159,7 @@ def _table3_section(entries: Sequence[Json]) -> str:
             *ways,
             *([] if column is None else ["paper"]),
         ]
-        return markup.table(head, rows, words=2, caption=caption)
+        return markup.render_table(head, rows, words=2, caption=caption)
 
     lead = (
         f"{table3.FRACTION:.0%} of the events annotated. Literal: Y° is really searched, from w = 0. Identities: the "
@@ -171,7 +175,9 @@ def _table3_section(entries: Sequence[Json]) -> str:
             None,
         ),
     ]
-    return markup.section("Table 3: surrogate losses", markup.lead(lead), *tables)
+    return markup.render_section(
+        "Table 3: surrogate losses", markup.render_lead(lead), *tables
+    )
 
 
 def _fig56_section(entries: Sequence[Json]) -> str:
@@ -200,15 +206,15 @@ def _fig56_section(entries: Sequence[Json]) -> str:
         "objective",
     ]
     tables = [
-        markup.table(
+        markup.render_table(
             head, [row(way, start) for way in fig56.WAYS], caption=f"Start: {name}."
         )
         for start, name in (("zero", "w = 0, as in the paper"), ("auto", "clew's own"))
     ]
     lead = "With a bound for each example, as many as there are examples count as one: a pass over the data."
-    return markup.section(
+    return markup.render_section(
         "Figures 5 and 6: optimization",
-        markup.lead(lead),
+        markup.render_lead(lead),
         _picture("fig5", entries),
         _picture("fig6", entries),
         *tables,
@@ -241,18 +247,18 @@ def _active_section(entries: Sequence[Json]) -> str:
                 "left wrong in the annotated movie, %",
             ]
             tables.append(
-                markup.folded(
+                markup.render_details(
                     f"Figures: annotated in the {movie} movie, from {prior}",
-                    markup.table(head, rows),
+                    markup.render_table(head, rows),
                 )
             )
     lead = (
         "The test task loss is that of the weights alone, so that annotated events count like all others. What is left "
         f"wrong in the annotated movie keeps to the annotations. Dashed: {active_annotation.REFERENCE:.0%} annotated at random."
     )
-    return markup.section(
+    return markup.render_section(
         "Beyond: active annotation",
-        markup.lead(lead),
+        markup.render_lead(lead),
         _picture("beyond", entries),
         *tables,
     )

@@ -217,7 +217,7 @@ def test_only_the_command_prints(file):
     assert prints(tree_of(file)) == []
 
 
-PAGE = (SOURCE.parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
+PAGE = (SOURCE.parents[1] / "docs/dev/architecture.md").read_text(encoding="utf-8")
 
 
 def test_architecture_page_names_every_package():
@@ -229,7 +229,7 @@ def test_architecture_page_names_every_package():
         for package in sorted(packages)
         if f"{package.split('/')[-1]}/" not in PAGE
     ]
-    assert missing == [], "describe them in docs/architecture.md"
+    assert missing == [], "describe them in docs/dev/architecture.md"
 
 
 @pytest.mark.parametrize(

@@ -190,8 +190,8 @@ def test_annotations_are_kept_to(simulated, weights, tmp_path):
         "--no-report",
     )
     events, _ = read_events(tmp_path / "r" / names.EVENTS)
-    gone = read_annotation_table(tmp_path / "a.csv").events.keys()
-    assert np.isin(gone, events.keys()).all()
+    gone = read_annotation_table(tmp_path / "a.csv").events.row_keys()
+    assert np.isin(gone, events.row_keys()).all()
 
 
 def test_a_table_of_detections(simulated, learned, tmp_path):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from skimage.draw import line, polygon2mask
 from skimage.filters import threshold_otsu
 
-from clew.annotation.edits.mask_edits import Edit, EditKind, free_label
+from clew.annotation.mask_edits import Edit, EditKind, free_label
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.measurement.regions import LabelImage

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clew.annotation.answers import Answer
 from clew.annotation.frame_pair_cache import KeptPairs
-from clew.annotation.store.answers import Answer
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
 from clew.tracking.candidates.frame_pairs import Pairs
@@ -28,7 +28,7 @@ class Weights:
 def with_answer(here: Annotations, answer: Answer) -> Annotations:
     """The annotations of a frame pair as they are after an answer that replaces what it contradicts."""
     new, events = EventTable.of([answer.fact]), here.events
-    clashes = events.keys() == new.keys()
+    clashes = events.row_keys() == new.row_keys()
     if answer.happened:
         shared = np.isin(events.sources, answer.sources) | np.isin(
             events.targets, answer.targets
@@ -147,7 +147,7 @@ class Predictor:
         known = self.solved.get(frame)
         if (
             known is None
-            or known.key != here.key()
+            or known.key != here.content_key()
             or known.version < self.weights.version
         ):
             return self.solve(frame, here)
@@ -157,14 +157,19 @@ class Predictor:
         self, pairs: Iterable[SolvedPair], annotations: Annotations
     ) -> list[SolvedPair]:
         """Keep predictions that agree with the annotations, and tell which: others were answered about meanwhile."""
-        agreeing = [one for one in pairs if one.key == annotations.at(one.frame).key()]
+        agreeing = [
+            one
+            for one in pairs
+            if one.key == annotations.select_frame(one.frame).content_key()
+        ]
         self.solved |= {one.frame: one for one in agreeing}
         return agreeing
 
     def all_current(self, annotations: Annotations) -> list[SolvedPair]:
         """Predictions of the whole movie by the present weights; what is missing or old is solved here."""
         return [
-            self.current(frame, annotations.at(frame)) for frame in range(self.n_pairs)
+            self.current(frame, annotations.select_frame(frame))
+            for frame in range(self.n_pairs)
         ]
 
     def counts(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.annotation.store.answers import Answer
+from clew.annotation.answers import Answer
 from clew.annotation.store.history import Entry
 from clew.learning.task import Array
 from clew.tracking.detections import Detections, Overlap, Source
