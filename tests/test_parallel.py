@@ -129,5 +129,5 @@ def test_errors_on_a_cluster_name_the_example(client):
 
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingExtra, match=r"clew\[dask\]"):
+    with pytest.raises(MissingExtra, match=r"clew-learn\[dask\]"):
         spread(None, Assignment().task, [], [])
