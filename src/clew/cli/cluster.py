@@ -51,8 +51,6 @@ Profile = Annotated[
         help="Write what the workers did and when (.html); with --workers or --cluster.",
     ),
 ]
-TIMEOUT = 20
-"""Seconds in which a scheduler must answer."""
 
 
 @dataclass(frozen=True)
@@ -122,30 +120,19 @@ def _local(where: Where, stack: ExitStack) -> Any:
     """Workers on this machine."""
     import distributed
 
-    from clew.executors import local_cluster
+    from clew.parallel import start_local_cluster
 
-    cluster = local_cluster(where.workers or 1, where.memory, where.profile is not None)
+    cluster = start_local_cluster(
+        where.workers or 1, where.memory, where.profile is not None
+    )
     return distributed.Client(stack.enter_context(cluster))
 
 
 def _remote(address: str) -> Any:
-    import distributed
+    """Connect to a scheduler; errors name the option."""
+    from clew.parallel import connect_to_cluster
 
     try:
-        if address.endswith(".json"):
-            if not Path(address).is_file():  # Dask would wait for it
-                raise FileNotFoundError("there is no such file")
-            client = distributed.Client(scheduler_file=address, timeout=TIMEOUT)
-        else:
-            client = distributed.Client(address, timeout=TIMEOUT)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise ClusterError(
-            f"--cluster {address}: no Dask scheduler answers there ({error}); expected tcp://HOST:PORT or a "
-            "scheduler file"
-        ) from error
-    if not client.scheduler_info(n_workers=-1)["workers"]:
-        client.close()
-        raise ClusterError(
-            f"--cluster {address}: the scheduler has no workers yet; expected at least one"
-        )
-    return client
+        return connect_to_cluster(address)
+    except ClusterError as error:
+        raise ClusterError(f"--cluster {error}") from error

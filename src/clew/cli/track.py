@@ -102,7 +102,9 @@ def train(
     ] = "auto",
     loss: Annotated[
         str,
-        typer.Option(metavar="NAME", help="The loss to minimize; see docs/learning-guide.md."),
+        typer.Option(
+            metavar="NAME", help="The loss to minimize; see docs/learning-guide.md."
+        ),
     ] = "bridge",
     seed: Annotated[
         int,
@@ -242,7 +244,7 @@ def track(
     A run that was cut short goes on by the same command: finished blocks of frames are kept in a hidden folder within
     the output until the result is whole.
     """
-    from clew.executors import executor_for
+    from clew.parallel import make_executor
     from clew.tracking.io.ctc import check_result_folder
     from clew.tracking.io.names import REPORT
     from clew.tracking.io.results import check_formats, default_formats, write_and_count
@@ -295,7 +297,7 @@ def track(
                 tracked,
                 opened,
                 wanted,
-                executor_for(client, jobs),
+                make_executor(client, jobs),
                 progress,
                 pages,
                 made_from,
@@ -367,7 +369,7 @@ def evaluate(
 
     Cells are matched by their masks, or by their positions where the result or the truth is a table.
     """
-    from clew.executors import executor_for
+    from clew.parallel import make_executor
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
 
     which, where = parse_frames(frames), Where.of(workers, cluster, profile=profile)
@@ -378,7 +380,7 @@ def evaluate(
             truth,
             progress=progress,
             frames=which,
-            executor=executor_for(client, jobs),
+            executor=make_executor(client, jobs),
             distance=distance,
             spacing=sizes,
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from clew.errors import InputError
-from clew.executors import Threads
+from clew.parallel import ThreadExecutor
 from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.frames import Excerpt, Frames
 from clew.tracking.io import tiff
@@ -212,7 +212,9 @@ def write_masks(
 ) -> None:
     """Masks that carry the tracks' ids, and `res_track.txt`, into a folder that is empty yet."""
     tracked = as_parts(lineage)
-    write_label_images(folder, movie, tracked, Threads(n_jobs), progress, tiffs=True)
+    write_label_images(
+        folder, movie, tracked, ThreadExecutor(n_jobs), progress, tiffs=True
+    )
     write_tracks(folder / RESULT, tracked.tracks)
 
 
