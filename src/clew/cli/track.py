@@ -102,7 +102,9 @@ def train(
     ] = "auto",
     loss: Annotated[
         str,
-        typer.Option(metavar="NAME", help="The loss to minimize; see docs/learning-guide.md."),
+        typer.Option(
+            metavar="NAME", help="The loss to minimize; see docs/learning-guide.md."
+        ),
     ] = "bridge",
     seed: Annotated[
         int,
@@ -230,6 +232,10 @@ def track(
     neighbours: Neighbours = None,
     reach: Reach = None,
     report: Annotated[bool, typer.Option(help="Write report.html as well.")] = True,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace results that were changed by hand."),
+    ] = False,
     jobs: Jobs = -1,
     workers: Workers = None,
     cluster: ClusterAddress = None,
@@ -249,7 +255,7 @@ def track(
 
     where = Where.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
-    check_result_folder(output)
+    check_result_folder(output, overwrite=overwrite)
     opened = open_any(movie, labels, images, spacing, channel, sparse, frames, radius)
     wanted = (
         default_formats(opened)
@@ -299,6 +305,7 @@ def track(
                 progress,
                 pages,
                 made_from,
+                overwrite=overwrite,
             )
     tracked.checkpoints.delete_all()
     print_counts(tracked, tally, seconds)
