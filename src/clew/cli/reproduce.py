@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from clew.cli.movies import Jobs
-from clew.cli.options import check_folder, command, make_folder, note, shown
+from clew.cli.options import check_folder, command, make_folder, path_text, print_note
 from clew.errors import InputError
 from clew.utils.progress import ProgressBar
 
@@ -81,7 +81,7 @@ def reproduce(
         train, test, str(output / "measurements"), edition.pairs, seed, simulated=made
     )
     data = setups.ExperimentData(setup)
-    note(
+    print_note(
         f"training on {edition.pairs} frame pairs of {data.train.name}, testing on {data.test.name}"
     )
     with ProgressBar("experiments", unit="fits") as progress:
@@ -95,6 +95,6 @@ def reproduce(
     for claim in judged:
         console.print(str(claim), markup=False)
     console.print(
-        f"Written {shown(output)}/report.html after {time.monotonic() - began:.0f} s",
+        f"Written {path_text(output)}/report.html after {time.monotonic() - began:.0f} s",
         markup=False,
     )
