@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from clew._version import __version__
 from clew.errors import DataWarning, InputError, StoreError
 from clew.tracking.io.names import MANIFEST
 from clew.tracking.io.staging import finish_interrupted_write, stage_files
@@ -35,7 +35,7 @@ class Manifest:
     """What a folder of results says of itself."""
 
     what: str
-    """The kind of result: track, detect, simulate or reproduce."""
+    """The kind of result: track, detect or simulate."""
     run: str
     """The same for the same files made from the same."""
     clew: str
@@ -68,7 +68,7 @@ def write_atomically(
         }
         content = {
             "what": what,
-            "clew": version("clew"),
+            "clew": __version__,
             "made_from": dict(made_from),
             "files": files,
         }
