@@ -20,9 +20,6 @@ from clew.learning.rows import ENTRY_BYTES, Rows, differences
 from clew.learning.task import Array, Indices, Mask, Matrix
 
 UNLIMITED = 2**62
-INACTIVE = 1e-3
-"""The share of the heaviest dual weight in its group from which on a bound counts as active: an interior point leaves
-a little to all."""
 
 
 class Bundle:
@@ -135,12 +132,28 @@ class Bundle:
         self.extend(self.base[bare], self.base_offsets[bare], bare)
         self.alpha[len(self) - len(bare) :] = 1.0
 
-    def set_alpha(self, alpha: Array) -> None:
-        """Take over the dual weights of a model update."""
+    def set_alpha(self, alpha: Array, is_slack: Mask | None = None) -> None:
+        """Store the dual weights of a model update, and age the bounds that were inactive in it.
+
+        A bound is inactive without dual weight, or if it `is_slack` at the model's minimum. A small weight proves
+        nothing: bounds of a flat optimum share the weight of their group in small parts.
+        """
         self.alpha = alpha
-        peak = np.zeros(self.n_groups)
-        np.maximum.at(peak, self.group, alpha)
-        self.idle = np.where(alpha > INACTIVE * peak[self.group], 0, self.idle + 1)
+        active = alpha > 0 if is_slack is None else (alpha > 0) & ~is_slack
+        self.idle = np.where(active, 0, self.idle + 1)
+
+    def find_slack_bounds(self, w: Array, radius: float) -> Mask:
+        """(K,) bounds that lie below another one of their group wherever ‖w' − w‖ ≤ radius.
+
+        With radius = √(2 gap / λ) that ball holds the model's minimum, by strong convexity. An interior point leaves a
+        little dual weight to such bounds too.
+        """
+        scores = self.scores(w)
+        steepness = np.sqrt(self.slopes.squared_norms())
+        # the highest value that a group certainly keeps within the ball, against what each bound can rise to
+        assured = np.full(self.n_groups, -np.inf)
+        np.maximum.at(assured, self.group, scores - radius * steepness)
+        return np.asarray(scores + radius * steepness < assured[self.group])
 
     def sorted_by_group(self) -> tuple[Indices, Indices]:
         """(K,) the bounds group by group, and (G + 1,) where each group begins among them."""

@@ -128,7 +128,8 @@ def _first_good(attempts: list[Attempt], bundle: Bundle, v: Array, lam: float, t
         bundle.alpha = alpha
     if asked > 1:
         log.debug("the first solver fell short; after %d solvers the model update's gap is %.3g", asked, primal - lower)
-    bundle.set_alpha(alpha)
+    residual = max(primal - lower, 0.0)
+    bundle.set_alpha(alpha, bundle.find_slack_bounds(w, float(np.sqrt(2.0 * residual / lam))))
     return Update(w, lower, primal - lower, asked > 1)
 
 
