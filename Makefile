@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 # tests that compare numbers: they are run once more with another BLAS kernel
-NUMERICAL := tests/learning tests/models tests/test_estimator.py tests/test_folds.py tests/tracking/model tests/tracking/test_tracker.py
+NUMERICAL := tests/learning tests/models tests/estimators tests/tracking/assignment tests/tracking/candidates tests/tracking/flow tests/tracking/training tests/tracking/test_tracker.py tests/tracking/test_solve.py
 
 # Four processes on two cores, for that with the tests of the page waits for a browser much of the time, and others wait
 # for processes that they start. Files are given out in order (tests/conftest.py), so that the page's, which take

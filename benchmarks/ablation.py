@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clew.annotation.learner import Learner
-from clew.annotation.queries import DEFAULT as STRATEGY
+from clew.annotation.questions import DEFAULT as STRATEGY
 from clew.annotation.sampling import sample
 from clew.annotation.settings import DEFAULT, Adaptation
 from clew.experiments.dataset import Dataset, Examiner, open_dataset
@@ -43,7 +43,11 @@ SETTINGS: dict[str, Adaptation] = {
     "pseudo-labels from 0.9 on": replace(DEFAULT, pseudo_probability=0.9),
     "pseudo-window 30": replace(DEFAULT, pseudo_window=30),
 }
-REAL = {"HeLa 01": "Fluo-N2DL-HeLa/01", "SIM+ 01": "Fluo-N2DH-SIM+/01", "bacteria 01": "bacteria/01"}
+REAL = {
+    "HeLa 01": "Fluo-N2DL-HeLa/01",
+    "SIM+ 01": "Fluo-N2DH-SIM+/01",
+    "bacteria 01": "bacteria/01",
+}
 
 
 def datasets(folder: Path, frames: int, only: str) -> Iterator[tuple[str, Dataset]]:
@@ -55,24 +59,35 @@ def datasets(folder: Path, frames: int, only: str) -> Iterator[tuple[str, Datase
             begin = max(0, open_movie(address).n_frames - frames)
             yield name, open_dataset(f"{address}[{begin}:]", folder / name)
     if only.lower() in "simulated":
-        from clew.tracking.formats.simulated import write_simulation
-        from clew.tracking.simulation.simulate import NucleiSettings
+        from clew.simulation.simulate import NucleiSettings
+        from clew.simulation.write import write_simulation
 
         home = folder / "movie"
         home.mkdir()
-        write_simulation(home, NucleiSettings(frames=frames, cells=60, density=0.17, speed=4.5, cycle=20, merging=0.7))
+        write_simulation(
+            home,
+            NucleiSettings(
+                frames=frames, cells=60, density=0.17, speed=4.5, cycle=20, merging=0.7
+            ),
+        )
         yield "simulated", open_dataset(str(home / "01"), folder / "simulated")
 
 
-def session(dataset: Dataset, settings: Adaptation, answers: list[int], seed: int) -> tuple[float, float, float]:
+def session(
+    dataset: Dataset, settings: Adaptation, answers: list[int], seed: int
+) -> tuple[float, float, float]:
     """Loss of the weights alone, loss of the lineage with the answers, both in the mean, and seconds."""
     learner = Learner(dataset.source, settings=settings)
     examiner = Examiner(dataset, learner.groups)
-    learner.learn(sample(dataset.truth, number=2, rng=seed))  # two to begin with, so that sessions differ
+    learner.learn(
+        sample(dataset.truth, number=2, rng=seed)
+    )  # two to begin with, so that sessions differ
     losses, spent = [], -time.process_time()
     for _ in annotate(learner, dataset.truth, STRATEGY, answers, seed, rounds=1):
         spent += time.process_time()
-        predicted = EventTable.join([learner.solved(frame).events for frame in range(len(learner.pairs))])
+        predicted = EventTable.join(
+            [learner.solved(frame).events for frame in range(len(learner.pairs))]
+        )
         left = 1.0 - np.isin(dataset.truth.events.keys(), predicted.keys()).mean()
         losses.append((examiner.loss(learner.w), float(left)))
         spent -= time.process_time()
@@ -81,7 +96,9 @@ def session(dataset: Dataset, settings: Adaptation, answers: list[int], seed: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--answers", type=int, nargs="+", default=[4, 8, 16, 32])
     parser.add_argument("--frames", type=int, default=40)
     parser.add_argument("--sessions", type=int, default=2)
@@ -93,13 +110,28 @@ def main() -> None:
             begin = Learner(dataset.source)
             start = Examiner(dataset, begin.groups).loss(begin.w)
             title = f"{name}: {len(dataset.truth)} events, {start:.2%} missed before, {options.answers} answers"
-            table = Table("setting", "weights alone", "with answers", "seconds", title=title, title_justify="left")
+            table = Table(
+                "setting",
+                "weights alone",
+                "with answers",
+                "seconds",
+                title=title,
+                title_justify="left",
+            )
             for setting, settings in SETTINGS.items():
                 found = np.array(
-                    [session(dataset, settings, options.answers, seed) for seed in range(options.sessions)]
+                    [
+                        session(dataset, settings, options.answers, seed)
+                        for seed in range(options.sessions)
+                    ]
                 )
                 (loss, left, spent), spread = found.mean(axis=0), found.std(axis=0)
-                table.add_row(setting, f"{loss:.2%} ± {spread[0]:.2%}", f"{left:.2%} ± {spread[1]:.2%}", f"{spent:.1f}")
+                table.add_row(
+                    setting,
+                    f"{loss:.2%} ± {spread[0]:.2%}",
+                    f"{left:.2%} ± {spread[1]:.2%}",
+                    f"{spent:.1f}",
+                )
             console.print(table)
 
 

@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from clew.annotation.learner import Learner
-from clew.annotation.queries import DEFAULT, STRATEGIES, answer_from_truth
+from clew.annotation.questions import DEFAULT, STRATEGIES, answer_from_truth
 from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.evaluation.truth import truth_annotations
-from clew.tracking.formats.ctc import open_truth
+from clew.tracking.io.ctc import open_truth
 from clew.tracking.measurement.measure import measure
 from clew.tracking.movie import open_movie
 
@@ -29,18 +29,36 @@ AT_ONCE = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sequence", type=Path)
-    parser.add_argument("--strategy", nargs="+", default=[DEFAULT, "random"], choices=STRATEGIES)
+    parser.add_argument(
+        "--strategy", nargs="+", default=[DEFAULT, "random"], choices=STRATEGIES
+    )
     parser.add_argument("--answers", type=int, default=150)
-    parser.add_argument("--every", type=int, default=25, help="answers from one row of the table to the next")
+    parser.add_argument(
+        "--every",
+        type=int,
+        default=25,
+        help="answers from one row of the table to the next",
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     console = Console(width=100)
     movie = open_movie(options.sequence)
     source = measure(movie, cache=None, n_jobs=2)
-    truth = truth_annotations(open_truth(options.sequence.parent / f"{options.sequence.name}_GT/TRA"), movie)
-    table = Table("strategy", "answers", "loss alone", "loss pinned", "learn CPU s", title=f"{movie.name}")
+    truth = truth_annotations(
+        open_truth(options.sequence.parent / f"{options.sequence.name}_GT/TRA"), movie
+    )
+    table = Table(
+        "strategy",
+        "answers",
+        "loss alone",
+        "loss pinned",
+        "learn CPU s",
+        title=f"{movie.name}",
+    )
     for name in options.strategy:
         learner, rng = Learner(source), np.random.default_rng(options.seed)
         given, due, seconds = np.zeros(0, dtype=np.intp), 0, 0.0
@@ -48,13 +66,22 @@ def main() -> None:
             if len(given) >= due:
                 alone = Learner(source)
                 alone.w = learner.w
-                losses = [task_loss(truth, one.lineage()).total for one in (alone, learner)]
-                table.add_row(name, str(len(given)), *(f"{loss:.2%}" for loss in losses), f"{seconds:.2f}")
+                losses = [
+                    task_loss(truth, one.lineage()).total for one in (alone, learner)
+                ]
+                table.add_row(
+                    name,
+                    str(len(given)),
+                    *(f"{loss:.2%}" for loss in losses),
+                    f"{seconds:.2f}",
+                )
                 due += options.every
             if len(given) >= options.answers:
                 break
             asked = STRATEGIES[name](learner, truth[given], AT_ONCE, rng)
-            given = np.union1d(given, [row for one in asked for row in answer_from_truth(one, truth)]).astype(np.intp)
+            given = np.union1d(
+                given, [row for one in asked for row in answer_from_truth(one, truth)]
+            ).astype(np.intp)
             started = time.process_time()
             learner.learn(truth[given])
             seconds = time.process_time() - started

@@ -27,7 +27,10 @@ from clew.models import Multiclass
 
 METHODS = ("clpl", "bridge", "perceptron")
 SETTINGS: dict[str, dict[str, Any]] = {
-    "clpl": {"algorithm": clew.Algorithm(tol=0.02, eta=0.02), "lam": [0.1, 0.03, 0.01, 0.003, 0.001]},
+    "clpl": {
+        "algorithm": clew.Algorithm(tol=0.02, eta=0.02),
+        "lam": [0.1, 0.03, 0.01, 0.003, 0.001],
+    },
     "bridge": {},
 }
 """CLPL at w = 0 is 1 + the number of wrong classes, about 15 to 25, where the bridge loss is 1. Below λ = 0.001 a fit
@@ -40,8 +43,13 @@ def rows(indices: Any, n: int) -> list[Any]:
     if table.dtype == object:
         return [np.ravel(part).astype(int) - 1 for part in np.ravel(table)]
     if n in table.shape and set(np.unique(table)) <= {0, 1}:
-        return [np.flatnonzero(mask) for mask in (table if table.shape[1] == n else table.T)]
-    return [part.astype(int) - 1 for part in (table if table.shape[0] < table.shape[1] else table.T)]
+        return [
+            np.flatnonzero(mask) for mask in (table if table.shape[1] == n else table.T)
+        ]
+    return [
+        part.astype(int) - 1
+        for part in (table if table.shape[0] < table.shape[1] else table.T)
+    ]
 
 
 def dense(matrix: Any) -> Any:
@@ -49,40 +57,76 @@ def dense(matrix: Any) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("CLEW_DATA", ".")))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path(os.environ.get("CLEW_DATA", "."))
+    )
     parser.add_argument("--sets", nargs="+", default=["lost", "MSRCv2", "birdac"])
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     arguments = parser.parse_args()
     console = Console(width=120)
-    table = Table("data", "examples", "classes", "candidates", "method", "accuracy", "± std", "λ", "CPU s a fit")
+    table = Table(
+        "data",
+        "examples",
+        "classes",
+        "candidates",
+        "method",
+        "accuracy",
+        "± std",
+        "λ",
+        "CPU s a fit",
+    )
     for name in arguments.sets:
         data = loadmat(arguments.data / "partial_labels" / f"{name}.mat")
-        features, candidates, truth = (dense(data[key]) for key in ("features", "p_labels", "logitlabels"))
+        features, candidates, truth = (
+            dense(data[key]) for key in ("features", "p_labels", "logitlabels")
+        )
         n = len(features)
-        candidates, truth = candidates.reshape(n, -1).astype(bool), truth.reshape(n, -1).argmax(axis=1)
-        splits = list(zip(rows(data["tr"], n), rows(data["te"], n), strict=True))[: arguments.splits]
+        candidates, truth = (
+            candidates.reshape(n, -1).astype(bool),
+            truth.reshape(n, -1).argmax(axis=1),
+        )
+        splits = list(zip(rows(data["tr"], n), rows(data["te"], n), strict=True))[
+            : arguments.splits
+        ]
         for method in arguments.methods:
             accuracies, lams, seconds = [], [], []
-            for train, test in track(splits, f"{name} {method}", console=console, transient=True):
-                mean, deviation = features[train].mean(axis=0), features[train].std(axis=0)
+            for train, test in track(
+                splits, f"{name} {method}", console=console, transient=True
+            ):
+                mean, deviation = (
+                    features[train].mean(axis=0),
+                    features[train].std(axis=0),
+                )
                 X = (features - mean) / np.where(deviation > 0, deviation, 1.0)
                 estimator: Any = (
                     clew.StructuredPerceptron(Multiclass(), random_state=0)
                     if method == "perceptron"
-                    else clew.StructuredSVM(Multiclass(), loss=method, random_state=0, **SETTINGS[method])
+                    else clew.StructuredSVM(
+                        Multiclass(), loss=method, random_state=0, **SETTINGS[method]
+                    )
                 )
                 began = time.process_time()
                 estimator.fit(X[train], candidates[train])
                 seconds.append(time.process_time() - began)
-                accuracies.append(np.mean(np.array(estimator.predict(X[test])) == truth[test]))
+                accuracies.append(
+                    np.mean(np.array(estimator.predict(X[test])) == truth[test])
+                )
                 lams.append(getattr(estimator, "lam_", np.nan))
             table.add_row(
-                name, str(n), str(candidates.shape[1]), f"{candidates.sum(axis=1).mean():.2f}", method,
-                f"{np.mean(accuracies):.1%}", f"{np.std(accuracies):.1%}", f"{np.median(lams):.3g}",
+                name,
+                str(n),
+                str(candidates.shape[1]),
+                f"{candidates.sum(axis=1).mean():.2f}",
+                method,
+                f"{np.mean(accuracies):.1%}",
+                f"{np.std(accuracies):.1%}",
+                f"{np.median(lams):.3g}",
                 f"{np.median(seconds):.1f}",
-            )  # fmt: skip
+            )
             console.print(f"{name} {method}: {np.mean(accuracies):.3f}")
         table.add_section()
     console.print(table)

@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import connected_components
 
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Event, EventTable
-from clew.tracking.formats.ctc import open_truth
+from clew.tracking.io.ctc import open_truth
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.tracker import Tracker
 
@@ -51,58 +51,115 @@ def groups(missed: EventTable, wrong: EventTable) -> list[Group]:
     edges = [(rows[0], row) for rows in at.values() for row in rows]
     n = len(missed) + len(wrong)
     first, second = np.array(edges, dtype=int).reshape(-1, 2).T
-    _, group = connected_components(coo_array((np.ones(len(edges)), (first, second)), shape=(n, n)), directed=False)
+    _, group = connected_components(
+        coo_array((np.ones(len(edges)), (first, second)), shape=(n, n)), directed=False
+    )
     found: dict[int, Group] = defaultdict(lambda: Group([], []))
     for row, number in enumerate(group.tolist()):
-        found[number][row >= len(missed)].append(row if row < len(missed) else row - len(missed))
+        found[number][row >= len(missed)].append(
+            row if row < len(missed) else row - len(missed)
+        )
     return list(found.values())
 
 
 def in_place(movie: Movie, events: EventTable) -> bool:
     """Whether all of these moves and divisions connect outlines that lie on each other."""
     for frame, _, sources, targets in events:
-        before, after = (np.isin(movie.label(t), cells) for t, cells in ((frame, sources), (frame + 1, targets)))
+        before, after = (
+            np.isin(movie.label(t), cells)
+            for t, cells in ((frame, sources), (frame + 1, targets))
+        )
         if (before & after).sum() < SAME_PLACE * min(before.sum(), after.sum()):
             return False
     return True
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--movie", nargs="+", choices=MOVIES, default=list(MOVIES))
-    parser.add_argument("--examples", type=int, default=0, help="groups of each kind that are listed")
+    parser.add_argument(
+        "--examples", type=int, default=0, help="groups of each kind that are listed"
+    )
     options = parser.parse_args()
-    table = Table("movie", "true", "predicted", "groups", "missed", "in place", "of them missed")
+    table = Table(
+        "movie", "true", "predicted", "groups", "missed", "in place", "of them missed"
+    )
     for name in options.movie:
         path = Path(os.environ["CLEW_DATA"]) / name / "01"
         movie = open_movie(path)
-        truth = truth_annotations(open_truth(path.with_name("01_GT") / "TRA"), movie).pairwise()
+        truth = truth_annotations(
+            open_truth(path.with_name("01_GT") / "TRA"), movie
+        ).pairwise()
         true = truth.events[truth.happened]
         events = Tracker.generic(n_jobs=1).track(movie).events.pairwise()
-        missed, wrong = true[~np.isin(true.keys(), events.keys())], events[~np.isin(events.keys(), true.keys())]
+        missed, wrong = (
+            true[~np.isin(true.keys(), events.keys())],
+            events[~np.isin(events.keys(), true.keys())],
+        )
         kinds: dict[tuple[str, str], list[tuple[Group, bool]]] = defaultdict(list)
         for group in groups(missed, wrong):
-            words = [_counted(events.event[rows]) for events, rows in ((missed, group.missed), (wrong, group.wrong))]
-            ends = set(missed.event[group.missed]) <= ENDS and set(wrong.event[group.wrong]) <= LINKS
-            doubtful = ends and bool(group.missed) and in_place(movie, wrong[group.wrong])
+            words = [
+                _counted(events.event[rows])
+                for events, rows in ((missed, group.missed), (wrong, group.wrong))
+            ]
+            ends = (
+                set(missed.event[group.missed]) <= ENDS
+                and set(wrong.event[group.wrong]) <= LINKS
+            )
+            doubtful = (
+                ends and bool(group.missed) and in_place(movie, wrong[group.wrong])
+            )
             kinds[words[0], words[1]].append((group, doubtful))
-        for (before, after), found in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
+        for (before, after), found in sorted(
+            kinds.items(), key=lambda kind: -len(kind[1])
+        ):
             lost = [len(group.missed) for group, _ in found]
-            doubtful = [len(group.missed) for group, is_doubtful in found if is_doubtful]
-            table.add_row(name, before, after, *map(str, (len(found), sum(lost), len(doubtful), sum(doubtful))))
+            doubtful = [
+                len(group.missed) for group, is_doubtful in found if is_doubtful
+            ]
+            table.add_row(
+                name,
+                before,
+                after,
+                *map(str, (len(found), sum(lost), len(doubtful), sum(doubtful))),
+            )
             for group, _ in found[: options.examples]:
                 said = [f"missed {missed.describe(row)}" for row in group.missed]
-                print(f"{name}: " + "; ".join(said + [f"found {wrong.describe(row)}" for row in group.wrong]))
-        every = [(len(group.missed), doubtful) for found in kinds.values() for group, doubtful in found]
-        total = (len(every), sum(n for n, _ in every), sum(d for _, d in every), sum(n for n, d in every if d))
-        table.add_row(name, "all", f"of {len(true)} true events", *map(str, total), end_section=True)
+                print(
+                    f"{name}: "
+                    + "; ".join(
+                        said + [f"found {wrong.describe(row)}" for row in group.wrong]
+                    )
+                )
+        every = [
+            (len(group.missed), doubtful)
+            for found in kinds.values()
+            for group, doubtful in found
+        ]
+        total = (
+            len(every),
+            sum(n for n, _ in every),
+            sum(d for _, d in every),
+            sum(n for n, d in every if d),
+        )
+        table.add_row(
+            name,
+            "all",
+            f"of {len(true)} true events",
+            *map(str, total),
+            end_section=True,
+        )
     Console(width=140).print(table)
 
 
 def _counted(events: np.ndarray) -> str:
     """Kinds of events with how many of each."""
     counts = Counter(events.tolist())
-    return ", ".join(f"{n} {Event(event)}" for event, n in sorted(counts.items())) or "–"
+    return (
+        ", ".join(f"{n} {Event(event)}" for event, n in sorted(counts.items())) or "–"
+    )
 
 
 if __name__ == "__main__":

@@ -34,14 +34,27 @@ from typing import Any, NamedTuple
 from faults_commands import ANSWERS, COMMANDS, OLD_ANSWERS, Command, make_inputs
 from privileges import bound_by_permissions
 
-import clew.app.run  # loaded before the forks
+import clew.app.launch  # loaded before the forks
 import clew.experiments.outputs  # noqa: F401
 from clew.app.supervisor import Supervisor
-from clew.cli.base import app
+from clew.cli.options import app
 
-CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate", "sqlite3.connect"}
+CHANGES = {
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "shutil.rmtree",
+    "os.truncate",
+    "sqlite3.connect",
+}
 """Audit events that change the file system, besides opening a file to write."""
-OLD, NEW, NOTHING, SO_FAR = "old result whole", "new result whole", "nothing", "all acknowledged answers"
+OLD, NEW, NOTHING, SO_FAR = (
+    "old result whole",
+    "new result whole",
+    "nothing",
+    "all acknowledged answers",
+)
 FAULTS = ("kill by time", "kill by change", "Ctrl-C", "disk full", "read-only")
 SERVED = "clew annotate: "
 AGAIN = 5
@@ -80,10 +93,16 @@ def run(command: Command, new: bool, fault: str = "", moment: float = 0.0) -> En
     if not child:
         os.close(reader)
         os.close(screen)
-        os._exit(_in_fork(command.new if new else command.old, fault, moment, writer, printed))
+        os._exit(
+            _in_fork(
+                command.new if new else command.old, fault, moment, writer, printed
+            )
+        )
     os.close(writer)
     os.close(printed)
-    kill = threading.Timer(moment if fault == "kill by time" else 1e6, os.kill, (child, signal.SIGKILL))
+    kill = threading.Timer(
+        moment if fault == "kill by time" else 1e6, os.kill, (child, signal.SIGKILL)
+    )
     kill.start()
     acknowledged = 0
     with os.fdopen(screen, "r") as lines:
@@ -93,22 +112,35 @@ def run(command: Command, new: bool, fault: str = "", moment: float = 0.0) -> En
                 acknowledged = command.talk(line.removeprefix(SERVED).strip(), n)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGINT)
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its number stays taken until the timer is gone
+    os.waitid(
+        os.P_PID, child, os.WEXITED | os.WNOWAIT
+    )  # its number stays taken until the timer is gone
     kill.cancel()
     kill.join()
     status = os.waitpid(child, 0)[1]
     with os.fdopen(reader, "rb") as pipe:
         changes = len(pipe.read())
-    return Ended(os.waitstatus_to_exitcode(status), changes, time.perf_counter() - started, acknowledged)
+    return Ended(
+        os.waitstatus_to_exitcode(status),
+        changes,
+        time.perf_counter() - started,
+        acknowledged,
+    )
 
 
-def _in_fork(arguments: list[str], fault: str, moment: float, pipe: int, printed: int) -> int:
+def _in_fork(
+    arguments: list[str], fault: str, moment: float, pipe: int, printed: int
+) -> int:
     """The command, with the fault prepared; every change of the file system is told through the pipe."""
     count = 0
 
     def watch(event: str, given: tuple[object, ...]) -> None:
         nonlocal count
-        writing = event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
+        writing = (
+            event == "open"
+            and isinstance(given[2], int)
+            and given[2] & (os.O_WRONLY | os.O_RDWR)
+        )
         if event not in CHANGES and not writing:
             return
         count += 1
@@ -121,11 +153,16 @@ def _in_fork(arguments: list[str], fault: str, moment: float, pipe: int, printed
     # the worker of the page learns and writes nothing; starting one takes longer than everything else here
     Supervisor._begin = _no_worker  # type: ignore[method-assign]
     if fault == "disk full":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(moment), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE,
+            (int(moment), resource.getrlimit(resource.RLIMIT_FSIZE)[1]),
+        )
     sys.addaudithook(watch)
     try:
         with (
-            bound_by_permissions() if fault == "read-only" else contextlib.nullcontext(),
+            bound_by_permissions()
+            if fault == "read-only"
+            else contextlib.nullcontext(),
             os.fdopen(printed, "w") as screen,
             contextlib.redirect_stdout(screen),
             contextlib.redirect_stderr(io.StringIO()),
@@ -151,20 +188,37 @@ def snapshot(place: Path) -> dict[str, bytes]:
     found = {}
     for path in place.rglob("*"):
         parts = path.relative_to(place).parts
-        hidden = any(part.startswith(".") and part.endswith((".tmp", ".ready", ".lock")) for part in parts)
-        if path.is_file() and not hidden and parts[0] not in ("jobs", "measurements", ".blocks"):
+        hidden = any(
+            part.startswith(".") and part.endswith((".tmp", ".ready", ".lock"))
+            for part in parts
+        )
+        if (
+            path.is_file()
+            and not hidden
+            and parts[0] not in ("jobs", "measurements", ".blocks")
+        ):
             found["/".join(parts)] = path.read_bytes()
     return found
 
 
 def left_behind(place: Path) -> list[Path]:
     """What runs left, in a result or beside it."""
-    inside = [path for path in place.rglob(".*") if path.name.endswith((".tmp", ".ready", ".lock"))]
-    beside = [path for path in place.parent.iterdir() if path.name.removeprefix(".").startswith(place.name)]
+    inside = [
+        path
+        for path in place.rglob(".*")
+        if path.name.endswith((".tmp", ".ready", ".lock"))
+    ]
+    beside = [
+        path
+        for path in place.parent.iterdir()
+        if path.name.removeprefix(".").startswith(place.name)
+    ]
     return inside + [path for path in beside if path != place and len(place.name) > 1]
 
 
-def judge(command: Command, place: Path, older: bool, expected: Expected, acknowledged: int) -> str:
+def judge(
+    command: Command, place: Path, older: bool, expected: Expected, acknowledged: int
+) -> str:
     """The state of a result after a fault, as a reader finds it."""
     try:
         value = command.read(place)
@@ -185,7 +239,13 @@ def _judge_answers(kept: int, old: int, acknowledged: int) -> str:
     """Acknowledged answers are kept, and at most the one that was under way."""
     if not max(acknowledged, old) <= kept <= max(acknowledged + 1, old):
         return f"BAD: {acknowledged} answers were acknowledged, {kept} are kept, {old} were there before"
-    return NEW if kept == len(ANSWERS) else (OLD if old else NOTHING) if kept == old else SO_FAR
+    return (
+        NEW
+        if kept == len(ANSWERS)
+        else (OLD if old else NOTHING)
+        if kept == old
+        else SO_FAR
+    )
 
 
 def main() -> None:
@@ -196,9 +256,15 @@ def main() -> None:
     parser.add_argument("--commands", nargs="*", help="all, if none is named")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and forks, would ignore it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs, and forks, would ignore it
     rng, began = random.Random(options.seed), time.process_time()
-    commands = [command for command in COMMANDS if command.name in (options.commands or [c.name for c in COMMANDS])]
+    commands = [
+        command
+        for command in COMMANDS
+        if command.name in (options.commands or [c.name for c in COMMANDS])
+    ]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         counts = _cases(Path(folder), commands, options.kills, rng)
@@ -209,37 +275,66 @@ def main() -> None:
         for (name, fault, state), n in sorted(counts.items()):
             print(f"{name:9} {fault:15} {state:60} {n:5}")
     bad = sum(n for (_, _, state), n in counts.items() if state.startswith("BAD"))
-    used = time.process_time() - began + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-    print(f"{sum(counts.values())} cases, {bad} in a bad state; {used:.0f} CPU s", file=sys.stderr)
+    used = (
+        time.process_time()
+        - began
+        + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    )
+    print(
+        f"{sum(counts.values())} cases, {bad} in a bad state; {used:.0f} CPU s",
+        file=sys.stderr,
+    )
     sys.exit(bad > 0)
 
 
-def _cases(folder: Path, commands: list[Command], n: int, rng: random.Random) -> Counter[tuple[str, str, str]]:
+def _cases(
+    folder: Path, commands: list[Command], n: int, rng: random.Random
+) -> Counter[tuple[str, str, str]]:
     make_inputs(folder)
     needed = {
         "track": ["train", "m/01", "-a", "a.csv", "-o", "w0.clew", "--lam", "1"],
         "reproduce": ["simulate", "v", "--frames", "11", "--cells", "3"],
     }
-    for arguments in (needed[command.name] for command in commands if command.name in needed):
+    for arguments in (
+        needed[command.name] for command in commands if command.name in needed
+    ):
         if code := run(Command("", "", [], arguments, open), new=True).code:
             raise SystemExit(f"clew {' '.join(arguments)} ended with exit code {code}")
     expected = {command.name: _expected(command, folder) for command in commands}
     counts: Counter[tuple[str, str, str]] = Counter()
     rounds = range(max(command.share for command in commands))
     turns = [command for k in rounds for command in commands if k < command.share]
-    for case in range(n):  # in turns, so that few cases have every command, and many have each with each fault
-        command, fault = turns[case % len(turns)], FAULTS[(case + case // len(commands)) % len(FAULTS)]
+    for case in range(
+        n
+    ):  # in turns, so that few cases have every command, and many have each with each fault
+        command, fault = (
+            turns[case % len(turns)],
+            FAULTS[(case + case // len(commands)) % len(FAULTS)],
+        )
         try:
-            state = _case(folder, command, fault, expected[command.name], case % AGAIN == 0, rng)
+            state = _case(
+                folder, command, fault, expected[command.name], case % AGAIN == 0, rng
+            )
         except KeyboardInterrupt:
             break  # and tell what was found so far
         counts[command.name, fault, state] += 1
         if state.startswith("BAD") or (case + 1) % 100 == 0:
-            print(f"case {case + 1}: {command.name}, {fault}: {state}", file=sys.stderr, flush=True)
+            print(
+                f"case {case + 1}: {command.name}, {fault}: {state}",
+                file=sys.stderr,
+                flush=True,
+            )
     return counts
 
 
-def _case(folder: Path, command: Command, fault: str, expected: Expected, again: bool, rng: random.Random) -> str:
+def _case(
+    folder: Path,
+    command: Command,
+    fault: str,
+    expected: Expected,
+    again: bool,
+    rng: random.Random,
+) -> str:
     """One fault: the state that it left, and that the next run left."""
     place, older = folder / command.place, rng.random() < 0.7
     for path in (*left_behind(place), place):
@@ -285,7 +380,9 @@ def _expected(command: Command, folder: Path) -> Expected:
     for name in ("old", "new"):
         ended = run(command, name == "new")
         if ended.code:
-            raise SystemExit(f"{command.name} ended with exit code {ended.code}, undisturbed ({name})")
+            raise SystemExit(
+                f"{command.name} ended with exit code {ended.code}, undisturbed ({name})"
+            )
         (folder / name).mkdir(exist_ok=True)
         _copy(place, folder / name / command.place)
         found.append(snapshot(place))

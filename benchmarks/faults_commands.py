@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clew import persist
-from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
-from clew.tracking.archive import load_tracker
 from clew.tracking.events import BY_NAME
-from clew.tracking.formats.ctc import check_all, open_truth
-from clew.tracking.formats.manifest import require_whole
-from clew.tracking.formats.tiff import write_frame
+from clew.tracking.io.ctc import check_all, open_truth
+from clew.tracking.io.manifest import require_whole
+from clew.tracking.io.tiff import write_frame
 from clew.tracking.movie import open_frames, open_movie
+from clew.tracking.persistence import load_tracker
+from clew.utils import storage as persist
 
 ANSWERS = [(t, "move", [cell], [cell]) for t in range(3) for cell in (1, 2)]
 """What is answered on the page, one after the other; the first ones make the old result."""
@@ -82,8 +82,13 @@ def read_answers(path: Path) -> int:
     if not path.exists():
         raise FileNotFoundError(path)
     with Store.open(path, movie=MovieIdentity.of(movie)) as store:
-        kept = [(frame, event, list(a), list(b)) for frame, event, a, b in store.annotations().events]
-    expected = [(frame, BY_NAME[event], a, b) for frame, event, a, b in ANSWERS[: len(kept)]]
+        kept = [
+            (frame, event, list(a), list(b))
+            for frame, event, a, b in store.annotations().events
+        ]
+    expected = [
+        (frame, BY_NAME[event], a, b) for frame, event, a, b in ANSWERS[: len(kept)]
+    ]
     if kept != expected:
         raise ValueError(f"the store holds {kept}")
     return len(kept)
@@ -96,17 +101,34 @@ def answer(address: str, n: int) -> int:
     headers = {"X-Clew-Token": token, "Content-Type": "application/json"}
 
     def ask(path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-        connection.request("POST" if body else "GET", f"/api/movies/0/{path}", json.dumps(body or {}), headers)
+        connection.request(
+            "POST" if body else "GET",
+            f"/api/movies/0/{path}",
+            json.dumps(body or {}),
+            headers,
+        )
         reply = connection.getresponse()
         return reply.status, json.loads(reply.read())
 
     acknowledged = 0
-    with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
+    with (
+        contextlib.suppress(OSError, http.client.HTTPException),
+        contextlib.closing(connection),
+    ):
         revision = ask("status")[1]["revision"]
         for k, (frame, event, sources, targets) in enumerate(ANSWERS[:n]):
-            said = {"frame": frame, "event": event, "sources": sources, "targets": targets, "happened": True}
+            said = {
+                "frame": frame,
+                "event": event,
+                "sources": sources,
+                "targets": targets,
+                "happened": True,
+            }
             # the key is the same in every run: an answer that is sent again is kept once
-            code, reply = ask("answers", {**said, "key": f"answer-{k}", "revision": revision, "replace": False})
+            code, reply = ask(
+                "answers",
+                {**said, "key": f"answer-{k}", "revision": revision, "replace": False},
+            )
             if code != 200:
                 break
             acknowledged, revision = k + 1, reply["revision"]
@@ -114,20 +136,79 @@ def answer(address: str, n: int) -> int:
 
 
 ANNOTATE = ["annotate", "m/01", "--store", "a.clewdb", "--no-browser", "--port", "0"]
-REPRODUCE = ["reproduce", "table3", "--quick", "--draws", "1", "-j", "1", "--train", "v/01", "--test", "v/01[0:3]"]
+REPRODUCE = [
+    "reproduce",
+    "table3",
+    "--quick",
+    "--draws",
+    "1",
+    "-j",
+    "1",
+    "--train",
+    "v/01",
+    "--test",
+    "v/01[0:3]",
+]
 COMMANDS = [
-    Command("track", "r", ["track", "m/01", "-o", "r", "-f", "ctc,csv,geff", "--no-report"],
-            ["track", "m/01", "-o", "r", "-f", "ctc,napari", "--no-report", "-w", "w0.clew"], read_result),
-    Command("detect", "d", ["detect", "m/01", "-o", "d", "--diameter", "7"],
-            ["detect", "m/01", "-o", "d", "--diameter", "5"], open_frames),
-    Command("simulate", "s", ["simulate", "s", "--frames", "3", "--cells", "3"],
-            ["simulate", "s", "--frames", "2", "--cells", "4", "--seed", "1"], lambda place: open_movie(place / "01")),
-    Command("train", "w.clew", ["train", "m/01", "-a", "a.csv", "-o", "w.clew", "--lam", "1"],
-            ["train", "m/01", "-a", "a.csv", "-o", "w.clew", "--lam", "0.1"], read_weights, exact=False),
-    Command("reproduce", "e", [*REPRODUCE, "-o", "e"], [*REPRODUCE, "-o", "e", "--seed", "1"], read_experiments,
-            exact=False, prepare=leave_jobs, share=1),
-    Command("annotate", "a.clewdb", ANNOTATE, ANNOTATE, read_answers, exact=False, talk=answer),
-]  # fmt: skip
+    Command(
+        "track",
+        "r",
+        ["track", "m/01", "-o", "r", "-f", "ctc,csv,geff", "--no-report"],
+        [
+            "track",
+            "m/01",
+            "-o",
+            "r",
+            "-f",
+            "ctc,napari",
+            "--no-report",
+            "-w",
+            "w0.clew",
+        ],
+        read_result,
+    ),
+    Command(
+        "detect",
+        "d",
+        ["detect", "m/01", "-o", "d", "--diameter", "7"],
+        ["detect", "m/01", "-o", "d", "--diameter", "5"],
+        open_frames,
+    ),
+    Command(
+        "simulate",
+        "s",
+        ["simulate", "s", "--frames", "3", "--cells", "3"],
+        ["simulate", "s", "--frames", "2", "--cells", "4", "--seed", "1"],
+        lambda place: open_movie(place / "01"),
+    ),
+    Command(
+        "train",
+        "w.clew",
+        ["train", "m/01", "-a", "a.csv", "-o", "w.clew", "--lam", "1"],
+        ["train", "m/01", "-a", "a.csv", "-o", "w.clew", "--lam", "0.1"],
+        read_weights,
+        exact=False,
+    ),
+    Command(
+        "reproduce",
+        "e",
+        [*REPRODUCE, "-o", "e"],
+        [*REPRODUCE, "-o", "e", "--seed", "1"],
+        read_experiments,
+        exact=False,
+        prepare=leave_jobs,
+        share=1,
+    ),
+    Command(
+        "annotate",
+        "a.clewdb",
+        ANNOTATE,
+        ANNOTATE,
+        read_answers,
+        exact=False,
+        talk=answer,
+    ),
+]
 
 
 def make_inputs(folder: Path) -> None:
@@ -139,6 +220,9 @@ def make_inputs(folder: Path) -> None:
         for cell in range(4):
             mask[4 + t : 10 + t, 4 + 13 * cell : 10 + 13 * cell] = cell + 1
         write_frame(folder / f"m/01_SEG/mask{t:03}.tif", mask)
-        write_frame(folder / f"m/01/t{t:03}.tif", ((mask > 0) * 900 + 100 + np.arange(60) % 7).astype(np.uint16))
+        write_frame(
+            folder / f"m/01/t{t:03}.tif",
+            ((mask > 0) * 900 + 100 + np.arange(60) % 7).astype(np.uint16),
+        )
     rows = [f"{t},move,{cell},{cell}\n" for t in range(3) for cell in (1, 2, 3)]
     (folder / "a.csv").write_text("frame,event,sources,targets\n" + "".join(rows))

@@ -40,20 +40,20 @@ from fuzz_coverage import Coverage
 from fuzz_mutators import mutate
 
 import clew
-from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store as AnnotationStore
 from clew.errors import ClewError
 from clew.models import Multiclass
-from clew.tracking.formats.annotations import read_annotations
-from clew.tracking.formats.ctc import check_all, open_truth
-from clew.tracking.formats.events_csv import read_events
-from clew.tracking.formats.geff import read_geff, write_geff
-from clew.tracking.formats.manifest import require_whole, written_whole
-from clew.tracking.formats.napari import read_napari
-from clew.tracking.formats.simulated import read_settings
-from clew.tracking.formats.tables import read_detections
-from clew.tracking.formats.tiff import write_frame
-from clew.tracking.formats.track_tables import read_track_table
+from clew.simulation.write import read_settings
+from clew.tracking.io.annotations import read_annotations
+from clew.tracking.io.ctc import check_all, open_truth
+from clew.tracking.io.events_csv import read_events
+from clew.tracking.io.geff import read_geff, write_geff
+from clew.tracking.io.manifest import require_whole, written_whole
+from clew.tracking.io.napari import read_napari
+from clew.tracking.io.tables import read_detections
+from clew.tracking.io.tiff import write_frame
+from clew.tracking.io.track_tables import read_track_table
 from clew.tracking.movie import Movie, open_frames
 from clew.tracking.tracker import Tracker
 
@@ -92,15 +92,24 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
     for t, mask in enumerate(masks):
         write_frame(place / f"t{t:03}.tif", mask)
     tifffile.imwrite(
-        add("stack", lambda p: _look(open_frames(p / "a.tif"))) / "a.tif", masks, imagej=True, metadata={"axes": "TYX"}
+        add("stack", lambda p: _look(open_frames(p / "a.tif"))) / "a.tif",
+        masks,
+        imagej=True,
+        metadata={"axes": "TYX"},
     )
     place = add("ome", lambda p: _look(open_frames(p / "a.tif", channel=0)))
     tifffile.imwrite(
-        place / "a.tif", np.stack([masks, masks], 1), ome=True, metadata={"axes": "TCYX"}, photometric="minisblack"
+        place / "a.tif",
+        np.stack([masks, masks], 1),
+        ome=True,
+        metadata={"axes": "TCYX"},
+        photometric="minisblack",
     )
     for version in (2, 3):
         place = add(f"zarr{version}", lambda p: _look(open_frames(p / "a")))
-        zarr.create_array(place / "a", data=masks, chunks=(1, 12, 16), zarr_format=version)
+        zarr.create_array(
+            place / "a", data=masks, chunks=(1, 12, 16), zarr_format=version
+        )
     place = add("ctc", lambda p: check_all(open_truth(p)))
     for t, mask in enumerate(masks):
         write_frame(place / f"man_track{t:03}.tif", mask)
@@ -108,44 +117,67 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
     write_geff(add("geff", lambda p: read_geff(p / "a.geff")) / "a.geff", lineage)
     place = add(
         "tables",
-        lambda p: (read_detections(p / "a.csv"), read_annotations(p / "b.csv", movie), read_events(p / "b.csv")),
+        lambda p: (
+            read_detections(p / "a.csv"),
+            read_annotations(p / "b.csv", movie),
+            read_events(p / "b.csv"),
+        ),
     )
     (place / "a.csv").write_text(
-        "frame,label,y,x,area\n" + "".join(f"{t},{c},{5 * c},{t},{9}\n" for t in range(4) for c in (1, 2))
+        "frame,label,y,x,area\n"
+        + "".join(f"{t},{c},{5 * c},{t},{9}\n" for t in range(4) for c in (1, 2))
     )
     (place / "b.csv").write_text(
         "frame,event,sources,targets,happened\n0,move,1,1,yes\n1,divide,1,1 2,no\n2,appear,,2,yes\n"
     )
     place = add("parquet", lambda p: read_detections(p / "a.parquet"))
     pyarrow.parquet.write_table(
-        pyarrow.table({"frame": [0, 1], "label": [1, 1], "y": [1.0, 2.0], "x": [3.0, 4.0]}), place / "a.parquet"
+        pyarrow.table(
+            {"frame": [0, 1], "label": [1, 1], "y": [1.0, 2.0], "x": [3.0, 4.0]}
+        ),
+        place / "a.parquet",
     )
     place = add("tracks", lambda p: read_track_table(p / "a.csv"))
-    (place / "a.csv").write_text("frame,label,track,parent,y,x\n0,4,1,0,1,2\n1,7,2,1,1,2\n1,8,3,1,3,2\n3,1,2,1,2,2\n")
+    (place / "a.csv").write_text(
+        "frame,label,track,parent,y,x\n0,4,1,0,1,2\n1,7,2,1,1,2\n1,8,3,1,3,2\n3,1,2,1,2,2\n"
+    )
     place = add("trackmate", lambda p: read_detections(p / "a.xml"))
     spots = "".join(
         f'<Spot ID="{k}" FRAME="{k // 2}" POSITION_X="{k}" POSITION_Y="1" POSITION_Z="0" VISIBILITY="1" AREA="9"/>\n'
         for k in range(4)
     )
-    (place / "a.xml").write_text(f'<?xml version="1.0"?>\n<TrackMate version="7"><Model>{spots}</Model></TrackMate>')
-    place = add("napari", lambda p: (read_napari(p / "a.csv"), read_track_table(p / "a.csv")))
+    (place / "a.xml").write_text(
+        f'<?xml version="1.0"?>\n<TrackMate version="7"><Model>{spots}</Model></TrackMate>'
+    )
+    place = add(
+        "napari", lambda p: (read_napari(p / "a.csv"), read_track_table(p / "a.csv"))
+    )
     (place / "a.csv").write_text("track_id,t,y,x,label\n1,0,1.5,2,1\n1,1,1.5,2,1\n")
     (place / "a.json").write_text('{"2": [1]}')
     tracker.save(add("tracker", lambda p: clew.load(p / "a.clew")) / "a.clew")
     svm = clew.StructuredSVM(Multiclass(), lam=1.0).fit(np.eye(4), [0, 1, 0, 1])
     svm.save(add("model", lambda p: clew.load(p / "a.clew")) / "a.clew")
-    place = add("manifest", lambda p: require_whole(p / "r", lambda name: name.endswith(".csv")))
-    with written_whole(place / "r", "track", lambda name: name.endswith(".csv"), {"movie": "a"}) as stage:
+    place = add(
+        "manifest", lambda p: require_whole(p / "r", lambda name: name.endswith(".csv"))
+    )
+    with written_whole(
+        place / "r", "track", lambda name: name.endswith(".csv"), {"movie": "a"}
+    ) as stage:
         (stage / "a.csv").write_text("a")
     place = add("simulation", read_settings)
     (place / "01_simulation.json").write_text(
         json.dumps({"kind": "clew simulation", "settings": {"frames": 3, "cells": 4}})
     )
     place = add("store", lambda p: _look_store(p / "a.clewdb", movie))
-    with AnnotationStore.open(place / "a.clewdb", movie=MovieIdentity.of(movie)) as store:
+    with AnnotationStore.open(
+        place / "a.clewdb", movie=MovieIdentity.of(movie)
+    ) as store:
         for frame, event, sources, targets in lineage.events[:3]:
             store.answer(frame, event, sources, targets, key=f"{frame}{event}{sources}")
-    events = [[frame, int(event), sources, targets] for frame, event, sources, targets in lineage.events]
+    events = [
+        [frame, int(event), sources, targets]
+        for frame, event, sources, targets in lineage.events
+    ]
     return readers | api_calls(folder, masks.tolist(), events, folder / "ctc")
 
 
@@ -175,9 +207,13 @@ def fingerprint(error: BaseException) -> str:
 COVERAGE = Coverage()
 
 
-def attempt(read: Callable[[Path], object], folder: Path) -> tuple[str, BaseException | None]:
+def attempt(
+    read: Callable[[Path], object], folder: Path
+) -> tuple[str, BaseException | None]:
     """What reading a folder gives: "answer", "refused", or the finding."""
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of work, for a busy machine is no finding
+    signal.setitimer(
+        signal.ITIMER_PROF, SECONDS
+    )  # of work, for a busy machine is no finding
     signal.setitimer(signal.ITIMER_REAL, WAITING, WAITING)
     try:
         with warnings.catch_warnings(), COVERAGE:
@@ -201,8 +237,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--cases", type=int, default=None, help="end after so many")
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--readers", nargs="*", help="those whose names begin so; all, if none is named")
-    parser.add_argument("--corpus", type=Path, default=Path(".fuzz"), help="where inputs and findings are kept")
+    parser.add_argument(
+        "--readers", nargs="*", help="those whose names begin so; all, if none is named"
+    )
+    parser.add_argument(
+        "--corpus",
+        type=Path,
+        default=Path(".fuzz"),
+        help="where inputs and findings are kept",
+    )
     options = parser.parse_args()
     rng = random.Random(options.seed)
     signal.signal(signal.SIGPROF, _too_long)
@@ -211,18 +254,36 @@ def main() -> None:
     findings: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
         readers = seed(Path(folder) / "seeds")
-        names = [name for name in readers if not options.readers or name.startswith(tuple(options.readers))]
-        for name in names:  # compiles what the cases are timed with; sound input is answered
+        names = [
+            name
+            for name in readers
+            if not options.readers or name.startswith(tuple(options.readers))
+        ]
+        for (
+            name
+        ) in names:  # compiles what the cases are timed with; sound input is answered
             shutil.copytree(readers[name][0], Path(folder) / "work", dirs_exist_ok=True)
             readers[name][1](Path(folder) / "work")
             shutil.rmtree(Path(folder) / "work")
-        corpus = {name: [readers[name][0], *_kept(options.corpus / "corpus" / name)] for name in names}
+        corpus = {
+            name: [readers[name][0], *_kept(options.corpus / "corpus" / name)]
+            for name in names
+        }
         answered: dict[str, list[Path]] = {name: [] for name in names}
         seen: dict[str, set[str]] = {name: set() for name in names}
         for name in names:  # also the corpus of earlier runs must hold
             for path in corpus[name]:
                 before = counts[name, "answer"]
-                _judge(name, readers[name][1], path, Path(folder) / "work", counts, seen, findings, options.corpus)
+                _judge(
+                    name,
+                    readers[name][1],
+                    path,
+                    Path(folder) / "work",
+                    counts,
+                    seen,
+                    findings,
+                    options.corpus,
+                )
                 answered[name] += [path] * (counts[name, "answer"] > before)
         COVERAGE.grown()
         _limit_memory()
@@ -234,7 +295,10 @@ def main() -> None:
             if time.monotonic() - told > TOLD:
                 told = time.monotonic()
                 cases = counts.total() - again
-                print(f"{told - started:.0f} s: {cases} cases, {len(findings)} findings", flush=True)
+                print(
+                    f"{told - started:.0f} s: {cases} cases, {len(findings)} findings",
+                    flush=True,
+                )
             name = rng.choice(names)
             work = Path(folder) / "work"
             # what was refused stays so with one more change, mostly: half of the cases come from what was answered
@@ -244,16 +308,31 @@ def main() -> None:
             mutate(work, rng)
             made = Path(folder) / "made"
             shutil.rmtree(made, ignore_errors=True)
-            shutil.copytree(work, made)  # readers may finish what was cut short, and so change it
+            shutil.copytree(
+                work, made
+            )  # readers may finish what was cut short, and so change it
             before = counts[name, "answer"]
-            said = _judge(name, readers[name][1], made, work, counts, seen, findings, options.corpus)
+            said = _judge(
+                name,
+                readers[name][1],
+                made,
+                work,
+                counts,
+                seen,
+                findings,
+                options.corpus,
+            )
             if COVERAGE.grown() or said:
                 corpus[name].append(_keep(made, options.corpus / "corpus" / name))
                 answered[name] += corpus[name][-1:] * (counts[name, "answer"] > before)
         seconds = time.monotonic() - started
     total = counts.total() - again
     for name in names:
-        said_of = ", ".join(f"{n} {kind}" for (reader, kind), n in sorted(counts.items()) if reader == name)
+        said_of = ", ".join(
+            f"{n} {kind}"
+            for (reader, kind), n in sorted(counts.items())
+            if reader == name
+        )
         print(f"{name:12} {said_of}; corpus {len(corpus[name])}")
     print(
         f"{total} new cases in {seconds:.0f} s, {total / max(seconds, 1e-9):.1f} a second ({again} of the corpus "
@@ -263,9 +342,15 @@ def main() -> None:
 
 
 def _judge(
-    name: str, read: Callable[[Path], object], made: Path, work: Path, counts: Counter[tuple[str, str]],
-    seen: dict[str, set[str]], findings: set[str], kept: Path,
-) -> bool:  # fmt: skip
+    name: str,
+    read: Callable[[Path], object],
+    made: Path,
+    work: Path,
+    counts: Counter[tuple[str, str]],
+    seen: dict[str, set[str]],
+    findings: set[str],
+    kept: Path,
+) -> bool:
     """Count a case; whether it said something new."""
     if made != work:
         shutil.rmtree(work, ignore_errors=True)
@@ -278,8 +363,13 @@ def _judge(
     if kind == "finding" and words not in findings:
         findings.add(words)
         where = _keep(made, kept / "findings" / name)
-        print(f"{time.strftime('%H:%M:%S')} FINDING {name}: {words}\n  {where}", flush=True)
-        (where.parent / f"{where.name}.txt").write_text("".join(traceback.format_exception(error)))
+        print(
+            f"{time.strftime('%H:%M:%S')} FINDING {name}: {words}\n  {where}",
+            flush=True,
+        )
+        (where.parent / f"{where.name}.txt").write_text(
+            "".join(traceback.format_exception(error))
+        )
     new = words not in seen[name]
     seen[name].add(words)
     return new and kind == "refused"
@@ -292,7 +382,11 @@ def _keep(source: Path, folder: Path) -> Path:
 
 
 def _kept(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    return (
+        sorted(path for path in folder.iterdir() if path.is_dir())
+        if folder.is_dir()
+        else []
+    )
 
 
 def _too_long(*_: object) -> None:
@@ -311,10 +405,16 @@ _waits.done = 0.0  # type: ignore[attr-defined]
 
 def _limit_memory() -> None:
     """A gigabyte more than everything that is loaded takes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    pages = (
+        int(Path("/proc/self/statm").read_text().split()[0])
+        if Path("/proc/self/statm").exists()
+        else 0
+    )
     if pages:
         limit = pages * os.sysconf("SC_PAGE_SIZE") + GIGABYTE
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1])
+        )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ class Coverage:
         unseen = self._unseen.get(code)
         if unseen is None:
             ours = code.co_filename.startswith(HOME)
-            unseen = self._unseen[code] = {line for *_, line in code.co_lines()} if ours else set()
+            unseen = self._unseen[code] = (
+                {line for *_, line in code.co_lines()} if ours else set()
+            )
         if not unseen or self._calls[code] >= CALLS:
             return None
         self._calls[code] += 1

@@ -14,27 +14,109 @@ from typing import Any
 
 import numpy as np
 
-from clew import persist
 from clew.errors import ClewError
+from clew.utils import storage as persist
 
-NASTY: list[Any] = [None, True, -1, 0, 1, 2**31, 2**53 + 1, 2**63, 2**64, 10**30, 1e300, -1e300, 0.5, "", "x", "nan",
-                    "inf", "../x", "\0", "é" * 300, [], [[]], {}, {"a": 1}, [1] * 1000]  # fmt: skip
+NASTY: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**31,
+    2**53 + 1,
+    2**63,
+    2**64,
+    10**30,
+    1e300,
+    -1e300,
+    0.5,
+    "",
+    "x",
+    "nan",
+    "inf",
+    "../x",
+    "\0",
+    "é" * 300,
+    [],
+    [[]],
+    {},
+    {"a": 1},
+    [1] * 1000,
+]
 API_NASTY: list[Any] = [
-    *NASTY, float("nan"), float("inf"), [float("nan")] * 3, [None], [[1, 2], [3]], ["a", 1], 5, 1e-300, 10**9, False,
+    *NASTY,
+    float("nan"),
+    float("inf"),
+    [float("nan")] * 3,
+    [None],
+    [[1, 2], [3]],
+    ["a", 1],
+    5,
+    1e-300,
+    10**9,
+    False,
     *({"@": kind} for kind in ("object", "class")),
-    *({"@": kind, "of": of} for kind in ("array", "sparse", "set", "tuple", "iterator", "objects", "read-only")
-      for of in ([], [1, 2], [[1.0, 2.0]], [[]], ["a"], 3, [None, 1])),
-    {"@": "array", "of": [[1, 2]], "dtype": "complex64"}, {"@": "array", "of": [1, 2], "dtype": "datetime64[s]"},
-    {"@": "array", "of": [1, 2], "dtype": "float16"}, {"@": "array", "of": [[1, 0]], "dtype": "bool"},
-    {"@": "scalar", "of": 1, "dtype": "uint8"}, {"@": "scalar", "of": 1, "dtype": "float32"},
-    {"@": "complex", "of": "1+2j"}, {"@": "bytes", "of": "a"}, {"@": "mapping", "of": [[0, 1], [7, 2]]},
+    *(
+        {"@": kind, "of": of}
+        for kind in (
+            "array",
+            "sparse",
+            "set",
+            "tuple",
+            "iterator",
+            "objects",
+            "read-only",
+        )
+        for of in ([], [1, 2], [[1.0, 2.0]], [[]], ["a"], 3, [None, 1])
+    ),
+    {"@": "array", "of": [[1, 2]], "dtype": "complex64"},
+    {"@": "array", "of": [1, 2], "dtype": "datetime64[s]"},
+    {"@": "array", "of": [1, 2], "dtype": "float16"},
+    {"@": "array", "of": [[1, 0]], "dtype": "bool"},
+    {"@": "scalar", "of": 1, "dtype": "uint8"},
+    {"@": "scalar", "of": 1, "dtype": "float32"},
+    {"@": "complex", "of": "1+2j"},
+    {"@": "bytes", "of": "a"},
+    {"@": "mapping", "of": [[0, 1], [7, 2]]},
     {"@": "algorithm", "of": {"tol": 1e-300, "memory": 1}},
-]  # fmt: skip
+]
 """Arguments of calls; "@" is for what JSON does not have, see fuzz_api.py."""
-CHOICES = ["auto", "bridge", "hinge", "ramp", "max", "ramp-delta", "max-delta", "pair", "clpl", "l1", "l2", "zero",
-           "balanced", "examples", "parts", "paper", "yu-joachims", "ascent", "interior-point", "platt", "isotonic",
-           "array", "tuple", "objects", "sparse", "read-only", "float32", "int8", "move divide", "move merge split gap",
-           "volume", "intensity", "a"]  # fmt: skip
+CHOICES = [
+    "auto",
+    "bridge",
+    "hinge",
+    "ramp",
+    "max",
+    "ramp-delta",
+    "max-delta",
+    "pair",
+    "clpl",
+    "l1",
+    "l2",
+    "zero",
+    "balanced",
+    "examples",
+    "parts",
+    "paper",
+    "yu-joachims",
+    "ascent",
+    "interior-point",
+    "platt",
+    "isotonic",
+    "array",
+    "tuple",
+    "objects",
+    "sparse",
+    "read-only",
+    "float32",
+    "int8",
+    "move divide",
+    "move merge split gap",
+    "volume",
+    "intensity",
+    "a",
+]
 """What settings and mappings of fuzz_api.py may say."""
 WORDS = [
     b"nan",
@@ -93,7 +175,11 @@ def changed(content: Any, rng: random.Random, nasty: Sequence[Any] = NASTY) -> A
     if isinstance(content, list) and content and rng.random() < 0.8:
         at = rng.randrange(len(content))
         if rng.random() < 0.2:
-            return content[:at] + content[at + 1 :] if rng.random() < 0.5 else [*content, content[at]]
+            return (
+                content[:at] + content[at + 1 :]
+                if rng.random() < 0.5
+                else [*content, content[at]]
+            )
         return [*content[:at], changed(content[at], rng, nasty), *content[at + 1 :]]
     return [content] if rng.random() < 0.1 else rng.choice(nasty)
 
@@ -126,17 +212,40 @@ def mutate_tiff(path: Path, rng: random.Random) -> None:
         if at + 2 > len(data):
             break
         end = at + 2 + 12 * struct.unpack_from(f"{order}H", data, at)[0]
-        following = struct.unpack_from(f"{order}I", data, end)[0] if end + 4 <= len(data) else 0
+        following = (
+            struct.unpack_from(f"{order}I", data, end)[0] if end + 4 <= len(data) else 0
+        )
         at = following or at
     if at + 2 > len(data):
         return mutate_bytes(path, rng)
     n = max(struct.unpack_from(f"{order}H", data, at)[0], 1)
     entry = at + 2 + 12 * rng.randrange(n)
-    place, size = rng.choice([(0, "H"), (2, "H"), (4, "I"), (8, "I"), (8, "I"), (8, "H")])
-    value = rng.choice([0, 1, 2, 3, 8, 16, 32, 255, 256, 257, 65535, 2**31, 2**32 - 1, rng.randrange(2**16)])
+    place, size = rng.choice(
+        [(0, "H"), (2, "H"), (4, "I"), (8, "I"), (8, "I"), (8, "H")]
+    )
+    value = rng.choice(
+        [
+            0,
+            1,
+            2,
+            3,
+            8,
+            16,
+            32,
+            255,
+            256,
+            257,
+            65535,
+            2**31,
+            2**32 - 1,
+            rng.randrange(2**16),
+        ]
+    )
     if entry + 12 > len(data):
         return mutate_bytes(path, rng)
-    struct.pack_into(f"{order}{size}", data, entry + place, value % 256 ** struct.calcsize(size))
+    struct.pack_into(
+        f"{order}{size}", data, entry + place, value % 256 ** struct.calcsize(size)
+    )
     path.write_bytes(data)
     return None
 
@@ -153,7 +262,9 @@ def mutate_model(path: Path, rng: random.Random) -> None:
     else:
         name = rng.choice(list(arrays))
         value = rng.choice([np.nan, np.inf, -1, 0, 1e300])
-        arrays[name] = rng.choice([np.zeros(0), arrays[name].astype(float).ravel()[:-1], arrays[name][None]])
+        arrays[name] = rng.choice(
+            [np.zeros(0), arrays[name].astype(float).ravel()[:-1], arrays[name][None]]
+        )
         if rng.random() < 0.5:
             arrays[name] = np.full_like(np.asarray(arrays[name], dtype=float), value)
     if isinstance(meta, dict):
@@ -170,20 +281,29 @@ def mutate_store(path: Path, rng: random.Random) -> None:
         return mutate_bytes(path, rng)
     try:
         with closing(sqlite3.connect(path)) as base, base:
-            tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            tables = [
+                name
+                for (name,) in base.execute(
+                    "SELECT name FROM sqlite_master WHERE type = 'table'"
+                )
+            ]
             table = rng.choice(tables)
             columns = [row[1] for row in base.execute(f'PRAGMA table_info("{table}")')]
             value = rng.choice(
                 [
                     v
                     for v in NASTY
-                    if isinstance(v, str | int | float | None) and not (isinstance(v, int) and abs(v) >= 2**63)
+                    if isinstance(v, str | int | float | None)
+                    and not (isinstance(v, int) and abs(v) >= 2**63)
                 ]
             )
             if rng.random() < 0.1:
                 base.execute(f'DROP TABLE "{table}"')
             else:
-                base.execute(f'UPDATE OR IGNORE "{table}" SET "{rng.choice(columns)}" = ?', (value,))
+                base.execute(
+                    f'UPDATE OR IGNORE "{table}" SET "{rng.choice(columns)}" = ?',
+                    (value,),
+                )
     except (sqlite3.Error, IndexError, UnicodeError, OverflowError):
         return mutate_bytes(path, rng)
     return None
@@ -191,8 +311,16 @@ def mutate_store(path: Path, rng: random.Random) -> None:
 
 def places(content: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where the leaves of JSON content are."""
-    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    return [place for key, value in inner for place in places(value, (*at, key))] or [at]
+    inner = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
+    return [place for key, value in inner for place in places(value, (*at, key))] or [
+        at
+    ]
 
 
 def altered(leaf: Any, rng: random.Random) -> Any:
@@ -200,9 +328,33 @@ def altered(leaf: Any, rng: random.Random) -> Any:
     if isinstance(leaf, bool):
         return not leaf
     if isinstance(leaf, int):
-        return rng.choice([leaf + 1, leaf - 1, 0, 1, 2, 3, 2 * leaf, -leaf, leaf + rng.randint(-9, 9), float(leaf)])
+        return rng.choice(
+            [
+                leaf + 1,
+                leaf - 1,
+                0,
+                1,
+                2,
+                3,
+                2 * leaf,
+                -leaf,
+                leaf + rng.randint(-9, 9),
+                float(leaf),
+            ]
+        )
     if isinstance(leaf, float):
-        return rng.choice([leaf / 2, 3 * leaf, -leaf, leaf + rng.gauss(0, 1), 0.0, 1.0, 1e-9 * leaf, 1e9 * leaf])
+        return rng.choice(
+            [
+                leaf / 2,
+                3 * leaf,
+                -leaf,
+                leaf + rng.gauss(0, 1),
+                0.0,
+                1.0,
+                1e-9 * leaf,
+                1e9 * leaf,
+            ]
+        )
     if isinstance(leaf, str):
         return rng.choice(CHOICES)
     return rng.choice([None, 0, 1, 2, 0.5, True, [0, 1], [1.0] * 4, *CHOICES])
@@ -221,17 +373,24 @@ def mutate_call(path: Path, rng: random.Random) -> None:
     elif rng.random() < 0.4 and not place:
         document[name] = altered(document[name], rng)
     elif rng.random() < 0.15 and isinstance(document[name], list):
-        document[name] = {"@": rng.choice(["array", "tuple", "iterator", "objects", "sparse"]), "of": document[name]}
+        document[name] = {
+            "@": rng.choice(["array", "tuple", "iterator", "objects", "sparse"]),
+            "of": document[name],
+        }
     else:
         document[name] = changed(document[name], rng, API_NASTY)
     path.write_text(json.dumps(document))
 
 
 MUTATORS: list[tuple[str, Callable[[Path, random.Random], None]]] = [
-    (r"\.api$", mutate_call), (r"\.tif$", mutate_tiff),
-    (r"\.json$|^\.z(array|attrs|group)$", mutate_json), (r"\.(csv|txt)$", mutate_table),
-    (r"\.clew$", mutate_model), (r"\.clewdb$", mutate_store), ("", mutate_bytes),
-]  # fmt: skip
+    (r"\.api$", mutate_call),
+    (r"\.tif$", mutate_tiff),
+    (r"\.json$|^\.z(array|attrs|group)$", mutate_json),
+    (r"\.(csv|txt)$", mutate_table),
+    (r"\.clew$", mutate_model),
+    (r"\.clewdb$", mutate_store),
+    ("", mutate_bytes),
+]
 
 
 def mutate(folder: Path, rng: random.Random) -> None:
@@ -244,4 +403,6 @@ def mutate(folder: Path, rng: random.Random) -> None:
         if rng.random() < 0.04:
             path.unlink()
             continue
-        next(change for pattern, change in MUTATORS if re.search(pattern, path.name))(path, rng)
+        next(change for pattern, change in MUTATORS if re.search(pattern, path.name))(
+            path, rng
+        )

@@ -13,16 +13,22 @@ from rich.console import Console
 from scipy.special import expit
 
 from clew.learning.task import Array
+from clew.tracking.assignment.gaps import find_gaps
+from clew.tracking.candidates.candidates import ALL_EVENTS
+from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
-from clew.tracking.linking.torn import TEARING
+from clew.tracking.lineage.repair import TEARING
 from clew.tracking.measurement.measure import Measured
-from clew.tracking.model.candidates import ALL_EVENTS
-from clew.tracking.model.features import feature_names
-from clew.tracking.model.gaps import find_gaps
-from clew.tracking.model.prior import weights_by_name
-from clew.tracking.model.probability import ENDS, LARGEST, Calibration, MovieMargins, expected_wrong
-from clew.tracking.model.solve import joined_pairs, solve_pair, told
+from clew.tracking.solve import joined_pairs, solve_pair, told
 from clew.tracking.tracker import Tracker
+from clew.tracking.training.calibration import (
+    ENDS,
+    LARGEST,
+    Calibration,
+    MovieMargins,
+    expected_wrong,
+)
+from clew.tracking.training.prior import weights_by_name
 
 
 @dataclass(frozen=True)
@@ -68,26 +74,45 @@ def in_twos(truth: Annotations) -> Annotations:
     return Annotations.of(EventTable.join([rest.events, whole.events]))
 
 
-def judge(tracker: Tracker, movie: Sequence, learned: bool, given: Annotations | None = None) -> Judged:
+def judge(
+    tracker: Tracker, movie: Sequence, learned: bool, given: Annotations | None = None
+) -> Judged:
     """An event that takes a cell whose true event is another one is wrong; where the truth is silent, so is this.
 
     What is `given` was learned from: events whose first cell it tells about do not count.
     """
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
     w = weights_by_name(tracker, feature_names(pairs.groups))
-    joined, gaps = joined_pairs([solve_pair(pairs, w, frame) for frame in range(len(pairs))])
+    joined, gaps = joined_pairs(
+        [solve_pair(pairs, w, frame) for frame in range(len(pairs))]
+    )
     unit = float(np.linalg.norm(w))
     events, confidence, context, seen = told(joined, gaps, unit)
     index = EventIndex(movie.truth.events)
     right = index.find(events) >= 0
     known = right | (index.of_cells(events) >= 0).any(axis=1)
-    used = known & np.isfinite(confidence) & (~learned_from(events.frame) | (not learned))
+    used = (
+        known & np.isfinite(confidence) & (~learned_from(events.frame) | (not learned))
+    )
     if given is not None:
         is_target = events.sources[:, 0] <= 0
         first = np.where(is_target, events.targets[:, 0], events.sources[:, 0])
-        used &= EventIndex(given.events)(np.where(is_target, events.ends(), events.frame), is_target, first) < 0
+        used &= (
+            EventIndex(given.events)(
+                np.where(is_target, events.ends(), events.frame), is_target, first
+            )
+            < 0
+        )
     margin = np.minimum(confidence[used] / unit, LARGEST)
-    return Judged(movie.kind, movie.name, events.event[used], margin, context[used], right[used], seen)
+    return Judged(
+        movie.kind,
+        movie.name,
+        events.event[used],
+        margin,
+        context[used],
+        right[used],
+        seen,
+    )
 
 
 RIDGE = 10.0
@@ -102,30 +127,47 @@ def platt(judged: list[Judged], beyond_margins: bool = True) -> Calibration:
     total = Counter[str]()
     for each in judged:
         total[each.kind] += len(each.right)
-    weight = np.concatenate([np.full(len(each.right), 1 / total[each.kind]) for each in judged])
+    weight = np.concatenate(
+        [np.full(len(each.right), 1 / total[each.kind]) for each in judged]
+    )
     right = np.concatenate([each.right for each in judged])
     share, rows = float(beyond_margins), []
     usual = share * np.mean([each.seen.log_share for each in judged], axis=0)
     for each in judged:
         columns = [*np.eye(len(Event))[each.event].T, each.margin]
         if beyond_margins:
-            beside = [np.where(np.isin(each.event, kinds), each.context, 0.0) for kinds in (ENDS, TEARING)]
+            beside = [
+                np.where(np.isin(each.event, kinds), each.context, 0.0)
+                for kinds in (ENDS, TEARING)
+            ]
             columns += [each.seen.steepness * each.margin, *beside]
         rows.append(np.column_stack([np.ones(len(each.right)), *columns]))
-    known = np.concatenate([(share * each.seen.log_share - usual)[each.event] for each in judged])
-    both, *found = _logistic(np.concatenate(rows), right, weight * len(weight) / weight.sum(), known)
-    intercept, (slope, *further) = np.array(found[: len(Event)]) + both - usual, found[len(Event) :]
+    known = np.concatenate(
+        [(share * each.seen.log_share - usual)[each.event] for each in judged]
+    )
+    both, *found = _logistic(
+        np.concatenate(rows), right, weight * len(weight) / weight.sum(), known
+    )
+    intercept, (slope, *further) = (
+        np.array(found[: len(Event)]) + both - usual,
+        found[len(Event) :],
+    )
     growth, border, torn = further or (0.0, 0.0, 0.0)
     return Calibration(slope, intercept, 0.0, growth, share, border, torn)
 
 
-def _logistic(X: Array, y: NDArray[np.bool_], weight: Array, known: Array) -> list[float]:
+def _logistic(
+    X: Array, y: NDArray[np.bool_], weight: Array, known: Array
+) -> list[float]:
     """Logistic regression by Newton's method, with log-odds that are `known`; the first column is free of the ridge."""
     ridge = np.full(X.shape[1], RIDGE)
     ridge[0] = 0.0
 
     def loss(w: Array) -> float:
-        return float(weight @ np.logaddexp(0, np.where(y, -1, 1) * (X @ w + known)) + ridge @ w**2 / 2)
+        return float(
+            weight @ np.logaddexp(0, np.where(y, -1, 1) * (X @ w + known))
+            + ridge @ w**2 / 2
+        )
 
     w, before = np.zeros(X.shape[1]), np.inf
     while before - loss(w) > 1e-6:
@@ -138,18 +180,31 @@ def _logistic(X: Array, y: NDArray[np.bool_], weight: Array, known: Array) -> li
 
 def usual_rank(judged: list[Judged]) -> float:
     """How far up doubtful margins are in the mean over movies."""
-    return float(np.mean([each.seen.rank(faint=0) for each in judged if each.seen.doubtful.any()]))
+    return float(
+        np.mean(
+            [each.seen.rank(faint=0) for each in judged if each.seen.doubtful.any()]
+        )
+    )
 
 
 def probability(calibration: Calibration, each: Judged) -> Array:
     """(n,) that the events of a movie are right."""
-    return calibration.of_movie(each.seen).probability(each.event, each.margin, 1.0, each.context)
+    return calibration.of_movie(each.seen).probability(
+        each.event, each.margin, 1.0, each.context
+    )
 
 
 def held_by(expected: Sequence_[tuple[Array, int]], spread: float) -> float:
     """The share of movies whose wrong events are as many as the interval says, given probabilities and counts."""
     found = [expected_wrong(p, spread) for p, _ in expected]
-    return float(np.mean([one.low <= n <= one.high for one, (_, n) in zip(found, expected, strict=True)]))
+    return float(
+        np.mean(
+            [
+                one.low <= n <= one.high
+                for one, (_, n) in zip(found, expected, strict=True)
+            ]
+        )
+    )
 
 
 def calibrate(judged: list[Judged]) -> Calibration:
@@ -157,16 +212,27 @@ def calibrate(judged: list[Judged]) -> Calibration:
     tried: list[tuple[Array, int]] = []
     for kind in sorted({each.kind for each in judged}):
         others = platt([each for each in judged if each.kind != kind])
-        tried += [(probability(others, each), int((~each.right).sum())) for each in judged if each.kind == kind]
-    spread = next((s for s in np.arange(0.05, 2.0, 0.01) if held_by(tried, s) >= 0.9), 2.0)
+        tried += [
+            (probability(others, each), int((~each.right).sum()))
+            for each in judged
+            if each.kind == kind
+        ]
+    spread = next(
+        (s for s in np.arange(0.05, 2.0, 0.01) if held_by(tried, s) >= 0.9), 2.0
+    )
     return replace(platt(judged), spread=float(spread))
 
 
 def written(calibration: Calibration, usual: float) -> str:
-    """The lines of src/clew/tracking/model/generic.py that have a calibration."""
-    kinds = [f'    "{event}": {b:.4f},\n' for event, b in zip(Event, calibration.intercept, strict=True)]
+    """The lines of src/clew/tracking/training/generic_weights.py that have a calibration."""
+    kinds = [
+        f'    "{event}": {b:.4f},\n'
+        for event, b in zip(Event, calibration.intercept, strict=True)
+    ]
     c = calibration
-    numbers = ", ".join(f"{value:.4f}" for value in (c.slope, c.growth, c.border, c.torn, usual))
+    numbers = ", ".join(
+        f"{value:.4f}" for value in (c.slope, c.growth, c.border, c.torn, usual)
+    )
     return (
         f"SLOPE, GROWTH, BORDER, TORN, USUAL_RANK = {numbers}\n"
         f"INTERCEPTS = {{\n{''.join(kinds)}}}\n"
@@ -183,17 +249,31 @@ class FalseShares(NamedTuple):
     gaps: float
 
 
-def false_shares(tracker: Tracker, movies: list[Sequence], console: Console) -> FalseShares:
+def false_shares(
+    tracker: Tracker, movies: list[Sequence], console: Console
+) -> FalseShares:
     """What is taken for merges and gaps, with all kinds of events switched on, in movies without."""
     false, total = {Event.MERGE: 0, Event.GAP: 0}, {Event.MERGE: 0, Event.GAP: 0}
     for movie in movies:
-        pairs = replace(tracker.pairs(movie.source, movie.source.has), events=ALL_EVENTS)
-        solved = [solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))]
+        pairs = replace(
+            tracker.pairs(movie.source, movie.source.has), events=ALL_EVENTS
+        )
+        solved = [
+            solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))
+        ]
         every = EventTable.join([one.events for one in solved])
         ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
-        found = {Event.MERGE: int((every.event == Event.MERGE).sum()), Event.GAP: len(find_gaps(ends)[0])}
+        found = {
+            Event.MERGE: int((every.event == Event.MERGE).sum()),
+            Event.GAP: len(find_gaps(ends)[0]),
+        }
         for kind, number in found.items():
             if not (movie.truth.events.event == kind).any():
-                false[kind], total[kind] = false[kind] + number, total[kind] + len(every)
+                false[kind], total[kind] = (
+                    false[kind] + number,
+                    total[kind] + len(every),
+                )
     console.print(f"false merges and gaps: {false} of {total}")
-    return FalseShares(*((false[kind] + 1) / total[kind] for kind in false))  # one more than seen: never 0
+    return FalseShares(
+        *((false[kind] + 1) / total[kind] for kind in false)
+    )  # one more than seen: never 0

@@ -6,7 +6,7 @@ Movies are drawn at random within each kind (`random_settings`) and kept in the 
 once. By default the table has a row for each movie that was not learned from, tracked with weights that were learned
 from all kinds; with `--leave-one-out` (or `--without` some) each kind is tracked with weights that were learned from
 the others. `--test` adds real sequences with a truth beside them (…/01); they are never learned from. `--write` puts
-the weights, and what `generic_calibration.py` fits, into src/clew/tracking/model/generic.py; `wrong_events.py` then
+the weights, and what `generic_calibration.py` fits, into src/clew/tracking/training/generic_weights.py; `wrong_events.py` then
 fits the probabilities to more movies, and says how far they are off.
 """
 
@@ -18,44 +18,57 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from generic_calibration import FalseShares, Sequence, calibrate, false_shares, in_twos, judge, written
+from generic_calibration import (
+    FalseShares,
+    Sequence,
+    calibrate,
+    false_shares,
+    in_twos,
+    judge,
+    written,
+)
 from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
 from split_odds import SplitOdds, rows_of
 
-from clew.estimator import get_algorithm
+from clew.estimators.svm import get_algorithm
 from clew.learning.task import Array
+from clew.simulation.kinds import KINDS, random_settings
+from clew.simulation.write import write_simulation
+from clew.tracking.candidates.features import feature_names
 from clew.tracking.evaluation.task_loss import found_gaps, task_loss
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import PAIRWISE, Event
-from clew.tracking.formats.ctc import open_truth
-from clew.tracking.formats.simulated import write_simulation
+from clew.tracking.io.ctc import open_truth
 from clew.tracking.measurement.measure import measure
-from clew.tracking.model.domain import Domain, look_at
-from clew.tracking.model.features import feature_names
-from clew.tracking.model.generic import USUAL_RANK
-from clew.tracking.model.prior import weights_by_name
-from clew.tracking.model.probability import Calibration
 from clew.tracking.movie import open_movie
-from clew.tracking.simulation.kinds import KINDS, random_settings
+from clew.tracking.profiling.domain import Domain, look_at
 from clew.tracking.tracker import Tracker
+from clew.tracking.training.calibration import Calibration
+from clew.tracking.training.generic_weights import USUAL_RANK
+from clew.tracking.training.prior import weights_by_name
 
 LAM = 0.05
 """Tried beside 0.2 on held-out movies of all kinds: better on nuclei and fast cells. Not chosen by leaving one out."""
 HELD_OUT = 4
 """Movies of each kind that are tracked and never learned from; probabilities are fitted to them too."""
-HEADER = (
-    '"""Weights that come with clew, learned from simulated movies by benchmarks/generic_weights.py; by feature."""\n'
-)
+HEADER = '"""Weights that come with clew, learned from simulated movies by benchmarks/generic_weights.py; by feature."""\n'
 
 
 def open_sequence(path: Path, kind: str, cache: Path) -> Sequence:
     movie = open_movie(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a real truth has a cell with three daughters
-        known = truth_annotations(open_truth(path.with_name(f"{path.name}_GT") / "TRA"), movie)
-    return Sequence(kind, f"{path.parent.name}/{path.name}", measure(movie, cache=cache, n_jobs=2), known)
+        known = truth_annotations(
+            open_truth(path.with_name(f"{path.name}_GT") / "TRA"), movie
+        )
+    return Sequence(
+        kind,
+        f"{path.parent.name}/{path.name}",
+        measure(movie, cache=cache, n_jobs=2),
+        known,
+    )
 
 
 def simulated(kind: str, seed: int, folder: Path) -> Sequence:
@@ -68,9 +81,13 @@ def simulated(kind: str, seed: int, folder: Path) -> Sequence:
 def learn(movies: list[Sequence], lam: float) -> Tracker:
     given = [in_twos(movie.truth) for movie in movies]
     tracker = Tracker(
-        prior=None, lam=lam, events=[str(event) for event in Event], n_jobs=2, random_state=0,
+        prior=None,
+        lam=lam,
+        events=[str(event) for event in Event],
+        n_jobs=2,
+        random_state=0,
         algorithm=get_algorithm("clew"),  # one start: frame pairs are annotated whole
-    )  # fmt: skip
+    )
     tracker.fit([movie.source for movie in movies], given)
     tracker.coef_ = tracker.coef_ / np.linalg.norm(tracker.coef_)
     # all kinds are learned; which of them a movie has is for the movie to say
@@ -78,7 +95,9 @@ def learn(movies: list[Sequence], lam: float) -> Tracker:
     return tracker
 
 
-def rows(tracker: Tracker, movies: list[Sequence], table: Table, without: str) -> list[float]:
+def rows(
+    tracker: Tracker, movies: list[Sequence], table: Table, without: str
+) -> list[float]:
     losses = []
     for movie in movies:
         lineage = tracker.track(movie.source)
@@ -86,19 +105,32 @@ def rows(tracker: Tracker, movies: list[Sequence], table: Table, without: str) -
         losses.append(loss.total)
         gaps = found_gaps(movie.truth, lineage)
         true, told = movie.truth.events, lineage.events
-        divided, said = (each[each.event == Event.DIVIDE].keys() for each in (true, told))
+        divided, said = (
+            each[each.event == Event.DIVIDE].keys() for each in (true, told)
+        )
         f1 = 2 * np.isin(divided, said).sum() / max(len(divided) + len(said), 1)
         table.add_row(
-            movie.name, without, f"{loss.total:.2%}", f"{f1:.2f}",
+            movie.name,
+            without,
+            f"{loss.total:.2%}",
+            f"{f1:.2f}",
             *(f"{loss.missed[event]} of {loss.annotated[event]}" for event in PAIRWISE),
             f"{gaps.right} right, {gaps.false} false, {gaps.missed} missed",
-        )  # fmt: skip
+        )
     return losses
 
 
-def write(names: list[str], weights: Array, calibration: Calibration, odds: SplitOdds, false: FalseShares) -> Path:
-    target = Path(__file__).parents[1] / "src/clew/tracking/model/generic.py"
-    lines = [f'    "{name}": {w:.5f},\n' for name, w in zip(names, weights, strict=True)]
+def write(
+    names: list[str],
+    weights: Array,
+    calibration: Calibration,
+    odds: SplitOdds,
+    false: FalseShares,
+) -> Path:
+    target = Path(__file__).parents[1] / "src/clew/tracking/training/generic_weights.py"
+    lines = [
+        f'    "{name}": {w:.5f},\n' for name, w in zip(names, weights, strict=True)
+    ]
     target.write_text(
         f"{HEADER}\nGENERIC = {{\n{''.join(lines)}}}\n{written(calibration, USUAL_RANK)}"
         f"{odds.written()}"
@@ -113,40 +145,87 @@ def write_domain(tracker: Tracker, movies: list[Sequence]) -> Path:
     looks = []
     for movie in movies:
         pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
-        looks.append(look_at(pairs, weights_by_name(tracker, feature_names(pairs.groups))))
-    target = Path(__file__).parents[1] / "src/clew/tracking/model/generic_domain.py"
+        looks.append(
+            look_at(pairs, weights_by_name(tracker, feature_names(pairs.groups)))
+        )
+    target = Path(__file__).parents[1] / "src/clew/tracking/profiling/generic_domain.py"
     known = Domain.of(looks).quantiles.items()
-    rows = [f'    "{name}": ({", ".join(f"{value:.3f}" for value in values)}),\n' for name, values in known]
+    rows = [
+        f'    "{name}": ({", ".join(f"{value:.3f}" for value in values)}),\n'
+        for name, values in known
+    ]
     head, _ = target.read_text().split("DOMAIN", 1)
-    target.write_text(f"{head}DOMAIN: Mapping[str, Sequence[float]] = {{\n{''.join(rows)}}}\n")
+    target.write_text(
+        f"{head}DOMAIN: Mapping[str, Sequence[float]] = {{\n{''.join(rows)}}}\n"
+    )
     return target
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="where simulated movies are kept")
-    parser.add_argument("--movies", type=int, default=4, help="movies of each kind to learn from")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where simulated movies are kept"
+    )
+    parser.add_argument(
+        "--movies", type=int, default=4, help="movies of each kind to learn from"
+    )
     parser.add_argument("--lam", type=float, default=LAM)
     parser.add_argument("--leave-one-out", action="store_true")
-    parser.add_argument("--without", nargs="+", default=[], choices=[*KINDS], help="leave out each of these only")
+    parser.add_argument(
+        "--without",
+        nargs="+",
+        default=[],
+        choices=[*KINDS],
+        help="leave out each of these only",
+    )
     parser.add_argument("--kinds", nargs="+", default=[*KINDS], choices=[*KINDS])
     parser.add_argument("--test", nargs="*", type=Path, default=[], metavar="SEQUENCE")
-    parser.add_argument("--write", action="store_true", help="put the weights into src/clew/tracking/model/generic.py")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="put the weights into src/clew/tracking/training/generic_weights.py",
+    )
     options = parser.parse_args()
     console = Console(width=150)
-    wanted = [(kind, seed) for kind in options.kinds for seed in range(options.movies + HELD_OUT)]
-    movies = {at: simulated(*at, options.folder) for at in bar(wanted, "simulating and measuring", console=console)}
-    real = [open_sequence(path, "real", options.folder / "measured" / path.parent.name) for path in options.test]
+    wanted = [
+        (kind, seed)
+        for kind in options.kinds
+        for seed in range(options.movies + HELD_OUT)
+    ]
+    movies = {
+        at: simulated(*at, options.folder)
+        for at in bar(wanted, "simulating and measuring", console=console)
+    }
+    real = [
+        open_sequence(path, "real", options.folder / "measured" / path.parent.name)
+        for path in options.test
+    ]
     training = [movie for (_, seed), movie in movies.items() if seed < options.movies]
-    names = ("movie", "learned without", "missed", "division F1", *map(str, PAIRWISE), "gap")
+    names = (
+        "movie",
+        "learned without",
+        "missed",
+        "division F1",
+        *map(str, PAIRWISE),
+        "gap",
+    )
     table = Table(*names, title="Movies never learned from")
     if options.leave_one_out or options.without:
         for kind in options.without or options.kinds:
-            tracker = learn([movie for movie in training if movie.kind != kind], options.lam)
-            tests = [movies[kind, seed] for seed in range(options.movies, options.movies + HELD_OUT)]
+            tracker = learn(
+                [movie for movie in training if movie.kind != kind], options.lam
+            )
+            tests = [
+                movies[kind, seed]
+                for seed in range(options.movies, options.movies + HELD_OUT)
+            ]
             losses = rows(tracker, [*tests, *real], table, kind)
             table.add_section()
-            console.print(f"without {kind}: {np.mean(losses[:HELD_OUT]):.2%} of the events of {kind} are missed")
+            console.print(
+                f"without {kind}: {np.mean(losses[:HELD_OUT]):.2%} of the events of {kind} are missed"
+            )
     else:
         started = time.perf_counter()
         tracker = learn(training, options.lam)
@@ -154,12 +233,22 @@ def main() -> None:
             f"learned {len(tracker.coef_)} weights from {tracker.n_annotated_} events in {tracker.n_pairs_} frame "
             f"pairs in {time.perf_counter() - started:.0f} s: {tracker.result_}"
         )
-        rows(tracker, [*(m for (_, seed), m in movies.items() if seed >= options.movies), *real], table, "")
+        rows(
+            tracker,
+            [*(m for (_, seed), m in movies.items() if seed >= options.movies), *real],
+            table,
+            "",
+        )
     console.print(table)
     if options.write:
-        judged = [judge(tracker, movie, seed < options.movies) for (_, seed), movie in movies.items()]
+        judged = [
+            judge(tracker, movie, seed < options.movies)
+            for (_, seed), movie in movies.items()
+        ]
         calibration = calibrate(judged)
-        odds = SplitOdds.of(np.concatenate([rows_of(tracker, movie) for movie in movies.values()]))
+        odds = SplitOdds.of(
+            np.concatenate([rows_of(tracker, movie) for movie in movies.values()])
+        )
         false = false_shares(tracker, list(movies.values()), console)
         path = write(tracker.feature_names_, tracker.coef_, calibration, odds, false)
         console.print(f"written {path.name}, {write_domain(tracker, training).name}")

@@ -22,8 +22,8 @@ from rich.table import Table
 
 from clew import LOSSES, PRESETS, learn
 from clew.models import BinaryProgram
-from clew.models.highs import KeptProgram
-from clew.models.program import Program
+from clew.models.binary_program import Program
+from clew.models.highs_solver import KeptProgram
 
 METHODS = ("kept", "anew", "HiGHS", "motile")
 
@@ -31,7 +31,10 @@ METHODS = ("kept", "anew", "HiGHS", "motile")
 def weights_of_a_fit(method: str, n_weights: int, seed: int) -> np.ndarray:
     """(n, d) the last weights at which a fit on ten pairs of 40 cells asked for outputs."""
     pairs = make_pairs(10, 40, seed)
-    programs, truths = [pair.program for pair in pairs], [np.where(pair.truth == 1, 1, -1) for pair in pairs]
+    programs, truths = (
+        [pair.program for pair in pairs],
+        [np.where(pair.truth == 1, 1, -1) for pair in pairs],
+    )
     task = BinaryProgram().prepare(programs, truths).task(programs, truths)
     visited: list[np.ndarray] = []
     ask = task.argmax
@@ -58,9 +61,27 @@ def fresh_highs(x: Program, scores: np.ndarray) -> np.ndarray:
         highs.setOptionValue(name, value)
     m, n = x.A.shape
     highs.passModel(
-        *(n, m, x.A.nnz, int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMaximize), 0.0),
-        *(scores, np.zeros(n), np.ones(n), x.lower, x.upper, x.A.indptr.astype(np.int32)),
-        *(x.A.indices.astype(np.int32), x.A.data, np.full(n, int(highspy.HighsVarType.kInteger), dtype=np.int32)),
+        *(
+            n,
+            m,
+            x.A.nnz,
+            int(highspy.MatrixFormat.kRowwise),
+            int(highspy.ObjSense.kMaximize),
+            0.0,
+        ),
+        *(
+            scores,
+            np.zeros(n),
+            np.ones(n),
+            x.lower,
+            x.upper,
+            x.A.indptr.astype(np.int32),
+        ),
+        *(
+            x.A.indices.astype(np.int32),
+            x.A.data,
+            np.full(n, int(highspy.HighsVarType.kInteger), dtype=np.int32),
+        ),
     )
     highs.run()
     return np.rint(highs.getSolution().col_value)
@@ -95,14 +116,24 @@ def measure(pair: Pair, visited: np.ndarray, motile_questions: int) -> dict[str,
         for method, call in asked.items():
             answer, taken = timed(*call)
             ms[method].append(taken)
-            y = motile_outputs(solver, answer, [pair])[0] if method == "motile" else answer
+            y = (
+                motile_outputs(solver, answer, [pair])[0]
+                if method == "motile"
+                else answer
+            )
             assert (x.A @ y == 1).all(), f"{method} broke conservation"
             values.append(float(scores @ y))
         difference = max(difference, np.ptp(values) / abs(values[0]))
     return {
-        "ms": ms, "first": first, "building": building, "difference": difference, "variables": len(pair.candidates),
-        "in motile": solver.num_variables, "fractional": kept.fractional_lps, "integer": kept.mip_solves,
-    }  # fmt: skip
+        "ms": ms,
+        "first": first,
+        "building": building,
+        "difference": difference,
+        "variables": len(pair.candidates),
+        "in motile": solver.num_variables,
+        "fractional": kept.fractional_lps,
+        "integer": kept.mip_solves,
+    }
 
 
 def ratios(theirs: list[float], ours: list[float]) -> str:
@@ -112,21 +143,50 @@ def ratios(theirs: list[float], ours: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=int, nargs="+", default=[38, 195, 455], help="a frame pair for each")
-    parser.add_argument("--questions", type=int, default=20, help="weights that each is solved for")
-    parser.add_argument("--motile-questions", type=int, default=20, help="of them, how many motile is asked")
-    parser.add_argument("--fit", choices=("paper", "clew"), default="paper", help="the method that made the weights")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cells",
+        type=int,
+        nargs="+",
+        default=[38, 195, 455],
+        help="a frame pair for each",
+    )
+    parser.add_argument(
+        "--questions", type=int, default=20, help="weights that each is solved for"
+    )
+    parser.add_argument(
+        "--motile-questions",
+        type=int,
+        default=20,
+        help="of them, how many motile is asked",
+    )
+    parser.add_argument(
+        "--fit",
+        choices=("paper", "clew"),
+        default="paper",
+        help="the method that made the weights",
+    )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     console = Console(width=130)
     visited = weights_of_a_fit(arguments.fit, arguments.questions + 1, arguments.seed)
-    steps = np.linalg.norm(np.diff(visited, axis=0), axis=1) / np.linalg.norm(visited[1:], axis=1)
+    steps = np.linalg.norm(np.diff(visited, axis=0), axis=1) / np.linalg.norm(
+        visited[1:], axis=1
+    )
     console.print(
         f"{len(visited)} weights of a fit; from one to the next they change by {np.median(steps):.1%} (median)"
     )
     table = Table("variables", "in motile", "optima differ by")
-    for head in ("clew, kept", "clew, first", "clew, anew", "HiGHS, fresh", "motile", "its building"):
+    for head in (
+        "clew, kept",
+        "clew, first",
+        "clew, anew",
+        "HiGHS, fresh",
+        "motile",
+        "its building",
+    ):
         table.add_column(f"{head}\nms", justify="right")
     for head in ("motile / clew", "HiGHS / clew"):
         table.add_column(f"{head}\nmedian (mean)", justify="right")
@@ -135,11 +195,20 @@ def main() -> None:
         found = measure(pair, visited, arguments.motile_questions)
         median = {method: np.median(ms) for method, ms in found["ms"].items()}
         table.add_row(
-            f"{found['variables']:,}", f"{found['in motile']:,}", f"{found['difference']:.0e}",
-            f"{median['kept']:.2f}", f"{found['first']:.1f}", f"{median['anew']:.1f}", f"{median['HiGHS']:.1f}",
-            f"{median['motile']:.0f}", f"{found['building']:.0f}",
-            *(ratios(found["ms"][method], found["ms"]["kept"]) for method in ("motile", "HiGHS")),
-        )  # fmt: skip
+            f"{found['variables']:,}",
+            f"{found['in motile']:,}",
+            f"{found['difference']:.0e}",
+            f"{median['kept']:.2f}",
+            f"{found['first']:.1f}",
+            f"{median['anew']:.1f}",
+            f"{median['HiGHS']:.1f}",
+            f"{median['motile']:.0f}",
+            f"{found['building']:.0f}",
+            *(
+                ratios(found["ms"][method], found["ms"]["kept"])
+                for method in ("motile", "HiGHS")
+            ),
+        )
         console.print(
             f"{found['variables']:,} variables: {found['fractional']} of {len(visited)} questions had a fractional LP, "
             f"{found['integer']} took an integer programme"

@@ -19,8 +19,8 @@ INSTALLATIONS = {
     "clew": "import clew; clew.StructuredSVM",
     "clew[plot]": "import clew; clew.StructuredSVM",
     "clew[tracking]": "import clew; clew.Tracker",
-    "clew[page]": "import clew.app.run",
-    "clew[all]": "import clew.app.run",
+    "clew[page]": "import clew.app.launch",
+    "clew[all]": "import clew.app.launch",
 }
 
 
@@ -34,24 +34,44 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, code in INSTALLATIONS.items():
             python = install(Path(folder) / name.replace("[", "-").strip("]"), name)
-            sites = Path(run(python, "import site; print(site.getsitepackages()[0])").strip())
-            size = sum(path.stat().st_size for path in sites.rglob("*") if path.is_file() and path.suffix != ".pyc")
+            sites = Path(
+                run(python, "import site; print(site.getsitepackages()[0])").strip()
+            )
+            size = sum(
+                path.stat().st_size
+                for path in sites.rglob("*")
+                if path.is_file() and path.suffix != ".pyc"
+            )
             packages = sum(1 for _ in sites.glob("*.dist-info"))
-            run(python, code)  # once for the bytecode, which an installation by pip has made already
+            run(
+                python, code
+            )  # once for the bytecode, which an installation by pip has made already
             taken = sorted(float(run(python, timed(code))) for _ in range(repeats))
             what = code.removeprefix("import clew; ")
-            spread = f"{statistics.median(taken):.2f}; {taken[0]:.2f} to {taken[-1]:.2f}"
-            print(f"| `{name}` | {packages} | {size / 1e6:.0f} | `{what}` | {spread} |", flush=True)
+            spread = (
+                f"{statistics.median(taken):.2f}; {taken[0]:.2f} to {taken[-1]:.2f}"
+            )
+            print(
+                f"| `{name}` | {packages} | {size / 1e6:.0f} | `{what}` | {spread} |",
+                flush=True,
+            )
 
 
 def install(folder: Path, name: str) -> str:
     """A new environment with clew from this checkout; its interpreter."""
     uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "--quiet", "--python", sys.executable, str(folder)], check=True)
-    python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    subprocess.run(
+        [*uv, "venv", "--quiet", "--python", sys.executable, str(folder)], check=True
+    )
+    python = folder / (
+        "Scripts/python.exe" if sys.platform == "win32" else "bin/python"
+    )
     lock = ["--constraint", str(ROOT / "requirements-dev.lock")]
     what = f"{ROOT}{name.removeprefix('clew')}"
-    subprocess.run([*uv, "pip", "install", "--quiet", "--python", str(python), *lock, what], check=True)
+    subprocess.run(
+        [*uv, "pip", "install", "--quiet", "--python", str(python), *lock, what],
+        check=True,
+    )
     return str(python)
 
 
@@ -61,8 +81,18 @@ def timed(code: str) -> str:
 
 def run(python: str, code: str) -> str:
     # bytecode is kept even where this environment forbids it: without it, an import takes more than twice as long
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, env=environment).stdout
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONDONTWRITEBYTECODE"
+    }
+    return subprocess.run(
+        [python, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
+    ).stdout
 
 
 if __name__ == "__main__":

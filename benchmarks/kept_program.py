@@ -13,32 +13,40 @@ import numpy as np
 from instances import annotate, assignment_programs
 
 from clew.learning.task import Space
-from clew.models.highs import KeptProgram
+from clew.models.binary_program import BinaryProgram, Program
 from clew.models.highs_model import make_model, run
-from clew.models.program import BinaryProgram, Program
+from clew.models.highs_solver import KeptProgram
 
 
 def weights_of_a_fit(programs, truths, steps):
     """(steps, d) the weights that subgradient descent on the hinge loss visits."""
     model = BinaryProgram().prepare(programs, truths)
     task = model.task(programs, truths)
-    truth = np.array([model.joint_features(x, y) for x, y in zip(programs, truths, strict=True)])
+    truth = np.array(
+        [model.joint_features(x, y) for x, y in zip(programs, truths, strict=True)]
+    )
     w, visited = np.zeros(model.n_features), []
     for step in range(steps + 5):
         answer = task.argmax(w, Space.ALL, 1.0)
-        w = w + 0.1 / np.sqrt(1 + step) * ((truth - answer.features) / [[len(y)] for y in truths]).sum(axis=0)
+        w = w + 0.1 / np.sqrt(1 + step) * (
+            (truth - answer.features) / [[len(y)] for y in truths]
+        ).sum(axis=0)
         visited.append(w)
     return np.array(visited[5:])
 
 
 def fresh_model(x: Program) -> KeptProgram:
-    return KeptProgram(x.A, x.lower, x.upper, np.zeros(x.A.shape[1]), np.ones(x.A.shape[1]))
+    return KeptProgram(
+        x.A, x.lower, x.upper, np.zeros(x.A.shape[1]), np.ones(x.A.shape[1])
+    )
 
 
 def plain_integer(x: Program, scores):
     """The integer programme, handed to HiGHS as it is."""
     n = x.A.shape[1]
-    highs = make_model(x.A, x.lower, x.upper, np.zeros(n), np.ones(n), scores, integer=True)
+    highs = make_model(
+        x.A, x.lower, x.upper, np.zeros(n), np.ones(n), scores, integer=True
+    )
     return run(highs)
 
 
@@ -51,8 +59,12 @@ def timed(function, *arguments):
 def main(n_programs: int = 6, questions: int = 20) -> None:
     programs, truths = assignment_programs(n_programs, (400, 5000), 40, seed=0)
     visited = weights_of_a_fit(programs, truths, questions)
-    print("           ms a question: kept,           iterations a    share of questions       rows")
-    print("variables  fresh, plain integer           LP: kept fresh   fractional  integer    added")
+    print(
+        "           ms a question: kept,           iterations a    share of questions       rows"
+    )
+    print(
+        "variables  fresh, plain integer           LP: kept fresh   fractional  integer    added"
+    )
     for x, y in zip(programs, truths, strict=True):
         shift = (1.0 - 2.0 * y) / len(y)
         kept, fresh_iterations, fresh_lps, ms = fresh_model(x), 0, 0, np.zeros(3)
@@ -61,12 +73,21 @@ def main(n_programs: int = 6, questions: int = 20) -> None:
         for w in visited:
             scores = x.features @ w + shift
             fresh = fresh_model(x)
-            questions = (kept.maximise, scores), (fresh.maximise, scores), (plain_integer, x, scores)
-            answers, times = zip(*(timed(*question) for question in questions), strict=True)
+            questions = (
+                (kept.maximise, scores),
+                (fresh.maximise, scores),
+                (plain_integer, x, scores),
+            )
+            answers, times = zip(
+                *(timed(*question) for question in questions), strict=True
+            )
             ms += times
             values = [scores @ np.rint(answer) for answer in answers]
             assert np.ptp(values) < 1e-6, f"kept, fresh and plain disagree: {values}"
-            fresh_iterations, fresh_lps = fresh_iterations + fresh.simplex_iterations, fresh_lps + fresh.lp_solves
+            fresh_iterations, fresh_lps = (
+                fresh_iterations + fresh.simplex_iterations,
+                fresh_lps + fresh.lp_solves,
+            )
         n, (iterations, lps, fractional, mips) = len(visited), counts(kept)
         print(
             f"{len(y):9d} {ms[0] / n:7.2f} {ms[1] / n:7.2f} ({ms[1] / ms[0]:4.1f}×)"
@@ -83,17 +104,24 @@ def counts(kept: KeptProgram) -> tuple[int, int, int, int]:
 
 def threads(programs, truths, visited) -> None:
     """The whole task with one thread and with two, and HiGHS alone on two models."""
-    partial = [annotate(x, y, 0.25, seed=n) for n, (x, y) in enumerate(zip(programs, truths, strict=True))]
+    partial = [
+        annotate(x, y, 0.25, seed=n)
+        for n, (x, y) in enumerate(zip(programs, truths, strict=True))
+    ]
     seconds = {}
     for n_jobs in (1, 2):
-        task = BinaryProgram().prepare(programs, partial).task(programs, partial, n_jobs)
+        task = (
+            BinaryProgram().prepare(programs, partial).task(programs, partial, n_jobs)
+        )
         task.argmax(visited[0], Space.ALL, 1.0)
         start = perf_counter()
         for w in visited:
             task.argmax(w, Space.ALL, 1.0)
         seconds[n_jobs] = (perf_counter() - start) / len(visited)
     ms = {n_jobs: f"{1e3 * seconds[n_jobs]:.1f} ms" for n_jobs in seconds}
-    print(f"a pass over {len(programs)} programmes, 25 % annotated: {ms[1]} with 1 thread, {ms[2]} with 2")
+    print(
+        f"a pass over {len(programs)} programmes, 25 % annotated: {ms[1]} with 1 thread, {ms[2]} with 2"
+    )
 
     def solve(highs) -> None:
         highs.run()

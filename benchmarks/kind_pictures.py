@@ -17,8 +17,8 @@ import tifffile
 import typer
 from numpy.typing import NDArray
 
-from clew.tracking.simulation.kinds import KINDS
-from clew.tracking.simulation.simulate import settings_of, simulate
+from clew.simulation.kinds import KINDS
+from clew.simulation.simulate import settings_of, simulate
 
 REAL = {
     "nuclei": ("Fluo-N2DL-HeLa/01", "Fluo-N2DL-HeLa/01_ST/SEG", 45),
@@ -47,7 +47,9 @@ def coloured(mask: NDArray[Any]) -> NDArray[Any]:
 
 def crop(picture: NDArray[Any], centre: NDArray[Any]) -> NDArray[Any]:
     """The part about a point."""
-    begin = np.clip(centre - SIDE // 2, 0, np.maximum(np.array(picture.shape[:2]) - SIDE, 0)).astype(int)
+    begin = np.clip(
+        centre - SIDE // 2, 0, np.maximum(np.array(picture.shape[:2]) - SIDE, 0)
+    ).astype(int)
     return picture[begin[0] : begin[0] + SIDE, begin[1] : begin[1] + SIDE]
 
 
@@ -66,17 +68,29 @@ def main(folder: Annotated[Path, typer.Argument()]) -> None:
     """Draw both pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     lasts = {kind: list(simulate(settings_of(kind, seed=1)))[-1] for kind in KINDS}
-    figure, axes = plt.subplots(2, len(lasts), figsize=(2.6 * len(lasts), 5.4), layout="constrained")
+    figure, axes = plt.subplots(
+        2, len(lasts), figsize=(2.6 * len(lasts), 5.4), layout="constrained"
+    )
     for column, (kind, frame) in zip(axes.T, lasts.items(), strict=True):
         panel(column, kind, frame.image, frame.truth)
     figure.savefig(folder / "kinds.png", dpi=80)
     if os.environ.get("CLEW_DATA"):
         data = Path(os.environ["CLEW_DATA"])
-        figure, axes = plt.subplots(2, 2 * len(REAL), figsize=(5.2 * len(REAL), 5.4), layout="constrained")
+        figure, axes = plt.subplots(
+            2, 2 * len(REAL), figsize=(5.2 * len(REAL), 5.4), layout="constrained"
+        )
         for n, (kind, (images, masks, t)) in enumerate(REAL.items()):
-            image, mask = (tifffile.imread(sorted((data / one).glob("*.tif"))[t]) for one in (images, masks))
+            image, mask = (
+                tifffile.imread(sorted((data / one).glob("*.tif"))[t])
+                for one in (images, masks)
+            )
             panel(axes[:, 2 * n], f"{kind}, real", image, mask)
-            panel(axes[:, 2 * n + 1], f"{kind}, simulated", lasts[kind].image, lasts[kind].truth)
+            panel(
+                axes[:, 2 * n + 1],
+                f"{kind}, simulated",
+                lasts[kind].image,
+                lasts[kind].truth,
+            )
         figure.savefig(folder / "kinds-and-real.png", dpi=80)
 
 

@@ -23,12 +23,12 @@ import typer
 from kinds_movies import KINDS, REAL, Scene, open_kind, tuning_scene
 
 from clew.annotation.learner import Learner
-from clew.annotation.queries import DEFAULT
+from clew.annotation.questions import DEFAULT
 from clew.annotation.sampling import sample
 from clew.experiments.oracle import annotate
-from clew.persist import write_bytes
-from clew.tracking.lineage import Lineage
+from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.tracker import Tracker
+from clew.utils.storage import write_bytes
 
 SHARES = {"random5": 0.05, "random25": 0.25}
 ANSWERS = {"answers25": 25, "answers100": 100}
@@ -36,7 +36,12 @@ SETTINGS = ("generic", *ANSWERS, *SHARES)
 METHODS = ("clew", "laptrack", "motile", "btrack")
 AT_ONCE = 5
 """Suggested questions that are answered before clew learns again and suggests others."""
-FIGURES = {"missed": "missed %", "aogm": "AOGM above masks", "f1": "division F1", "seconds": "CPU s"}
+FIGURES = {
+    "missed": "missed %",
+    "aogm": "AOGM above masks",
+    "f1": "division F1",
+    "seconds": "CPU s",
+}
 Results = Annotated[Path, typer.Option(help="Folder of the results, one file each.")]
 HOME = Path("results/kinds")
 
@@ -47,11 +52,20 @@ app = typer.Typer(add_completion=False)
 def run(
     kind: Annotated[list[str], typer.Option(help=", ".join(KINDS))] = list(KINDS),  # noqa: B006
     method: Annotated[list[str], typer.Option(help=", ".join(METHODS))] = list(METHODS),  # noqa: B006
-    setting: Annotated[list[str], typer.Option(help=", ".join(SETTINGS))] = list(SETTINGS),  # noqa: B006
+    setting: Annotated[list[str], typer.Option(help=", ".join(SETTINGS))] = list(
+        SETTINGS
+    ),  # noqa: B006
     draws: int = 5,
-    weights: Annotated[Path | None, typer.Option(help="Instead of generic weights, what clew train wrote.")] = None,
-    name: Annotated[str, typer.Option(help="What clew with other weights is called in the table.")] = "clew",
-    movies: Annotated[Path, typer.Option(help="Where simulated movies and measurements are kept.")] = HOME / "movies",
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Instead of generic weights, what clew train wrote."),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="What clew with other weights is called in the table.")
+    ] = "clew",
+    movies: Annotated[
+        Path, typer.Option(help="Where simulated movies and measurements are kept.")
+    ] = HOME / "movies",
     results: Results = HOME,
     again: Annotated[bool, typer.Option(help="Do what is there already, too.")] = False,
 ) -> None:
@@ -60,15 +74,34 @@ def run(
         for who in method:
             for draw in range(draws):
                 called = name if who == "clew" else who
-                wanted = [s for s in (setting if who == "clew" else ["peer"]) if needed(one, s, draw)]
-                wanted = [s for s in wanted if again or not file_of(results, one, called, s, draw).exists()]
+                wanted = [
+                    s
+                    for s in (setting if who == "clew" else ["peer"])
+                    if needed(one, s, draw)
+                ]
+                wanted = [
+                    s
+                    for s in wanted
+                    if again or not file_of(results, one, called, s, draw).exists()
+                ]
                 if not wanted:
                     continue
                 scene = open_kind(one, draw, movies)
                 tracker = start(weights)
-                found = clew_results(scene, wanted, draw, tracker) if who == "clew" else peer(who, one, draw, movies)
+                found = (
+                    clew_results(scene, wanted, draw, tracker)
+                    if who == "clew"
+                    else peer(who, one, draw, movies)
+                )
                 for what, lineage, seconds, more in found:
-                    keep(results, scene, (one, called, what, draw), lineage, seconds, more)
+                    keep(
+                        results,
+                        scene,
+                        (one, called, what, draw),
+                        lineage,
+                        seconds,
+                        more,
+                    )
 
 
 def needed(kind: str, setting: str, draw: int) -> bool:
@@ -100,14 +133,27 @@ def clew_results(scene: Scene, settings: list[str], draw: int, first: Tracker) -
         if setting in settings:
             given = sample(scene.truth, share, np.random.default_rng([draw, 5]))
             began = time.process_time()
-            tracker = Tracker(prior=first, n_jobs=1, random_state=draw).fit(scene.source, given)
+            tracker = Tracker(prior=first, n_jobs=1, random_state=draw).fit(
+                scene.source, given
+            )
             lineage = tracker.track(scene.source)
-            yield setting, lineage, time.process_time() - began, {"annotated": len(given), "lam": tracker.lam_}
-    budgets = {number: setting for setting, number in ANSWERS.items() if setting in settings}
+            yield (
+                setting,
+                lineage,
+                time.process_time() - began,
+                {"annotated": len(given), "lam": tracker.lam_},
+            )
+    budgets = {
+        number: setting for setting, number in ANSWERS.items() if setting in settings
+    }
     if budgets:
         learner, began = Learner(scene.source, tracker=first), time.process_time()
         goals = range(AT_ONCE, max(budgets) + 1, AT_ONCE)
-        for goal, number in zip(goals, annotate(learner, scene.truth, DEFAULT, goals, draw, rounds=1), strict=True):
+        for goal, number in zip(
+            goals,
+            annotate(learner, scene.truth, DEFAULT, goals, draw, rounds=1),
+            strict=True,
+        ):
             if goal in budgets:
                 spent = time.process_time() - began
                 alone = learner.as_tracker().track(scene.source)
@@ -146,21 +192,43 @@ def file_of(results: Path, kind: str, method: str, setting: str, draw: int) -> P
 
 
 def keep(
-    results: Path, scene: Scene, which: tuple[str, str, str, int], lineage: Lineage, seconds: float, more: Any
+    results: Path,
+    scene: Scene,
+    which: tuple[str, str, str, int],
+    lineage: Lineage,
+    seconds: float,
+    more: Any,
 ) -> None:
     """Score a lineage, print its figures and keep them."""
     found = scene.evaluate(lineage)
     loss = found.loss
     figures = {
-        "missed": 100 * loss.total, "aogm": found.aogm.avoidable, "f1": found.divisions[0].f1, "seconds": seconds,
-    }  # fmt: skip
+        "missed": 100 * loss.total,
+        "aogm": found.aogm.avoidable,
+        "f1": found.divisions[0].f1,
+        "seconds": seconds,
+    }
     kind, method, setting, draw = which
-    row = {"kind": kind, "method": method, "setting": setting, "draw": draw, **figures, "more": more}
+    row = {
+        "kind": kind,
+        "method": method,
+        "setting": setting,
+        "draw": draw,
+        **figures,
+        "more": more,
+    }
     row["events"] = int(loss.annotated.sum())
-    row["divisions"] = {k: getattr(found.divisions[0], k) for k in ("right", "false", "missed")}
+    row["divisions"] = {
+        k: getattr(found.divisions[0], k) for k in ("right", "false", "missed")
+    }
     results.mkdir(parents=True, exist_ok=True)
     write_bytes(file_of(results, *which), (json.dumps(row) + "\n").encode())
-    print(*which, *(f"{label} {figures[key]:.3g}" for key, label in FIGURES.items()), more, flush=True)
+    print(
+        *which,
+        *(f"{label} {figures[key]:.3g}" for key, label in FIGURES.items()),
+        more,
+        flush=True,
+    )
 
 
 @app.command()
@@ -175,12 +243,18 @@ def table(results: Results = HOME) -> None:
         groups: dict[tuple[int, str, str], list[dict[str, Any]]] = {}
         for row in rows:
             if row["kind"] == kind:
-                groups.setdefault((order[row["setting"]], row["method"], row["setting"]), []).append(row)
+                groups.setdefault(
+                    (order[row["setting"]], row["method"], row["setting"]), []
+                ).append(row)
         events = np.mean([row["events"] for row in rows if row["kind"] == kind])
         for n, ((_, method, setting), group) in enumerate(sorted(groups.items())):
-            figures = " | ".join(shown([row[key] for row in group], key) for key in FIGURES)
+            figures = " | ".join(
+                shown([row[key] for row in group], key) for key in FIGURES
+            )
             label = method if setting == "peer" else f"{method}, {setting}"
-            print(f"| {f'{kind} ({events:,.0f})' if not n else ''} | {label} | {figures} | {len(group)} |")
+            print(
+                f"| {f'{kind} ({events:,.0f})' if not n else ''} | {label} | {figures} | {len(group)} |"
+            )
 
 
 def shown(values: list[float], key: str) -> str:

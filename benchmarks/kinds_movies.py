@@ -13,26 +13,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.simulation.simulate import settings_of
+from clew.simulation.write import write_simulation
 from clew.tracking.detections import Source
 from clew.tracking.evaluation.evaluate import Evaluation, evaluate
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Annotations
-from clew.tracking.formats.ctc import CtcLineage, open_truth
-from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.lineage import Lineage
-from clew.tracking.linking.links import events_of_links
+from clew.tracking.io.ctc import CtcLineage, open_truth
+from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.links import events_of_links
+from clew.tracking.lineage.tracks import MAX_CHILDREN
 from clew.tracking.measurement.measure import measure
 from clew.tracking.movie import Movie, open_movie
-from clew.tracking.simulation.simulate import settings_of
-from clew.tracking.tracks import MAX_CHILDREN
 
 SIMULATED: dict[str, dict[str, Any]] = {
-    "nuclei": {}, "rods": {}, "rods500": {"cells": 500}, "flat": {}, "tissue": {}, "embryo": {}, "sparse": {},
-}  # fmt: skip
+    "nuclei": {},
+    "rods": {},
+    "rods500": {"cells": 500},
+    "flat": {},
+    "tissue": {},
+    "embryo": {},
+    "sparse": {},
+}
 """Kinds with the settings in which they differ from the kind's own."""
 REAL = {
-    "hela": "Fluo-N2DL-HeLa", "sim+": "Fluo-N2DH-SIM+", "psc": "PhC-C2DL-PSC", "bacteria": "bacteria",
-}  # fmt: skip
+    "hela": "Fluo-N2DL-HeLa",
+    "sim+": "Fluo-N2DH-SIM+",
+    "psc": "PhC-C2DL-PSC",
+    "bacteria": "bacteria",
+}
 """Folders of CLEW_DATA; the masks are those that `open_movie` finds beside sequence 01."""
 KINDS = (*SIMULATED, *REAL)
 TUNED_ON = 100
@@ -61,7 +70,11 @@ class Points:
         """Median distance of a cell from its nearest neighbour."""
         from scipy.spatial import cKDTree
 
-        near = [cKDTree(self.position[r]).query(self.position[r], 2)[0][:, 1] for r in self.frames if len(r) > 1]
+        near = [
+            cKDTree(self.position[r]).query(self.position[r], 2)[0][:, 1]
+            for r in self.frames
+            if len(r) > 1
+        ]
         return float(np.median(np.concatenate(near)))
 
 
@@ -84,7 +97,9 @@ class Scene:
         found = [self.source.detections(t) for t in range(self.source.n_frames)]
         frame = np.repeat(np.arange(len(found)), [len(one) for one in found])
         return Points(
-            frame, np.concatenate([one.label for one in found]), np.concatenate([one.position for one in found])
+            frame,
+            np.concatenate([one.label for one in found]),
+            np.concatenate([one.position for one in found]),
         )
 
     def evaluate(self, lineage: Lineage) -> Evaluation:
@@ -100,10 +115,22 @@ class Scene:
         histories = np.bincount(links[:, 1], minlength=len(points.frame))
         links = links[~((fates[links[:, 0]] > 1) & (histories[links[:, 1]] > 1))]
         events, _, _ = events_of_links(
-            points.frame, points.label, links[:, 0], links[:, 1], split=np.zeros(len(links), bool),
-            frames=(0, self.source.n_frames - 1), where="a peer's result",
-        )  # fmt: skip
-        return Lineage(self.source.n_frames, points.frame, points.label, points.position, events, np.zeros(len(events)))
+            points.frame,
+            points.label,
+            links[:, 0],
+            links[:, 1],
+            split=np.zeros(len(links), bool),
+            frames=(0, self.source.n_frames - 1),
+            where="a peer's result",
+        )
+        return Lineage(
+            self.source.n_frames,
+            points.frame,
+            points.label,
+            points.position,
+            events,
+            np.zeros(len(events)),
+        )
 
 
 def _at_most(links: NDArray[np.int64], side: int, most: int) -> NDArray[np.int64]:
@@ -120,11 +147,18 @@ def open_kind(kind: str, seed: int, folder: Path) -> Scene:
         return _scene(Path(os.environ["CLEW_DATA"]) / REAL[kind] / "01", folder)
     home = folder / f"{kind}-{seed}"
     if not (home / "01_simulation.json").exists():
-        write_simulation(home, settings_of(kind.rstrip("0123456789"), **(SIMULATED[kind] | {"seed": seed})))
+        write_simulation(
+            home,
+            settings_of(
+                kind.rstrip("0123456789"), **(SIMULATED[kind] | {"seed": seed})
+            ),
+        )
     return _scene(home / "01", folder)
 
 
-def tuning_scene(kind: str, seed: int, folder: Path) -> tuple[Scene, Callable[[Evaluation], float]]:
+def tuning_scene(
+    kind: str, seed: int, folder: Path
+) -> tuple[Scene, Callable[[Evaluation], float]]:
     """Another movie of a kind with its whole truth, and what tuning minimises.
 
     Of the real movies there is one each in CLEW_DATA with masks of the same sort: there peers are tuned on the very
@@ -137,4 +171,6 @@ def tuning_scene(kind: str, seed: int, folder: Path) -> tuple[Scene, Callable[[E
 def _scene(sequence: Path, folder: Path) -> Scene:
     movie = open_movie(sequence)
     source = measure(movie, cache=folder / "measured", n_jobs=1)
-    return Scene(movie, source, open_truth(sequence.with_name(f"{sequence.name}_GT") / "TRA"))
+    return Scene(
+        movie, source, open_truth(sequence.with_name(f"{sequence.name}_GT") / "TRA")
+    )

@@ -37,24 +37,30 @@ def movie(cells: int, dims: int, crowded: bool = False) -> DetectionTable:
     """Two frames."""
     rng = np.random.default_rng(0)
     side = int(np.ceil(cells ** (1 / dims)))
-    grid = np.stack(np.unravel_index(np.arange(cells), (side,) * dims), axis=1) + rng.uniform(0, 0.4, (cells, dims))
+    grid = np.stack(
+        np.unravel_index(np.arange(cells), (side,) * dims), axis=1
+    ) + rng.uniform(0, 0.4, (cells, dims))
     later = grid + rng.normal(0, 0.06, (cells, dims))
     replaced = rng.random(cells) < 0.01
     later[replaced] += 0.5
     position = SPACING * np.concatenate([grid, later])
     usual = np.pi / 6 * (0.8 * SPACING) ** 3 if crowded else 150.0
-    volume = np.tile(usual * rng.lognormal(0, 0.2, cells), 2) * rng.lognormal(0, 0.05, 2 * cells)
+    volume = np.tile(usual * rng.lognormal(0, 0.2, cells), 2) * rng.lognormal(
+        0, 0.05, 2 * cells
+    )
     frame, label = np.repeat([0, 1], cells), np.tile(np.arange(1, cells + 1), 2)
     return DetectionTable(frame, label, position, {"volume": volume})
 
 
-def run(mode: str, cells: int, dims: int, tile: int, flow: bool, crowded: bool) -> dict[str, Any]:
+def run(
+    mode: str, cells: int, dims: int, tile: int, flow: bool, crowded: bool
+) -> dict[str, Any]:
     """Solve the pair in this process."""
-    from clew.tracking.model import assignment
-    from clew.tracking.model.features import feature_names
-    from clew.tracking.model.pairs import Pairs
-    from clew.tracking.model.solve import solve_pair
-    from clew.tracking.model.tiles import TiledProgram
+    from clew.tracking.assignment import assignment
+    from clew.tracking.assignment.tiles import TiledProgram
+    from clew.tracking.candidates.features import feature_names
+    from clew.tracking.candidates.frame_pairs import Pairs
+    from clew.tracking.solve import solve_pair
     from clew.tracking.tracker import Tracker
 
     tracker = Tracker.generic(cache=None, n_jobs=1)
@@ -89,25 +95,43 @@ def run(mode: str, cells: int, dims: int, tile: int, flow: bool, crowded: bool) 
     order = np.argsort(found.events.keys())
     sure = np.minimum(found.confidence[order], 1e9)
     return {
-        "cpu": seconds, "peak": 1024 * peak, "above": 1024 * (peak - before), "events": len(order), "anew": sum(anew),
-        "digest": hashlib.sha256(found.events.keys()[order].tobytes()).hexdigest(), "sure": float(sure.sum()),
-    }  # fmt: skip
+        "cpu": seconds,
+        "peak": 1024 * peak,
+        "above": 1024 * (peak - before),
+        "events": len(order),
+        "anew": sum(anew),
+        "digest": hashlib.sha256(found.events.keys()[order].tobytes()).hexdigest(),
+        "sure": float(sure.sum()),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cells", type=float, nargs="+", default=[1e4, 1e5])
     parser.add_argument("--whole-up-to", type=float, default=1e5)
     parser.add_argument("--dims", type=int, default=3)
     parser.add_argument("--tile", type=int, default=50_000, help="detections of a tile")
-    parser.add_argument("--crowded", action="store_true", help="cells that nearly touch")
-    parser.add_argument("--flow", action="store_true", help="estimate the flow of all cells too")
+    parser.add_argument(
+        "--crowded", action="store_true", help="cells that nearly touch"
+    )
+    parser.add_argument(
+        "--flow", action="store_true", help="estimate the flow of all cells too"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         print(
             json.dumps(
-                run(options.child, int(options.cells[0]), options.dims, options.tile, options.flow, options.crowded)
+                run(
+                    options.child,
+                    int(options.cells[0]),
+                    options.dims,
+                    options.tile,
+                    options.flow,
+                    options.crowded,
+                )
             )
         )
         return
@@ -131,8 +155,19 @@ def main() -> None:
         modes = ["whole", "tiles"] if cells <= options.whole_up_to else ["tiles"]
         found = {}
         for mode in modes:
-            command = [sys.executable, __file__, "--child", mode, "--cells", str(cells), "--dims", str(options.dims),
-                       "--tile", str(options.tile), *switches]  # fmt: skip
+            command = [
+                sys.executable,
+                __file__,
+                "--child",
+                mode,
+                "--cells",
+                str(cells),
+                "--dims",
+                str(options.dims),
+                "--tile",
+                str(options.tile),
+                *switches,
+            ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 sys.exit(f"{mode} with {cells} cells failed:\n{done.stderr[-2000:]}")
@@ -141,12 +176,17 @@ def main() -> None:
         for mode, row in found.items():
             gap = abs(row["sure"] - first["sure"]) / max(first["sure"], 1e-12)
             table.add_row(
-                f"{cells:,}", mode, f"{row['cpu']:.1f}", f"{1e3 * row['cpu'] / cells:.3f}",
-                f"{row['peak'] / 2**20:.0f}", f"{row['above'] / cells / 1e3:.1f}",
-                f"{row['anew']:,}", f"{row['events']:,}",
+                f"{cells:,}",
+                mode,
+                f"{row['cpu']:.1f}",
+                f"{1e3 * row['cpu'] / cells:.3f}",
+                f"{row['peak'] / 2**20:.0f}",
+                f"{row['above'] / cells / 1e3:.1f}",
+                f"{row['anew']:,}",
+                f"{row['events']:,}",
                 "" if mode == modes[0] else str(row["digest"] == first["digest"]),
                 "" if mode == modes[0] else f"differ by {gap:.1e}",
-            )  # fmt: skip
+            )
     Console(width=130).print(table)
 
 

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from clew import StructuredSVM
 from clew.models import BinaryProgram
-from clew.models.highs import KeptProgram
+from clew.models.highs_solver import KeptProgram
 from clew.tracking.events import Event
 
 
@@ -38,12 +38,16 @@ def annotate(pair: Pair, fraction: float, rng: np.random.Generator) -> np.ndarra
     annotation = np.full(len(pair.truth), -1, dtype=np.int8)
     for event in EVENTS:
         happened = np.flatnonzero((pair.candidates.event == event) & (pair.truth == 1))
-        count = int(np.floor(fraction * len(happened) + rng.random()))  # so that rare events keep their share
+        count = int(
+            np.floor(fraction * len(happened) + rng.random())
+        )  # so that rare events keep their share
         annotation[rng.choice(happened, min(count, len(happened)), replace=False)] = 1
     return annotation
 
 
-def fit_clew(pairs: Sequence[Pair], annotations: Sequence[np.ndarray], lam: float | str) -> tuple[np.ndarray, str]:
+def fit_clew(
+    pairs: Sequence[Pair], annotations: Sequence[np.ndarray], lam: float | str
+) -> tuple[np.ndarray, str]:
     """The weights, and in words what was done."""
     svm = StructuredSVM(BinaryProgram(), lam=lam, n_jobs=1, random_state=0)
     svm.fit([pair.program for pair in pairs], annotations)
@@ -51,7 +55,11 @@ def fit_clew(pairs: Sequence[Pair], annotations: Sequence[np.ndarray], lam: floa
 
 
 def fit_motile(
-    pairs: Sequence[Pair], annotations: Sequence[np.ndarray], events: Sequence[Event], regulariser: float, stop: Any
+    pairs: Sequence[Pair],
+    annotations: Sequence[np.ndarray],
+    events: Sequence[Event],
+    regulariser: float,
+    stop: Any,
 ) -> tuple[np.ndarray, str]:
     """The weights with clew's sign, and in words what was done.
 
@@ -64,7 +72,10 @@ def fit_motile(
     for p, (pair, annotation) in enumerate(zip(pairs, annotations, strict=True)):
         yes, c = pair.edges(annotation), pair.candidates
         known = np.flatnonzero(annotation == 1)
-        sources, targets = set(c.sources[known].ravel().tolist()), set(c.targets[known].ravel().tolist())
+        sources, targets = (
+            set(c.sources[known].ravel().tolist()),
+            set(c.targets[known].ravel().tolist()),
+        )
         for ((q, _, s), (_, _, t)), edge in graph.edges.items():
             if q == p and (s in sources or t in targets):
                 edge["truth"] = int((s, t) in yes)
@@ -76,7 +87,9 @@ def fit_motile(
             solver.fit_weights("truth", regularizer_weight=regulariser, **stop)
         except Exception as error:  # SCIP raises no other
             return w, f"{words}: {error}"
-    learned = np.concatenate([np.arange(w.size)[pairs[0].blocks[event]] for event in events])
+    learned = np.concatenate(
+        [np.arange(w.size)[pairs[0].blocks[event]] for event in events]
+    )
     w[learned] = -solver.weights.to_ndarray()
     return w, words
 
@@ -113,34 +126,64 @@ def held_out(pairs: Sequence[Pair], w: np.ndarray) -> tuple[float, float]:
     missed = events = wrong = edges = 0
     for pair in pairs:
         x, n = pair.program, len(pair.truth)
-        y = KeptProgram(x.A, x.lower, x.upper, np.zeros(n), np.ones(n)).maximise(pair.features @ w)
-        missed, events = missed + int(((pair.truth == 1) & (y == 0)).sum()), events + int(pair.truth.sum())
+        y = KeptProgram(x.A, x.lower, x.upper, np.zeros(n), np.ones(n)).maximise(
+            pair.features @ w
+        )
+        missed, events = (
+            missed + int(((pair.truth == 1) & (y == 0)).sum()),
+            events + int(pair.truth.sum()),
+        )
         true = pair.edges(pair.truth)
         wrong, edges = wrong + len(true ^ pair.edges(y)), edges + len(true)
     return missed / events, wrong / edges
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--cells", type=int, default=40)
-    parser.add_argument("--draws", type=int, default=2, help="of movies and annotations")
+    parser.add_argument(
+        "--draws", type=int, default=2, help="of movies and annotations"
+    )
     parser.add_argument("--fractions", type=float, nargs="+", default=[1.0, 0.25])
     parser.add_argument(
-        "--lams", type=float, nargs="+", default=[1.0, 0.1, 0.01], help="of clew, besides its own choice"
+        "--lams",
+        type=float,
+        nargs="+",
+        default=[1.0, 0.1, 0.01],
+        help="of clew, besides its own choice",
     )
-    parser.add_argument("--regularisers", type=float, nargs="+", default=[10.0, 100.0], help="of motile")
     parser.add_argument(
-        "--eps", type=float, default=1e-2, help="motile's gap; it never reaches its own default of 1e-6"
+        "--regularisers", type=float, nargs="+", default=[10.0, 100.0], help="of motile"
     )
-    parser.add_argument("--iterations", type=int, default=100, help="motile's limit; its own default is 1000")
+    parser.add_argument(
+        "--eps",
+        type=float,
+        default=1e-2,
+        help="motile's gap; it never reaches its own default of 1e-6",
+    )
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        default=100,
+        help="motile's limit; its own default is 1000",
+    )
     arguments = parser.parse_args()
     stop = {"eps": arguments.eps, "max_iterations": arguments.iterations}
     console = Console(width=130)
-    table = Table("annotated", "draw", "method", "setting", "CPU s", "events missed", "edge error")
-    ratios: dict[float, list[list[float]]] = {fraction: [] for fraction in arguments.fractions}
+    table = Table(
+        "annotated", "draw", "method", "setting", "CPU s", "events missed", "edge error"
+    )
+    ratios: dict[float, list[list[float]]] = {
+        fraction: [] for fraction in arguments.fractions
+    }
     for fraction, draw in product(arguments.fractions, range(arguments.draws)):
-        train, test = (make_pairs(arguments.pairs, arguments.cells, seed) for seed in (draw, 1000 + draw))
+        train, test = (
+            make_pairs(arguments.pairs, arguments.cells, seed)
+            for seed in (draw, 1000 + draw)
+        )
         rng = np.random.default_rng(draw)
         annotations = [annotate(pair, fraction, rng) for pair in train]
         settings = product(((Event.MOVE,), EVENTS), arguments.regularisers, [stop])
@@ -156,18 +199,32 @@ def main() -> None:
                 w, words = fit(train, annotations, *setting)
                 seconds = process_time() - start
                 runs[name].append(Run(*held_out(test, w), seconds, words))
-                console.print(f"{fraction:.0%} draw {draw} {name.split(',')[0]}: {runs[name][-1]}")
+                console.print(
+                    f"{fraction:.0%} draw {draw} {name.split(',')[0]}: {runs[name][-1]}"
+                )
             best = min(runs[name])
             table.add_row(
-                f"{fraction:.0%}", str(draw), f"{name} {len(fits)}" if len(fits) > 1 else name, best.words,
-                f"{best.seconds:.2f}", f"{best.missed:.4f}", f"{best.edges:.4f}",
-            )  # fmt: skip
+                f"{fraction:.0%}",
+                str(draw),
+                f"{name} {len(fits)}" if len(fits) > 1 else name,
+                best.words,
+                f"{best.seconds:.2f}",
+                f"{best.missed:.4f}",
+                f"{best.edges:.4f}",
+            )
         auto, ours, theirs = (min(found) for found in runs.values())
         tuning = sum(run.seconds for run in runs["motile, best of"])
         ratios[fraction].append(
             [
-                *(theirs.seconds / ours.seconds, theirs.seconds / auto.seconds, tuning / auto.seconds),
-                *(theirs.missed / max(auto.missed, 1e-4), theirs.edges / max(auto.edges, 1e-4)),
+                *(
+                    theirs.seconds / ours.seconds,
+                    theirs.seconds / auto.seconds,
+                    tuning / auto.seconds,
+                ),
+                *(
+                    theirs.missed / max(auto.missed, 1e-4),
+                    theirs.edges / max(auto.edges, 1e-4),
+                ),
             ]
         )
     console.print(table)

@@ -49,7 +49,11 @@ class Words(NamedTuple):
         if name == "full":
             return self.Y
         rng = np.random.default_rng(draw)
-        visible = self.observed if draw == 0 else [rng.random(len(y)) < VISIBLE for y in self.Y]
+        visible = (
+            self.observed
+            if draw == 0
+            else [rng.random(len(y)) < VISIBLE for y in self.Y]
+        )
         return [np.where(seen, y, -1) for seen, y in zip(visible, self.Y, strict=True)]
 
 
@@ -73,9 +77,12 @@ def load(path: Path) -> Words:
     X, Y, seen = (np.split(values, cuts) for values in (pixels, labels, observed))
     train, test = np.flatnonzero(data["folds"] == 1), np.flatnonzero(data["folds"] != 1)
     return Words(
-        [X[i] for i in train], [Y[i] for i in train], [seen[i] for i in train], [X[i] for i in test],
+        [X[i] for i in train],
+        [Y[i] for i in train],
+        [seen[i] for i in train],
+        [X[i] for i in test],
         [Y[i] for i in test],
-    )  # fmt: skip
+    )
 
 
 def measure(words: Words, name: str, row: str, draw: int) -> Fit:
@@ -84,16 +91,25 @@ def measure(words: Words, name: str, row: str, draw: int) -> Fit:
     n_words = sum(bool((y >= 0).any()) for y in annotations)
     lam = {"auto": "auto", "plain": 1.0 / (C * n_words)}.get(row, GIVEN[name])
     svm = clew.StructuredSVM(
-        Chain(n_states=26, **(PLAIN if row == "plain" else {})), lam=lam, start="zero" if row == "zero" else "auto",
-        algorithm=clew.Algorithm(random_state=draw), random_state=draw,
-    )  # fmt: skip
+        Chain(n_states=26, **(PLAIN if row == "plain" else {})),
+        lam=lam,
+        start="zero" if row == "zero" else "auto",
+        algorithm=clew.Algorithm(random_state=draw),
+        random_state=draw,
+    )
     began = time.process_time()
     svm.fit(words.X, annotations)
     cpu = time.process_time() - began
-    accuracy = float(np.mean(np.concatenate(svm.predict(words.X_test)) == np.concatenate(words.Y_test)))
+    accuracy = float(
+        np.mean(
+            np.concatenate(svm.predict(words.X_test)) == np.concatenate(words.Y_test)
+        )
+    )
     result = svm.result_
     # ½‖w‖² + C Σ loss with C = 1 / (λ N) is J / λ
-    return Fit(svm.lam_, accuracy, result.objective / svm.lam_, result.gap, result.passes, cpu)
+    return Fit(
+        svm.lam_, accuracy, result.objective / svm.lam_, result.gap, result.passes, cpu
+    )
 
 
 def pass_seconds(words: Words) -> list[float]:
@@ -115,10 +131,21 @@ def spread(values: Sequence[float], form: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("CLEW_DATA", ".")))
-    parser.add_argument("--draws", type=int, default=10, help="of masks, folds and orders")
-    parser.add_argument("--annotated", nargs="+", choices=("full", "partial"), default=["full", "partial"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path(os.environ.get("CLEW_DATA", "."))
+    )
+    parser.add_argument(
+        "--draws", type=int, default=10, help="of masks, folds and orders"
+    )
+    parser.add_argument(
+        "--annotated",
+        nargs="+",
+        choices=("full", "partial"),
+        default=["full", "partial"],
+    )
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=["given", "auto"])
     arguments = parser.parse_args()
     words = load(arguments.data / "letters.npz")
@@ -129,19 +156,40 @@ def main() -> None:
     console.print(
         f"one pass over 704 words: median {1e3 * np.median(seconds):.1f} ms, fastest {1e3 * min(seconds):.1f} ms"
     )
-    table = Table("annotated", "fit", "λ", "accuracy %", "objective", "gap", "passes", "CPU s", "slowest")
+    table = Table(
+        "annotated",
+        "fit",
+        "λ",
+        "accuracy %",
+        "objective",
+        "gap",
+        "passes",
+        "CPU s",
+        "slowest",
+    )
     for name in arguments.annotated:
         for row in arguments.rows:
             fits = [measure(words, name, row, draw) for draw in range(arguments.draws)]
             for draw, fit in enumerate(fits):
                 console.print(f"{name} {row} draw {draw}: {fit}")
-            lam, accuracy, objective, gap, passes, cpu = (np.array(values) for values in zip(*fits, strict=True))
+            lam, accuracy, objective, gap, passes, cpu = (
+                np.array(values) for values in zip(*fits, strict=True)
+            )
             table.add_row(
-                name, row, spread(lam, ".4f"), spread(100 * accuracy, ".2f"), spread(objective, ".2f"),
-                f"{gap.max():.1g}", spread(passes, ".0f"), spread(cpu, ".2f"), f"{cpu.max():.2f}",
-            )  # fmt: skip
+                name,
+                row,
+                spread(lam, ".4f"),
+                spread(100 * accuracy, ".2f"),
+                spread(objective, ".2f"),
+                f"{gap.max():.1g}",
+                spread(passes, ".0f"),
+                spread(cpu, ".2f"),
+                f"{cpu.max():.2f}",
+            )
     console.print(table)
-    console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GB")
+    console.print(
+        f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GB"
+    )
 
 
 if __name__ == "__main__":

@@ -91,13 +91,36 @@ class Solver:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure QP solvers for the model update, in one table.")
-    parser.add_argument("--bounds", type=int, nargs="+", default=[50, 500, 3000], metavar="K", help="numbers of bounds")
-    parser.add_argument("--weights", type=int, nargs="+", default=[40, 4000], metavar="D", help="numbers of weights")
+    parser = argparse.ArgumentParser(
+        description="Measure QP solvers for the model update, in one table."
+    )
+    parser.add_argument(
+        "--bounds",
+        type=int,
+        nargs="+",
+        default=[50, 500, 3000],
+        metavar="K",
+        help="numbers of bounds",
+    )
+    parser.add_argument(
+        "--weights",
+        type=int,
+        nargs="+",
+        default=[40, 4000],
+        metavar="D",
+        help="numbers of weights",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random bundles")
-    parser.add_argument("--budget", type=float, default=210, help="seconds for all; runs that exceed it are left out")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=210,
+        help="seconds for all; runs that exceed it are left out",
+    )
     options = parser.parse_args()
-    measure(sorted(options.bounds), sorted(options.weights), options.seed, options.budget)
+    measure(
+        sorted(options.bounds), sorted(options.weights), options.seed, options.budget
+    )
 
 
 def measure(bounds: list[int], weights: list[int], seed: int, budget: float) -> None:
@@ -130,7 +153,13 @@ def measure(bounds: list[int], weights: list[int], seed: int, budget: float) -> 
                     for solver in solvers:
                         left = budget - (time.perf_counter() - begin)
                         cells.append(cell(solver, problem, seconds, left))
-                    row = (f"{k:,}", f"{d:,}", f"{groups}", f"{problem.lam:.2g}", f"{100 * problem.active:.0f} %")
+                    row = (
+                        f"{k:,}",
+                        f"{d:,}",
+                        f"{groups}",
+                        f"{problem.lam:.2g}",
+                        f"{100 * problem.active:.0f} %",
+                    )
                     table.add_row(*row, *cells, end_section=k == bounds[-1])
     table.caption = (
         f"gap: primal at w − dual at α, relative to the model's value at w = 0; median of {REPETITIONS}, "
@@ -140,7 +169,9 @@ def measure(bounds: list[int], weights: list[int], seed: int, budget: float) -> 
     console.print(table)
 
 
-def cell(solver: Solver, problem: Problem, seconds: dict[str, tuple[int, float]], left: float) -> str:
+def cell(
+    solver: Solver, problem: Problem, seconds: dict[str, tuple[int, float]], left: float
+) -> str:
     """What the table says about a solver and a problem; `seconds` remembers its last size and time."""
     if not solver.installed:
         return "– (not installed)"
@@ -150,7 +181,9 @@ def cell(solver: Solver, problem: Problem, seconds: dict[str, tuple[int, float]]
     if solver.name in seconds:
         smaller, took = seconds[solver.name]
         # What does not grow hides how the factorisation does among few bounds.
-        predicted = took * (k / smaller) ** (solver.power if smaller >= 500 else min(solver.power, 2.0))
+        predicted = took * (k / smaller) ** (
+            solver.power if smaller >= 500 else min(solver.power, 2.0)
+        )
         if predicted > min(solver.limit, left):
             return f"– (~{predicted:.0f} s)"
     times: list[float] = []
@@ -183,14 +216,18 @@ def make_problem(n_bounds: int, n_groups: int, n_weights: int, seed: int) -> Pro
     centre = NEAR * np.stack([direction(rng, n_weights) for _ in range(n_groups)])
     bundle = Bundle(n_weights, np.arange(n_groups))
     while len(bundle) < n_bounds:
-        w = direction(rng, n_weights) * rng.uniform(0.7, 1.3)  # offsets are between 0 and 1, as losses are
+        w = direction(rng, n_weights) * rng.uniform(
+            0.7, 1.3
+        )  # offsets are between 0 and 1, as losses are
         slopes = curvature * w - centre
         offsets = 1 - 0.5 * curvature @ w**2
         bundle.add(Linear(sp.csr_array(slopes), offsets, slopes @ w + offsets), w)
     bundle.keep(np.arange(len(bundle)) < n_bounds)
     v = NEAR * n_groups * direction(rng, n_weights)
     scale = abs(float(bundle.values(np.zeros(n_weights)).sum()))
-    known = bundle.copy()  # keeps inner products and α, which the problem itself must not know
+    known = (
+        bundle.copy()
+    )  # keeps inner products and α, which the problem itself must not know
     lam = choose_lam(known, v, scale)
     active = share_active(known, v, lam, TOL * scale)
     solved = known.copy()
@@ -234,14 +271,18 @@ def own_interior_point(problem: Problem) -> Solution:
 
 
 def clarabel_primal(problem: Problem) -> Solution:
-    answer = general_interior_point(problem.bundle, problem.v, problem.lam, TOL * problem.scale)
+    answer = general_interior_point(
+        problem.bundle, problem.v, problem.lam, TOL * problem.scale
+    )
     assert answer is not None
     return answer
 
 
 def ascent_cold(problem: Problem) -> Solution:
     bundle = problem.bundle.copy()
-    w = update(bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "ascent").w
+    w = update(
+        bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "ascent"
+    ).w
     return bundle.alpha, w
 
 
@@ -250,7 +291,9 @@ def ascent_warm(problem: Problem) -> Solution:
     bundle, whole = problem.solved.copy(), problem.bundle
     new = np.arange(len(bundle), len(whole))
     bundle.extend(whole.slopes.csr[new], whole.offsets[new], whole.group[new])
-    w = update(bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "ascent").w
+    w = update(
+        bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "ascent"
+    ).w
     return bundle.alpha, w
 
 
@@ -265,7 +308,9 @@ def clarabel_dual(problem: Problem) -> Solution:
     cones = [clarabel.ZeroConeT(g), clarabel.NonnegativeConeT(k)]
     right = np.concatenate([np.ones(g), np.zeros(k)])
     upper = sp.csc_matrix(np.triu(quadratic))
-    alpha = np.asarray(clarabel.DefaultSolver(upper, linear, rows, right, cones, settings).solve().x)
+    alpha = np.asarray(
+        clarabel.DefaultSolver(upper, linear, rows, right, cones, settings).solve().x
+    )
     return alpha, weights_of(problem, alpha)
 
 
@@ -274,7 +319,16 @@ def daqp_dual(problem: Problem) -> Solution:
     k, g = len(problem.bundle), problem.bundle.n_groups
     upper, lower = np.ones(k + g), np.concatenate([np.zeros(k), np.ones(g)])
     sense = np.concatenate([np.zeros(k), np.full(g, 5)]).astype(np.int32)
-    alpha = daqp.solve(quadratic, linear, sums.toarray(), upper, lower, sense, primal_tol=1e-9, time_limit=60.0)[0]
+    alpha = daqp.solve(
+        quadratic,
+        linear,
+        sums.toarray(),
+        upper,
+        lower,
+        sense,
+        primal_tol=1e-9,
+        time_limit=60.0,
+    )[0]
     return np.asarray(alpha), weights_of(problem, np.asarray(alpha))
 
 
@@ -284,14 +338,23 @@ def piqp_primal(problem: Problem) -> Solution:
     d, g, k = bundle.n_features, bundle.n_groups, len(bundle)
     unit = float(np.sqrt(bundle.slopes.squared_norms().max())) or 1.0
     height = max(1.0, float(np.abs(bundle.offsets).max()))
-    curvature = np.concatenate([np.full(d, problem.lam / unit**2 * height), np.zeros(g)])
-    minus_slack = sp.csr_array((-np.ones(k), (np.arange(k), bundle.group)), shape=(k, g))
+    curvature = np.concatenate(
+        [np.full(d, problem.lam / unit**2 * height), np.zeros(g)]
+    )
+    minus_slack = sp.csr_array(
+        (-np.ones(k), (np.arange(k), bundle.group)), shape=(k, g)
+    )
     rows = sp.csc_matrix(sp.hstack([bundle.slopes.csr / unit, minus_slack]))
     solver = piqp.SparseSolver()
     solver.settings.eps_abs = solver.settings.eps_rel = 1e-9
     solver.settings.eps_duality_gap_abs = solver.settings.eps_duality_gap_rel = 1e-9
     quadratic = sp.csc_matrix(sp.diags_array(curvature))
-    solver.setup(quadratic, np.concatenate([v / unit, np.ones(g)]), G=rows, h_u=-bundle.offsets / height)
+    solver.setup(
+        quadratic,
+        np.concatenate([v / unit, np.ones(g)]),
+        G=rows,
+        h_u=-bundle.offsets / height,
+    )
     solver.solve()
     return np.array(solver.result.z_u), np.array(solver.result.x)[:d] * (height / unit)
 
@@ -303,7 +366,9 @@ def dual_programme(problem: Problem) -> tuple[Array, Array, sp.csr_array]:
     quadratic = np.ascontiguousarray((slopes @ slopes.T).toarray()) / lam
     linear = (slopes @ v) / lam - bundle.offsets
     height = max(1.0, float(np.abs(bundle.offsets).max()))
-    sums = sp.csr_array((np.ones(k), (bundle.group, np.arange(k))), shape=(bundle.n_groups, k))
+    sums = sp.csr_array(
+        (np.ones(k), (bundle.group, np.arange(k))), shape=(bundle.n_groups, k)
+    )
     return quadratic / height, linear / height, sums
 
 

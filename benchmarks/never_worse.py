@@ -23,13 +23,13 @@ from kinds_movies import KINDS, REAL, Scene, open_kind
 from numpy.typing import NDArray
 
 from clew.annotation.learner import Learner
-from clew.annotation.queries import DEFAULT
+from clew.annotation.questions import DEFAULT
 from clew.annotation.sampling import sample
 from clew.experiments.oracle import annotate
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Annotations
-from clew.tracking.formats.annotations import read_annotations
-from clew.tracking.lineage import Lineage
+from clew.tracking.io.annotations import read_annotations
+from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.measurement.measure import measure
 from clew.tracking.tracker import Tracker
 
@@ -59,7 +59,9 @@ class Compared:
     def z(self) -> float:
         """McNemar's statistic; positive where learning did harm."""
         only_generic = self.only_learned - (self.learned - self.generic)
-        return (self.only_learned - only_generic) / max(np.sqrt(self.only_learned + only_generic), 1.0)
+        return (self.only_learned - only_generic) / max(
+            np.sqrt(self.only_learned + only_generic), 1.0
+        )
 
 
 def missed(truth: Annotations, lineage: Lineage) -> NDArray[np.bool_]:
@@ -73,14 +75,22 @@ def shortened(scene: Scene, frames: int, folder: Path) -> tuple[Scene, Annotatio
         return scene, truth_annotations(scene.lineage, scene.movie)
     movie = scene.movie[:frames]
     known = read_annotations(Path(scene.lineage.source), movie)
-    return Scene(movie, measure(movie, cache=folder / "measured", n_jobs=1), scene.lineage[:frames]), known
+    return Scene(
+        movie,
+        measure(movie, cache=folder / "measured", n_jobs=1),
+        scene.lineage[:frames],
+    ), known
 
 
-def learn(setting: str, scene: Scene, truth: Annotations, draw: int) -> tuple[Tracker, Annotations]:
+def learn(
+    setting: str, scene: Scene, truth: Annotations, draw: int
+) -> tuple[Tracker, Annotations]:
     """Weights from some annotations, and those."""
     if setting == "asked":
         learner = Learner(scene.source, tracker=Tracker.generic(n_jobs=1))
-        for _ in annotate(learner, truth, DEFAULT, range(AT_ONCE, NUMBER + 1, AT_ONCE), draw, rounds=1):
+        for _ in annotate(
+            learner, truth, DEFAULT, range(AT_ONCE, NUMBER + 1, AT_ONCE), draw, rounds=1
+        ):
             pass
         return learner.as_tracker(), learner.annotations
     rng = np.random.default_rng([draw, 5])
@@ -89,7 +99,13 @@ def learn(setting: str, scene: Scene, truth: Annotations, draw: int) -> tuple[Tr
     return Tracker(n_jobs=1, random_state=draw).fit(scene.source, given), given
 
 
-def compare(setting: str, scene: Scene, truth: Annotations, generic: NDArray[np.bool_], draw: int) -> Compared:
+def compare(
+    setting: str,
+    scene: Scene,
+    truth: Annotations,
+    generic: NDArray[np.bool_],
+    draw: int,
+) -> Compared:
     """One draw."""
     began = time.process_time()
     tracker, given = learn(setting, scene, truth, draw)
@@ -98,15 +114,20 @@ def compare(setting: str, scene: Scene, truth: Annotations, generic: NDArray[np.
     learned = missed(truth, tracker.track(scene.source))[others]
     before = generic[others]
     return Compared(
-        int(others.sum()), int(before.sum()), int(learned.sum()), int((learned & ~before).sum()), seconds
-    )  # fmt: skip
+        int(others.sum()),
+        int(before.sum()),
+        int(learned.sum()),
+        int((learned & ~before).sum()),
+        seconds,
+    )
 
 
 def told(found: list[Compared]) -> str:
     """A line of figures."""
     differences = np.array([one.difference for one in found])
     generic, learned = (
-        100 * np.mean([getattr(one, name) / max(one.events, 1) for one in found]) for name in ("generic", "learned")
+        100 * np.mean([getattr(one, name) / max(one.events, 1) for one in found])
+        for name in ("generic", "learned")
     )
     worst = max(found, key=lambda one: one.z)
     return (
@@ -118,12 +139,21 @@ def told(found: list[Compared]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kind", nargs="+", default=[*KINDS], choices=KINDS)
     parser.add_argument("--setting", nargs="+", default=[*SETTINGS], choices=SETTINGS)
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--movies", type=int, default=4, help="simulated movies of a kind, for all draws")
-    parser.add_argument("--frames", type=int, default=10**9, help="of each movie, from the first")
+    parser.add_argument(
+        "--movies",
+        type=int,
+        default=4,
+        help="simulated movies of a kind, for all draws",
+    )
+    parser.add_argument(
+        "--frames", type=int, default=10**9, help="of each movie, from the first"
+    )
     parser.add_argument("--folder", type=Path, default=Path("results/kinds/movies"))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -131,9 +161,13 @@ def main() -> None:
     for kind in options.kind:
         found: dict[str, list[Compared]] = {setting: [] for setting in options.setting}
         for movie in range(1 if kind in REAL else min(options.movies, options.draws)):
-            scene, truth = shortened(open_kind(kind, movie, options.folder), options.frames, options.folder)
+            scene, truth = shortened(
+                open_kind(kind, movie, options.folder), options.frames, options.folder
+            )
             generic = missed(truth, Tracker.generic(n_jobs=1).track(scene.source))
-            for draw in range(options.draws)[movie :: 1 if kind in REAL else options.movies]:
+            for draw in range(options.draws)[
+                movie :: 1 if kind in REAL else options.movies
+            ]:
                 for setting in options.setting:
                     found[setting].append(compare(setting, scene, truth, generic, draw))
         for setting, draws in found.items():

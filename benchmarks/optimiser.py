@@ -38,7 +38,9 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--programs", type=int, nargs="+", default=[20])
     parser.add_argument("--lams", type=float, nargs="+", default=[1.0, 0.01, 0.001])
     parser.add_argument("--fractions", type=float, nargs="+", default=[1.0, 0.25])
@@ -46,14 +48,26 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--max-passes", type=float, default=4000)
-    parser.add_argument("--margin", type=float, help="stop the others at so many times the claimed ratio of passes")
     parser.add_argument(
-        "--methods", nargs="+", choices=METHODS, default=METHODS, help="clew first, which others follow"
+        "--margin",
+        type=float,
+        help="stop the others at so many times the claimed ratio of passes",
+    )
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        choices=METHODS,
+        default=METHODS,
+        help="clew first, which others follow",
     )
     arguments = parser.parse_args()
     console = Console(width=130)
     programs, truths = assignment_programs(1, (600, 600))
-    learn(BinaryProgram().prepare(programs, truths).task(programs, truths), LOSSES["bridge"], 1.0)  # compiles
+    learn(
+        BinaryProgram().prepare(programs, truths).task(programs, truths),
+        LOSSES["bridge"],
+        1.0,
+    )  # compiles
     for n_programs in arguments.programs:
         compare(n_programs, arguments, console)
 
@@ -68,11 +82,18 @@ def compare(n_programs: int, arguments: argparse.Namespace, console: Console) ->
     )
     columns = "annotated λ method objective CCCP passes reward bounds seconds argmax update status"
     table = Table(*columns.split())
-    others = [method for method in METHODS if method in arguments.methods and method != "clew"]
-    ratios: dict[str, dict[str, list[float]]] = {m: {"passes": [], "all": [], "seconds": []} for m in others}
+    others = [
+        method for method in METHODS if method in arguments.methods and method != "clew"
+    ]
+    ratios: dict[str, dict[str, list[float]]] = {
+        m: {"passes": [], "all": [], "seconds": []} for m in others
+    }
     spread, stopped = [], 0
     for fraction in arguments.fractions:
-        annotations = [annotate(p, y, fraction, seed=i) for i, (p, y) in enumerate(zip(programs, truths, strict=True))]
+        annotations = [
+            annotate(p, y, fraction, seed=i)
+            for i, (p, y) in enumerate(zip(programs, truths, strict=True))
+        ]
         model = BinaryProgram().prepare(programs, annotations)
         for lam in arguments.lams:
             results = {}
@@ -87,22 +108,45 @@ def compare(n_programs: int, arguments: argparse.Namespace, console: Console) ->
                 task = model.task(programs, annotations, n_jobs=arguments.jobs)
                 limit = arguments.max_passes
                 if arguments.margin and method in CLAIMED:
-                    limit = min(limit, arguments.margin * CLAIMED[method] * results["clew"][0].passes)
-                algorithm = replace(PRESETS[method], tol=arguments.tol, eta=arguments.tol, max_passes=limit)
+                    limit = min(
+                        limit,
+                        arguments.margin * CLAIMED[method] * results["clew"][0].passes,
+                    )
+                algorithm = replace(
+                    PRESETS[method],
+                    tol=arguments.tol,
+                    eta=arguments.tol,
+                    max_passes=limit,
+                )
                 began = time.perf_counter()
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", NotConvergedWarning)  # the status column says it
-                    result = learn(task, LOSSES["bridge"], lam, algorithm=algorithm, start=start)
+                    warnings.simplefilter(
+                        "ignore", NotConvergedWarning
+                    )  # the status column says it
+                    result = learn(
+                        task, LOSSES["bridge"], lam, algorithm=algorithm, start=start
+                    )
                 seconds = time.perf_counter() - began
                 results[method] = result, seconds
                 table.add_row(
-                    f"{fraction:.0%}", f"{lam:g}", method, f"{result.objective:.5f}", str(result.iterations),
-                    f"{result.passes:g}", f"{result.reward_passes:g}", str(result.bounds), f"{seconds:.2f}",
-                    f"{result.seconds['oracle']:.2f}", f"{result.seconds['master']:.2f}", result.status.value,
-                )  # fmt: skip
+                    f"{fraction:.0%}",
+                    f"{lam:g}",
+                    method,
+                    f"{result.objective:.5f}",
+                    str(result.iterations),
+                    f"{result.passes:g}",
+                    f"{result.reward_passes:g}",
+                    str(result.bounds),
+                    f"{seconds:.2f}",
+                    f"{result.seconds['oracle']:.2f}",
+                    f"{result.seconds['master']:.2f}",
+                    result.status.value,
+                )
                 console.print(f"{fraction:.0%} λ={lam:g} {method}: {result}")
             table.add_section()
-            objectives = [result.objective for result, _ in results.values() if result.converged]
+            objectives = [
+                result.objective for result, _ in results.values() if result.converged
+            ]
             spread.append(max(objectives) - min(objectives))
             stopped += sum(not result.converged for result, _ in results.values())
             ours, our_seconds = results["clew"]
@@ -110,12 +154,15 @@ def compare(n_programs: int, arguments: argparse.Namespace, console: Console) ->
                 theirs, seconds = results[method]
                 ratios[method]["passes"].append(theirs.passes / ours.passes)
                 ratios[method]["all"].append(
-                    (theirs.passes + theirs.reward_passes) / (ours.passes + ours.reward_passes)
+                    (theirs.passes + theirs.reward_passes)
+                    / (ours.passes + ours.reward_passes)
                 )
                 ratios[method]["seconds"].append(seconds / our_seconds)
     console.print(table)
     if stopped:
-        console.print(f"{stopped} runs were stopped before they had converged; their ratios are lower bounds")
+        console.print(
+            f"{stopped} runs were stopped before they had converged; their ratios are lower bounds"
+        )
     for method in others:
         r = ratios[method]
         console.print(

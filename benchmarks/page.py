@@ -25,33 +25,69 @@ from page_latency import latency
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("latency")
     one.set_defaults(run=latency)
-    one.add_argument("--answers", type=int, default=40, help="answers for the time to the next question")
-    one.add_argument("--quick", type=int, default=12, help="answers for the time to new predictions, each in two ways")
-    one.add_argument("--pause", type=float, default=0.5, help="seconds that the person thinks")
-    one.add_argument("--simulated", type=Path, help="where the simulated movie is or is to be made")
+    one.add_argument(
+        "--answers",
+        type=int,
+        default=40,
+        help="answers for the time to the next question",
+    )
+    one.add_argument(
+        "--quick",
+        type=int,
+        default=12,
+        help="answers for the time to new predictions, each in two ways",
+    )
+    one.add_argument(
+        "--pause", type=float, default=0.5, help="seconds that the person thinks"
+    )
+    one.add_argument(
+        "--simulated", type=Path, help="where the simulated movie is or is to be made"
+    )
     one.add_argument("--only", default="", help="the beginning of a movie's name")
     two = commands.add_parser("annotator")
     two.set_defaults(run=annotator)
     two.add_argument("--answers", type=int, default=150)
     two.add_argument("--random", type=int, default=600)
     two.add_argument("--orders", nargs="+", default=["suggested", "random"])
-    two.add_argument("--pace", type=float, default=1.0, help="the most that an answer waits for new questions, in s")
+    two.add_argument(
+        "--pace",
+        type=float,
+        default=1.0,
+        help="the most that an answer waits for new questions, in s",
+    )
     two.add_argument("--blank", action="store_true", help="begin with no weights")
     two.add_argument("--seed", type=int, default=0)
-    two.add_argument("--movie", default="Fluo-N2DL-HeLa", help="a folder of CLEW_DATA, of which sequence 01 is taken")
-    two.add_argument("--kind", default="", help="a simulated movie of this kind of cells instead")
+    two.add_argument(
+        "--movie",
+        default="Fluo-N2DL-HeLa",
+        help="a folder of CLEW_DATA, of which sequence 01 is taken",
+    )
+    two.add_argument(
+        "--kind", default="", help="a simulated movie of this kind of cells instead"
+    )
     two.add_argument("--frames", type=int, default=30, help="of the simulated movie")
     two.add_argument("--plot", type=Path)
     two.add_argument("--json", type=Path)
     three = commands.add_parser("kills")
     three.set_defaults(run=kills)
     three.add_argument("--kills", type=int, default=50)
-    three.add_argument("--seconds", type=float, default=1.0, help="of a run of answers, at most, before the kill")
-    three.add_argument("--forked", action="store_true", help="servers forked from one process, without a worker")
+    three.add_argument(
+        "--seconds",
+        type=float,
+        default=1.0,
+        help="of a run of answers, at most, before the kill",
+    )
+    three.add_argument(
+        "--forked",
+        action="store_true",
+        help="servers forked from one process, without a worker",
+    )
     three.add_argument("--seed", type=int, default=0)
     four = commands.add_parser("edits")
     four.set_defaults(run=edits)

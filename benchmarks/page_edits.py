@@ -17,8 +17,8 @@ FRAMES = slice(60, 66)
 
 def edits(options: argparse.Namespace) -> None:
     """Delete cells of one frame, one after the other; processor time and seconds of each."""
-    from clew.app.requests import AskedEdit
-    from clew.app.run import open_session
+    from clew.app.api_models import AskedEdit
+    from clew.app.launch import open_session
     from clew.tracking.measurement.measure import measure
     from clew.tracking.movie import open_movie
 
@@ -27,13 +27,17 @@ def edits(options: argparse.Namespace) -> None:
         source = measure(movie, cache=Path(folder) / "cache", n_jobs=1)
         session = open_session(0, movie, source, Path(folder) / "store.clewdb")
         for t in range(movie.n_frames - 1):
-            session.predictor.solved[t] = session.predictor.solve(t, session.state.annotations.at(t))
+            session.predictor.solved[t] = session.predictor.solve(
+                t, session.state.annotations.at(t)
+            )
         cells = session.cells(3).label.tolist()
         used, passed = [], []
         for n in range(options.edits):
             masks = session.store.mask_revisions().get(3, 0)
             body = {"key": f"k{n}", "revision": session.store.revision, "masks": masks}
-            asked = AskedEdit.of({**body, "frame": 3, "kind": "delete", "cells": [cells[n]]})
+            asked = AskedEdit.of(
+                {**body, "frame": 3, "kind": "delete", "cells": [cells[n]]}
+            )
             processor, clock = time.process_time(), time.perf_counter()
             session.changes.edit(asked)
             used.append(time.process_time() - processor)

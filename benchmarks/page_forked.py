@@ -26,18 +26,26 @@ class Forked(Served):
         """Fork a server; returns when it can be asked."""
         if not hasattr(self, "parent"):
             command = [sys.executable, __file__, *self.command[4:]]
-            self.parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.parent = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
         assert self.parent.stdin is not None
         assert self.parent.stdout is not None
         self.parent.stdin.write("start\n")
         self.parent.stdin.flush()
-        lines = [self.parent.stdout.readline().strip() for _ in range(2)]  # in either order
-        pid, address = sorted(lines, key=lambda line: line.startswith("clew annotate: "))
+        lines = [
+            self.parent.stdout.readline().strip() for _ in range(2)
+        ]  # in either order
+        pid, address = sorted(
+            lines, key=lambda line: line.startswith("clew annotate: ")
+        )
         assert address, "the server did not start"
         self.process: Any = Child(int(pid))
         self.address = address.removeprefix("clew annotate: ")
         base, self.token = self.address.split("/?token=")
-        self.connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=PATIENCE)
+        self.connection = http.client.HTTPConnection(
+            base.removeprefix("http://"), timeout=PATIENCE
+        )
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the server and the process that it was forked from."""
@@ -93,13 +101,13 @@ class NoWorker:
 
 def main(arguments: list[str]) -> None:
     """Fork a server for each line that comes."""
+    import clew.app.launch
     import clew.app.opening
-    import clew.app.routes
-    import clew.app.run
+    import clew.app.server
     import clew.app.session
     from clew.cli import app
 
-    clew.app.routes.Server.__init__.__kwdefaults__["supervisor"] = NoWorker
+    clew.app.server.Server.__init__.__kwdefaults__["supervisor"] = NoWorker
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has ended is gone at once
     for _ in sys.stdin:
         pid = os.fork()

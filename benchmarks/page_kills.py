@@ -31,11 +31,17 @@ def kills(options: argparse.Namespace) -> None:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         movie = simulated(Path(folder) / "small", KILL_FRAMES, KILL_CELLS)
-        served = (Forked if options.forked else Served)(movie, Path(folder) / "store.clewdb")
+        served = (Forked if options.forked else Served)(
+            movie, Path(folder) / "store.clewdb"
+        )
         cells = {t: labels_of(served, t) for t in EDITED}
         for n in range(options.kills):
-            console.print(f"kill {n + 1}: {len(acknowledged)} answers and edits so far", end="\r")
-            sent = answer_until_killed(served, rng, acknowledged, float(rng.uniform(0.0, options.seconds)))
+            console.print(
+                f"kill {n + 1}: {len(acknowledged)} answers and edits so far", end="\r"
+            )
+            sent = answer_until_killed(
+                served, rng, acknowledged, float(rng.uniform(0.0, options.seconds))
+            )
             served.process.wait(timeout=PATIENCE)
             served.start()  # fails if the store does not open
             kept = history(served, cells)
@@ -58,7 +64,11 @@ def kills(options: argparse.Namespace) -> None:
 def history(served: Served, cells: dict[int, set[int]]) -> set[str]:
     """The annotations and edits that the server has, by name; `cells` are those before all edits."""
     lines = served.ask("export/annotations.csv")[1].decode().splitlines()
-    deleted = {edit_name(t, label) for t, known in cells.items() for label in known - labels_of(served, t)}
+    deleted = {
+        edit_name(t, label)
+        for t, known in cells.items()
+        for label in known - labels_of(served, t)
+    }
     return {name_of(*line.split(",")[:4]) for line in lines[1:]} | deleted
 
 
@@ -75,13 +85,17 @@ def name_of(frame: Any, event: str, sources: str, targets: str) -> str:
     return f"{frame}:{event}:{sources.strip()}:{targets.strip()}"
 
 
-def answer_until_killed(served: Served, rng: np.random.Generator, acknowledged: set[str], seconds: float) -> str:
+def answer_until_killed(
+    served: Served, rng: np.random.Generator, acknowledged: set[str], seconds: float
+) -> str:
     """Confirm predicted events at random as fast as it goes, until the kill so many seconds after the first pair came.
 
     Returns the answer that was under way in the end.
     """
     revision, name = served.status()["revision"], ""
-    served.ask("pair/0")  # the first takes a moment, for which there would be nothing to lose
+    served.ask(
+        "pair/0"
+    )  # the first takes a moment, for which there would be nothing to lose
     threading.Timer(seconds, served.process.kill).start()
     try:
         while True:
@@ -91,17 +105,37 @@ def answer_until_killed(served: Served, rng: np.random.Generator, acknowledged: 
                 label = int(rng.choice(sorted(labels_of(served, frame))))
                 name = edit_name(frame, label)
                 masks = served.status()["masks"].get(str(frame), 0)
-                asked = {"frame": frame, "kind": "delete", "cells": [label], "masks": masks}
+                asked = {
+                    "frame": frame,
+                    "kind": "delete",
+                    "cells": [label],
+                    "masks": masks,
+                }
                 code, reply = served.ask("edits", {**asked, **common})
             else:
                 frame = int(rng.integers(0, EDITED[0] - 2))
-                events = [one for one in served.ask(f"pair/{frame}")[1]["events"] if not one["pinned"]]
+                events = [
+                    one
+                    for one in served.ask(f"pair/{frame}")[1]["events"]
+                    if not one["pinned"]
+                ]
                 if not events:
                     continue
                 one = events[rng.integers(len(events))]
-                body = {"frame": frame, "event": one["event"], "sources": one["sources"], "targets": one["targets"]}
-                name = name_of(frame, one["event"], *(" ".join(map(str, one[side])) for side in ("sources", "targets")))
-                code, reply = served.ask("answers", {**body, **common, "happened": True, "replace": False})
+                body = {
+                    "frame": frame,
+                    "event": one["event"],
+                    "sources": one["sources"],
+                    "targets": one["targets"],
+                }
+                name = name_of(
+                    frame,
+                    one["event"],
+                    *(" ".join(map(str, one[side])) for side in ("sources", "targets")),
+                )
+                code, reply = served.ask(
+                    "answers", {**body, **common, "happened": True, "replace": False}
+                )
             assert code == 200, reply
             revision = reply["revision"]
             acknowledged.add(name)

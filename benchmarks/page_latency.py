@@ -55,29 +55,51 @@ def latency(options: argparse.Namespace) -> None:
     """Keys in a real browser."""
     from playwright.sync_api import sync_playwright
 
-    table = Table("movie", "what", "n", "median ms", "p95 ms", "longest ms", "bar ms", title=f"load {load()}")
+    table = Table(
+        "movie",
+        "what",
+        "n",
+        "median ms",
+        "p95 ms",
+        "longest ms",
+        "bar ms",
+        title=f"load {load()}",
+    )
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        chromium = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
         movies = {}
         if "CLEW_DATA" in os.environ:
             (hela := Path(folder) / "hela").mkdir()
             movies["HeLa 01"] = linked(hela)
-        movies["200 × 500"] = simulated(options.simulated or Path(folder) / "simulated", 200, 500)
+        movies["200 × 500"] = simulated(
+            options.simulated or Path(folder) / "simulated", 200, 500
+        )
         for name, movie in movies.items():
             if options.only and not name.startswith(options.only):
                 continue
             served = Served(movie, Path(folder) / f"{name}.clewdb", "--no-cache")
             try:
-                page = chromium.new_context(viewport={"width": 1280, "height": 800}).new_page()
-                found = press_keys(page, served, options.answers, options.pause, options.quick)
+                page = chromium.new_context(
+                    viewport={"width": 1280, "height": 800}
+                ).new_page()
+                found = press_keys(
+                    page, served, options.answers, options.pause, options.quick
+                )
                 page.context.close()
             finally:
                 served.stop()
             for what, (bar, values) in found.items():
                 if not values:
                     continue
-                known = np.array([PATIENCE * 1000 if value is None else value for value in values])
-                figures = [f"{v:.0f}" for v in (np.median(known), np.percentile(known, 95), known.max())]
+                known = np.array(
+                    [PATIENCE * 1000 if value is None else value for value in values]
+                )
+                figures = [
+                    f"{v:.0f}"
+                    for v in (np.median(known), np.percentile(known, 95), known.max())
+                ]
                 table.add_row(name, what, str(len(known)), *figures, str(bar or ""))
             table.add_section()
             console.print(f"{name}: load {load()}")
@@ -117,7 +139,11 @@ def press_keys(
     look = "([t, label]) => import('/static/asking.js').then((asking) => asking.browseTo(t, { side: 'a', label }))"
     for frame in rng.integers(0, served_frames(page) - 1, quick).tolist():
         events = served.ask(f"pair/{frame}")[1]["events"]
-        open_ones = [event["sources"] for event in events if event["sources"] and not event["pinned"]]
+        open_ones = [
+            event["sources"]
+            for event in events
+            if event["sources"] and not event["pinned"]
+        ]
         page.evaluate(look, [frame, open_ones[rng.integers(len(open_ones))][0]])
         settle(page, served)
         page.keyboard.press("Enter")
@@ -127,7 +153,9 @@ def press_keys(
 
 def served_frames(page: Any) -> int:
     """How many frames the movie has."""
-    n: int = page.evaluate("import('/static/state.js').then(({ state }) => state.movie.n_frames)")
+    n: int = page.evaluate(
+        "import('/static/state.js').then(({ state }) => state.movie.n_frames)"
+    )
     return n
 
 

@@ -16,7 +16,11 @@ from typing import Any
 
 from rich.console import Console
 
-CHROMIUM = os.environ.get("CLEW_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = (
+    os.environ.get("CLEW_CHROMIUM")
+    or shutil.which("chromium")
+    or shutil.which("google-chrome")
+)
 PATIENCE = 60.0
 """Seconds that a busy machine has for anything."""
 IDLE = 30.0
@@ -28,26 +32,46 @@ class Served:
     """`clew annotate` in a process of its own, and one connection to it."""
 
     def __init__(self, movie: Path, store: Path, *options: str) -> None:
-        self.command = [sys.executable, "-m", "clew.cli", "annotate", str(movie), "--no-browser"]
+        self.command = [
+            sys.executable,
+            "-m",
+            "clew.cli",
+            "annotate",
+            str(movie),
+            "--no-browser",
+        ]
         self.command += ["--store", str(store), *options]
         self.start()
 
     def start(self) -> None:
         """Start; returns when the server can be asked."""
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         said: list[str] = []
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        reader = threading.Thread(target=said.extend, args=(self.process.stderr,), daemon=True)
+        reader = threading.Thread(
+            target=said.extend, args=(self.process.stderr,), daemon=True
+        )
         reader.start()  # a pipe that nobody reads would stop the server when it is full
-        line = next((line for line in self.process.stdout if line.startswith("clew annotate: ")), None)
+        line = next(
+            (
+                line
+                for line in self.process.stdout
+                if line.startswith("clew annotate: ")
+            ),
+            None,
+        )
         if line is None:
             reader.join()
             raise RuntimeError(f"the server did not start: {''.join(said)}")
         self.address = line.removeprefix("clew annotate: ").strip()
         base, self.token = self.address.split("/?token=")
         self.asked_at = time.monotonic()
-        self.connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=PATIENCE)
+        self.connection = http.client.HTTPConnection(
+            base.removeprefix("http://"), timeout=PATIENCE
+        )
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         """A request as the page sends it: status and reply."""
@@ -56,12 +80,14 @@ class Served:
         self.asked_at = time.monotonic()
         headers = {"X-Clew-Token": self.token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body)
-        self.connection.request("GET" if body is None else "POST", f"/api/movies/0/{path}", data, headers)
+        self.connection.request(
+            "GET" if body is None else "POST", f"/api/movies/0/{path}", data, headers
+        )
         reply = self.connection.getresponse()
         content = reply.read()
-        return reply.status, json.loads(content) if reply.headers["Content-Type"].startswith(
-            "application/json"
-        ) else content
+        return reply.status, json.loads(content) if reply.headers[
+            "Content-Type"
+        ].startswith("application/json") else content
 
     def status(self) -> dict[str, Any]:
         """How far things are."""
@@ -96,13 +122,15 @@ def linked(folder: Path, movie: str = "Fluo-N2DL-HeLa") -> Path:
 
 def simulated(folder: Path, frames: int, cells: int) -> Path:
     """A simulated movie, made if it is not there."""
-    from clew.progress import ProgressBar
-    from clew.tracking.formats.simulated import write_simulation
-    from clew.tracking.simulation.simulate import NucleiSettings
+    from clew.simulation.simulate import NucleiSettings
+    from clew.simulation.write import write_simulation
+    from clew.utils.progress import ProgressBar
 
     if not (folder / "01").is_dir():
         with ProgressBar(f"simulating {frames} frames of {cells} cells") as progress:
-            write_simulation(folder, NucleiSettings(frames=frames, cells=cells), progress=progress)
+            write_simulation(
+                folder, NucleiSettings(frames=frames, cells=cells), progress=progress
+            )
     return folder / "01"
 
 

@@ -19,18 +19,25 @@ GRID = {
 """Cutoffs in spacings of the movie (0: no such event), and the factor for the cost of not linking."""
 
 
-def links(points: Points, reach: float, splitting: float, merging: float, patience: float) -> NDArray[np.int64]:
+def links(
+    points: Points, reach: float, splitting: float, merging: float, patience: float
+) -> NDArray[np.int64]:
     """(k, 2) rows that are linked, with squared distances as costs."""
 
     def cutoff(factor: float) -> Any:
         return (factor * points.spacing) ** 2 if factor else False
 
     tracker = LapTrack(
-        cutoff=cutoff(reach), splitting_cutoff=cutoff(splitting), merging_cutoff=cutoff(merging),
-        gap_closing_cutoff=False, alternative_cost_factor=patience,
-    )  # fmt: skip
+        cutoff=cutoff(reach),
+        splitting_cutoff=cutoff(splitting),
+        merging_cutoff=cutoff(merging),
+        gap_closing_cutoff=False,
+        alternative_cost_factor=patience,
+    )
     tree = tracker.predict([points.position[rows] for rows in points.frames])
-    found = [(points.frames[a][i], points.frames[b][j]) for (a, i), (b, j) in tree.edges()]
+    found = [
+        (points.frames[a][i], points.frames[b][j]) for (a, i), (b, j) in tree.edges()
+    ]
     return np.array(sorted(found), dtype=np.int64).reshape(-1, 2)
 
 
@@ -41,7 +48,13 @@ def tune(scene: Scene) -> dict[str, float]:
     """
     best = {"reach": 1.0, "splitting": 0.0, "merging": 0.0, "patience": 1.05}
     for names in (("reach", "splitting"), ("merging",), ("patience",)):
-        tried = [best | dict(zip(names, values, strict=True)) for values in product(*(GRID[name] for name in names))]
-        losses = [scene.evaluate(scene.lineage_of(links(scene.points, **one))).loss.total for one in tried]
+        tried = [
+            best | dict(zip(names, values, strict=True))
+            for values in product(*(GRID[name] for name in names))
+        ]
+        losses = [
+            scene.evaluate(scene.lineage_of(links(scene.points, **one))).loss.total
+            for one in tried
+        ]
         best = tried[int(np.argmin(losses))]
     return best

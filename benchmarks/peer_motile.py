@@ -6,7 +6,12 @@ import motile
 import numpy as np
 from kinds_movies import Points
 from motile.constraints import MaxChildren, MaxParents, Pin
-from motile.costs import EdgeSelectedCost, NodeAppearCost, NodeDisappearCost, NodeSplitCost
+from motile.costs import (
+    EdgeSelectedCost,
+    NodeAppearCost,
+    NodeDisappearCost,
+    NodeSplitCost,
+)
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
@@ -26,7 +31,9 @@ def links(points: Points) -> NDArray[np.int64]:
     for now, later in zip(points.frames[:-1], points.frames[1:], strict=True):
         if len(now) and len(later):
             k = min(NEIGHBOURS, len(later))
-            distance, near = cKDTree(position[later]).query(position[now], k=np.arange(1, k + 1))
+            distance, near = cKDTree(position[later]).query(
+                position[now], k=np.arange(1, k + 1)
+            )
             for row, far, to in zip(now.tolist(), distance, later[near], strict=True):
                 for d, target in zip(far.tolist(), to.tolist(), strict=True):
                     if d < REACH:

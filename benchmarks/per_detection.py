@@ -27,18 +27,20 @@ from typing import Any
 
 STEPS = {
     "measuring": [("clew.tracking.tracker", "measure")],
-    "motion": [("clew.tracking.model.pairs", "estimate_motion")],
-    "units": [("clew.tracking.model.pairs", "estimate_scales")],
+    "motion": [("clew.tracking.candidates.frame_pairs", "estimate_motion")],
+    "units": [("clew.tracking.candidates.frame_pairs", "estimate_scales")],
     "kinds of events": [("clew.tracking.tracker", "decide_events")],
     "coverage": [("clew.tracking.tracker", "look_for")],
     "domain": [("clew.tracking.tracker", "look_at")],
-    "flow": [("clew.tracking.model.flow", "_estimate_flow")],
-    "confidences": [("clew.tracking.model.assignment", "margins")],
+    "flow": [("clew.tracking.flow.flow", "_estimate_flow")],
+    "confidences": [("clew.tracking.assignment.assignment", "margins")],
 }
 """Functions by the modules that call them; those that a version lacks take no time."""
 
 
-def timed(seconds: dict[str, float], step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def timed(
+    seconds: dict[str, float], step: str, function: Callable[..., Any]
+) -> Callable[..., Any]:
     """The function, whose CPU seconds are added to those of a step; calls within it count once."""
     depth = [0]
 
@@ -79,16 +81,31 @@ def child(movie: Path, frames: slice, measured: bool) -> dict[str, Any]:
                 continue
     began = time.process_time()
     lineage = tracker.track(source)
-    return {"cpu": time.process_time() - began, "cells": len(lineage.frame), "steps": seconds}
+    return {
+        "cpu": time.process_time() - began,
+        "cells": len(lineage.frame),
+        "steps": seconds,
+    }
 
 
 def measure(movie: Path, source: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The same in a process of its own, with the clew in a folder `src`."""
-    command = [sys.executable, __file__, str(movie), "--child", "--frames", options.frames]
+    command = [
+        sys.executable,
+        __file__,
+        str(movie),
+        "--child",
+        "--frames",
+        options.frames,
+    ]
     command += ["--measured"] if options.measured else []
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    threads = dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+    )
     where = os.environ | threads | {"PYTHONPATH": str(source)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=where)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=where
+    )
     if done.returncode:
         sys.exit(f"{movie} with {source} failed:\n{done.stderr[-3000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -96,9 +113,13 @@ def measure(movie: Path, source: Path, options: argparse.Namespace) -> dict[str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("movies", nargs="+", type=Path)
-    parser.add_argument("--against", type=Path, help="the folder src of another checkout")
+    parser.add_argument(
+        "--against", type=Path, help="the folder src of another checkout"
+    )
     parser.add_argument("--frames", default=":", help="first:last, as in Python")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--measured", action="store_true", help="without measuring")
@@ -106,7 +127,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.child:
         first, last = (int(end) if end else None for end in options.frames.split(":"))
-        print(json.dumps(child(options.movies[0], slice(first, last), options.measured)))
+        print(
+            json.dumps(child(options.movies[0], slice(first, last), options.measured))
+        )
         return
     sources = {"here": Path(__file__).resolve().parents[1] / "src"}
     if options.against is not None:
@@ -116,12 +139,21 @@ def main() -> None:
         for _ in range(options.repeats):
             for name, source in sources.items():
                 runs[name].append(measure(movie, source, options))
-        least = {name: min(found, key=lambda run: run["cpu"]) for name, found in runs.items()}
+        least = {
+            name: min(found, key=lambda run: run["cpu"]) for name, found in runs.items()
+        }
         for name, run in least.items():
             cells = run["cells"]
-            steps = ", ".join(f"{step} {1e3 * used / cells:.3f}" for step, used in run["steps"].items())
-            all_runs = " ".join(f"{1e3 * other['cpu'] / cells:.3f}" for other in runs[name])
-            print(f"{movie} {name}: {cells:,} cells, {1e3 * run['cpu'] / cells:.3f} ms each ({all_runs}); {steps}")
+            steps = ", ".join(
+                f"{step} {1e3 * used / cells:.3f}"
+                for step, used in run["steps"].items()
+            )
+            all_runs = " ".join(
+                f"{1e3 * other['cpu'] / cells:.3f}" for other in runs[name]
+            )
+            print(
+                f"{movie} {name}: {cells:,} cells, {1e3 * run['cpu'] / cells:.3f} ms each ({all_runs}); {steps}"
+            )
         if "there" in least:
             print(f"  ratio {least['here']['cpu'] / least['there']['cpu']:.2f}")
 

@@ -18,7 +18,10 @@ def bound_by_permissions() -> Iterator[None]:
         yield
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    header, sets = (ctypes.c_uint32 * 2)(VERSION_3, 0), (ctypes.c_uint32 * 6)()  # the first word: what is in effect
+    header, sets = (
+        (ctypes.c_uint32 * 2)(VERSION_3, 0),
+        (ctypes.c_uint32 * 6)(),
+    )  # the first word: what is in effect
     if libc.capget(header, sets):
         raise OSError(ctypes.get_errno(), "capget")
     before = sets[0]

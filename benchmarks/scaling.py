@@ -28,7 +28,7 @@ def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     from clew.tracking.blocks.track import track_pairs
     from clew.tracking.evaluation.task_loss import task_loss
     from clew.tracking.evaluation.truth import truth_annotations
-    from clew.tracking.formats.ctc import open_truth
+    from clew.tracking.io.ctc import open_truth
     from clew.tracking.movie import open_movie
     from clew.tracking.tracker import Tracker
 
@@ -48,15 +48,30 @@ def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     truth = sequence.parent / f"{sequence.name}_GT/TRA"
     if frames == open_movie(sequence).n_frames and truth.is_dir():
         loss = task_loss(truth_annotations(open_truth(truth), movie), lineage).total
-    print(json.dumps({
-        "frames": frames, "cells": len(lineage.frame), "tracks": n_tracks, "measure": measured - started,
-        "track": tracked - measured, "join": joined - tracked, "cpu": cpu, "peak": peak, "loss": loss,
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "frames": frames,
+                "cells": len(lineage.frame),
+                "tracks": n_tracks,
+                "measure": measured - started,
+                "track": tracked - measured,
+                "join": joined - tracked,
+                "cpu": cpu,
+                "peak": peak,
+                "loss": loss,
+            }
+        )
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "clew-scaling")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "clew-scaling"
+    )
     parser.add_argument("--frames", type=int, nargs="+", default=[100, 316, 1000])
     parser.add_argument("--cells", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=2)
@@ -68,28 +83,56 @@ def main() -> None:
         return
     console = Console(width=120)
     if not sequence.is_dir():
-        from clew.progress import ProgressBar
-        from clew.tracking.formats.simulated import write_simulation
-        from clew.tracking.simulation.simulate import NucleiSettings
+        from clew.simulation.simulate import NucleiSettings
+        from clew.simulation.write import write_simulation
+        from clew.utils.progress import ProgressBar
 
         started = time.perf_counter()
         with ProgressBar("simulating") as progress:
             write_simulation(
-                options.folder, NucleiSettings(frames=max(options.frames), cells=options.cells), progress=progress
+                options.folder,
+                NucleiSettings(frames=max(options.frames), cells=options.cells),
+                progress=progress,
             )
-        console.print(f"simulated {max(options.frames)} frames in {time.perf_counter() - started:.0f} s")
+        console.print(
+            f"simulated {max(options.frames)} frames in {time.perf_counter() - started:.0f} s"
+        )
     rows = []
     for frames in options.frames:
-        command = [sys.executable, __file__, "--folder", options.folder, "--child", frames, "--jobs", options.jobs]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
+        command = [
+            sys.executable,
+            __file__,
+            "--folder",
+            options.folder,
+            "--child",
+            frames,
+            "--jobs",
+            options.jobs,
+        ]
+        done = subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, check=True
+        )
         rows.append(json.loads(done.stdout))
         console.print(rows[-1])
-    table = Table("frames", "detections", "tracks", "measure s", "track s", "tracks s", "CPU s", "peak GB", "task loss")
+    table = Table(
+        "frames",
+        "detections",
+        "tracks",
+        "measure s",
+        "track s",
+        "tracks s",
+        "CPU s",
+        "peak GB",
+        "task loss",
+    )
     for row in rows:
         loss = "" if row["loss"] is None else f"{row['loss']:.2%}"
         times = [f"{row[name]:.1f}" for name in ("measure", "track", "join", "cpu")]
         table.add_row(
-            *map(str, (row["frames"], row["cells"], row["tracks"])), *times, f"{row['peak'] / 2**30:.2f}", loss
+            *map(str, (row["frames"], row["cells"], row["tracks"])),
+            *times,
+            f"{row['peak'] / 2**30:.2f}",
+            loss,
         )
     console.print(table)
     if len(rows) > 1:
@@ -97,7 +140,9 @@ def main() -> None:
         cpu = [row["cpu"] for row in rows]
         n = np.log([row["frames"] for row in rows])
         for name, seconds in (("wall", wall), ("CPU", cpu)):
-            console.print(f"{name} time grows with frames to the power {np.polyfit(n, np.log(seconds), 1)[0]:.2f}")
+            console.print(
+                f"{name} time grows with frames to the power {np.polyfit(n, np.log(seconds), 1)[0]:.2f}"
+            )
 
 
 if __name__ == "__main__":

@@ -31,17 +31,17 @@ from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
 
+from clew.simulation.kinds import KINDS, random_settings
+from clew.simulation.write import write_simulation
+from clew.tracking.assignment.gaps import find_gaps
+from clew.tracking.assignment.loose_ends import Ends, LooseEnds
+from clew.tracking.candidates.features import feature_names
 from clew.tracking.evaluation.task_loss import found_gaps, task_loss
 from clew.tracking.events import Event, EventTable
-from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.linking.gaps import Joined, close_gaps
-from clew.tracking.model.features import feature_names
-from clew.tracking.model.gaps import find_gaps
-from clew.tracking.model.loose_ends import Ends, LooseEnds
-from clew.tracking.model.prior import weights_by_name
-from clew.tracking.model.solve import SolvedPair, join_events, nodes_of, solve_pair
-from clew.tracking.simulation.kinds import KINDS, random_settings
+from clew.tracking.lineage.gaps import Joined, close_gaps
+from clew.tracking.solve import SolvedPair, join_events, nodes_of, solve_pair
 from clew.tracking.tracker import Tracker
+from clew.tracking.training.prior import weights_by_name
 
 FRAMES, CELLS = 20, 50
 WAYS = ("pairs", "counts", "second pass", "joint")
@@ -52,7 +52,9 @@ def at_no_cost(ends: Ends) -> Ends:
     rows = np.flatnonzero(ends.cost == 0)
     cells = ends.cells
     columns = {name: column[rows] for name, column in cells.columns.items()}
-    some = replace(cells, label=cells.label[rows], position=cells.position[rows], columns=columns)
+    some = replace(
+        cells, label=cells.label[rows], position=cells.position[rows], columns=columns
+    )
     alone = {name: column[rows] for name, column in ends.alone.items()}
     return Ends(some, alone, ends.cost[rows], {})
 
@@ -61,7 +63,10 @@ def ends_of(solved: Sequence[SolvedPair], way: str) -> list[tuple[int, LooseEnds
     found = [(one.frame, one.ends) for one in solved if one.ends is not None]
     if way == "joint":
         return found
-    return [(t, replace(ends, gone=at_no_cost(ends.gone), back=at_no_cost(ends.back))) for t, ends in found]
+    return [
+        (t, replace(ends, gone=at_no_cost(ends.gone), back=at_no_cost(ends.back)))
+        for t, ends in found
+    ]
 
 
 def joined(solved: Sequence[SolvedPair]) -> Joined:
@@ -87,12 +92,24 @@ def rows(movie: Measured, table: Table, sums: dict[str, list[int]]) -> None:
     for way in WAYS:
         started = time.process_time()
         ends = ends_of(solved, way) if way in WAYS[2:] else []
-        lead = told._replace(lead=np.full(len(told.lead), np.nan)) if way == "pairs" else told
-        lineage = join_events(source.n_frames, nodes, *close_gaps(lead, *find_gaps(ends)), solved[0].unit)
+        lead = (
+            told._replace(lead=np.full(len(told.lead), np.nan))
+            if way == "pairs"
+            else told
+        )
+        lineage = join_events(
+            source.n_frames, nodes, *close_gaps(lead, *find_gaps(ends)), solved[0].unit
+        )
         seconds = time.process_time() - started
-        missed, gaps = int(task_loss(truth, lineage).missed.sum()), found_gaps(truth, lineage)
+        missed, gaps = (
+            int(task_loss(truth, lineage).missed.sum()),
+            found_gaps(truth, lineage),
+        )
         of = f"{gaps.right} / {gaps.false} / {gaps.missed}"
-        cells += [f"{missed}", *([of, f"{seconds / pairwise:.0%}"] if way in WAYS[2:] else [])]
+        cells += [
+            f"{missed}",
+            *([of, f"{seconds / pairwise:.0%}"] if way in WAYS[2:] else []),
+        ]
         for k, value in enumerate((missed, gaps.right, gaps.false, gaps.missed)):
             sums.setdefault(way, [0, 0, 0, 0])[k] += value
     on = "on" if Event.GAP in decided.events else "off"
@@ -100,36 +117,76 @@ def rows(movie: Measured, table: Table, sums: dict[str, list[int]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="where simulated movies are kept")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where simulated movies are kept"
+    )
     parser.add_argument("--draws", type=int, default=3, help="movies of each kind")
-    parser.add_argument("--missed", type=float, default=0.02, help="the share of masks that are missed")
+    parser.add_argument(
+        "--missed", type=float, default=0.02, help="the share of masks that are missed"
+    )
     parser.add_argument("--kinds", nargs="+", default=[*KINDS], choices=[*KINDS])
     parser.add_argument("--test", nargs="*", type=Path, default=[], metavar="SEQUENCE")
     options = parser.parse_args()
     console = Console(width=150)
-    names = ("movie", "events", "auto", "pairs", "counts", "second pass", "gaps", "CPU", "joint", "gaps", "CPU")
-    table = Table(*names, title="Events missed; gaps right / false / missed; whether gaps are on by themselves")
+    names = (
+        "movie",
+        "events",
+        "auto",
+        "pairs",
+        "counts",
+        "second pass",
+        "gaps",
+        "CPU",
+        "joint",
+        "gaps",
+        "CPU",
+    )
+    table = Table(
+        *names,
+        title="Events missed; gaps right / false / missed; whether gaps are on by themselves",
+    )
     simulated: dict[str, list[int]] = {}
     wanted = [(kind, seed) for kind in options.kinds for seed in range(options.draws)]
     for kind, seed in bar(wanted, "simulated movies", console=console):
         place = options.folder / f"{kind}{seed}-{options.missed:g}"
         if not place.exists():
             settings = random_settings(
-                kind, 700 + seed, seed=7000 + seed, frames=FRAMES, cells=CELLS, missed=options.missed
+                kind,
+                700 + seed,
+                seed=7000 + seed,
+                frames=FRAMES,
+                cells=CELLS,
+                missed=options.missed,
             )
             write_simulation(place, settings)
-        rows(open_sequence(place / "01", kind, options.folder / "measured" / place.name), table, simulated)
+        rows(
+            open_sequence(place / "01", kind, options.folder / "measured" / place.name),
+            table,
+            simulated,
+        )
     table.add_section()
     real: dict[str, list[int]] = {}
     for path in options.test:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a real truth has a cell with three daughters
-            rows(open_sequence(path, "real", options.folder / "measured" / path.parent.name), table, real)
+            warnings.simplefilter(
+                "ignore"
+            )  # a real truth has a cell with three daughters
+            rows(
+                open_sequence(
+                    path, "real", options.folder / "measured" / path.parent.name
+                ),
+                table,
+                real,
+            )
     console.print(table)
     for what, sums in (("simulated", simulated), ("real", real)):
         for way, (missed, *gaps) in sums.items():
-            console.print(f"{what}, {way}: {missed} events missed; gaps {' / '.join(map(str, gaps))}")
+            console.print(
+                f"{what}, {way}: {missed} events missed; gaps {' / '.join(map(str, gaps))}"
+            )
 
 
 if __name__ == "__main__":

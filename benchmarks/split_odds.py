@@ -5,7 +5,7 @@
 Every event with one source and two targets that generic weights find in simulated movies, and that is a true split or
 a true division, is a row: its lead by scores, whether cells merged into its source before, and the rank of its smaller
 part (`linking/counts.py`). The table has the log loss and the mistakes of logistic regressions that were fitted to the
-other kinds, without ranks and with them. `--write` puts the one of all kinds into src/clew/tracking/model/generic.py.
+other kinds, without ranks and with them. `--write` puts the one of all kinds into src/clew/tracking/training/generic_weights.py.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
 from clew.learning.task import Array
+from clew.simulation.kinds import KINDS
+from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Event, EventTable
-from clew.tracking.linking.counts import USUAL_RANK, merged_before, split_by_size
-from clew.tracking.model.features import feature_names
-from clew.tracking.model.prior import weights_by_name
-from clew.tracking.model.solve import solve
-from clew.tracking.simulation.kinds import KINDS
+from clew.tracking.lineage.splits import USUAL_RANK, merged_before, split_by_size
+from clew.tracking.solve import solve
 from clew.tracking.tracker import Tracker
+from clew.tracking.training.prior import weights_by_name
 
-GENERIC = Path(__file__).parents[1] / "src/clew/tracking/model/generic.py"
+GENERIC = Path(__file__).parents[1] / "src/clew/tracking/training/generic_weights.py"
 BEGIN, END = "MERGED_BEFORE, NOT", "FALSE_MERGES"
 
 
@@ -69,7 +69,10 @@ class SplitOdds(NamedTuple):
 def rows_of(tracker: Tracker, movie: Sequence) -> Array:
     """(n, 4) the lead by scores, whether the source is merged, the rank beyond the usual one, and whether it split."""
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
-    w, true = weights_by_name(tracker, feature_names(pairs.groups)), movie.truth.events.keys()
+    w, true = (
+        weights_by_name(tracker, feature_names(pairs.groups)),
+        movie.truth.events.keys(),
+    )
     tables, leads, ranks = [EventTable.empty()], [np.zeros(0)], [np.zeros(0)]
     for frame in range(len(pairs)):
         pair = pairs.pair(frame)
@@ -79,7 +82,11 @@ def rows_of(tracker: Tracker, movie: Sequence) -> Array:
         tables.append(solved.events)
         leads.append(solved.lead / np.linalg.norm(w))
         ranks.append(pair.part_ranks(solved.assignment.chosen))
-    every, lead, rank = EventTable.join(tables), np.concatenate(leads), np.concatenate(ranks)
+    every, lead, rank = (
+        EventTable.join(tables),
+        np.concatenate(leads),
+        np.concatenate(ranks),
+    )
     merged, by_score = merged_before(every, lead), lead - split_by_size(rank)
     # the same cells under both names
     split, divided = (
@@ -101,10 +108,16 @@ def judged(fitted: Array, tried: Array, columns: list[int]) -> tuple[float, int]
 def main() -> None:
     from generic_weights import simulated  # which imports this module
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="where simulated movies are kept")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where simulated movies are kept"
+    )
     parser.add_argument("--movies", type=int, default=24, help="of each kind")
-    parser.add_argument("--write", action="store_true", help="put the odds into the sources")
+    parser.add_argument(
+        "--write", action="store_true", help="put the odds into the sources"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     console, tracker = Console(width=120), Tracker.generic(n_jobs=1)
@@ -113,19 +126,30 @@ def main() -> None:
     for kind, seed in bar(wanted, "tracking", console=console):
         found[kind].append(rows_of(tracker, simulated(kind, seed, options.folder)))
     rows = {kind: np.concatenate(parts) for kind, parts in found.items()}
-    table = Table("kind left out", "divisions", "splits", *("log loss", "mistakes", "log loss with ranks", "mistakes"))
+    table = Table(
+        "kind left out",
+        "divisions",
+        "splits",
+        *("log loss", "mistakes", "log loss with ranks", "mistakes"),
+    )
     for kind, mine in rows.items():
         others = np.concatenate([each for other, each in rows.items() if other != kind])
         if len(mine):
             figures = [judged(others, mine, columns) for columns in ([0, 1], [0, 1, 2])]
             split = int(mine[:, 3].sum())
-            shown = [part for loss, mistakes in figures for part in (f"{loss:.1f}", str(mistakes))]
+            shown = [
+                part
+                for loss, mistakes in figures
+                for part in (f"{loss:.1f}", str(mistakes))
+            ]
             table.add_row(kind, str(len(mine) - split), str(split), *shown)
     odds = SplitOdds.of(np.concatenate(list(rows.values())))
     console.print(table, odds)
     if options.write:
         text = GENERIC.read_text()
-        GENERIC.write_text(text[: text.index(BEGIN)] + odds.written() + text[text.index(END) :])
+        GENERIC.write_text(
+            text[: text.index(BEGIN)] + odds.written() + text[text.index(END) :]
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How far the doubts of clew's calibration are off on one movie: the prior of annotation/stopping.py.
+"""How far the doubts of clew's calibration are off on one movie: the prior of annotation/error_estimate.py.
 
     python benchmarks/stopping_prior.py --folder F [--movies 3]
 
@@ -20,19 +20,21 @@ from rich.console import Console
 from scipy.special import log_expit
 from scipy.stats import multivariate_normal
 
-from clew.annotation.stopping import GROUP, PIVOT, log_odds
+from clew.annotation.error_estimate import GROUP, PIVOT, log_odds
 from clew.annotation.strategies.pool import settled
 from clew.app.progress import probabilities
 from clew.learning.task import Array
+from clew.simulation.kinds import KINDS
 from clew.tracking.events import EventTable
-from clew.tracking.model.solve import solve_pair
-from clew.tracking.simulation.kinds import KINDS
+from clew.tracking.solve import solve_pair
 from clew.tracking.tracker import Tracker
 
 FIRST = 100
 """Seeds from here on: no movie that the generic weights were learned from."""
 ROUNDS = 200
-GRID = np.stack(np.meshgrid(np.linspace(-8, 2, 81), np.linspace(0, 5, 61), indexing="ij"), axis=-1).reshape(-1, 2)
+GRID = np.stack(
+    np.meshgrid(np.linspace(-8, 2, 81), np.linspace(0, 5, 61), indexing="ij"), axis=-1
+).reshape(-1, 2)
 """(g, 2) levels and slopes."""
 
 
@@ -50,7 +52,12 @@ def doubts(movie: Sequence) -> tuple[Array, Array]:
 def likelihood(odds: Array, wrong: Array) -> Array:
     """(g,) the log-likelihood of a movie at each level and slope of the grid; mistakes come in twos, so half of it."""
     sign = np.where(wrong, 1.0, -1.0)
-    return np.array([log_expit(sign * (level + slope * (odds - PIVOT))).sum() / GROUP for level, slope in GRID])
+    return np.array(
+        [
+            log_expit(sign * (level + slope * (odds - PIVOT))).sum() / GROUP
+            for level, slope in GRID
+        ]
+    )
 
 
 def fit(movies: list[Array]) -> tuple[Array, Array]:
@@ -58,16 +65,27 @@ def fit(movies: list[Array]) -> tuple[Array, Array]:
     mean, covariance = np.array([PIVOT, 1.0]), np.eye(2)
     for _ in range(ROUNDS):
         prior = multivariate_normal(mean, covariance).logpdf(GRID)
-        weight = np.array([np.exp((one + prior) - np.logaddexp.reduce(one + prior)) for one in movies])
+        weight = np.array(
+            [np.exp((one + prior) - np.logaddexp.reduce(one + prior)) for one in movies]
+        )
         mean = (weight @ GRID).mean(axis=0)
         away = GRID - mean
-        covariance = np.einsum("mg,gi,gj->ij", weight, away, away) / len(movies) + 1e-6 * np.eye(2)
+        covariance = np.einsum("mg,gi,gj->ij", weight, away, away) / len(
+            movies
+        ) + 1e-6 * np.eye(2)
     return mean, covariance
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="where the movies are, or are to be made")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        required=True,
+        help="where the movies are, or are to be made",
+    )
     parser.add_argument("--movies", type=int, default=3, help="of each kind")
     options = parser.parse_args()
     console, found = Console(), []
@@ -82,7 +100,9 @@ def main() -> None:
                 f"likeliest level {level:.2f}, slope {slope:.2f}"
             )
     mean, covariance = fit(found)
-    console.print(f"mean {mean.round(3).tolist()}, covariance {covariance.round(3).tolist()}")
+    console.print(
+        f"mean {mean.round(3).tolist()}, covariance {covariance.round(3).tolist()}"
+    )
 
 
 if __name__ == "__main__":

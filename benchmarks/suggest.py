@@ -35,14 +35,20 @@ class Text:
         features = [token_features(sentence) for sentence in tokens]
         self.X, index = vectorise(features[:n])
         self.X_test, _ = vectorise(features[n:], index)
-        self.places = [(i, t) for i, labels in enumerate(self.truth[:n]) for t in range(len(labels))]
+        self.places = [
+            (i, t)
+            for i, labels in enumerate(self.truth[:n])
+            for t in range(len(labels))
+        ]
 
     def at_random(self, count: int, known: list[list[Any]]) -> list[tuple[int, int]]:
         """So many tokens that are not known."""
         unknown = [(i, t) for i, t in self.places if known[i][t] is None]
         return [unknown[k] for k in self.rng.permutation(len(unknown))[:count]]
 
-    def answer(self, known: list[list[Any]], asked: list[tuple[int, int]]) -> list[list[Any]]:
+    def answer(
+        self, known: list[list[Any]], asked: list[tuple[int, int]]
+    ) -> list[list[Any]]:
         """What is known when these tokens are annotated too."""
         more = [list(labels) for labels in known]
         for i, t in asked:
@@ -51,8 +57,12 @@ class Text:
 
     def learn(self, known: list[list[Any]]) -> tuple[StructuredSVM, float]:
         """The learner, and its F1 on other sentences."""
-        lam = 1 / (C * sum(any(label is not None for label in labels) for labels in known))
-        svm = StructuredSVM(Chain(), lam=lam, algorithm=Algorithm(tol=1e-2, eta=1e-2)).fit(self.X, known)
+        lam = 1 / (
+            C * sum(any(label is not None for label in labels) for labels in known)
+        )
+        svm = StructuredSVM(
+            Chain(), lam=lam, algorithm=Algorithm(tol=1e-2, eta=1e-2)
+        ).fit(self.X, known)
         return svm, entity_f1(self.truth[len(self.X) :], svm.predict(self.X_test))
 
 
@@ -63,14 +73,19 @@ def run(text: Text, shares: list[float]) -> np.ndarray:
     counts = np.diff([round(share * n) for share in [0.0, *shares]])
     first = text.answer(nothing, text.at_random(counts[0], nothing))
     found = np.zeros((2, len(shares) + 1))
-    found[:, -1] = text.learn(text.answer(nothing, text.at_random(round(FRACTION * n), nothing)))[1]
+    found[:, -1] = text.learn(
+        text.answer(nothing, text.at_random(round(FRACTION * n), nothing))
+    )[1]
     for way in range(2):
         known = first
         for k in range(len(shares)):
             svm, found[way, k] = text.learn(known)
             if k + 1 < len(shares):
                 asked = (
-                    [(query.example, query.part) for query in svm.suggest(text.X, int(counts[k + 1]), known)]
+                    [
+                        (query.example, query.part)
+                        for query in svm.suggest(text.X, int(counts[k + 1]), known)
+                    ]
                     if way == 0
                     else text.at_random(int(counts[k + 1]), known)
                 )
@@ -79,17 +94,33 @@ def run(text: Text, shares: list[float]) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08])
+    parser.add_argument(
+        "--shares",
+        type=float,
+        nargs="+",
+        default=[0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08],
+    )
     arguments = parser.parse_args()
     console = Console(width=100)
-    found = np.array([run(Text(arguments.sentences, seed), arguments.shares) for seed in range(arguments.seeds)])
+    found = np.array(
+        [
+            run(Text(arguments.sentences, seed), arguments.shares)
+            for seed in range(arguments.seeds)
+        ]
+    )
     table = Table("annotated", "suggested: F1", "at random: F1")
     for k, share in enumerate([*arguments.shares, FRACTION]):
-        cells = [f"{100 * f1.mean():.1f} ± {100 * f1.std():.1f}" for f1 in found[:, :, k].T]
-        table.add_row(f"{share:.0%}", *([cells[0] if k < len(arguments.shares) else "", cells[1]]))
+        cells = [
+            f"{100 * f1.mean():.1f} ± {100 * f1.std():.1f}" for f1 in found[:, :, k].T
+        ]
+        table.add_row(
+            f"{share:.0%}", *([cells[0] if k < len(arguments.shares) else "", cells[1]])
+        )
     console.print(table)
 
 

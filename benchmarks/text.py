@@ -42,10 +42,19 @@ Draw = tuple[list[list[str]], list[Any], np.random.Generator]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 2000, 4000, 8000])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1000, 2000, 4000, 8000]
+    )
     parser.add_argument("--fractions", type=float, nargs="+", default=[1.0, 0.25, 0.1])
-    parser.add_argument("--learners", nargs="+", choices=[name.split()[0] for name in LEARNERS], default=None)
+    parser.add_argument(
+        "--learners",
+        nargs="+",
+        choices=[name.split()[0] for name in LEARNERS],
+        default=None,
+    )
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
     console = Console(width=150)
@@ -62,9 +71,15 @@ def main() -> None:
                 f1, cpu, peak = (np.array([run[k] for run in runs]) for k in range(3))
                 spread = f" ± {100 * f1.std():.1f}" if len(runs) > 1 else ""
                 table.add_row(
-                    str(n), f"{fraction:.0%}", learner, f"{100 * f1.mean():.1f}{spread}", f"{cpu.mean():.1f}",
-                    f"{peak.max():.0f}", runs[0][3], runs[0][4],
-                )  # fmt: skip
+                    str(n),
+                    f"{fraction:.0%}",
+                    learner,
+                    f"{100 * f1.mean():.1f}{spread}",
+                    f"{cpu.mean():.1f}",
+                    f"{peak.max():.0f}",
+                    runs[0][3],
+                    runs[0][4],
+                )
                 console.print(
                     f"{n} {fraction:.0%} {learner}: F1 {100 * f1.mean():.1f}{spread}, {cpu.mean():.1f} s, "
                     f"{peak.max():.0f} MB, gap {runs[0][3]}, passes {runs[0][4]}"
@@ -75,8 +90,12 @@ def main() -> None:
     console.print(table)
     if len(seconds) > 1:
         sizes = np.log(list(seconds))
-        exponent = np.polyfit(sizes, np.log([values[0] for values in seconds.values()]), 1)[0]
-        console.print(f"clew's seconds grow as the number of sentences to the power {exponent:.2f}")
+        exponent = np.polyfit(
+            sizes, np.log([values[0] for values in seconds.values()]), 1
+        )[0]
+        console.print(
+            f"clew's seconds grow as the number of sentences to the power {exponent:.2f}"
+        )
 
 
 def draw(n: int, seed: int) -> Draw:
@@ -85,33 +104,50 @@ def draw(n: int, seed: int) -> Draw:
     return *sentences(n + N_TEST, rng), rng
 
 
-def in_a_process(learner: str, fraction: float, drawn: Draw) -> tuple[float, float, float, str, str]:
+def in_a_process(
+    learner: str, fraction: float, drawn: Draw
+) -> tuple[float, float, float, str, str]:
     """F1, CPU seconds, peak memory in MB, gap and passes of one fit."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, (learner, fraction, drawn))
 
 
-def measure(learner: str, fraction: float, drawn: Draw) -> tuple[float, float, float, str, str]:
+def measure(
+    learner: str, fraction: float, drawn: Draw
+) -> tuple[float, float, float, str, str]:
     """One fit, and its F1 on sentences that it has not seen."""
     texts, truth, rng = drawn
     n = len(texts) - N_TEST
     features = [token_features(tokens) for tokens in texts]
-    labels: Sequence[Any] = truth[:n] if fraction == 1 else hide(truth[:n], fraction, rng)
+    labels: Sequence[Any] = (
+        truth[:n] if fraction == 1 else hide(truth[:n], fraction, rng)
+    )
     fit = fit_clew if learner == "clew" else fit_crfsuite
     predicted, cpu, gap, passes = fit(learner, features[:n], labels, features[n:])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     return entity_f1(truth[n:], predicted), cpu, peak, gap, passes
 
 
-def fit_clew(_: str, features: list[Any], labels: Sequence[Any], test: list[Any]) -> tuple[Any, float, str, str]:
+def fit_clew(
+    _: str, features: list[Any], labels: Sequence[Any], test: list[Any]
+) -> tuple[Any, float, str, str]:
     X, index = vectorise(features)
     X_test, _index = vectorise(test, index)
     algorithm = Algorithm(tol=TOL, eta=TOL)
-    StructuredSVM(Chain(), lam=0.1, algorithm=algorithm).fit(X[:150], labels[:150])  # compiles
+    StructuredSVM(Chain(), lam=0.1, algorithm=algorithm).fit(
+        X[:150], labels[:150]
+    )  # compiles
     began = time.process_time()
-    svm = StructuredSVM(Chain(), lam=1 / (C * len(X)), algorithm=algorithm).fit(X, labels)
+    svm = StructuredSVM(Chain(), lam=1 / (C * len(X)), algorithm=algorithm).fit(
+        X, labels
+    )
     cpu = time.process_time() - began
-    return svm.predict(X_test), cpu, f"{svm.result_.gap:.2g}", f"{svm.result_.passes:.0f}"
+    return (
+        svm.predict(X_test),
+        cpu,
+        f"{svm.result_.gap:.2g}",
+        f"{svm.result_.passes:.0f}",
+    )
 
 
 def fit_crfsuite(
@@ -119,7 +155,9 @@ def fit_crfsuite(
 ) -> tuple[Any, float, str, str]:
     import pycrfsuite
 
-    trainer = pycrfsuite.Trainer(algorithm="lbfgs" if "bfgs" in learner else "ap", verbose=False)
+    trainer = pycrfsuite.Trainer(
+        algorithm="lbfgs" if "bfgs" in learner else "ap", verbose=False
+    )
     for sentence, marks in zip(features, labels, strict=True):
         for run in annotated_runs(marks):
             trainer.append([sentence[i] for i in run], [str(marks[i]) for i in run])
@@ -136,7 +174,14 @@ def fit_crfsuite(
 def annotated_runs(labels: Sequence[Any]) -> list[list[int]]:
     """The positions of consecutive annotated tokens."""
     known = [i for i, label in enumerate(labels) if label is not None]
-    return [run.tolist() for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)] if known else []
+    return (
+        [
+            run.tolist()
+            for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)
+        ]
+        if known
+        else []
+    )
 
 
 if __name__ == "__main__":

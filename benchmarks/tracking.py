@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from clew.annotation.sampling import sample
+from clew.tracking.assignment.assignment import assign
 from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import PAIRWISE, Event, EventTable
-from clew.tracking.formats.ctc import open_truth
+from clew.tracking.io.ctc import open_truth
 from clew.tracking.measurement.measure import measure
-from clew.tracking.model.assignment import assign
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 
@@ -33,7 +33,12 @@ TRAINING_FRAMES, TRAINING_PAIRS = 60, 20
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=5, help="draws of pairs and annotations for each fraction")
+    parser.add_argument(
+        "--draws",
+        type=int,
+        default=5,
+        help="draws of pairs and annotations for each fraction",
+    )
     parser.add_argument("--fractions", type=float, nargs="+", default=FRACTIONS)
     parser.add_argument("--lam", default="auto", help="a number, or auto")
     parser.add_argument("--prior", default="generic", choices=["generic", "none"])
@@ -43,26 +48,45 @@ def main() -> None:
     console = Console(width=150)
     movie = open_movie(folder / "01")
     started = time.perf_counter()
-    source = measure(movie, cache=Path(tempfile.gettempdir()) / "clew-benchmark-hela", n_jobs=2)
-    console.print(f"measured {movie.n_frames} frames in {time.perf_counter() - started:.1f} s")
+    source = measure(
+        movie, cache=Path(tempfile.gettempdir()) / "clew-benchmark-hela", n_jobs=2
+    )
+    console.print(
+        f"measured {movie.n_frames} frames in {time.perf_counter() - started:.1f} s"
+    )
     truth = truth_annotations(open_truth(folder / "01_GT/TRA"), movie)
     counts = np.bincount(truth.events.event, minlength=len(Event))
-    console.print("events known: " + ", ".join(f"{counts[event]} {event}" for event in Event))
+    console.print(
+        "events known: " + ", ".join(f"{counts[event]} {event}" for event in Event)
+    )
     test = truth[truth.events.frame >= TRAINING_FRAMES]
 
     table = Table(title="Test task loss on HeLa 01, frames 60 to 91")
-    for name in ("annotated", "draw", "events", "λ", "train s", "CPU s", "total", *(f"{event}" for event in PAIRWISE)):
+    for name in (
+        "annotated",
+        "draw",
+        "events",
+        "λ",
+        "train s",
+        "CPU s",
+        "total",
+        *(f"{event}" for event in PAIRWISE),
+    ):
         table.add_column(name, justify="right")
     for fraction in options.fractions:
         losses = []
         for draw in range(options.draws):
             rng = np.random.default_rng(draw)
-            frames = np.sort(rng.choice(TRAINING_FRAMES - 1, TRAINING_PAIRS, replace=False))
+            frames = np.sort(
+                rng.choice(TRAINING_FRAMES - 1, TRAINING_PAIRS, replace=False)
+            )
             given = sample(truth, fraction, rng, frames=frames.tolist())
             lam = options.lam if options.lam == "auto" else float(options.lam)
             wall, cpu = time.perf_counter(), time.process_time()
             prior = None if options.prior == "none" else options.prior
-            tracker = Tracker(lam=lam, prior=prior, n_jobs=1, random_state=draw).fit(source, given)
+            tracker = Tracker(lam=lam, prior=prior, n_jobs=1, random_state=draw).fit(
+                source, given
+            )
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             pairs = tracker.pairs(source, tracker.groups_)
             steps = []
@@ -74,14 +98,27 @@ def main() -> None:
             loss = task_loss(test, predicted)
             losses.append(loss.total)
             if options.show:
-                told = test.pairwise().events  # as the loss has it: a gap is a disappearance and an appearance here
+                told = (
+                    test.pairwise().events
+                )  # as the loss has it: a gap is a disappearance and an appearance here
                 for row in np.flatnonzero(~np.isin(told.keys(), predicted.keys())):
                     console.print("  missed", told.describe(int(row)))
             table.add_row(
-                f"{fraction:.0%}", str(draw), str(len(given)), f"{tracker.lam_:.2g}", f"{wall:.1f}", f"{cpu:.1f}",
-                f"{loss.total:.2%}", *(f"{loss.missed[event]} of {loss.annotated[event]}" for event in PAIRWISE),
-            )  # fmt: skip
-        console.print(f"{fraction:.0%}: test task loss {np.mean(losses):.3%} ± {np.std(losses):.3%}")
+                f"{fraction:.0%}",
+                str(draw),
+                str(len(given)),
+                f"{tracker.lam_:.2g}",
+                f"{wall:.1f}",
+                f"{cpu:.1f}",
+                f"{loss.total:.2%}",
+                *(
+                    f"{loss.missed[event]} of {loss.annotated[event]}"
+                    for event in PAIRWISE
+                ),
+            )
+        console.print(
+            f"{fraction:.0%}: test task loss {np.mean(losses):.3%} ± {np.std(losses):.3%}"
+        )
         table.add_section()
     console.print(table)
 

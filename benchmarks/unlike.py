@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from clew.tracking.evaluation.evaluate import Evaluation
-from clew.tracking.formats.ctc import CtcLineage
 from clew.tracking.frames import ArrayFrames
+from clew.tracking.io.ctc import CtcLineage
+from clew.tracking.lineage.tracks import Tracks
 from clew.tracking.measurement.measure import measure
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
-from clew.tracking.tracks import Tracks
 
 MARGIN = 30
 """Of the world around the field, in pixels."""
@@ -81,23 +81,34 @@ def movie(kind: Kind, seed: int) -> tuple[list[Labels], list[Labels], Tracks]:
             frames.append(_drawn(kind, place - MARGIN, radius, id))
         fresh = rng.normal(scale=kind.speed / np.sqrt(2), size=way.shape)
         way = kind.persistence * way + np.sqrt(1 - kind.persistence**2) * fresh
-        place = _apart(place + way + np.column_stack([0 * side, kind.stream * side]), kind, radius)
+        place = _apart(
+            place + way + np.column_stack([0 * side, kind.stream * side]), kind, radius
+        )
         left, place = (place != place % world).any(axis=1), place % world
         radius = np.minimum(full, 1.05 * radius)
         divides = (rng.random(len(id)) < kind.rate) & ~left & (radius == full)
         id = id.copy()
-        for k in np.flatnonzero(left | divides):  # another cell enters, or a daughter is left
+        for k in np.flatnonzero(
+            left | divides
+        ):  # another cell enters, or a daughter is left
             n += 1
             parent[n], id[k] = (0 if left[k] else int(id[k])), n
         mothers = [parent[i] for i in id[divides].tolist()]
         parent |= {n + 1 + k: mother for k, mother in enumerate(mothers)}
-        half = (0.6 * radius if kind.radius else np.full(len(id), 5.0))[divides, None] * _unit(rng, int(divides.sum()))
+        half = (0.6 * radius if kind.radius else np.full(len(id), 5.0))[
+            divides, None
+        ] * _unit(rng, int(divides.sum()))
         radius[divides] *= np.sqrt(0.5) if kind.radius else 1.0
         place[divides] -= half
         id = np.append(id, n + 1 + np.arange(len(mothers)))
         n += len(mothers)
-        place, way = np.vstack([place, place[divides] + 2 * half]), np.vstack([way, way[divides]])
-        radius, full, side = (np.append(column, column[divides]) for column in (radius, full, side))
+        place, way = (
+            np.vstack([place, place[divides] + 2 * half]),
+            np.vstack([way, way[divides]]),
+        )
+        radius, full, side = (
+            np.append(column, column[divides]) for column in (radius, full, side)
+        )
     true, tracks = _tracks(frames, parent)
     return [_segmented(kind, frame, rng) for frame in true], true, tracks
 
@@ -107,32 +118,48 @@ def _unit(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
     return np.column_stack([np.cos(angle), np.sin(angle)])
 
 
-def _apart(place: NDArray[np.float64], kind: Kind, radius: NDArray[np.float64]) -> NDArray[np.float64]:
+def _apart(
+    place: NDArray[np.float64], kind: Kind, radius: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Places of cells that push each other away."""
-    size = radius if kind.radius else np.full(len(place), 0.4 * (kind.field + 2 * MARGIN) / np.sqrt(kind.cells))
+    size = (
+        radius
+        if kind.radius
+        else np.full(len(place), 0.4 * (kind.field + 2 * MARGIN) / np.sqrt(kind.cells))
+    )
     place = place.copy()
     for _ in range(3):
         a, b = cKDTree(place).query_pairs(2 * size.max(), output_type="ndarray").T
         between = place[a] - place[b]
         far = np.maximum(np.sqrt((between**2).sum(axis=1)), 1e-9)
-        push = (np.maximum(0.97 * (size[a] + size[b]) - far, 0) / far / 2)[:, None] * between
+        push = (np.maximum(0.97 * (size[a] + size[b]) - far, 0) / far / 2)[
+            :, None
+        ] * between
         np.add.at(place, a, push)
         np.add.at(place, b, -push)
     return place
 
 
-def _drawn(kind: Kind, place: NDArray[np.float64], radius: NDArray[np.float64], id: Labels) -> Labels:
+def _drawn(
+    kind: Kind, place: NDArray[np.float64], radius: NDArray[np.float64], id: Labels
+) -> Labels:
     """A frame: each pixel is of the cell whose outline it lies deepest in."""
     pixels = np.stack(np.mgrid[: kind.field, : kind.field], axis=-1).reshape(-1, 2)
     k = min(8, len(id)) if kind.radius else 1
-    far, near = (found.reshape(len(pixels), k) for found in cKDTree(place).query(pixels, k))
+    far, near = (
+        found.reshape(len(pixels), k) for found in cKDTree(place).query(pixels, k)
+    )
     depth = far / radius[near] if kind.radius else np.zeros(far.shape)
     best = np.argmin(depth, axis=1)[:, None]
     inside = np.take_along_axis(depth, best, 1) < 1
-    return np.where(inside, id[np.take_along_axis(near, best, 1)], 0).reshape(kind.field, kind.field)
+    return np.where(inside, id[np.take_along_axis(near, best, 1)], 0).reshape(
+        kind.field, kind.field
+    )
 
 
-def _tracks(frames: list[Labels], parent: dict[int, int]) -> tuple[list[Labels], Tracks]:
+def _tracks(
+    frames: list[Labels], parent: dict[int, int]
+) -> tuple[list[Labels], Tracks]:
     """Tracks of what is seen: who was out of view is another cell afterwards, and an only daughter has no mother."""
     true, rows, last, n = [], {}, {}, 0
     for t, frame in enumerate(frames):
@@ -157,7 +184,12 @@ def _segmented(kind: Kind, frame: Labels, rng: np.random.Generator) -> Labels:
     found = frame.copy()
     if kind.fused:
         pairs = [(frame[1:], frame[:-1]), (frame[:, 1:], frame[:, :-1])]
-        touching = {(int(i), int(j)) for a, b in pairs for i, j in zip(a[a != b], b[a != b], strict=True) if i and j}
+        touching = {
+            (int(i), int(j))
+            for a, b in pairs
+            for i, j in zip(a[a != b], b[a != b], strict=True)
+            if i and j
+        }
         used: set[int] = set()
         for i, j in sorted({(min(both), max(both)) for both in touching}):
             if not used & {i, j}:
@@ -170,7 +202,11 @@ def _segmented(kind: Kind, frame: Labels, rng: np.random.Generator) -> Labels:
             cut = across > rng.uniform(-0.15, 0.15) * np.sqrt(len(y))
             found[y[cut], x[cut]] = found.max() + 1
     cells, index = np.unique(found, return_inverse=True)
-    label = np.append(0, rng.permutation(len(cells) - 1) + 1) if cells[0] == 0 else rng.permutation(len(cells)) + 1
+    label = (
+        np.append(0, rng.permutation(len(cells) - 1) + 1)
+        if cells[0] == 0
+        else rng.permutation(len(cells)) + 1
+    )
     return label[index].reshape(frame.shape)
 
 
@@ -185,39 +221,56 @@ def scene(kind: Kind, seed: int) -> Scene:
 def overlap_links(one: Scene) -> NDArray[np.int64]:
     """(k, 2) each cell and the one before that it shares most with."""
     links = []
-    for t, (before, after) in enumerate(zip(one.points.frames[:-1], one.points.frames[1:], strict=True)):
+    for t, (before, after) in enumerate(
+        zip(one.points.frames[:-1], one.points.frames[1:], strict=True)
+    ):
         shared = one.source.overlap(t, None)
         order = np.argsort(-shared.volume, kind="stable")
         target, first = np.unique(shared.target[order], return_index=True)
-        links.append(np.column_stack([before[shared.source[order][first]], after[target]]))
+        links.append(
+            np.column_stack([before[shared.source[order][first]], after[target]])
+        )
     whole = np.concatenate(links)
     return whole[np.lexsort(whole.T[::-1])]
 
 
 def shown(found: list[Evaluation]) -> str:
     """Of some movies together."""
-    missed, n = (sum(int(getattr(one.loss, name).sum()) for one in found) for name in ("missed", "annotated"))
+    missed, n = (
+        sum(int(getattr(one.loss, name).sum()) for one in found)
+        for name in ("missed", "annotated")
+    )
     return f"{100 * missed / n:.2f} ({sum(one.divisions[0].false for one in found)})"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--draws", type=int, default=3)
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # cells that weights do not know
     tracker = Tracker.generic(n_jobs=1)
-    print("| kind (events) | clew, generic | laptrack | overlap |\n| --- | --- | --- | --- |")
+    print(
+        "| kind (events) | clew, generic | laptrack | overlap |\n| --- | --- | --- | --- |"
+    )
     for name in options.kinds:
         tuned = peer_laptrack.tune(scene(KINDS[name], TUNED_ON))
         scenes = [scene(KINDS[name], draw) for draw in range(options.draws)]
         clew = [one.evaluate(tracker.track(one.source)) for one in scenes]
         peers = [
             [one.evaluate(one.lineage_of(links(one))) for one in scenes]
-            for links in (lambda one: peer_laptrack.links(one.points, **tuned), overlap_links)  # noqa: B023
+            for links in (
+                lambda one: peer_laptrack.links(one.points, **tuned),
+                overlap_links,
+            )  # noqa: B023
         ]
         events = int(np.mean([one.loss.annotated.sum() for one in clew]))
-        print(f"| {name} ({events:,}) | " + " | ".join(map(shown, [clew, *peers])) + " |", flush=True)
+        print(
+            f"| {name} ({events:,}) | " + " | ".join(map(shown, [clew, *peers])) + " |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -35,7 +35,15 @@ def turned(points: Points, degrees: float) -> NDArray[np.float64]:
     angle = np.deg2rad(degrees) * points.frame
     middle = points.position.mean(axis=0)
     y, x = (points.position - middle).T
-    return np.column_stack([y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)]) + middle
+    return (
+        np.column_stack(
+            [
+                y * np.cos(angle) - x * np.sin(angle),
+                y * np.sin(angle) + x * np.cos(angle),
+            ]
+        )
+        + middle
+    )
 
 
 def warped(points: Points, spacings: float, seed: int) -> NDArray[np.float64]:
@@ -44,37 +52,63 @@ def warped(points: Points, spacings: float, seed: int) -> NDArray[np.float64]:
     moved = points.position.copy()
     length = LENGTH * np.ptp(points.position, axis=0).max()
     for rows in points.frames:
-        wave, phase = rng.normal(size=(2, WAVES, 2)) / length, rng.uniform(0, 2 * np.pi, (2, WAVES))
-        field = [np.sqrt(2 / WAVES) * np.cos(points.position[rows] @ wave[k].T + phase[k]).sum(axis=1) for k in (0, 1)]
+        wave, phase = (
+            rng.normal(size=(2, WAVES, 2)) / length,
+            rng.uniform(0, 2 * np.pi, (2, WAVES)),
+        )
+        field = [
+            np.sqrt(2 / WAVES)
+            * np.cos(points.position[rows] @ wave[k].T + phase[k]).sum(axis=1)
+            for k in (0, 1)
+        ]
         # half of the variance for each of two frames, and for each of two axes
         moved[rows] += spacings * points.spacing / 2 * np.column_stack(field)
     return moved
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--movies", nargs="+", default=list(REAL), choices=list(REAL))
     parser.add_argument("--turns", nargs="*", type=float, default=[3, 10])
     parser.add_argument("--warps", nargs="*", type=float, default=[0.5, 1])
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--cache", type=Path, default=Path("results/kinds/movies"))
     options = parser.parse_args()
-    warnings.simplefilter("ignore")  # three daughters, and cells that weights do not know
+    warnings.simplefilter(
+        "ignore"
+    )  # three daughters, and cells that weights do not know
     tracker = Tracker.generic(n_jobs=1)
     for name in options.movies:
         scene = open_kind(name, 0, options.cache)
         points = scene.points
         ways = {"as it is": points.position}
-        ways |= {f"turned by {degrees:g}°": turned(points, degrees) for degrees in options.turns}
+        ways |= {
+            f"turned by {degrees:g}°": turned(points, degrees)
+            for degrees in options.turns
+        }
         draws = range(options.draws)
-        ways |= {f"warped by {way:g}, draw {k}": warped(points, way, k) for way in options.warps for k in draws}
+        ways |= {
+            f"warped by {way:g}, draw {k}": warped(points, way, k)
+            for way in options.warps
+            for k in draws
+        }
         for how, position in ways.items():
             began = time.process_time()
-            lineage = tracker.track(DetectionTable(points.frame, points.label, position, name=name))
+            lineage = tracker.track(
+                DetectionTable(points.frame, points.label, position, name=name)
+            )
             seconds = time.process_time() - began
             loss = task_loss(scene.truth, lineage.events)
-            kinds = (f"{event} {loss.missed[event]} of {loss.annotated[event]}" for event in (Event.MOVE, Event.DIVIDE))
-            print(f"{name}, {how}: missed {loss.total:.2%} ({', '.join(kinds)}), {seconds:.1f} CPU s", flush=True)
+            kinds = (
+                f"{event} {loss.missed[event]} of {loss.annotated[event]}"
+                for event in (Event.MOVE, Event.DIVIDE)
+            )
+            print(
+                f"{name}, {how}: missed {loss.total:.2%} ({', '.join(kinds)}), {seconds:.1f} CPU s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ is fitted to the movies of all other kinds and tried on movies of this kind: on 
 by which `spread` and the form of the calibration were chosen, and on fresh ones, by which nothing was. Both with
 margins and kinds of events alone, and with all that `probability.py` looks at. `--test` adds real sequences with a
 truth beside them, tried with the calibration from all kinds. `--write` puts that into
-src/clew/tracking/model/generic.py. With `--weights` the weights, too, are learned without the kind that is tried.
+src/clew/tracking/training/generic_weights.py. With `--weights` the weights, too, are learned without the kind that is tried.
 
 With `--learned` weights are learned from a share of each movie's events, or from so many, drawn at random, and events
 that nobody annotated are judged: by the generic calibration, and as held-out annotations have changed it. Gains of the
@@ -27,7 +27,17 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from generic_calibration import Judged, Sequence, calibrate, held_by, judge, platt, probability, usual_rank, written
+from generic_calibration import (
+    Judged,
+    Sequence,
+    calibrate,
+    held_by,
+    judge,
+    platt,
+    probability,
+    usual_rank,
+    written,
+)
 from generic_weights import LAM, learn, open_sequence, simulated
 from rich.console import Console
 from rich.progress import track as bar
@@ -35,12 +45,18 @@ from rich.table import Table
 
 from clew.annotation.sampling import sample
 from clew.learning.task import Array
-from clew.tracking.model import recalibration
-from clew.tracking.model.generic import SPREAD
-from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
-from clew.tracking.model.recalibration import GENERIC, LEARNED, Found, Gain, posterior
-from clew.tracking.simulation.kinds import KINDS
+from clew.simulation.kinds import KINDS
 from clew.tracking.tracker import Tracker
+from clew.tracking.training import recalibration
+from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
+from clew.tracking.training.generic_weights import SPREAD
+from clew.tracking.training.recalibration import (
+    GENERIC,
+    LEARNED,
+    Found,
+    Gain,
+    posterior,
+)
 
 LEARNED_FROM = 4
 """Seeds before this are movies that the generic weights were learned from, in a third of the frame pairs."""
@@ -48,7 +64,17 @@ LEAST = 6
 """Events that are annotated at least."""
 GAINS = (0.0, 0.5, 1.0, 1.5, 2.0)
 """Means of the gain that are compared."""
-COLUMNS = ("movies", "expected", "counted", "ratio", "of a movie", "within 1.5", "held", "log loss", "Brier")
+COLUMNS = (
+    "movies",
+    "expected",
+    "counted",
+    "ratio",
+    "of a movie",
+    "within 1.5",
+    "held",
+    "log loss",
+    "Brier",
+)
 """Wrong events, expected over counted; the root mean square of the logarithm of that over movies, and the share of
 movies within a factor of 1.5, each with one event more; the share whose number the interval of 90 % holds."""
 
@@ -61,17 +87,32 @@ def row(name: str, found: Movies) -> tuple[list[str], float]:
     movies = [each for each, _ in found]
     chances = [probability(calibration, each) for each, calibration in found]
     wrong = [~each.right for each in movies]
-    expected, counted = (np.array([each.sum() for each in parts]) for parts in ([1 - p for p in chances], wrong))
+    expected, counted = (
+        np.array([each.sum() for each in parts])
+        for parts in ([1 - p for p in chances], wrong)
+    )
     total = np.log(expected.sum() / max(counted.sum(), 1))
     by_movie = np.log((expected + 1) / (counted + 1))
     p, y = np.concatenate(chances), np.concatenate(wrong)
     one_by_one = zip(chances, counted.tolist(), found, strict=True)
-    held = np.mean([held_by([(chance, n)], calibration.spread) for chance, n, (_, calibration) in one_by_one])
+    held = np.mean(
+        [
+            held_by([(chance, n)], calibration.spread)
+            for chance, n, (_, calibration) in one_by_one
+        ]
+    )
     cells = [
-        name, str(len(movies)), f"{expected.sum():.0f}", str(counted.sum()), f"{np.exp(total):.2f}",
-        f"{np.sqrt(np.mean(by_movie**2)):.2f}", f"{np.mean(np.abs(by_movie) < np.log(1.5)):.0%}", f"{held:.0%}",
-        f"{_log_loss(p, y):.0f}", f"{((1 - p - y) ** 2).sum():.1f}",
-    ]  # fmt: skip
+        name,
+        str(len(movies)),
+        f"{expected.sum():.0f}",
+        str(counted.sum()),
+        f"{np.exp(total):.2f}",
+        f"{np.sqrt(np.mean(by_movie**2)):.2f}",
+        f"{np.mean(np.abs(by_movie) < np.log(1.5)):.0%}",
+        f"{held:.0%}",
+        f"{_log_loss(p, y):.0f}",
+        f"{((1 - p - y) ** 2).sum():.1f}",
+    ]
     return cells, float(total)
 
 
@@ -81,20 +122,38 @@ def _log_loss(p: Array, wrong: Array) -> float:
 
 def reliability(judged: Movies, edges: Array) -> list[str]:
     """Of events in ranges of their chance to be wrong, the mean of that and the share that is."""
-    chance = np.concatenate([1 - probability(calibration, each) for each, calibration in judged])
+    chance = np.concatenate(
+        [1 - probability(calibration, each) for each, calibration in judged]
+    )
     wrong = np.concatenate([~each.right for each, _ in judged])
     place = np.digitize(chance, edges) - 1
     mine = [place == k for k in range(len(edges) - 1)]
-    return [f"{chance[m].mean():.3f}: {wrong[m].mean():.3f} of {m.sum():,}" for m in mine if m.any()]
+    return [
+        f"{chance[m].mean():.3f}: {wrong[m].mean():.3f} of {m.sum():,}"
+        for m in mine
+        if m.any()
+    ]
 
 
-def without_weights(folder: Path, n_fitted: int, seeds: range, console: Console) -> None:
+def without_weights(
+    folder: Path, n_fitted: int, seeds: range, console: Console
+) -> None:
     """Fresh movies of each kind by weights and a calibration that were learned from the other kinds."""
-    tables = [Table("kind", *COLUMNS, title=name) for name in ("margins and kinds alone", "all that is looked at")]
+    tables = [
+        Table("kind", *COLUMNS, title=name)
+        for name in ("margins and kinds alone", "all that is looked at")
+    ]
     for kind in KINDS:
-        others = [(one, seed) for one in KINDS if one != kind for seed in range(n_fitted)]
-        tracker = learn([simulated(*at, folder) for at in others if at[1] < LEARNED_FROM], LAM)
-        fitted = [judge(tracker, simulated(*at, folder), at[1] < LEARNED_FROM) for at in others]
+        others = [
+            (one, seed) for one in KINDS if one != kind for seed in range(n_fitted)
+        ]
+        tracker = learn(
+            [simulated(*at, folder) for at in others if at[1] < LEARNED_FROM], LAM
+        )
+        fitted = [
+            judge(tracker, simulated(*at, folder), at[1] < LEARNED_FROM)
+            for at in others
+        ]
         fresh = [judge(tracker, simulated(kind, seed, folder), False) for seed in seeds]
         for beyond, table in enumerate(tables):
             calibration = replace(platt(fitted, bool(beyond)), spread=SPREAD)
@@ -116,14 +175,24 @@ class Fitted:
 
     def with_gain(self, gain: Gain) -> Calibration:
         """The calibration if another gain were expected."""
-        (level, slope), _ = posterior(self.found, SPREAD, gain if self.improved else GENERIC)
+        (level, slope), _ = posterior(
+            self.found, SPREAD, gain if self.improved else GENERIC
+        )
         before = GENERIC_CALIBRATION
-        return replace(before, slope=before.slope + slope, intercept=before.intercept + level)
+        return replace(
+            before, slope=before.slope + slope, intercept=before.intercept + level
+        )
 
 
 def fit(movie: Sequence, amount: float, seed: int) -> Fitted:
     """Weights learned from a share of the events, or from so many."""
-    number = int(np.clip(amount if amount > 1 else amount * len(movie.truth), LEAST, len(movie.truth) // 2))
+    number = int(
+        np.clip(
+            amount if amount > 1 else amount * len(movie.truth),
+            LEAST,
+            len(movie.truth) // 2,
+        )
+    )
     given = sample(movie.truth, rng=np.random.default_rng([seed, 5]), number=number)
     told: list[Found] = []
 
@@ -133,64 +202,141 @@ def fit(movie: Sequence, amount: float, seed: int) -> Fitted:
 
     with patch.object(recalibration, "posterior", listening):
         tracker = Tracker(n_jobs=1, random_state=seed).fit(movie.source, given)
-    return Fitted(judge(tracker, movie, False, given), tracker.calibration_, told[0], tracker.improved_)
+    return Fitted(
+        judge(tracker, movie, False, given),
+        tracker.calibration_,
+        told[0],
+        tracker.improved_,
+    )
 
 
-def learned(amount: float, movies: list[tuple[Sequence, int]], console: Console) -> None:
+def learned(
+    amount: float, movies: list[tuple[Sequence, int]], console: Console
+) -> None:
     """Movies by weights learned from their own events."""
-    every = [fit(movie, amount, seed) for movie, seed in bar(movies, f"learning from {amount:g}", console=console)]
-    names = dict.fromkeys(each.judged.kind if each.judged.kind in KINDS else each.judged.name for each in every)
+    every = [
+        fit(movie, amount, seed)
+        for movie, seed in bar(movies, f"learning from {amount:g}", console=console)
+    ]
+    names = dict.fromkeys(
+        each.judged.kind if each.judged.kind in KINDS else each.judged.name
+        for each in every
+    )
     for title in ("by the generic calibration", "as held-out annotations changed it"):
-        table = Table("movies of", *COLUMNS, title=f"weights learned from {amount:g}, {title}")
+        table = Table(
+            "movies of", *COLUMNS, title=f"weights learned from {amount:g}, {title}"
+        )
         for name in names:
-            mine = [each for each in every if name in (each.judged.kind, each.judged.name)]
+            mine = [
+                each for each in every if name in (each.judged.kind, each.judged.name)
+            ]
             generic = title.endswith("generic calibration")
-            table.add_row(*row(name, [(e.judged, GENERIC_CALIBRATION if generic else e.calibration) for e in mine])[0])
+            table.add_row(
+                *row(
+                    name,
+                    [
+                        (e.judged, GENERIC_CALIBRATION if generic else e.calibration)
+                        for e in mine
+                    ],
+                )[0]
+            )
         console.print(table)
     for gain in product(GAINS, (LEARNED[1] / 2, LEARNED[1], 2 * LEARNED[1])):
-        kinds = {kind: [(e.judged, e.with_gain(gain)) for e in every if e.judged.kind == kind] for kind in KINDS}
+        kinds = {
+            kind: [
+                (e.judged, e.with_gain(gain)) for e in every if e.judged.kind == kind
+            ]
+            for kind in KINDS
+        }
         found = [row(kind, some) for kind, some in kinds.items() if some]
         off = np.sqrt(np.mean([log**2 for _, log in found]))
         loss = sum(float(cells[COLUMNS.index("log loss") + 1]) for cells, _ in found)
-        console.print(f"gain {gain[0]:g} ± {gain[1]:g}: log loss {loss:.0f}, ratio of a kind off by {off:.3f}")
+        console.print(
+            f"gain {gain[0]:g} ± {gain[1]:g}: log loss {loss:.0f}, ratio of a kind off by {off:.3f}"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="where simulated movies are kept")
-    parser.add_argument("--movies", type=int, default=24, help="of each kind, to fit to")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where simulated movies are kept"
+    )
+    parser.add_argument(
+        "--movies", type=int, default=24, help="of each kind, to fit to"
+    )
     parser.add_argument("--fresh", type=int, default=20, help="of each kind, to try on")
-    parser.add_argument("--first", type=int, default=100, help="the seed of the first of these")
+    parser.add_argument(
+        "--first", type=int, default=100, help="the seed of the first of these"
+    )
     parser.add_argument("--test", nargs="*", type=Path, default=[], metavar="SEQUENCE")
-    parser.add_argument("--write", action="store_true", help="put the calibration into the sources")
-    parser.add_argument("--learned", nargs="+", type=float, default=[], metavar="SHARE", help="or number of events")
-    parser.add_argument("--weights", action="store_true", help="leave the kind out of the weights as well")
+    parser.add_argument(
+        "--write", action="store_true", help="put the calibration into the sources"
+    )
+    parser.add_argument(
+        "--learned",
+        nargs="+",
+        type=float,
+        default=[],
+        metavar="SHARE",
+        help="or number of events",
+    )
+    parser.add_argument(
+        "--weights",
+        action="store_true",
+        help="leave the kind out of the weights as well",
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    seeds = {"fitted": range(options.movies), "fresh": range(options.first, options.first + options.fresh)}
+    seeds = {
+        "fitted": range(options.movies),
+        "fresh": range(options.first, options.first + options.fresh),
+    }
     if options.learned:
         at = [(kind, seed) for kind in KINDS for seed in seeds["fresh"]]
         movies = [(simulated(kind, seed, options.folder), seed) for kind, seed in at]
         movies += [
-            (open_sequence(path, "real", options.folder / "measured" / path.parent.name), 1) for path in options.test
+            (
+                open_sequence(
+                    path, "real", options.folder / "measured" / path.parent.name
+                ),
+                1,
+            )
+            for path in options.test
         ]
         for amount in options.learned:
             learned(amount, movies, Console(width=140))
         return
     if options.weights:
-        without_weights(options.folder, options.movies, seeds["fresh"], Console(width=140))
+        without_weights(
+            options.folder, options.movies, seeds["fresh"], Console(width=140)
+        )
         return
     console, tracker = Console(width=140), Tracker.generic(n_jobs=1)
     found: dict[str, list[Judged]] = defaultdict(list)
-    wanted = [(of, kind, seed) for of, some in seeds.items() for kind in KINDS for seed in some]
+    wanted = [
+        (of, kind, seed)
+        for of, some in seeds.items()
+        for kind in KINDS
+        for seed in some
+    ]
     for of, kind, seed in bar(wanted, "tracking", console=console):
-        found[of].append(judge(tracker, simulated(kind, seed, options.folder), seed < LEARNED_FROM))
-    real = [open_sequence(path, "real", options.folder / "measured" / path.parent.name) for path in options.test]
+        found[of].append(
+            judge(tracker, simulated(kind, seed, options.folder), seed < LEARNED_FROM)
+        )
+    real = [
+        open_sequence(path, "real", options.folder / "measured" / path.parent.name)
+        for path in options.test
+    ]
     best = calibrate(found["fitted"])
     console.print(written(best, usual_rank(found["fitted"])))
     for beyond in (False, True):
         of_kind = {
-            kind: replace(platt([e for e in found["fitted"] if e.kind != kind], beyond), spread=best.spread)
+            kind: replace(
+                platt([e for e in found["fitted"] if e.kind != kind], beyond),
+                spread=best.spread,
+            )
             for kind in KINDS
         }
         for of in seeds:
@@ -198,23 +344,43 @@ def main() -> None:
             table = Table("kind", *COLUMNS, title=title)
             logs = []
             for kind in KINDS:
-                cells, log = row(kind, [(e, of_kind[kind]) for e in found[of] if e.kind == kind])
+                cells, log = row(
+                    kind, [(e, of_kind[kind]) for e in found[of] if e.kind == kind]
+                )
                 table.add_row(*cells)
                 logs.append(log)
-            console.print(table, f"spread over kinds {np.sqrt(np.mean(np.square(logs))):.3f}")
+            console.print(
+                table, f"spread over kinds {np.sqrt(np.mean(np.square(logs))):.3f}"
+            )
             edges = np.array([0, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0])
-            told = reliability([(each, of_kind[each.kind]) for each in found[of]], edges)
+            told = reliability(
+                [(each, of_kind[each.kind]) for each in found[of]], edges
+            )
             console.print("expected: wrong, " + "; ".join(told))
         table = Table("movie", *COLUMNS)
         for movie in real:
             each = judge(tracker, movie, False)
-            table.add_row(*row(movie.name, [(each, replace(platt(found["fitted"], beyond), spread=best.spread))])[0])
+            table.add_row(
+                *row(
+                    movie.name,
+                    [
+                        (
+                            each,
+                            replace(platt(found["fitted"], beyond), spread=best.spread),
+                        )
+                    ],
+                )[0]
+            )
         console.print(table)
     if options.write:
-        target = Path(__file__).parents[1] / "src/clew/tracking/model/generic.py"
+        target = (
+            Path(__file__).parents[1] / "src/clew/tracking/training/generic_weights.py"
+        )
         text = target.read_text()
         begin, end = text.index("SLOPE"), text.index("MERGED_BEFORE")
-        target.write_text(text[:begin] + written(best, usual_rank(found["fitted"])) + text[end:])
+        target.write_text(
+            text[:begin] + written(best, usual_rank(found["fitted"])) + text[end:]
+        )
 
 
 if __name__ == "__main__":

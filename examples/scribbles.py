@@ -42,7 +42,9 @@ def simulate(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return BRIGHTNESS[truth] + NOISE * rng.normal(size=truth.shape), truth
 
 
-def scribble(truth: np.ndarray, rng: np.random.Generator, length: int = 9) -> list[str | None]:
+def scribble(
+    truth: np.ndarray, rng: np.random.Generator, length: int = 9
+) -> list[str | None]:
     """A random stroke in each region: the class of each pixel on it, and None elsewhere."""
     annotation: list[str | None] = [None] * truth.size
     for label, name in enumerate(CLASSES):
@@ -61,44 +63,80 @@ def main(path: str = "scribbles.png", shown: int = 4, new: int = 10) -> None:
     grid = edges()
     X = [(picture.reshape(-1, 1), grid) for picture, _ in pictures]
     Y = [scribble(truth, rng) for _, truth in pictures[:shown]]
-    graph = StructuredSVM(Graph(classes=CLASSES, symmetric=True), lam=0.1).fit(X[:shown], Y)
+    graph = StructuredSVM(Graph(classes=CLASSES, symmetric=True), lam=0.1).fit(
+        X[:shown], Y
+    )
 
     # the same strokes without the grid: each pixel on its own
-    known = [(x[0][node], label) for x, y in zip(X, Y, strict=False) for node, label in enumerate(y) if label]
-    pixels, labels = np.array([pixel for pixel, _ in known]), [label for _, label in known]
+    known = [
+        (x[0][node], label)
+        for x, y in zip(X, Y, strict=False)
+        for node, label in enumerate(y)
+        if label
+    ]
+    pixels, labels = (
+        np.array([pixel for pixel, _ in known]),
+        [label for _, label in known],
+    )
     alone = StructuredSVM(Multiclass(classes=CLASSES), lam=0.01).fit(pixels, labels)
 
     names = np.array(CLASSES)
     by_graph = [np.array(found) for found in graph.predict(X[shown:])]
     by_pixel = [np.array(alone.predict(x[0])) for x in X[shown:]]
     right = {
-        what: float(np.mean(np.array(found) == [names[truth.ravel()] for _, truth in pictures[shown:]]))
-        for what, found in (("each pixel on its own", by_pixel), ("with its neighbours", by_graph))
+        what: float(
+            np.mean(
+                np.array(found)
+                == [names[truth.ravel()] for _, truth in pictures[shown:]]
+            )
+        )
+        for what, found in (
+            ("each pixel on its own", by_pixel),
+            ("with its neighbours", by_graph),
+        )
     }
     share = len(known) / (shown * SIZE * SIZE)
     print(f"{share:.1%} of the pixels annotated; {graph.result_}")
-    print("; ".join(f"{what}: {value:.1%} of new pixels right" for what, value in right.items()))
-    draw([pictures[0], pictures[shown]], Y[0], by_pixel[0], by_graph[0], right, share).savefig(path, dpi=130)
+    print(
+        "; ".join(
+            f"{what}: {value:.1%} of new pixels right" for what, value in right.items()
+        )
+    )
+    draw(
+        [pictures[0], pictures[shown]], Y[0], by_pixel[0], by_graph[0], right, share
+    ).savefig(path, dpi=130)
     print(f"written: {path}")
 
 
 def draw(
-    pictures: list, annotation: list, alone: np.ndarray, found: np.ndarray, right: dict[str, float], share: float
+    pictures: list,
+    annotation: list,
+    alone: np.ndarray,
+    found: np.ndarray,
+    right: dict[str, float],
+    share: float,
 ) -> Figure:
     """The first picture with its strokes, the second, new one, and both ways to segment it beside the truth."""
     figure = Figure(figsize=(12, 3), layout="constrained", facecolor="white")
     axes = figure.subplots(1, 5)
-    numbers = np.array([CLASSES.index(name) if name else -1 for name in annotation]).reshape(SIZE, SIZE)
+    numbers = np.array(
+        [CLASSES.index(name) if name else -1 for name in annotation]
+    ).reshape(SIZE, SIZE)
     axes[0].imshow(pictures[0][0], cmap="gray")
     axes[0].imshow(np.ma.masked_less(numbers, 0), cmap=COLOURS, vmin=0, vmax=2)
     axes[1].imshow(pictures[1][0], cmap="gray")
     for axis, labels in ((axes[2], alone), (axes[3], found)):
         axis.imshow(
-            np.array([CLASSES.index(name) for name in labels]).reshape(SIZE, SIZE), cmap=COLOURS, vmin=0, vmax=2
+            np.array([CLASSES.index(name) for name in labels]).reshape(SIZE, SIZE),
+            cmap=COLOURS,
+            vmin=0,
+            vmax=2,
         )
     axes[4].imshow(pictures[1][1], cmap=COLOURS, vmin=0, vmax=2)
     titles = [f"Learned from: strokes\non {share:.0%} of the pixels", "A new picture\n"]
-    titles += [f"{what}\n{value:.1%} right in new pictures" for what, value in right.items()]
+    titles += [
+        f"{what}\n{value:.1%} right in new pictures" for what, value in right.items()
+    ]
     for axis, title in zip(axes, [*titles, "The truth\n"], strict=True):
         axis.set_title(title[0].upper() + title[1:], loc="left", fontsize=10)
         axis.axis("off")

@@ -14,12 +14,12 @@ import numpy as np
 
 import clew
 from clew.annotation.sampling import sample
+from clew.simulation.simulate import NucleiSettings
 from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.events import Annotations
-from clew.tracking.formats.annotations import read_annotations
-from clew.tracking.formats.results import write_results
-from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.simulation.simulate import NucleiSettings
+from clew.tracking.io.annotations import read_annotations
+from clew.tracking.io.results import write_results
+from clew.simulation.write import write_simulation
 
 
 def simulated(frames: int) -> tuple[clew.Movie, Annotations]:
@@ -44,17 +44,26 @@ def main(frames: int = 20) -> None:
     tracker = clew.Tracker(cache=None).fit(movie, some)
     lineage = tracker.track(movie, annotations=some)
     print(f"learned from {tracker.n_annotated_} events; {tracker.result_}")
-    print(f"{len(lineage.frame)} cells in {lineage.n_frames} frames are {len(lineage.tracks)} tracks")
+    print(
+        f"{len(lineage.frame)} cells in {lineage.n_frames} frames are {len(lineage.tracks)} tracks"
+    )
 
     unseen = known[~np.isin(known.events.keys(), some.events.keys())]
     if len(unseen):
-        print(f"task loss on {len(unseen)} other events: {task_loss(unseen, lineage).total:.2%}", end=" ")
+        print(
+            f"task loss on {len(unseen)} other events: {task_loss(unseen, lineage).total:.2%}",
+            end=" ",
+        )
         print(f"(with generic weights {task_loss(unseen, before).total:.2%})")
     print("least certain:")
     for row in lineage.least_certain(3):
-        print(f"  {lineage.events.describe(row)}, confidence {lineage.confidence[row]:.3f}")
+        print(
+            f"  {lineage.events.describe(row)}, confidence {lineage.confidence[row]:.3f}"
+        )
 
-    written = write_results(Path("tracked"), lineage, movie, ["ctc", "csv", "geff", "napari"])
+    written = write_results(
+        Path("tracked"), lineage, movie, ["ctc", "csv", "geff", "napari"]
+    )
     tracker.save("tracked.clew")  # clew.load reads it
     print(f"written to tracked: {', '.join(written)}; weights in tracked.clew")
 

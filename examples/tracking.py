@@ -45,7 +45,9 @@ def simulate(rng: np.random.Generator, n: int = 25) -> Pair:
             apart *= 0.035 / np.linalg.norm(apart)
             truth.add(("divide", i, len(after), len(after) + 1))
             after += [here + apart, here - apart]
-            sizes_after += list(sizes[i] * (0.5 + 0.05 * rng.normal() * np.array([1, -1])))
+            sizes_after += list(
+                sizes[i] * (0.5 + 0.05 * rng.normal() * np.array([1, -1]))
+            )
         elif fate < 0.94:
             truth.add(("move", i, len(after)))
             after.append(here + 0.035 * rng.normal(size=2))
@@ -54,7 +56,11 @@ def simulate(rng: np.random.Generator, n: int = 25) -> Pair:
             truth.add(("disappear", i))
     truth.add(("appear", len(after)))
     return Pair(
-        before, sizes, np.array([*after, rng.random(2)]), np.array([*sizes_after, rng.lognormal(0, 0.25)]), truth
+        before,
+        sizes,
+        np.array([*after, rng.random(2)]),
+        np.array([*sizes_after, rng.lognormal(0, 0.25)]),
+        truth,
     )
 
 
@@ -64,7 +70,11 @@ def events(pair: Pair) -> list[tuple]:
     near = [np.flatnonzero(row < NEAR) for row in distance]
     return [
         *(("move", i, int(j)) for i, js in enumerate(near) for j in js),
-        *(("divide", i, int(j), int(k)) for i, js in enumerate(near) for j, k in combinations(js, 2)),
+        *(
+            ("divide", i, int(j), int(k))
+            for i, js in enumerate(near)
+            for j, k in combinations(js, 2)
+        ),
         *(("disappear", i) for i in range(len(pair.before))),
         *(("appear", j) for j in range(len(pair.after))),
     ]
@@ -77,12 +87,17 @@ def program(pair: Pair, candidates: list[tuple]) -> Program:
     for e, (kind, *cells) in enumerate(candidates):
         match kind, cells:
             case "move", [i, j]:
-                d, growth = pair.after[j] - pair.before[i], np.log(pair.sizes_after[j] / pair.sizes_before[i])
+                d, growth = (
+                    pair.after[j] - pair.before[i],
+                    np.log(pair.sizes_after[j] / pair.sizes_before[i]),
+                )
                 features[e, :4] = 1, 20 * d[0], 100 * d @ d, growth**2
                 touched = [i, n + j]
             case "divide", [i, j, k]:
                 d = (pair.after[j] + pair.after[k]) / 2 - pair.before[i]
-                growth = np.log((pair.sizes_after[j] + pair.sizes_after[k]) / pair.sizes_before[i])
+                growth = np.log(
+                    (pair.sizes_after[j] + pair.sizes_after[k]) / pair.sizes_before[i]
+                )
                 features[e, 4:8] = 1, 20 * d[0], 100 * d @ d, growth**2
                 touched = [i, n + j, n + k]
             case "disappear", [i]:
@@ -91,7 +106,9 @@ def program(pair: Pair, candidates: list[tuple]) -> Program:
                 features[e, 9], touched = 1, [n + j]
         rows += touched
         columns += [e] * len(touched)
-    A = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(n + m, len(candidates)))
+    A = sp.csr_array(
+        (np.ones(len(rows)), (rows, columns)), shape=(n + m, len(candidates))
+    )
     return Program(features, A, np.ones(n + m), np.ones(n + m))
 
 
@@ -100,9 +117,16 @@ def main(path: str = "tracking.png") -> None:
     rng = np.random.default_rng(0)
     pairs = [simulate(rng) for _ in range(30)]
     candidates = [events(pair) for pair in pairs]
-    X = [program(pair, all_events) for pair, all_events in zip(pairs, candidates, strict=True)]
+    X = [
+        program(pair, all_events)
+        for pair, all_events in zip(pairs, candidates, strict=True)
+    ]
     Y = [
-        {e: 1 for e, event in enumerate(all_events) if event in pair.truth and rng.random() < 0.2}
+        {
+            e: 1
+            for e, event in enumerate(all_events)
+            if event in pair.truth and rng.random() < 0.2
+        }
         for pair, all_events in zip(pairs[:10], candidates, strict=False)
     ]
     svm = StructuredSVM(BinaryProgram(), lam=0.01).fit(X[:10], Y)
@@ -111,14 +135,21 @@ def main(path: str = "tracking.png") -> None:
         {event for event, chosen in zip(all_events, y, strict=True) if chosen}
         for all_events, y in zip(candidates[10:], svm.predict(X[10:]), strict=True)
     ]
-    found = sum(len(tracked & pair.truth) for tracked, pair in zip(happened, pairs[10:], strict=True))
+    found = sum(
+        len(tracked & pair.truth)
+        for tracked, pair in zip(happened, pairs[10:], strict=True)
+    )
     total = sum(len(pair.truth) for pair in pairs[10:])
     print(f"new pairs: {found} of {total} events found ({found / total:.1%})")
-    draw(pairs[0], candidates[0], Y[0], pairs[10], happened[0]).savefig(path, dpi=130, bbox_inches="tight")
+    draw(pairs[0], candidates[0], Y[0], pairs[10], happened[0]).savefig(
+        path, dpi=130, bbox_inches="tight"
+    )
     print(f"written: {path}")
 
 
-def draw(known: Pair, candidates: list[tuple], annotation: dict, new: Pair, tracked: set) -> Figure:
+def draw(
+    known: Pair, candidates: list[tuple], annotation: dict, new: Pair, tracked: set
+) -> Figure:
     """What was annotated in one pair, and what was tracked in another."""
     figure = Figure(figsize=(10, 5.4), layout="constrained", facecolor="white")
     left, right = figure.subplots(1, 2)
@@ -127,12 +158,33 @@ def draw(known: Pair, candidates: list[tuple], annotation: dict, new: Pair, trac
             draw_event(left, known, event, color=GREY, linewidth=0.6, zorder=1)
     for e in annotation:
         draw_event(left, known, candidates[e], color=CLEW, linewidth=3, zorder=2)
-    left.set_title(f"Learned from: {len(annotation)} confirmed events in this pair", loc="left", fontsize=11)
+    left.set_title(
+        f"Learned from: {len(annotation)} confirmed events in this pair",
+        loc="left",
+        fontsize=11,
+    )
     for event in tracked:
-        draw_event(right, new, event, color=CLEW if event in new.truth else RED, linewidth=2, zorder=2)
-    right.set_title(f"A new pair: {len(tracked & new.truth)} of {len(new.truth)} events right", loc="left", fontsize=11)
+        draw_event(
+            right,
+            new,
+            event,
+            color=CLEW if event in new.truth else RED,
+            linewidth=2,
+            zorder=2,
+        )
+    right.set_title(
+        f"A new pair: {len(tracked & new.truth)} of {len(new.truth)} events right",
+        loc="left",
+        fontsize=11,
+    )
     for axis, pair in ((left, known), (right, new)):
-        axis.scatter(*pair.before.T, s=60 * pair.sizes_before, color="white", edgecolors="black", zorder=3)
+        axis.scatter(
+            *pair.before.T,
+            s=60 * pair.sizes_before,
+            color="white",
+            edgecolors="black",
+            zorder=3,
+        )
         axis.scatter(*pair.after.T, s=60 * pair.sizes_after, color="black", zorder=3)
         axis.set(aspect="equal", xticks=[], yticks=[])
     left.set_xlabel("white: frame t, black: frame t + 1; grey: candidate moves")
@@ -147,7 +199,13 @@ def draw_event(axis: object, pair: Pair, event: tuple, **style: object) -> None:
             axis.plot(*np.array([pair.before[cells[0]], pair.after[j]]).T, **style)
     else:
         where = pair.before[cells[0]] if kind == "disappear" else pair.after[cells[0]]
-        axis.scatter(*where, s=260, facecolors="none", edgecolors=style["color"], linewidths=style["linewidth"])
+        axis.scatter(
+            *where,
+            s=260,
+            facecolors="none",
+            edgecolors=style["color"],
+            linewidths=style["linewidth"],
+        )
 
 
 if __name__ == "__main__":

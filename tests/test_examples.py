@@ -27,10 +27,16 @@ def percents(text):
 def test_letters(main, tmp_path, capsys):
     main("letters.png", draws=1, n_words=60)
     said = capsys.readouterr().out
-    right = [percents(line.partition(":")[2]) for line in said.splitlines() if "annotated:" in line]
+    right = [
+        percents(line.partition(":")[2])
+        for line in said.splitlines()
+        if "annotated:" in line
+    ]
     by_clew = [clew for clew, _ in right]
     assert by_clew[-1] > by_clew[0] + 15  # more annotation, more letters
-    assert all(more > less - 5 for less, more in pairwise(by_clew))  # up to what 60 words can tell
+    assert all(
+        more > less - 5 for less, more in pairwise(by_clew)
+    )  # up to what 60 words can tell
     assert right[0][0] > right[0][1]  # and with few, more than the perceptron
     assert "converged" in said
     assert (tmp_path / "letters.png").stat().st_size > 20_000
@@ -62,7 +68,9 @@ def test_track_movie(main, tmp_path, capsys):
 @pytest.mark.parametrize("main", ["suggest.py"], indirect=True)
 def test_suggest(main, tmp_path, capsys):
     main("suggest.png", seeds=1, rounds=1)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "annotated:" in line]
+    lines = [
+        line for line in capsys.readouterr().out.splitlines() if "annotated:" in line
+    ]
     suggested = [float(re.search(r"suggested ([\d.]+)", line)[1]) for line in lines]
     assert suggested[-1] > suggested[0]  # more letters annotated, more read right
     assert (tmp_path / "suggest.png").stat().st_size > 10_000

@@ -6,7 +6,14 @@ import time
 
 import pytest
 
-from clew.errors import ClewWarning, ClusterError, DataWarning, InfeasibleAnnotation, InputError, MissingExtra
+from clew.errors import (
+    ClewWarning,
+    ClusterError,
+    DataWarning,
+    InfeasibleAnnotation,
+    InputError,
+    MissingExtra,
+)
 from clew.executors import RESUBMITTED, Cluster, Threads, executor_for
 
 
@@ -14,7 +21,9 @@ from clew.executors import RESUBMITTED, Cluster, Threads, executor_for
 def client():
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         yield client
@@ -29,9 +38,9 @@ def executor(request):
 
 def test_results_are_in_order_and_progress_is_told(executor):
     told = []
-    assert list(executor.map(lambda i: i * i, list(range(20)), lambda *done: told.append(done))) == [
-        i * i for i in range(20)
-    ]
+    assert list(
+        executor.map(lambda i: i * i, list(range(20)), lambda *done: told.append(done))
+    ) == [i * i for i in range(20)]
     assert told == [(k, 20) for k in range(1, 21)]
     assert list(executor.map(str, [])) == []
     assert executor.workers >= 1
@@ -79,7 +88,9 @@ def test_a_file_that_cannot_be_read_for_a_moment_is_read_again(client, tmp_path)
 
 
 @pytest.mark.parametrize(("code", "expected"), [(errno.EIO, 4), (errno.ENOENT, 1)])
-def test_storage_that_does_not_answer_is_asked_again_after_a_while(executor, tmp_path, monkeypatch, code, expected):
+def test_storage_that_does_not_answer_is_asked_again_after_a_while(
+    executor, tmp_path, monkeypatch, code, expected
+):
     monkeypatch.setattr("clew.executors.PAUSES", (0.001,) * 3)
     monkeypatch.setattr("clew.executors.RETRIES", 0)
 
@@ -99,7 +110,9 @@ def test_storage_that_does_not_answer_is_asked_again_after_a_while(executor, tmp
         with pytest.raises(InputError, match="frame 7"):
             list(executor.map(read, [5]))
     else:
-        with pytest.warns(ClewWarning, match=r"frame 7 cannot be read; tried again in 0\.001 seconds"):
+        with pytest.warns(
+            ClewWarning, match=r"frame 7 cannot be read; tried again in 0\.001 seconds"
+        ):
             assert list(executor.map(read, [5])) == [5]
     assert asked() == expected
 
@@ -114,13 +127,15 @@ def test_what_is_no_client_is_refused(client, monkeypatch):
     with pytest.raises(InputError, match="expected a distributed"):
         executor_for(type("Pool", (), {"submit": None})(), 1)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.setattr("clew.extras._can_be_found", lambda package: False)
+    monkeypatch.setattr("clew.utils.extras._can_be_found", lambda package: False)
     with pytest.raises(MissingExtra, match="dask"):
         Cluster(client)
 
 
 @pytest.mark.parametrize("losses", [3, 100])
-def test_an_item_that_was_lost_is_given_out_anew_but_not_for_ever(client, losses, tmp_path, monkeypatch):
+def test_an_item_that_was_lost_is_given_out_anew_but_not_for_ever(
+    client, losses, tmp_path, monkeypatch
+):
     from distributed import CancelledError
     from distributed.comm import CommClosedError
 
@@ -136,7 +151,9 @@ def test_an_item_that_was_lost_is_given_out_anew_but_not_for_ever(client, losses
 
     monkeypatch.setattr("clew.executors.RETRIES", 0)
     if losses > RESUBMITTED:
-        with pytest.raises(ClusterError, match="item 2 of 3 was lost with its worker again and again"):
+        with pytest.raises(
+            ClusterError, match="item 2 of 3 was lost with its worker again and again"
+        ):
             list(Cluster(client).map(lost, [0, 1, 2]))
         assert len(list(tmp_path.glob("*"))) == RESUBMITTED + 1
     else:
@@ -165,13 +182,18 @@ def test_without_workers_it_ends_and_warnings_reach_the_client(monkeypatch, tmp_
         time.sleep(2)  # events take their own way
 
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         results = Cluster(client).map(last, [0, 1])
         with pytest.warns(DataWarning, match="frame 7"):
             first(results)
         cluster.scale(0)
-        with pytest.warns(ClewWarning, match="no worker is left"), pytest.raises(ClusterError, match="none came back"):
+        with (
+            pytest.warns(ClewWarning, match="no worker is left"),
+            pytest.raises(ClusterError, match="none came back"),
+        ):
             next(results)
         (tmp_path / "stop").touch()

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clew import errors, models
-    from clew.archive import load
-    from clew.crf import StructuredCRF
     from clew.errors import ClewError
-    from clew.estimator import StructuredPerceptron, StructuredSVM
+    from clew.estimators.crf import StructuredCRF
+    from clew.estimators.persistence import load
+    from clew.estimators.svm import StructuredPerceptron, StructuredSVM
     from clew.learning.cccp import PRESETS, Algorithm, learn
     from clew.learning.losses import LOSSES, Loss
     from clew.learning.result import Result, Status
     from clew.learning.task import Argmax, Space, Task
-    from clew.tracking.lineage import Lineage
+    from clew.tracking.lineage.lineage import Lineage
     from clew.tracking.movie import Movie, open_movie
     from clew.tracking.tracker import Tracker
 
@@ -44,17 +44,17 @@ __all__ = [
     "open_movie",
 ]
 
-_MODULES = ("annotation", "archive", "errors", "learning", "models", "tracking")
+_MODULES = ("annotation", "errors", "estimators", "learning", "models", "tracking")
 _HOMES = {
-    "clew.archive": ("load",),
-    "clew.crf": ("StructuredCRF",),
+    "clew.estimators.persistence": ("load",),
+    "clew.estimators.crf": ("StructuredCRF",),
     "clew.errors": ("ClewError",),
-    "clew.estimator": ("StructuredPerceptron", "StructuredSVM"),
+    "clew.estimators.svm": ("StructuredPerceptron", "StructuredSVM"),
     "clew.learning.cccp": ("PRESETS", "Algorithm", "learn"),
     "clew.learning.losses": ("LOSSES", "Loss"),
     "clew.learning.result": ("Result", "Status"),
     "clew.learning.task": ("Argmax", "Space", "Task"),
-    "clew.tracking.lineage": ("Lineage",),
+    "clew.tracking.lineage.lineage": ("Lineage",),
     "clew.tracking.movie": ("Movie", "open_movie"),
     "clew.tracking.tracker": ("Tracker",),
 }

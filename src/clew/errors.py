@@ -14,7 +14,9 @@ class InputError(ClewError, ValueError):
 class InfeasibleAnnotation(InputError):
     """No output satisfies the annotation. `example` is its index, `parts` are the parts in conflict."""
 
-    def __init__(self, message: str, example: int | None = None, parts: tuple[object, ...] = ()) -> None:
+    def __init__(
+        self, message: str, example: int | None = None, parts: tuple[object, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.example = example
         self.parts = parts

@@ -18,9 +18,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from clew import extras
 from clew.errors import ClewWarning, ClusterError, InputError
 from clew.parallel import Client, Promise, check_client, resolve_jobs
+from clew.utils import extras
 
 if TYPE_CHECKING:
     import distributed
@@ -36,7 +36,17 @@ RETRIES = 2
 shared storage that another does not see yet."""
 MOMENTARY = frozenset(
     getattr(errno, name)
-    for name in ("EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "EBUSY", "ENOTCONN", "ECONNRESET", "EHOSTDOWN", "EREMOTEIO")
+    for name in (
+        "EIO",
+        "ESTALE",
+        "ETIMEDOUT",
+        "EAGAIN",
+        "EBUSY",
+        "ENOTCONN",
+        "ECONNRESET",
+        "EHOSTDOWN",
+        "EREMOTEIO",
+    )
     if hasattr(errno, name)
 )
 """What the operating system says when storage does not answer for a while. A file that is not there is another case."""
@@ -75,7 +85,12 @@ class Executor(Protocol):
     def workers(self) -> int:
         """How many items are computed at a time."""
 
-    def map(self, function: Callable[[S], T], items: Sequence[S], progress: Progress | None = None) -> Iterator[T]:
+    def map(
+        self,
+        function: Callable[[S], T],
+        items: Sequence[S],
+        progress: Progress | None = None,
+    ) -> Iterator[T]:
         """`function` of every item, in order; `progress` is told how many are done."""
 
 
@@ -85,7 +100,12 @@ class Threads:
     def __init__(self, n_jobs: int | None = None) -> None:
         self.workers = resolve_jobs(n_jobs)
 
-    def map(self, function: Callable[[S], T], items: Sequence[S], progress: Progress | None = None) -> Iterator[T]:
+    def map(
+        self,
+        function: Callable[[S], T],
+        items: Sequence[S],
+        progress: Progress | None = None,
+    ) -> Iterator[T]:
         """`function` of every item, in order, two for each thread ahead of the one that is asked for."""
         function = _Patient(function)
         found: Iterator[T]
@@ -151,7 +171,12 @@ class Cluster:
         """The threads of all workers that are there now."""
         return max(1, sum(int(threads) for threads in self.client.nthreads().values()))
 
-    def map(self, function: Callable[[S], T], items: Sequence[S], progress: Progress | None = None) -> Iterator[T]:
+    def map(
+        self,
+        function: Callable[[S], T],
+        items: Sequence[S],
+        progress: Progress | None = None,
+    ) -> Iterator[T]:
         """`function` of every item, in order. The first error ends it, and what was not begun is not."""
         from distributed import as_completed
 
@@ -172,7 +197,9 @@ class Cluster:
                 try:
                     ready[i] = future.result()
                 except Exception as error:
-                    again = self._after(error, i, losses, len(ready) + given, function, items)
+                    again = self._after(
+                        error, i, losses, len(ready) + given, function, items
+                    )
                     index[again.key] = i
                     futures[i] = again
                     coming.add(again)
@@ -184,7 +211,9 @@ class Cluster:
                     yield ready.pop(given)
                     given += 1
         finally:
-            self.client.cancel([future for future in futures if future is not None], force=True)
+            self.client.cancel(
+                [future for future in futures if future is not None], force=True
+            )
 
     def _finished(self, coming: Completed[T]) -> Iterator[Keyed[T]]:
         """Futures as they finish; a ClusterError where there was no worker for `PATIENCE` seconds."""
@@ -200,10 +229,18 @@ class Cluster:
             if min(now - quiet_since, now - counted) < COUNT:
                 continue
             counted = now
-            lost_since = None if self.client.nthreads() else now if lost_since is None else lost_since
+            lost_since = (
+                None
+                if self.client.nthreads()
+                else now
+                if lost_since is None
+                else lost_since
+            )
             if lost_since == now:
                 warnings.warn(
-                    f"no worker is left; waiting up to {PATIENCE:g} seconds for others", ClewWarning, stacklevel=4
+                    f"no worker is left; waiting up to {PATIENCE:g} seconds for others",
+                    ClewWarning,
+                    stacklevel=4,
                 )
             if lost_since is not None and now - lost_since >= PATIENCE:
                 raise ClusterError(
@@ -212,11 +249,19 @@ class Cluster:
                 )
 
     def _submit(self, function: Callable[[S], T], item: S) -> Keyed[T]:
-        future: Keyed[T] = self.client.submit(function, item, pure=False, retries=RETRIES)
+        future: Keyed[T] = self.client.submit(
+            function, item, pure=False, retries=RETRIES
+        )
         return future
 
     def _after(
-        self, error: Exception, i: int, losses: list[int], done: int, function: Callable[[S], T], items: Sequence[S]
+        self,
+        error: Exception,
+        i: int,
+        losses: list[int],
+        done: int,
+        function: Callable[[S], T],
+        items: Sequence[S],
     ) -> Keyed[T]:
         """Give an item out anew if it was lost on the way; an error of its own is raised."""
         if not _is_loss(error):
@@ -231,7 +276,9 @@ class Cluster:
         return self._submit(function, items[i])
 
 
-def local_cluster(workers: int, memory: int | None = None, profile: bool = False) -> distributed.LocalCluster:
+def local_cluster(
+    workers: int, memory: int | None = None, profile: bool = False
+) -> distributed.LocalCluster:
     """Workers on this machine, each with one thread: array operations of several threads would share one lock.
 
     `memory` is in bytes, of each; None for its share of the machine's, 0 for no limit. With `profile` they watch what
@@ -243,9 +290,12 @@ def local_cluster(workers: int, memory: int | None = None, profile: bool = False
 
     with dask.config.set({} if profile else QUIET):
         return distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, memory_limit="auto" if memory is None else memory,
-            dashboard_address=":0" if profile else None, silence_logs=logging.CRITICAL,
-        )  # fmt: skip
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit="auto" if memory is None else memory,
+            dashboard_address=":0" if profile else None,
+            silence_logs=logging.CRITICAL,
+        )
 
 
 @dataclass(frozen=True)
@@ -261,7 +311,11 @@ class _Patient(Generic[S, T]):
             except Exception as error:
                 if not _is_momentary(error):
                     raise
-                warnings.warn(f"{error}; tried again in {pause:g} seconds", ClewWarning, stacklevel=2)
+                warnings.warn(
+                    f"{error}; tried again in {pause:g} seconds",
+                    ClewWarning,
+                    stacklevel=2,
+                )
             time.sleep(pause)
         return self.function(item)
 
@@ -280,7 +334,9 @@ class _Forwarding(Generic[S, T]):
     """A function whose clew warnings are shown where its results are asked for, not in the log of a worker."""
 
     function: Callable[[S], T]
-    home: tuple[str, int] = field(default_factory=lambda: (platform.node(), os.getpid()))
+    home: tuple[str, int] = field(
+        default_factory=lambda: (platform.node(), os.getpid())
+    )
 
     def __call__(self, item: S) -> T:
         if (platform.node(), os.getpid()) != self.home:
@@ -288,13 +344,20 @@ class _Forwarding(Generic[S, T]):
         return self.function(item)
 
 
-def _tell_client(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+def _tell_client(
+    message: Warning | str, category: type[Warning], *_: object, **__: object
+) -> None:
     """Send a warning of clew's to the clients, which warn in turn; others are of no use to them."""
     if issubclass(category, ClewWarning):
         from distributed import get_worker, protocol
 
-        told = {name: protocol.pickle.dumps(each) for name, each in (("message", message), ("category", category))}
-        get_worker().log_event("warn", told)  # as distributed.warn does, without warning here
+        told = {
+            name: protocol.pickle.dumps(each)
+            for name, each in (("message", message), ("category", category))
+        }
+        get_worker().log_event(
+            "warn", told
+        )  # as distributed.warn does, without warning here
 
 
 def _is_loss(error: Exception) -> bool:
@@ -305,10 +368,14 @@ def _is_loss(error: Exception) -> bool:
     from distributed import KilledWorker
     from distributed.comm import CommClosedError
 
-    return isinstance(error, KilledWorker | CommClosedError | CancelledError | DaskCancelledError)
+    return isinstance(
+        error, KilledWorker | CommClosedError | CancelledError | DaskCancelledError
+    )
 
 
-def executor_for(where: Threads | Cluster | Client | None, n_jobs: int | None) -> Executor:
+def executor_for(
+    where: Threads | Cluster | Client | None, n_jobs: int | None
+) -> Executor:
     """An executor as it is, a Dask client as one, and threads for None."""
     if where is None:
         return Threads(n_jobs)
@@ -316,4 +383,6 @@ def executor_for(where: Threads | Cluster | Client | None, n_jobs: int | None) -
         return where
     if hasattr(where, "submit"):
         return Cluster(where)
-    raise InputError(f"client is a {type(where).__name__}; expected a distributed.Client")
+    raise InputError(
+        f"client is a {type(where).__name__}; expected a distributed.Client"
+    )

@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from clew import extras
-from clew.checks import is_number, shown
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
+from clew.utils import extras
+from clew.utils.validation import is_number, shown
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -31,18 +31,28 @@ def resolve_jobs(n_jobs: int | None) -> int:
     if n_jobs is None:
         return 1
     if not is_number(n_jobs) or n_jobs == 0 or n_jobs % 1 != 0:
-        raise InputError(f"n_jobs is {shown(n_jobs)}; 1 is one thread, -1 is a thread for each core")
+        raise InputError(
+            f"n_jobs is {shown(n_jobs)}; 1 is one thread, -1 is a thread for each core"
+        )
     n_jobs = int(n_jobs)
-    if 0 < n_jobs <= MAX_JOBS:  # to count the cores takes longer than to answer a small example
+    if (
+        0 < n_jobs <= MAX_JOBS
+    ):  # to count the cores takes longer than to answer a small example
         return n_jobs
     cores = os.cpu_count() or 1
-    return min(n_jobs, max(cores, MAX_JOBS)) if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+    return (
+        min(n_jobs, max(cores, MAX_JOBS)) if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+    )
 
 
-def map_examples(function: Callable[[S], T], items: Iterable[S], n_jobs: int = 1) -> list[T]:
+def map_examples(
+    function: Callable[[S], T], items: Iterable[S], n_jobs: int = 1
+) -> list[T]:
     """`function` of every item, in order; in threads where `n_jobs` asks for more than one."""
     jobs = resolve_jobs(n_jobs)
-    if jobs == 1 or getattr(_thread, "is_ours", False):  # a call within a call would wait for its own thread
+    if jobs == 1 or getattr(
+        _thread, "is_ours", False
+    ):  # a call within a call would wait for its own thread
         return [function(item) for item in items]
     return list(_pool(jobs, os.getpid()).map(function, items))
 
@@ -53,7 +63,9 @@ _thread = threading.local()
 @cache
 def _pool(jobs: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001  # threads do not survive a fork
     """Threads that are kept: making them at each call takes as long as answering a small example."""
-    return ThreadPoolExecutor(jobs, "clew", initializer=lambda: setattr(_thread, "is_ours", True))
+    return ThreadPoolExecutor(
+        jobs, "clew", initializer=lambda: setattr(_thread, "is_ours", True)
+    )
 
 
 class Promise(Protocol[T_co]):
@@ -67,7 +79,9 @@ class Promise(Protocol[T_co]):
 class Client(Protocol):
     """What clew asks of a `distributed.Client`."""
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
+    def submit(
+        self, function: Callable[..., Any], /, *arguments: Any, **options: Any
+    ) -> Any:
         """Call a function on a worker: its future, which Dask does not type, for options decide what kind it is."""
         ...
 
@@ -95,7 +109,9 @@ class Actor(Protocol):
         """See `Shard.about`."""
         ...
 
-    def argmax(self, part: bool, w: Array, space: Space, loss_weight: float, examples: Indices) -> Promise[Argmax]:
+    def argmax(
+        self, part: bool, w: Array, space: Space, loss_weight: float, examples: Indices
+    ) -> Promise[Argmax]:
         """See `Shard.argmax`."""
         ...
 
@@ -119,7 +135,9 @@ def spread(
     extras.require("dask", "spreading over a cluster")
     workers = check_client(client)
     if len(X) != len(Y) or not len(X):
-        raise InputError(f"X has {len(X)} examples and Y has {len(Y)}; expected as many, and at least one")
+        raise InputError(
+            f"X has {len(X)} examples and Y has {len(Y)}; expected as many, and at least one"
+        )
     n = min(len(workers) if shards is None else shards, len(X))
     if n < 1:
         raise InputError(f"shards is {shards}; expected at least 1")
@@ -127,9 +145,20 @@ def spread(
     futures = []
     for k, (first, last) in enumerate(pairwise(limits)):
         where = workers[k % len(workers)]
-        shard = client.submit(Shard, make_task, X[first:last], Y[first:last], actor=True, pure=False, workers=[where])
+        shard = client.submit(
+            Shard,
+            make_task,
+            X[first:last],
+            Y[first:last],
+            actor=True,
+            pure=False,
+            workers=[where],
+        )
         futures.append(shard)
-    actors = [_shifted(future.result, int(first)) for future, first in zip(futures, limits[:-1], strict=True)]
+    actors = [
+        _shifted(future.result, int(first))
+        for future, first in zip(futures, limits[:-1], strict=True)
+    ]
     return SpreadTask(actors, limits)
 
 
@@ -138,7 +167,9 @@ def check_client(client: object) -> list[str]:
     import distributed
 
     if not isinstance(client, distributed.Client):
-        raise InputError(f"client is a {type(client).__name__}; expected a distributed.Client")
+        raise InputError(
+            f"client is a {type(client).__name__}; expected a distributed.Client"
+        )
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     if not workers:
         raise InputError("the Dask cluster has no workers")
@@ -148,7 +179,12 @@ def check_client(client: object) -> list[str]:
 class Shard:
     """A run of examples on one worker, and their annotated part once it was asked for."""
 
-    def __init__(self, make_task: Callable[[Sequence[S], Sequence[T]], Task], X: Sequence[S], Y: Sequence[T]) -> None:
+    def __init__(
+        self,
+        make_task: Callable[[Sequence[S], Sequence[T]], Task],
+        X: Sequence[S],
+        Y: Sequence[T],
+    ) -> None:
         self.task = make_task(X, Y)
         self.part: Task | None = None
 
@@ -156,9 +192,16 @@ class Shard:
         """What the whole task must know of this one."""
         task = self.part if part else self.task
         keys = None if task is None else task.keys
-        return self.task.n_features, self.task.spaces, self.task.loss_zero_iff_compatible, keys
+        return (
+            self.task.n_features,
+            self.task.spaces,
+            self.task.loss_zero_iff_compatible,
+            keys,
+        )
 
-    def argmax(self, part: bool, w: Array, space: Space, loss_weight: float, examples: Indices) -> Argmax:
+    def argmax(
+        self, part: bool, w: Array, space: Space, loss_weight: float, examples: Indices
+    ) -> Argmax:
         """The answers for some examples of the shard, or of its annotated part."""
         if not part:
             return self.task.argmax(w, space, loss_weight, examples)
@@ -166,7 +209,11 @@ class Shard:
             return self.part.argmax(w, space, loss_weight, examples)
         # nothing is determined here, though it is in another shard: no features, only Δ
         answer = self.task.argmax(np.zeros_like(w), space, loss_weight, examples)
-        return Argmax(sp.csr_array((len(examples), self.task.n_features)), answer.loss, answer.found)
+        return Argmax(
+            sp.csr_array((len(examples), self.task.n_features)),
+            answer.loss,
+            answer.found,
+        )
 
     def make_part(self) -> bool:
         """Whether anything is determined here."""
@@ -177,7 +224,9 @@ class Shard:
 class SpreadTask:
     """Shards on a cluster as one Task; rows come back in the order of the examples."""
 
-    def __init__(self, actors: Sequence[Actor], limits: Indices, part: bool = False) -> None:
+    def __init__(
+        self, actors: Sequence[Actor], limits: Indices, part: bool = False
+    ) -> None:
         self.actors, self.limits, self.part = actors, limits, part
         about = [answer.result() for answer in [actor.about(part) for actor in actors]]
         self.n_examples = int(limits[-1])
@@ -185,21 +234,42 @@ class SpreadTask:
         self.spaces = frozenset.intersection(*(shard[1] for shard in about))
         self.loss_zero_iff_compatible = all(shard[2] for shard in about)
         keys = [shard[3] for shard in about]
-        self.keys: Sequence[bytes] | None = None if None in keys else [key for shard in keys for key in shard or ()]
+        self.keys: Sequence[bytes] | None = (
+            None if None in keys else [key for shard in keys for key in shard or ()]
+        )
 
-    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
         """Ask all shards at once."""
-        indices = np.arange(self.n_examples) if examples is None else np.asarray(examples, dtype=np.intp)
+        indices = (
+            np.arange(self.n_examples)
+            if examples is None
+            else np.asarray(examples, dtype=np.intp)
+        )
         shard_of = np.searchsorted(self.limits, indices, side="right") - 1
         asked = []
         for k in np.unique(shard_of):
             local = indices[shard_of == k] - self.limits[k]
-            asked.append((int(self.limits[k]), self.actors[k].argmax(self.part, w, space, loss_weight, local)))
+            asked.append(
+                (
+                    int(self.limits[k]),
+                    self.actors[k].argmax(self.part, w, space, loss_weight, local),
+                )
+            )
         answers = [_shifted(answer.result, first) for first, answer in asked]
         if not answers:
-            return Argmax(sp.csr_array((0, self.n_features)), np.zeros(0), np.zeros(0, dtype=bool))
+            return Argmax(
+                sp.csr_array((0, self.n_features)), np.zeros(0), np.zeros(0, dtype=bool)
+            )
         order = np.argsort(np.argsort(shard_of, kind="stable"), kind="stable")
-        features: Matrix = sp.vstack([sp.csr_array(answer.features) for answer in answers], format="csr")
+        features: Matrix = sp.vstack(
+            [sp.csr_array(answer.features) for answer in answers], format="csr"
+        )
         loss = np.concatenate([answer.loss for answer in answers])
         found = np.concatenate([answer.found for answer in answers])
         return Argmax(features[order], loss[order], found[order])
@@ -208,7 +278,9 @@ class SpreadTask:
         """The annotated parts of the shards, where they are; None where no shard has one."""
         if self.part:
             return self
-        made = [answer.result() for answer in [actor.make_part() for actor in self.actors]]
+        made = [
+            answer.result() for answer in [actor.make_part() for actor in self.actors]
+        ]
         return SpreadTask(self.actors, self.limits, part=True) if any(made) else None
 
 
@@ -218,6 +290,8 @@ def _shifted(call: Callable[[], T], first: int) -> T:
         return call()
     except InfeasibleAnnotation as error:
         example = None if error.example is None else first + error.example
-        raise InfeasibleAnnotation(f"shard from example {first} on: {error}", example, error.parts) from error
+        raise InfeasibleAnnotation(
+            f"shard from example {first} on: {error}", example, error.parts
+        ) from error
     except InputError as error:
         raise InputError(f"shard from example {first} on: {error}") from error

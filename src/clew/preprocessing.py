@@ -44,13 +44,23 @@ class NodeTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]  #
         if sp.issparse(together):
             together = sp.csr_array(together)
         ends = np.cumsum(lengths)
-        parts = [together[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-        return [(part, *x[1:]) if isinstance(x, tuple) else part for x, part in zip(X, parts, strict=True)]
+        parts = [
+            together[end - length : end]
+            for end, length in zip(ends, lengths, strict=True)
+        ]
+        return [
+            (part, *x[1:]) if isinstance(x, tuple) else part
+            for x, part in zip(X, parts, strict=True)
+        ]
 
-    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
+    def get_feature_names_out(
+        self, input_features: ArrayLike | None = None
+    ) -> NDArray[np.object_]:
         """The names of a node's features, from the transformer."""
         check_is_fitted(self, "transformer_")
-        return np.asarray(self.transformer_.get_feature_names_out(input_features), dtype=object)
+        return np.asarray(
+            self.transformer_.get_feature_names_out(input_features), dtype=object
+        )
 
 
 def stack_nodes(X: Examples) -> tuple[Examples, list[int]]:

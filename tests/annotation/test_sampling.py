@@ -19,28 +19,56 @@ def annotations(counts, n_frames=10, happened=True):
     rows = []
     for i, (frame, kind) in enumerate(zip(frames, kinds, strict=True)):
         sources, targets = kind.arity
-        rows.append((frame, kind, [2 * i + 1, 2 * i + 2][:sources], [2 * i + 1, 2 * i + 2][:targets]))
+        rows.append(
+            (
+                frame,
+                kind,
+                [2 * i + 1, 2 * i + 2][:sources],
+                [2 * i + 1, 2 * i + 2][:targets],
+            )
+        )
     return Annotations.of(EventTable.of(rows), happened)
 
 
-MANY = annotations({Event.MOVE: 800, Event.DIVIDE: 40, Event.APPEAR: 3, Event.DISAPPEAR: 8})
+MANY = annotations(
+    {Event.MOVE: 800, Event.DIVIDE: 40, Event.APPEAR: 3, Event.DISAPPEAR: 8}
+)
 
 
 def kinds(some):
-    return {Event(event): int(n) for event, n in Counter(some.events.event.tolist()).items()}
+    return {
+        Event(event): int(n) for event, n in Counter(some.events.event.tolist()).items()
+    }
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_kind_by_its_fraction(seed):
     some = sample(MANY, 0.25, seed)
-    assert kinds(some) == {Event.MOVE: 200, Event.DIVIDE: 10, Event.APPEAR: 1, Event.DISAPPEAR: 2}
+    assert kinds(some) == {
+        Event.MOVE: 200,
+        Event.DIVIDE: 10,
+        Event.APPEAR: 1,
+        Event.DISAPPEAR: 2,
+    }
     # spread over the frames: 80 moves lead on from each
-    assert set(np.bincount(some.events.frame[some.events.event == Event.MOVE], minlength=10)) <= {19, 20, 21}
-    assert np.bincount(some.events.frame[some.events.event == Event.DIVIDE], minlength=10).tolist() == [1] * 10
+    assert set(
+        np.bincount(some.events.frame[some.events.event == Event.MOVE], minlength=10)
+    ) <= {19, 20, 21}
+    assert (
+        np.bincount(
+            some.events.frame[some.events.event == Event.DIVIDE], minlength=10
+        ).tolist()
+        == [1] * 10
+    )
 
 
 def test_rare_events_are_there():
-    assert kinds(sample(MANY, 0.01, 0)) == {Event.MOVE: 6, Event.DIVIDE: 1, Event.APPEAR: 1, Event.DISAPPEAR: 1}
+    assert kinds(sample(MANY, 0.01, 0)) == {
+        Event.MOVE: 6,
+        Event.DIVIDE: 1,
+        Event.APPEAR: 1,
+        Event.DISAPPEAR: 1,
+    }
     assert set(kinds(sample(MANY, number=1, rng=0)).values()) == {1}
 
 
@@ -71,7 +99,9 @@ def test_seeds():
 def test_every_event_has_the_same_chance():
     few = annotations({Event.MOVE: 10}, n_frames=2)
     rng = np.random.default_rng(0)
-    drawn = np.bincount(np.concatenate([sample(few, 0.3, rng).row for _ in range(2000)]), minlength=11)[1:]
+    drawn = np.bincount(
+        np.concatenate([sample(few, 0.3, rng).row for _ in range(2000)]), minlength=11
+    )[1:]
     # 600 each, with a deviation of about 20
     assert abs(drawn - 600).max() < 100
 
@@ -94,7 +124,11 @@ def test_what_cannot_be_drawn(arguments, message):
         sample(MANY, **arguments)
 
 
-@given(st.lists(st.integers(0, 30), min_size=len(Event), max_size=len(Event)), st.floats(0.001, 1), st.integers(0, 99))
+@given(
+    st.lists(st.integers(0, 30), min_size=len(Event), max_size=len(Event)),
+    st.floats(0.001, 1),
+    st.integers(0, 99),
+)
 def test_laws(counts, fraction, seed):
     whole = annotations(dict(zip(Event, counts, strict=True)))
     some = sample(whole, fraction, seed)

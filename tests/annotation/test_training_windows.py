@@ -7,11 +7,11 @@ from clew.annotation.learner import Learner
 from clew.annotation.sampling import sample
 from clew.annotation.settings import Adaptation
 from clew.annotation.training_windows import TrainingWindows
+from clew.tracking.assignment.assignment import assign, n_detections, takes_part
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.formats.ctc import open_truth
+from clew.tracking.io.ctc import open_truth
 from clew.tracking.measurement.measure import measure
-from clew.tracking.model.assignment import assign, n_detections, takes_part
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 
@@ -33,7 +33,9 @@ def made(source, settings=SMALL):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_windows_problem_is_the_pairs_with_the_guess_outside_held_fixed(source, simulated, seed):
+def test_a_windows_problem_is_the_pairs_with_the_guess_outside_held_fixed(
+    source, simulated, seed
+):
     rng = np.random.default_rng(seed)
     learner, windows = made(source)
     frame = int(rng.integers(len(learner.pairs)))
@@ -42,7 +44,9 @@ def test_a_windows_problem_is_the_pairs_with_the_guess_outside_held_fixed(source
     pair, window = example.pair, example.window
     assert 0 < len(window.rows) < len(pair.candidates)
     guess = assign(pair.candidates, pair.scores(learner.initial)).chosen
-    scores = pair.scores(learner.initial) + rng.normal(scale=2.0, size=len(pair.candidates))
+    scores = pair.scores(learner.initial) + rng.normal(
+        scale=2.0, size=len(pair.candidates)
+    )
     outside = np.setdiff1d(guess, window.rows)
     whole = assign(pair.candidates, scores, dict.fromkeys(outside.tolist(), 1))
     part = assign(window.candidates, scores[window.rows])
@@ -50,7 +54,9 @@ def test_a_windows_problem_is_the_pairs_with_the_guess_outside_held_fixed(source
     assert set(window.rows[part.chosen]) | set(outside) == set(whole.chosen)
 
 
-def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_in_it(source, simulated):
+def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_in_it(
+    source, simulated
+):
     learner, windows = made(source)
     for frame in range(len(learner.pairs)):
         annotations = simulated.known.at(frame)[:3]
@@ -58,7 +64,9 @@ def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_i
         cells = takes_part(example.pair.candidates)
         inside = np.zeros(n_detections(example.pair.candidates) + 1, dtype=bool)
         inside[cells[example.window.rows]] = True
-        guess = cells[assign(example.pair.candidates, example.pair.scores(learner.initial)).chosen]
+        guess = cells[
+            assign(example.pair.candidates, example.pair.scores(learner.initial)).chosen
+        ]
         for event in guess:
             assert len(set(inside[event[event >= 0]])) == 1
         assert set(example.pair.annotated(annotations)) <= set(example.window.rows)
@@ -72,14 +80,18 @@ def test_what_is_told_comes_before_what_was_known(source, simulated):
     assert pseudo.annotated
     assert all(pseudo.annotated.values())
     sure = pseudo.window.rows[list(pseudo.annotated)]
-    denied = Annotations.of(pseudo.pair.candidates.table(pseudo.pair.a, pseudo.pair.b, sure[:1]), [False])
+    denied = Annotations.of(
+        pseudo.pair.candidates.table(pseudo.pair.a, pseudo.pair.b, sure[:1]), [False]
+    )
     told = windows.example(frame, denied, denied)
     assert told.annotated[told.window.annotated({int(sure[0]): 0}).popitem()[0]] == 0
     # something else happened to the cell: its pseudo-label is gone, and an output agrees with all that is known
     other = simulated.known.at(frame)[:4]
     example = windows.example(frame, other, other)
     assert assign(
-        example.window.candidates, example.pair.scores(learner.initial)[example.window.rows], example.annotated
+        example.window.candidates,
+        example.pair.scores(learner.initial)[example.window.rows],
+        example.annotated,
     )
 
 
@@ -94,14 +106,20 @@ def test_more_may_be_told_than_was_learned_from_last(source, simulated):
 
 
 @pytest.mark.parametrize("least", [0.9, 0.99, 0.9999])
-def test_what_the_initial_weights_are_almost_certainly_right_about_counts(source, least):
-    learner, windows = made(source, Adaptation(pseudo_window=1000, pseudo_probability=least))
+def test_what_the_initial_weights_are_almost_certainly_right_about_counts(
+    source, least
+):
+    learner, windows = made(
+        source, Adaptation(pseudo_window=1000, pseudo_probability=least)
+    )
     unit = np.linalg.norm(learner.initial)
     counted = 0
     for frame in windows.pseudo_frames:
         example = windows.example(frame, NOTHING, NOTHING)
         answer = assign(example.pair.candidates, example.pair.scores(learner.initial))
-        right = windows.calibration().probability(answer.events, answer.confidence(), unit)
+        right = windows.calibration().probability(
+            answer.events, answer.confidence(), unit
+        )
         rows = example.window.rows[list(example.annotated)]
         assert set(rows) == set(answer.chosen[right >= least])
         counted += len(rows)
@@ -120,16 +138,22 @@ def test_a_few_annotations_do_no_harm(clew_data):
     learner = Learner(source, tracker=Tracker.generic(n_jobs=1))
 
     def missed(tracker):
-        return (~np.isin(known.events.keys(), tracker.track(source).events.keys())).sum()
+        return (
+            ~np.isin(known.events.keys(), tracker.track(source).events.keys())
+        ).sum()
 
     before = missed(learner.as_tracker())
     learner.learn(sample(known, rng=np.random.default_rng([4, 5]), number=25))
     assert missed(learner.as_tracker()) <= before + 15
 
 
-def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_counts(source, simulated):
+def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_counts(
+    source, simulated
+):
     learner = Learner(source)
-    windows = TrainingWindows(np.zeros_like(learner.initial), len(learner.pairs), learner.pair)
+    windows = TrainingWindows(
+        np.zeros_like(learner.initial), len(learner.pairs), learner.pair
+    )
     assert not windows.pseudo_frames
     annotations = simulated.known.at(2)[:3]
     example = windows.example(2, annotations, annotations)
@@ -141,20 +165,28 @@ def test_an_answer_changes_the_example_of_its_own_pair_alone(source, simulated):
     learner, some = Learner(source, settings=SMALL), simulated.some
 
     def programs():
-        return {frame: learner.windows.example(frame, here, here).program
-                for frame in learner.windows.frames(learner.annotations)
-                for here in [learner.annotations.at(frame)]}  # fmt: skip
+        return {
+            frame: learner.windows.example(frame, here, here).program
+            for frame in learner.windows.frames(learner.annotations)
+            for here in [learner.annotations.at(frame)]
+        }
 
     # a move, since a first event of a rare kind would switch that kind on in all pairs
     last = np.flatnonzero(some.events.event == Event.MOVE)[-1]
     learner.learn(some[np.arange(len(some)) != last])
     before = programs()
     learner.learn(some)
-    changed = [frame for frame, program in programs().items() if before.get(frame) is not program]
+    changed = [
+        frame
+        for frame, program in programs().items()
+        if before.get(frame) is not program
+    ]
     assert set(changed) <= {int(some.events.frame[last])}
 
 
-def test_the_same_annotations_lead_to_the_same_weights_and_none_back_to_the_first(source, simulated):
+def test_the_same_annotations_lead_to_the_same_weights_and_none_back_to_the_first(
+    source, simulated
+):
     learner = Learner(source)
     learner.learn(simulated.some)
     once = learner.w

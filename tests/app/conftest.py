@@ -43,13 +43,23 @@ class Idle:
 @contextmanager
 def serving(movie, measured, store, **others):
     """A server with a client that knows the token, and what is behind it."""
-    from clew.app.run import make_server, open_session
+    from clew.app.launch import make_server, open_session
 
     session = open_session(0, movie, measured, store)
-    server, _ = make_server([session], [f"http://{HOST}", "http://localhost:8017"], TOKEN, supervisor=Idle, **others)
-    with TestClient(server.app, f"http://{HOST}", raise_server_exceptions=False) as client:
+    server, _ = make_server(
+        [session],
+        [f"http://{HOST}", "http://localhost:8017"],
+        TOKEN,
+        supervisor=Idle,
+        **others,
+    )
+    with TestClient(
+        server.app, f"http://{HOST}", raise_server_exceptions=False
+    ) as client:
         client.headers["X-Clew-Token"] = TOKEN
-        yield SimpleNamespace(client=client, server=server, session=session, app=server.app)
+        yield SimpleNamespace(
+            client=client, server=server, session=session, app=server.app
+        )
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +73,14 @@ def source(simulated, tmp_path_factory):
 @pytest.fixture
 def serve(simulated, source, tmp_path):
     """Makes servers, one after the other on the same store."""
-    return partial(serving, **{"movie": simulated.movie, "measured": source, "store": tmp_path / "answers.clewdb"})
+    return partial(
+        serving,
+        **{
+            "movie": simulated.movie,
+            "measured": source,
+            "store": tmp_path / "answers.clewdb",
+        },
+    )
 
 
 @pytest.fixture
@@ -76,6 +93,8 @@ def page(serve):
 @pytest.fixture(scope="module")
 def still(simulated, source, tmp_path_factory):
     """A server that many tests share: nothing that they do may change anything."""
-    with serving(simulated.movie, source, tmp_path_factory.mktemp("still") / "answers.clewdb") as served:
+    with serving(
+        simulated.movie, source, tmp_path_factory.mktemp("still") / "answers.clewdb"
+    ) as served:
         yield served
         assert served.session.store.revision == 0

@@ -13,11 +13,25 @@ STATIC = Path(clew.app.__file__).parent / "static"
 INK = (STATIC / "ink.js").read_text()
 SEEN = {
     "as most people do": np.eye(3),
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
-TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+TO_XYZ = np.array(
+    [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+)
 WHITE = np.array([0.95047, 1.0, 1.08883])
 
 
@@ -35,13 +49,26 @@ def test_degrees_of_certainty_can_be_told_apart(eye):
     assert len(ink) == 4
     seen = {name: lab(colour, SEEN[eye]) for name, colour in ink.items()}
     for one, other in combinations(seen, 2):
-        assert np.linalg.norm(seen[one] - seen[other]) > 12, (one, other)  # five times what is just noticed
+        assert np.linalg.norm(seen[one] - seen[other]) > 12, (
+            one,
+            other,
+        )  # five times what is just noticed
 
 
 def test_colour_never_speaks_alone():
-    styles = re.findall(r"(?:unsure|fair|sure|pinned): \{[^}]*?dash: (\[[^\]]*\])[^}]*?\}", INK)
+    styles = re.findall(
+        r"(?:unsure|fair|sure|pinned): \{[^}]*?dash: (\[[^\]]*\])[^}]*?\}", INK
+    )
     doubled = re.findall(r"(?:unsure|fair|sure|pinned): \{([^}]*)\}", INK)
-    assert len({(style, "double: true" in words) for style, words in zip(styles, doubled, strict=True)}) == 4
+    assert (
+        len(
+            {
+                (style, "double: true" in words)
+                for style, words in zip(styles, doubled, strict=True)
+            }
+        )
+        == 4
+    )
 
 
 def luminance(colour):

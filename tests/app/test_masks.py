@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from clew.annotation.edits.edit import apply
+from clew.annotation.edits.mask_edits import apply
 from clew.app.messages import Learned, Predicted
 from clew.app.settings import WorkerSettings
 from clew.app.worker import MovieWorker, WorkerMovie
@@ -21,7 +21,13 @@ KEYS = (f"edit-{n}" for n in count())
 def edit(page, kind, frame=4, **body):
     session = page.session
     masks = session.store.mask_revisions().get(frame, 0)
-    common = {"key": next(KEYS), "revision": session.store.revision, "frame": frame, "kind": kind, "masks": masks}
+    common = {
+        "key": next(KEYS),
+        "revision": session.store.revision,
+        "frame": frame,
+        "kind": kind,
+        "masks": masks,
+    }
     return page.client.post(MOVIE + "/edits", json={**common, **body})
 
 
@@ -33,34 +39,61 @@ def get(page, path):
 
 def answer(page, event, frame):
     named = {name: event[name] for name in ("event", "sources", "targets")}
-    body = {"key": next(KEYS), "revision": page.session.store.revision, "frame": frame, "happened": True, **named}
+    body = {
+        "key": next(KEYS),
+        "revision": page.session.store.revision,
+        "frame": frame,
+        "happened": True,
+        **named,
+    }
     reply = page.client.post(MOVIE + "/answers", json=body)
     assert reply.status_code == 200, reply.text
 
 
 def travel(page, way):
-    return page.client.post(f"{MOVIE}/{way}", json={"key": next(KEYS), "revision": page.session.store.revision}).json()
+    return page.client.post(
+        f"{MOVIE}/{way}",
+        json={"key": next(KEYS), "revision": page.session.store.revision},
+    ).json()
 
 
 def labels_of(page, frame):
-    rgb = imagecodecs.png_decode(page.client.get(f"{MOVIE}/labels/{frame}.png").content).astype(int)
+    rgb = imagecodecs.png_decode(
+        page.client.get(f"{MOVIE}/labels/{frame}.png").content
+    ).astype(int)
     return rgb @ [1, 256, 65536]
 
 
 def test_an_edit_changes_two_pairs_and_nothing_else(page, simulated):
     before = {t: get(page, f"/pair/{t}") for t in range(13)}
-    kept = [page.session.predictor.kept.pair(t, page.session.state.annotations.at(t)) for t in range(13)]
+    kept = [
+        page.session.predictor.kept.pair(t, page.session.state.annotations.at(t))
+        for t in range(13)
+    ]
     gone = before[4]["a"][2]["id"]
     reply = edit(page, "delete", cells=[gone]).json()
     assert [pair["frame"] for pair in reply["pairs"]] == [3, 4]
-    assert reply["changed"] == {"edit": "delete", "cells": [], "frame": 4, "act": "edit"}
+    assert reply["changed"] == {
+        "edit": "delete",
+        "cells": [],
+        "frame": 4,
+        "act": "edit",
+    }
     assert reply["masks"] == {"4": 1}
     assert gone not in [cell["id"] for cell in reply["pairs"][1]["a"]]
     assert gone not in [cell["id"] for cell in reply["pairs"][0]["b"]]
     assert not (labels_of(page, 4) == gone).any()
-    assert (simulated.movie.label(4) == gone).any()  # the movie's own masks are as they were
-    now = [page.session.predictor.kept.pair(t, page.session.state.annotations.at(t)) for t in range(13)]
-    assert [t for t in range(13) if now[t] is not kept[t]] == [3, 4]  # made anew, the others are the same objects
+    assert (
+        simulated.movie.label(4) == gone
+    ).any()  # the movie's own masks are as they were
+    now = [
+        page.session.predictor.kept.pair(t, page.session.state.annotations.at(t))
+        for t in range(13)
+    ]
+    assert [t for t in range(13) if now[t] is not kept[t]] == [
+        3,
+        4,
+    ]  # made anew, the others are the same objects
     others = {t: get(page, f"/pair/{t}")["events"] for t in range(13)}
     assert all(others[t] == before[t]["events"] for t in set(range(13)) - {3, 4})
     status = get(page, "/status")
@@ -87,7 +120,9 @@ def test_answers_about_cells_that_stayed_stay_and_others_are_asked_again(page):
     assert len(reply["changed"]["cells"]) == 2
     assert (reply["annotated"], reply["outdated"]) == (2, 1)
     pinned = [event for event in reply["pairs"][1]["events"] if event["pinned"]]
-    assert [event["sources"] for event in pinned] == [event["sources"] for event in moves[1:]]
+    assert [event["sources"] for event in pinned] == [
+        event["sources"] for event in moves[1:]
+    ]
     first = reply["questions"][0]
     assert first["frame"] == 4
     assert cut in first["sources"] or moves[0]["targets"][0] in first["targets"]
@@ -118,11 +153,19 @@ def test_edits_are_there_after_reopening_and_in_what_is_exported(serve, simulate
         assert np.array_equal(apply(movie.label(6), edits), expected)
         cells = [cell["id"] for cell in get(page, "/pair/6")["a"]]
         assert set(merged + added) <= set(cells)
-        files = zipfile.ZipFile(io.BytesIO(page.client.get(MOVIE + "/export/masks").content))
+        files = zipfile.ZipFile(
+            io.BytesIO(page.client.get(MOVIE + "/export/masks").content)
+        )
         assert len(files.namelist()) == movie.n_frames
-        assert np.array_equal(tifffile.imread(io.BytesIO(files.read("mask006.tif"))), expected)
-        assert np.array_equal(tifffile.imread(io.BytesIO(files.read("mask003.tif"))), movie.label(3))
-        tracked = zipfile.ZipFile(io.BytesIO(page.client.get(MOVIE + "/export/ctc").content))
+        assert np.array_equal(
+            tifffile.imread(io.BytesIO(files.read("mask006.tif"))), expected
+        )
+        assert np.array_equal(
+            tifffile.imread(io.BytesIO(files.read("mask003.tif"))), movie.label(3)
+        )
+        tracked = zipfile.ZipFile(
+            io.BytesIO(page.client.get(MOVIE + "/export/ctc").content)
+        )
         mask = tifffile.imread(io.BytesIO(tracked.read("mask006.tif")))
         assert np.array_equal(mask > 0, expected > 0)
         travel(page, "undo")
@@ -132,14 +175,26 @@ def test_edits_are_there_after_reopening_and_in_what_is_exported(serve, simulate
 
 def test_an_edit_counts_once_and_is_refused_if_it_was_made_of_other_masks(page):
     cells = [cell["id"] for cell in get(page, "/pair/4")["a"]]
-    body = {"key": "once", "revision": 0, "frame": 4, "kind": "delete", "cells": [cells[0]], "masks": 0}
+    body = {
+        "key": "once",
+        "revision": 0,
+        "frame": 4,
+        "kind": "delete",
+        "cells": [cells[0]],
+        "masks": 0,
+    }
     first = page.client.post(MOVIE + "/edits", json=body).json()
     second = page.client.post(MOVIE + "/edits", json=body).json()
     assert first["revision"] == second["revision"] == page.session.store.revision == 1
-    stale = page.client.post(MOVIE + "/edits", json={**body, "key": "other", "revision": 1, "cells": [cells[1]]})
+    stale = page.client.post(
+        MOVIE + "/edits",
+        json={**body, "key": "other", "revision": 1, "cells": [cells[1]]},
+    )
     assert (stale.status_code, stale.json()["kind"]) == (400, "input")
     assert "changed meanwhile" in stale.json()["error"]
-    behind = page.client.post(MOVIE + "/edits", json={**body, "key": "other", "masks": 1})
+    behind = page.client.post(
+        MOVIE + "/edits", json={**body, "key": "other", "masks": 1}
+    )
     assert behind.status_code == 409
     assert page.session.store.revision == 1
 
@@ -166,16 +221,22 @@ def test_what_cannot_be_edited_is_refused_and_nothing_is_kept(still, body, probl
     assert problem in reply.json()["error"]
 
 
-def test_edits_of_masks_that_were_replaced_since_are_set_aside(serve, simulated, source):
+def test_edits_of_masks_that_were_replaced_since_are_set_aside(
+    serve, simulated, source
+):
     from dataclasses import replace
 
     from clew.tracking.frames import ArrayFrames
 
     with serve() as page:
         pair = get(page, "/pair/4")
-        answer(page, next(event for event in pair["events"] if event["event"] == "move"), 8)
+        answer(
+            page, next(event for event in pair["events"] if event["event"] == "move"), 8
+        )
         edit(page, "delete", cells=[pair["a"][0]["id"]])
-    other = np.stack([simulated.movie.label(t) for t in range(simulated.movie.n_frames)])
+    other = np.stack(
+        [simulated.movie.label(t) for t in range(simulated.movie.n_frames)]
+    )
     other[4] = np.roll(other[4], 1, axis=0)
     movie = replace(simulated.movie, labels=ArrayFrames.of(other, "labels"))
     with serve(movie=movie, measured=source.measured_again(movie, [4])) as page:
@@ -184,7 +245,9 @@ def test_edits_of_masks_that_were_replaced_since_are_set_aside(serve, simulated,
         assert np.array_equal(labels_of(page, 4), other[4])
 
 
-def test_the_worker_learns_from_edited_masks_and_redoes_only_what_changed(page, simulated, source):
+def test_the_worker_learns_from_edited_masks_and_redoes_only_what_changed(
+    page, simulated, source
+):
     session = page.session
     made = MovieWorker(0, WorkerMovie(source, None), WorkerSettings(turn_seconds=30.0))
     made.take(session.to_learn())
@@ -197,12 +260,16 @@ def test_the_worker_learns_from_edited_masks_and_redoes_only_what_changed(page, 
     assert isinstance(learned, Learned)
     now = [made.learner.pair(t) for t in range(13)]
     assert [t for t in range(13) if now[t] is not kept[t]] == [3, 4]
-    predicted = [reply for _ in range(4) for reply in made.turn() if isinstance(reply, Predicted)]
+    predicted = [
+        reply for _ in range(4) for reply in made.turn() if isinstance(reply, Predicted)
+    ]
     pairs = {one.frame: one for reply in predicted for one in reply.pairs}
     assert cells[0] not in pairs[4].events.sources
     # what the worker predicted before it heard of the edit is not taken
     old = Predicted(0, tuple(pairs.values()), revision=0)
     page.client.portal.call(session.take, old)
     assert not {3, 4} & {t for t in (3, 4) if session.predictor.solved[t] is pairs[t]}
-    page.client.portal.call(session.take, Predicted(0, tuple(pairs.values()), revision=1))
+    page.client.portal.call(
+        session.take, Predicted(0, tuple(pairs.values()), revision=1)
+    )
     assert session.predictor.solved[4] is pairs[4]

@@ -8,8 +8,8 @@ from starlette.testclient import TestClient
 from tests.app.conftest import HOST, TOKEN, Idle, no_loop
 
 from clew.annotation.store.store import noted_in
+from clew.app.launch import bind, make_server, open_session, run
 from clew.app.opening import Opening, Stopped
-from clew.app.run import bind, make_server, open_session, run
 from clew.errors import InputError
 
 ADDRESSES = [f"http://{HOST}"]
@@ -29,7 +29,9 @@ def until(condition):
         time.sleep(0.01)
 
 
-def test_the_page_says_what_is_being_done_and_then_the_server_takes_over(simulated, source, tmp_path):
+def test_the_page_says_what_is_being_done_and_then_the_server_takes_over(
+    simulated, source, tmp_path
+):
     go_on = threading.Event()
 
     def open_server(report):
@@ -43,7 +45,11 @@ def test_the_page_says_what_is_being_done_and_then_the_server_takes_over(simulat
     with client_of(opening) as client:
         until(lambda: client.get("/api/movies").json()["total"])
         waiting = client.get("/api/movies")
-        assert (waiting.status_code, waiting.json()["kind"], waiting.json()["done"]) == (503, "opening", 3)
+        assert (
+            waiting.status_code,
+            waiting.json()["kind"],
+            waiting.json()["done"],
+        ) == (503, "opening", 3)
         assert "frame 3 of 14" in waiting.json()["doing"]
         assert client.post("/api/movies/0/answers", json={}).status_code == 503
         assert "<title>clew</title>" in client.get("/").text
@@ -80,7 +86,9 @@ def test_why_movies_cannot_be_opened_ends_the_serving(error):
         raise error
 
     bound = bind()
-    opening = Opening(open_server, TOKEN, [f"http://127.0.0.1:{bound.getsockname()[1]}"])
+    opening = Opening(
+        open_server, TOKEN, [f"http://127.0.0.1:{bound.getsockname()[1]}"]
+    )
     if isinstance(error, Stopped):
         with no_loop():
             run(opening, bound)

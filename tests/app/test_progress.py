@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clew.annotation.stopping import Correction
+from clew.annotation.error_estimate import Correction
 from clew.annotation.store.answers import Answer
 from clew.app.messages import Asked, Learned
 from clew.app.progress import CURVE, check_of, probabilities
+from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Event, EventTable
-from clew.tracking.model.features import feature_names
-from clew.tracking.model.solve import SolvedPair
+from clew.tracking.solve import SolvedPair
 
 MOVIE = "/api/movies/0"
 NOBODY = Correction.of([])
@@ -30,7 +30,13 @@ def predict_all(page):
 
 def answer(page, frame, event, key):
     named = {name: event[name] for name in ("event", "sources", "targets")}
-    body = {"key": key, "revision": page.session.store.revision, "frame": frame, "happened": True, "asked": named}
+    body = {
+        "key": key,
+        "revision": page.session.store.revision,
+        "frame": frame,
+        "happened": True,
+        "asked": named,
+    }
     body |= named
     reply = page.client.post(MOVIE + "/answers", json=body)
     assert reply.status_code == 200, reply.text
@@ -52,7 +58,10 @@ def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serv
         assert first["events"] == sum(len(one.events) for one in solved.values())
         page.client.portal.call(page.session.take, Asked(0, 0, ()))
         for n, frame in enumerate(range(0, 12, 2)):  # all of them as predicted
-            least = min(get(page, f"/pair/{frame}")["events"], key=lambda event: event["confidence"] or np.inf)
+            least = min(
+                get(page, f"/pair/{frame}")["events"],
+                key=lambda event: event["confidence"] or np.inf,
+            )
             answer(page, frame, least, f"k{n}")
         status = get(page, "/status?target=1")
         assert status["wrong"]["number"] < first["number"]
@@ -72,18 +81,29 @@ def test_an_answer_checks_the_prediction_that_was_asked_about(page):
     solved = page.session.predictor.solved[3]
     doubt = 1 - probabilities([solved])
     one, two, three = np.flatnonzero(solved.events.event == Event.MOVE)[:3].tolist()
-    source, other = int(solved.events.sources[one][0]), int(solved.events.targets[two][0])
-    asked, elsewhere = (Answer.of(*fact) for fact in solved.events[np.array([one, three])])
+    source, other = (
+        int(solved.events.sources[one][0]),
+        int(solved.events.targets[two][0]),
+    )
+    asked, elsewhere = (
+        Answer.of(*fact) for fact in solved.events[np.array([one, three])]
+    )
     right = check_of({solved.frame: solved}, asked, asked)
     assert (right.expected, right.wrong) == (pytest.approx(doubt[one], abs=1e-5), 0)
     swapped = Answer.of(3, Event.MOVE, [source], [other])
-    found = check_of({solved.frame: solved}, swapped, asked)  # two are wrong, but one was asked about
+    found = check_of(
+        {solved.frame: solved}, swapped, asked
+    )  # two are wrong, but one was asked about
     assert (found.expected, found.wrong) == (pytest.approx(doubt[one], abs=1e-5), 2)
     denied = check_of({solved.frame: solved}, replace(asked, happened=False), asked)
     assert (denied.expected, denied.wrong) == (pytest.approx(doubt[one], abs=1e-5), 1)
-    assert check_of({solved.frame: solved}, asked, None) is None  # the person chose what to answer
+    assert (
+        check_of({solved.frame: solved}, asked, None) is None
+    )  # the person chose what to answer
     assert check_of({solved.frame: solved}, asked, elsewhere) is None
-    assert check_of({solved.frame: solved}, asked, swapped) is None  # nobody had predicted it
+    assert (
+        check_of({solved.frame: solved}, asked, swapped) is None
+    )  # nobody had predicted it
     assert check_of({}, asked, asked) is None
 
 
@@ -97,16 +117,24 @@ def test_what_was_answered_is_right(page):
         for _, _, sources, targets in solved.events
     ]
     assert probabilities([solved])[pinned].tolist() == [1.0]
-    again = Answer.of(3, Event[event["event"].upper()], event["sources"], event["targets"])
-    assert check_of({solved.frame: solved}, again, again) is None  # an answer that is given again checks nothing
+    again = Answer.of(
+        3, Event[event["event"].upper()], event["sources"], event["targets"]
+    )
+    assert (
+        check_of({solved.frame: solved}, again, again) is None
+    )  # an answer that is given again checks nothing
 
 
 def test_the_pair_after_tells_of_a_torn_mask():
     facts = [(0, Event.DIVIDE, [1], [2, 3]), (1, Event.MERGE, [2, 3], [4])]
-    one, two = (SolvedPair(fact[0], EventTable.of([fact]), np.array([0.1])) for fact in facts)
+    one, two = (
+        SolvedPair(fact[0], EventTable.of([fact]), np.array([0.1])) for fact in facts
+    )
     together, asked = probabilities([one, two]), Answer.of(*facts[0])
     assert together[0] < probabilities([one])[0]
-    assert check_of({0: one, 1: two}, asked, asked).expected == pytest.approx(1 - together[0], abs=1e-5)
+    assert check_of({0: one, 1: two}, asked, asked).expected == pytest.approx(
+        1 - together[0], abs=1e-5
+    )
 
 
 def test_longer_weights_alone_change_no_estimate(serve):
@@ -118,7 +146,9 @@ def test_longer_weights_alone_change_no_estimate(serve):
         page.client.portal.call(page.session.take, longer)
         assert get(page, "/status")["wrong"] == before
         get(page, "/pair/3")  # solved anew, while others are still as they were
-        assert get(page, "/status")["wrong"]["number"] == pytest.approx(before["number"], abs=0.11)
+        assert get(page, "/status")["wrong"]["number"] == pytest.approx(
+            before["number"], abs=0.11
+        )
 
 
 def test_weights_that_grow_where_nothing_is_decided_make_no_event_more_doubtful(serve):
@@ -127,12 +157,17 @@ def test_weights_that_grow_where_nothing_is_decided_make_no_event_more_doubtful(
         before = get(page, "/status")["wrong"]
         predictor = page.session.predictor
         w = predictor.weights.values.copy()
-        unused = np.flatnonzero([name.startswith("gap:") for name in feature_names(predictor.groups)])
+        unused = np.flatnonzero(
+            [name.startswith("gap:") for name in feature_names(predictor.groups)]
+        )
         assert Event.GAP not in predictor.events
         w[unused] += 3 * np.linalg.norm(w)
         page.client.portal.call(page.session.take, Learned(0, 0, 1, w, True))
         predictor.solved = {}  # or they would keep the confidences that they had before
         predict_all(page)
-        assert all(one.unit == pytest.approx(np.linalg.norm(w)) for one in predictor.solved.values())
+        assert all(
+            one.unit == pytest.approx(np.linalg.norm(w))
+            for one in predictor.solved.values()
+        )
         after = get(page, "/status")["wrong"]
         assert after["number"] == pytest.approx(before["number"], rel=0.05, abs=0.1)

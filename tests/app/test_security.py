@@ -8,7 +8,7 @@ import pytest
 from tests.app.conftest import no_loop
 
 from clew.app import summaries
-from clew.app.run import Certificate, addresses_of, bind, check_public
+from clew.app.launch import Certificate, addresses_of, bind, check_public
 from clew.app.security import MAX_BODY, POLICY, Guard
 from clew.errors import InputError
 from clew.tracking.movie import Movie
@@ -16,7 +16,15 @@ from clew.tracking.movie import Movie
 TOKEN = "a-token-for-tests"
 HOST = "127.0.0.1:8017"
 ANSWERS = "/api/movies/0/answers"
-PATHS = ["/", "/api/movies", "/api/events", "/api/movies/0/pair/0", "/api/movies/0/image/0.png", "/api/nothing", "/x"]
+PATHS = [
+    "/",
+    "/api/movies",
+    "/api/events",
+    "/api/movies/0/pair/0",
+    "/api/movies/0/image/0.png",
+    "/api/nothing",
+    "/x",
+]
 JSON = {"content-type": "application/json"}
 
 
@@ -29,20 +37,36 @@ def ask(app, path, *, method="GET", headers=None, chunks=(), query=f"token={TOKE
 
     async def receive():
         if begun and not left:
-            await asyncio.sleep(3600)  # as a server does after the body, until the client is gone
+            await asyncio.sleep(
+                3600
+            )  # as a server does after the body, until the client is gone
         begun.append(True)
-        return {"type": "http.request", "body": left.pop(0) if left else b"", "more_body": bool(left)}
+        return {
+            "type": "http.request",
+            "body": left.pop(0) if left else b"",
+            "more_body": bool(left),
+        }
 
     async def send(message):
         sent.append(message)
 
     given = {"host": HOST, **(headers or {})}
     scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-        "path": path, "raw_path": path.encode(), "root_path": "", "query_string": query.encode(),
-        "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8017),
-    }  # fmt: skip
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [
+            (name.encode(), value.encode("latin-1")) for name, value in given.items()
+        ],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8017),
+    }
     with no_loop():
         asyncio.run(app(scope, receive, send))
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
@@ -51,20 +75,40 @@ def ask(app, path, *, method="GET", headers=None, chunks=(), query=f"token={TOKE
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("query", ["", "token=", "token=wrong", f"token={TOKEN}x", f"token={TOKEN}&token=wrong"])
+@pytest.mark.parametrize(
+    "query",
+    ["", "token=", "token=wrong", f"token={TOKEN}x", f"token={TOKEN}&token=wrong"],
+)
 def test_no_or_a_wrong_token_is_refused(still, path, query):
     assert ask(still.app, path, query=query)[0] == 403
 
 
 def test_a_wrong_token_in_the_header_is_refused(still):
-    assert ask(still.app, "/api/movies", query="", headers={"x-clew-token": "wrong"})[0] == 403
-    assert ask(still.app, "/api/movies", query="", headers={"x-clew-token": "\xff"})[0] == 403
-    assert ask(still.app, "/api/movies", query="", headers={"x-clew-token": TOKEN})[0] == 200
+    assert (
+        ask(still.app, "/api/movies", query="", headers={"x-clew-token": "wrong"})[0]
+        == 403
+    )
+    assert (
+        ask(still.app, "/api/movies", query="", headers={"x-clew-token": "\xff"})[0]
+        == 403
+    )
+    assert (
+        ask(still.app, "/api/movies", query="", headers={"x-clew-token": TOKEN})[0]
+        == 200
+    )
     assert ask(still.app, "/api/movies")[0] == 200
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8017", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:8017.x", ""]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8017",
+        "127.0.0.1",
+        "127.0.0.1:80",
+        "127.0.0.1:8017.x",
+        "",
+    ],
 )
 def test_another_host_is_refused(still, host):
     assert ask(still.app, "/api/movies", headers={"host": host})[0] == 403
@@ -91,7 +135,10 @@ def test_another_site_is_refused(page, headers):
     """Even with the token; nothing is stored."""
     good = answer_of(page)
     body = [json.dumps(good).encode()]
-    assert ask(page.app, ANSWERS, method="POST", headers=headers | JSON, chunks=body)[0] == 403
+    assert (
+        ask(page.app, ANSWERS, method="POST", headers=headers | JSON, chunks=body)[0]
+        == 403
+    )
     assert ask(page.app, "/api/movies", headers=headers)[0] == 403
     assert page.session.store.revision == 0
     own = {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}
@@ -102,21 +149,47 @@ def test_a_form_of_another_site_is_no_json(still):
     """Forms can send text without the browser asking first."""
     body = [json.dumps(answer_of(still)).encode()]
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-        assert ask(still.app, ANSWERS, method="POST", headers={"content-type": kind}, chunks=body)[0] == 400
+        assert (
+            ask(
+                still.app,
+                ANSWERS,
+                method="POST",
+                headers={"content-type": kind},
+                chunks=body,
+            )[0]
+            == 400
+        )
     assert still.session.store.revision == 0
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "/static/../security.py", "/static/%2e%2e/security.py", "/static/..%2fsecurity.py", "/static//etc/passwd",
-        "/static/\x00", "/static/main.js\x00.png", "/static/..\\security.py", "/static/.", "/static/",
-        "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/api/movies/../../etc", "/api/movies/0/image/../0.png",
-        "/api/movies/0/image/%2e%2e.png", "/api/movies/0/export/../../etc/passwd", "/api/movies/0/export/%2e%2e",
-        "/api/movies/-1/status", "/api/movies/1/status", "/api/movies/0/image/99999.png", "/api/movies/0/pair/13",
-        "/api/movies/0/image/0", "/api/movies/0/image/x.png", "/api/movies/99999999999999999999999/status",
+        "/static/../security.py",
+        "/static/%2e%2e/security.py",
+        "/static/..%2fsecurity.py",
+        "/static//etc/passwd",
+        "/static/\x00",
+        "/static/main.js\x00.png",
+        "/static/..\\security.py",
+        "/static/.",
+        "/static/",
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/api/movies/../../etc",
+        "/api/movies/0/image/../0.png",
+        "/api/movies/0/image/%2e%2e.png",
+        "/api/movies/0/export/../../etc/passwd",
+        "/api/movies/0/export/%2e%2e",
+        "/api/movies/-1/status",
+        "/api/movies/1/status",
+        "/api/movies/0/image/99999.png",
+        "/api/movies/0/pair/13",
+        "/api/movies/0/image/0",
+        "/api/movies/0/image/x.png",
+        "/api/movies/99999999999999999999999/status",
     ],
-)  # fmt: skip
+)
 def test_what_leads_elsewhere_is_not_found(still, path):
     assert ask(still.app, path)[0] == 404
 
@@ -135,23 +208,37 @@ def test_a_link_that_leads_out_is_not_found(serve, tmp_path):
         for name in ("out.txt", "folder/secret.txt", ".hidden", "../secret.txt"):
             assert ask(page.app, f"/static/{name}")[0] == 404
         assert ask(page.app, "/static/inside.js", query="")[::2] == (200, b"1")
-        assert ask(page.app, "/static/inside.js")[1]["content-type"].startswith("text/javascript")
+        assert ask(page.app, "/static/inside.js")[1]["content-type"].startswith(
+            "text/javascript"
+        )
         assert ask(page.app, "/")[::2] == (200, b"<!doctype html>")
 
 
 def test_a_script_as_a_name_is_text(serve, simulated, source):
     name = "<script>alert(1)</script>"
-    movie = Movie(name, simulated.movie.labels, simulated.movie.images, simulated.movie.spacing)
+    movie = Movie(
+        name, simulated.movie.labels, simulated.movie.images, simulated.movie.spacing
+    )
     with serve(movie=movie) as page:
         answer = page.client.get("/api/movies")
         assert answer.json()[0]["name"] == name
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "<" not in page.client.get("/api/movies/0/export/annotations.csv").headers["content-disposition"]
+        assert (
+            "<"
+            not in page.client.get("/api/movies/0/export/annotations.csv").headers[
+                "content-disposition"
+            ]
+        )
 
 
 def test_a_name_that_is_no_unicode_gets_through(serve, simulated):
-    movie = Movie("\udcff-01", simulated.movie.labels, simulated.movie.images, simulated.movie.spacing)
+    movie = Movie(
+        "\udcff-01",
+        simulated.movie.labels,
+        simulated.movie.images,
+        simulated.movie.spacing,
+    )
     with serve(movie=movie) as page:
         assert page.client.get("/api/movies").json()[0]["name"] == "�-01"
 
@@ -160,10 +247,14 @@ def test_every_response_has_the_policy(page, monkeypatch):
     assert "default-src 'self'" in POLICY
     assert "unsafe" not in POLICY
     requests = [
-        ("/api/movies", {}, 200), ("/api/movies/0/image/0.png", {}, 200), ("/api/movies", {"query": ""}, 403),
-        ("/none", {}, 404), (ANSWERS, {}, 405), (ANSWERS, {"method": "POST"}, 400),
+        ("/api/movies", {}, 200),
+        ("/api/movies/0/image/0.png", {}, 200),
+        ("/api/movies", {"query": ""}, 403),
+        ("/none", {}, 404),
+        (ANSWERS, {}, 405),
+        (ANSWERS, {"method": "POST"}, 400),
         (ANSWERS, {"method": "POST", "headers": {"content-length": "999999999"}}, 413),
-    ]  # fmt: skip
+    ]
     for path, given, status in requests:
         found = ask(page.app, path, **given)
         assert (found[0], found[1]["content-security-policy"]) == (status, POLICY)
@@ -174,19 +265,26 @@ def test_every_response_has_the_policy(page, monkeypatch):
 
     monkeypatch.setattr(summaries, "status", fail)
     fault = page.client.get("/api/movies/0/status")
-    assert (fault.status_code, fault.headers["content-security-policy"]) == (500, POLICY)
+    assert (fault.status_code, fault.headers["content-security-policy"]) == (
+        500,
+        POLICY,
+    )
     assert "inside" not in fault.text
 
 
 def test_a_body_that_says_it_is_too_large_is_not_read(still):
     headers = JSON | {"content-length": str(100 * 2**20)}
-    found = ask(still.app, ANSWERS, method="POST", headers=headers, chunks=[b" " * 2**16] * 1600)
+    found = ask(
+        still.app, ANSWERS, method="POST", headers=headers, chunks=[b" " * 2**16] * 1600
+    )
     assert found[0] == 413
     assert found[3] == 0
 
 
 def test_a_body_that_does_not_say_so_is_read_to_the_limit(still):
-    found = ask(still.app, ANSWERS, method="POST", headers=JSON, chunks=[b" " * 2**16] * 1600)
+    found = ask(
+        still.app, ANSWERS, method="POST", headers=JSON, chunks=[b" " * 2**16] * 1600
+    )
     assert found[0] == 413
     assert found[3] <= MAX_BODY // 2**16 + 1
 
@@ -198,25 +296,63 @@ def test_a_length_that_is_none_is_refused(still, length):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"1", b'"x"', b"\xff", b"[" * 100_000, b'{"frame": NaN}', b"\x00", b"null"]
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"1",
+        b'"x"',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"frame": NaN}',
+        b"\x00",
+        b"null",
+    ],
 )
 def test_malformed_json_is_refused(still, body):
     for path in (ANSWERS, "/api/movies/0/undo", "/api/movies/0/place"):
-        assert ask(still.app, path, method="POST", headers=JSON, chunks=[body])[0] == 400
+        assert (
+            ask(still.app, path, method="POST", headers=JSON, chunks=[body])[0] == 400
+        )
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("key", ""), ("key", 1), ("key", None), ("key", "x" * 1000), ("key", "\x00"),
-        ("revision", "0"), ("revision", True), ("revision", -1), ("revision", None), ("revision", 0.5),
-        ("frame", -1), ("frame", 13), ("frame", 10**30), ("frame", "0"),
-        ("event", "explode"), ("event", 0), ("event", []), ("event", "divide"),
-        ("sources", []), ("sources", "5"), ("sources", [0]), ("sources", [10**6]), ("sources", [1, 2, 3]),
-        ("sources", [True]), ("sources", {}), ("targets", [-1]), ("targets", [2**60]), ("targets", None),
-        ("happened", 1), ("happened", "yes"), ("replace", None),
+        ("key", ""),
+        ("key", 1),
+        ("key", None),
+        ("key", "x" * 1000),
+        ("key", "\x00"),
+        ("revision", "0"),
+        ("revision", True),
+        ("revision", -1),
+        ("revision", None),
+        ("revision", 0.5),
+        ("frame", -1),
+        ("frame", 13),
+        ("frame", 10**30),
+        ("frame", "0"),
+        ("event", "explode"),
+        ("event", 0),
+        ("event", []),
+        ("event", "divide"),
+        ("sources", []),
+        ("sources", "5"),
+        ("sources", [0]),
+        ("sources", [10**6]),
+        ("sources", [1, 2, 3]),
+        ("sources", [True]),
+        ("sources", {}),
+        ("targets", [-1]),
+        ("targets", [2**60]),
+        ("targets", None),
+        ("happened", 1),
+        ("happened", "yes"),
+        ("replace", None),
     ],
-)  # fmt: skip
+)
 def test_an_answer_of_another_form_is_refused(still, field, value):
     answer = still.client.post(ANSWERS, json=answer_of(still) | {field: value})
     assert answer.status_code == 400
@@ -229,16 +365,24 @@ def answer_of(page):
     pair = page.client.get("/api/movies/0/pair/0").json()
     event = next(event for event in pair["events"] if event["event"] == "move")
     return {
-        "key": "k1", "revision": 0, "frame": 0, "event": "move", "sources": event["sources"],
-        "targets": event["targets"], "happened": True, "replace": False,
-    }  # fmt: skip
+        "key": "k1",
+        "revision": 0,
+        "frame": 0,
+        "event": "move",
+        "sources": event["sources"],
+        "targets": event["targets"],
+        "happened": True,
+        "replace": False,
+    }
 
 
 def test_hosts_are_those_of_the_address_that_was_asked_for():
     with bind() as bound:
         port = bound.getsockname()[1]
         assert bound.getsockname()[0] == "127.0.0.1"
-        assert addresses_of(bound) == [f"http://{name}:{port}" for name in ("127.0.0.1", "[::1]", "localhost")]
+        assert addresses_of(bound) == [
+            f"http://{name}:{port}" for name in ("127.0.0.1", "[::1]", "localhost")
+        ]
         assert addresses_of(bound, scheme="https", public="https://lab/")[-2:] == [
             f"https://localhost:{port}",
             "https://lab/",
@@ -253,12 +397,23 @@ def test_an_address_that_leads_to_the_page_is_its_own(page):
     guard = Guard(page.app.app, TOKEN, [f"http://{HOST}", "https://lab.example/clew/"])
     asked = {"host": "lab.example", "origin": "https://lab.example"}
     assert ask(guard, "/api/movies", headers=asked)[0] == 200
-    for other in ({"origin": "http://lab.example"}, {"host": "lab.example:80"}, {"host": "evil.example"}):
+    for other in (
+        {"origin": "http://lab.example"},
+        {"host": "lab.example:80"},
+        {"host": "evil.example"},
+    ):
         assert ask(guard, "/api/movies", headers=asked | other)[0] == 403
 
 
 @pytest.mark.parametrize(
-    "address", ["lab.example", "ftp://lab.example/", "https://", "https://a@lab.example", "http://x/?q"]
+    "address",
+    [
+        "lab.example",
+        "ftp://lab.example/",
+        "https://",
+        "https://a@lab.example",
+        "http://x/?q",
+    ],
 )
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(InputError, match="expected an address as in"):

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from clew.annotation.learner import Learner
 from clew.app import worker
+from clew.app.launch import bind_as_before
 from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, WorkerMovie
-from clew.app.run import bind_as_before
 from clew.app.settings import WorkerSettings
 from clew.app.supervisor import Supervisor
 from clew.cli import app
@@ -56,7 +56,11 @@ def news():
 
 @pytest.fixture
 def supervisor(source, news):
-    made = Supervisor([WorkerMovie(source, None)], news.replies.put, lambda *life: news.lives.put(life))
+    made = Supervisor(
+        [WorkerMovie(source, None)],
+        news.replies.put,
+        lambda *life: news.lives.put(life),
+    )
     made.start()
     assert news.lives.get(timeout=PATIENCE) == (True, "")
     yield made
@@ -68,8 +72,13 @@ def test_the_worker_learns_predicts_and_asks(supervisor, news, simulated):
     supervisor.send(Learn(0, 0, NOTHING, (6,)))
     asked, before = news.until(Asked)
     assert isinstance(before[0], Learned)
-    frames = [frame for reply in before[1:] for frame in (one.frame for one in reply.pairs)]
-    assert (frames[0], sorted(frames)) == (6, list(range(13)))  # the nearest first, and all of them
+    frames = [
+        frame for reply in before[1:] for frame in (one.frame for one in reply.pairs)
+    ]
+    assert (frames[0], sorted(frames)) == (
+        6,
+        list(range(13)),
+    )  # the nearest first, and all of them
     assert len(asked.questions) > 10
     assert len({question.frame for question in asked.questions}) > 5
 
@@ -115,7 +124,9 @@ def workers(tmp_path, monkeypatch):
 
 
 def test_a_worker_that_always_dies_is_given_up(news, workers):
-    supervisor = Supervisor([], news.replies.put, lambda *life: news.lives.put(life), main=workers.fail)
+    supervisor = Supervisor(
+        [], news.replies.put, lambda *life: news.lives.put(life), main=workers.fail
+    )
     supervisor.start()
     told = [news.lives.get(timeout=PATIENCE) for _ in range(6)]
     assert [alive for alive, _ in told] == [True, False] * 3
@@ -124,11 +135,15 @@ def test_a_worker_that_always_dies_is_given_up(news, workers):
 
 
 def test_a_worker_that_does_not_hear_is_ended_by_force(news, workers):
-    supervisor = Supervisor([], news.replies.put, lambda *life: news.lives.put(life), main=workers.hang)
+    supervisor = Supervisor(
+        [], news.replies.put, lambda *life: news.lives.put(life), main=workers.hang
+    )
     supervisor.start()
     assert news.replies.get(timeout=PATIENCE) == "here"
     supervisor.close()
-    assert supervisor.process.exitcode == -signal.SIGKILL  # it did not end by itself, and nobody waited for that
+    assert (
+        supervisor.process.exitcode == -signal.SIGKILL
+    )  # it did not end by itself, and nobody waited for that
 
 
 class Told:
@@ -150,7 +165,11 @@ def replies(workers, inbox, n):
 
 
 def test_newer_annotations_come_before_old_predictions(source, simulated):
-    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(turn_seconds=0.0, learn_seconds=60.0))
+    working = worker.MovieWorker(
+        0,
+        WorkerMovie(source, None),
+        WorkerSettings(turn_seconds=0.0, learn_seconds=60.0),
+    )
     # one frame a turn, and however busy the machine, what is learned is learned to the end
     inbox = Told(Learn(0, 0, NOTHING, (0,)))
     assert isinstance(replies([working], inbox, 1)[0], Learned)
@@ -158,7 +177,10 @@ def test_newer_annotations_come_before_old_predictions(source, simulated):
     inbox.commands = [Learn(0, 1, simulated.some, (9,))]
     learned, *predicted = replies([working], inbox, 6)
     assert learned.revision == 1
-    assert [reply.pairs[0].frame for reply in predicted] in ([9, 10, 8, 11, 7], [9, 8, 10, 7, 11])
+    assert [reply.pairs[0].frame for reply in predicted] in (
+        [9, 10, 8, 11, 7],
+        [9, 8, 10, 7, 11],
+    )
     later = replies([working], inbox, 20)
     assert any(isinstance(reply, Asked) for reply in later)
     assert not working.is_behind
@@ -172,14 +194,22 @@ def test_other_kinds_of_events_are_learned_again(source, simulated):
     found = replies([working], Told(Learn(0, 1, simulated.some, (0,), moves)), 30)
     assert isinstance(found[0], Learned)
     kinds = {
-        int(kind) for reply in found if isinstance(reply, Predicted) for one in reply.pairs for kind in one.events.event
+        int(kind)
+        for reply in found
+        if isinstance(reply, Predicted)
+        for one in reply.pairs
+        for kind in one.events.event
     }
     annotated = set(simulated.some.events.event[simulated.some.happened].tolist())
     assert kinds <= {int(event) for event in moves} | annotated
 
 
 def test_questions_come_even_if_answers_never_pause(source):
-    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(turn_seconds=0.0, learn_seconds=60.0))
+    working = worker.MovieWorker(
+        0,
+        WorkerMovie(source, None),
+        WorkerSettings(turn_seconds=0.0, learn_seconds=60.0),
+    )
     # one frame a turn, and however busy the machine, what is learned is learned to the end
     inbox, found = Told(), []
     for revision in range(30):
@@ -197,13 +227,17 @@ def test_trouble_with_a_movie_is_told_and_passes(source, monkeypatch):
     assert "ZeroDivisionError" in failed.problem
     assert not working.is_behind
     monkeypatch.setattr(Learner, "learn", learn)
-    assert isinstance(replies([working], Told(Learn(0, 1, NOTHING, (0,))), 1)[0], Learned)
+    assert isinstance(
+        replies([working], Told(Learn(0, 1, NOTHING, (0,))), 1)[0], Learned
+    )
 
 
 def test_predictions_that_lag_keep_to_the_annotations(source, simulated):
     learner = Learner(source, may_lag=True)
     old = learner.solved(3)
-    known = simulated.some.pairwise()  # a gap from frame 2 says something of frame 3, too
+    known = (
+        simulated.some.pairwise()
+    )  # a gap from frame 2 says something of frame 3, too
     learner.learn(known[known.events.frame != 3])
     assert learner.solved(3) is old  # of weights that are one version old
     assert learner.renew(3) is not old
@@ -220,9 +254,13 @@ def test_predictions_that_lag_keep_to_the_annotations(source, simulated):
 def running(*arguments, **others):
     """The command, until it says its address; ended by force at last."""
     process = subprocess.Popen(
-        [*CLEW, "annotate", *arguments, "--no-browser"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        errors="replace", **others,
-    )  # fmt: skip
+        [*CLEW, "annotate", *arguments, "--no-browser"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        **others,
+    )
     try:
         line = process.stdout.readline()
         assert "token=" in line, process.stderr.read()
@@ -237,7 +275,9 @@ def running(*arguments, **others):
 def ask(process, path, method="GET", body=None):
     connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=60)
     headers = {"X-Clew-Token": process.token, "Content-Type": "application/json"}
-    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    connection.request(
+        method, path, None if body is None else json.dumps(body), headers
+    )
     answer = connection.getresponse()
     return answer.status, answer.read()
 
@@ -245,7 +285,9 @@ def ask(process, path, method="GET", body=None):
 @pytest.fixture
 def movie(simulated, tmp_path):
     """A copy of the movie that may be written beside."""
-    shutil.copytree(simulated.folder, tmp_path / "movie", ignore=shutil.ignore_patterns(".clew"))
+    shutil.copytree(
+        simulated.folder, tmp_path / "movie", ignore=shutil.ignore_patterns(".clew")
+    )
     return tmp_path / "movie/01"
 
 
@@ -258,23 +300,38 @@ def test_the_whole_page_in_a_process(movie):
             assert time.monotonic() < until
             time.sleep(0.1)
         refuse_what_only_a_socket_can_send(process)
-        listening = [row.split()[1] for row in Path("/proc/net/tcp").read_text().splitlines()[1:] if " 0A " in row]
+        listening = [
+            row.split()[1]
+            for row in Path("/proc/net/tcp").read_text().splitlines()[1:]
+            if " 0A " in row
+        ]
         port = f"{process.port:04X}"
-        assert [address for address in listening if address.endswith(port)] == [f"0100007F:{port}"]
+        assert [address for address in listening if address.endswith(port)] == [
+            f"0100007F:{port}"
+        ]
         one_line(annotate(movie), "has it open")  # one writer at a time
         stream = http.client.HTTPConnection("127.0.0.1", process.port, timeout=60)
         stream.request("GET", f"/api/events?token={process.token}")
-        assert b"retry" in stream.getresponse().readline()  # an open stream does not hold the end up
+        assert (
+            b"retry" in stream.getresponse().readline()
+        )  # an open stream does not hold the end up
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=PATIENCE) == 0
         assert "all answers are kept" in process.stderr.read()
-    assert [path.name for path in movie.parent.glob("*clewdb*")] == ["01.annotations.clewdb"]
+    assert [path.name for path in movie.parent.glob("*clewdb*")] == [
+        "01.annotations.clewdb"
+    ]
 
 
 def answer_one(process):
     pair = json.loads(ask(process, "/api/movies/0/pair/0")[1])
     move = next(event for event in pair["events"] if event["event"] == "move")
-    body = {"key": "k", "revision": 0, "frame": 0, **{k: move[k] for k in ("event", "sources", "targets")}}
+    body = {
+        "key": "k",
+        "revision": 0,
+        "frame": 0,
+        **{k: move[k] for k in ("event", "sources", "targets")},
+    }
     assert ask(process, "/api/movies/0/answers", "POST", body)[0] == 200
 
 
@@ -282,17 +339,35 @@ def refuse_what_only_a_socket_can_send(process):
     """Paths and bodies that no client would send."""
 
     def status(text, body=b""):
-        with socket.create_connection(("127.0.0.1", process.port), timeout=30) as connection:
-            connection.sendall(text.format(port=process.port, token=process.token).encode() + body)
+        with socket.create_connection(
+            ("127.0.0.1", process.port), timeout=30
+        ) as connection:
+            connection.sendall(
+                text.format(port=process.port, token=process.token).encode() + body
+            )
             return int(connection.recv(65536).split()[1])
 
     head = "Host: 127.0.0.1:{port}\r\nX-Clew-Token: {token}\r\n"
-    for path in ("/static/../security.py", "/static/%2e%2e/security.py", "/static/%00", "/static/..%2fserver.py"):
+    for path in (
+        "/static/../security.py",
+        "/static/%2e%2e/security.py",
+        "/static/%00",
+        "/static/..%2fserver.py",
+    ):
         assert status(f"GET {path} HTTP/1.1\r\n{head}\r\n") == 404
-    assert status("GET /api/movies HTTP/1.1\r\nHost: evil.example\r\nX-Clew-Token: {token}\r\n\r\n") == 403
-    assert status("GET /api/movies HTTP/1.0\r\nX-Clew-Token: {token}\r\n\r\n") == 403  # no host at all
+    assert (
+        status(
+            "GET /api/movies HTTP/1.1\r\nHost: evil.example\r\nX-Clew-Token: {token}\r\n\r\n"
+        )
+        == 403
+    )
+    assert (
+        status("GET /api/movies HTTP/1.0\r\nX-Clew-Token: {token}\r\n\r\n") == 403
+    )  # no host at all
     large = f"POST /api/movies/0/answers HTTP/1.1\r\n{head}Content-Type: application/json\r\n"
-    assert status(large + "Content-Length: 104857600\r\n\r\n", b"{}") == 413  # though the rest never comes
+    assert (
+        status(large + "Content-Length: 104857600\r\n\r\n", b"{}") == 413
+    )  # though the rest never comes
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
     assert status(large + "Transfer-Encoding: chunked\r\n\r\n", chunk * 17) == 413
     assert ask(process, "/api/movies")[0] == 200
@@ -300,7 +375,9 @@ def refuse_what_only_a_socket_can_send(process):
 
 def annotate(*arguments):
     with no_loop():
-        return CliRunner().invoke(app, ["annotate", *map(str, arguments), "--no-browser"])
+        return CliRunner().invoke(
+            app, ["annotate", *map(str, arguments), "--no-browser"]
+        )
 
 
 def one_line(result, words):
@@ -311,7 +388,9 @@ def one_line(result, words):
 def test_mistakes_are_told_in_a_line(movie, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        one_line(annotate(movie, "--port", port), f"port {port} of 127.0.0.1 cannot be used")
+        one_line(
+            annotate(movie, "--port", port), f"port {port} of 127.0.0.1 cannot be used"
+        )
     one_line(annotate(movie, "--host", "no such host"), "no such address")
     one_line(annotate(tmp_path / "none"), "does not exist")
     one_line(annotate(movie, movie), "twice")
@@ -327,7 +406,9 @@ def test_a_movies_page_is_where_it_was_last_so_that_unsent_answers_find_it():
     with contextlib.closing(bind_as_before("127.0.0.1", None)) as first:
         port = first.getsockname()[1]
         with contextlib.closing(bind_as_before("127.0.0.1", port)) as other:
-            assert other.getsockname()[1] != port  # it is taken, and the command says what to do
+            assert (
+                other.getsockname()[1] != port
+            )  # it is taken, and the command says what to do
     with contextlib.closing(bind_as_before("127.0.0.1", port)) as again:
         assert again.getsockname()[1] == port
 
@@ -343,9 +424,13 @@ def test_a_closed_pipe_no_terminal_and_a_path_that_is_no_unicode(movie):
     read, write = os.pipe()
     os.close(read)
     found = subprocess.run(
-        [*CLEW, "annotate", os.fsencode(odd / "01"), "--no-browser"], stdout=write, stderr=subprocess.PIPE,
-        timeout=PATIENCE, check=False, **away,
-    )  # fmt: skip
+        [*CLEW, "annotate", os.fsencode(odd / "01"), "--no-browser"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        timeout=PATIENCE,
+        check=False,
+        **away,
+    )
     os.close(write)
     assert found.returncode in (0, 1)
     assert b"Traceback" not in found.stderr
@@ -353,7 +438,7 @@ def test_a_closed_pipe_no_terminal_and_a_path_that_is_no_unicode(movie):
 
 def test_a_simulated_movie_is_made_once(tmp_path, monkeypatch):
     from clew.cli import annotate as module
-    from clew.tracking.formats import simulated as written
+    from clew.simulation import write as written
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
@@ -369,7 +454,9 @@ def test_a_simulated_movie_is_made_once(tmp_path, monkeypatch):
 
 
 def test_learning_that_was_cut_short_goes_on_when_nobody_answers(source, simulated):
-    working = worker.MovieWorker(0, WorkerMovie(source, None), WorkerSettings(learn_seconds=1e-9))
+    working = worker.MovieWorker(
+        0, WorkerMovie(source, None), WorkerSettings(learn_seconds=1e-9)
+    )
     found = replies([working], Told(Learn(0, 1, simulated.some, (3,))), 3)
     assert sum(isinstance(reply, Learned) for reply in found) >= 1
     assert working.learner.is_cut_short
@@ -380,4 +467,6 @@ def test_learning_that_was_cut_short_goes_on_when_nobody_answers(source, simulat
     assert not working.is_behind
     whole = Learner(source)
     whole.learn(simulated.some)
-    assert working.learner.result.objective == pytest.approx(whole.result.objective, rel=1e-2)
+    assert working.learner.result.objective == pytest.approx(
+        whole.result.objective, rel=1e-2
+    )

@@ -6,8 +6,8 @@ import pytest
 from clew.errors import InputError
 from clew.experiments.dataset import Examiner, open_dataset
 from clew.experiments.setup import ExperimentData, Setup
-from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.solve import solve_pair
+from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.solve import solve_pair
 from clew.tracking.tracker import Tracker
 
 
@@ -23,7 +23,9 @@ def whole(simulated, cache):
 
 @pytest.fixture(scope="module")
 def data(simulated, cache):
-    return ExperimentData(Setup(f"{simulated.path}[0:9]", f"{simulated.path}[8:]", str(cache), pairs=5))
+    return ExperimentData(
+        Setup(f"{simulated.path}[0:9]", f"{simulated.path}[8:]", str(cache), pairs=5)
+    )
 
 
 def test_frames_of_a_movie_are_a_movie(simulated, whole, cache):
@@ -50,7 +52,9 @@ def test_a_movie_without_truth_is_refused(tmp_path):
 
 def test_the_loss_is_the_share_of_missed_events(whole):
     tracker = Tracker.generic(cache=None, n_jobs=1)
-    tracker.coef_ = np.where(np.arange(len(tracker.coef_)) % 5, 0.0, tracker.coef_)  # so that it makes mistakes
+    tracker.coef_ = np.where(
+        np.arange(len(tracker.coef_)) % 5, 0.0, tracker.coef_
+    )  # so that it makes mistakes
     examiner = Examiner(whole, whole.source.has)
     loss = examiner.loss(tracker.coef_)
     pairs = Pairs.of(whole.source, whole.source.has)
@@ -76,6 +80,8 @@ def test_every_true_event_can_be_learned(data):
 
 
 def test_too_few_frames_are_refused(simulated, cache):
-    data = ExperimentData(Setup(f"{simulated.path}[0:5]", str(simulated.path), str(cache), pairs=20))
+    data = ExperimentData(
+        Setup(f"{simulated.path}[0:5]", str(simulated.path), str(cache), pairs=20)
+    )
     with pytest.raises(InputError, match="20 are needed"):
         _ = data.frames

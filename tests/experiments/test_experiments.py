@@ -5,7 +5,7 @@ from html import escape
 
 import pytest
 
-from clew.annotation.queries import DEFAULT
+from clew.annotation.questions import DEFAULT
 from clew.errors import InputError
 from clew.experiments import active as beyond
 from clew.experiments import fig34, fig56, run, table3
@@ -21,7 +21,9 @@ from clew.experiments.tables import Summary, curve
 @pytest.fixture(scope="module")
 def setup(simulated, tmp_path_factory):
     cache = tmp_path_factory.mktemp("measurements")
-    return Setup(f"{simulated.path}[0:5]", f"{simulated.path}[10:]", str(cache), pairs=2)
+    return Setup(
+        f"{simulated.path}[0:5]", f"{simulated.path}[10:]", str(cache), pairs=2
+    )
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +37,25 @@ def results(data):
     settings = {
         "fig34": (fig34.run, fig34.jobs(1, (0.5, 0.25))),
         "table3": (table3.run, table3.jobs(1)),
-        "fig56": (fig56.run, [job for job in fig56.jobs(1) if job["way"] in ("paper", "clew")]),
-        "beyond": (beyond.run, [job for job in beyond.jobs(1, (0.03, 0.08)) if _is_small(job)]),
+        "fig56": (
+            fig56.run,
+            [job for job in fig56.jobs(1) if job["way"] in ("paper", "clew")],
+        ),
+        "beyond": (
+            beyond.run,
+            [job for job in beyond.jobs(1, (0.03, 0.08)) if _is_small(job)],
+        ),
     }
     return {
-        name: [{"experiment": name, **job, **run(data, job)} for job in jobs] for name, (run, jobs) in settings.items()
+        name: [{"experiment": name, **job, **run(data, job)} for job in jobs]
+        for name, (run, jobs) in settings.items()
     }
 
 
 def _is_small(job):
-    return job["strategy"] in (beyond.RANDOM, DEFAULT) and job["prior"] == beyond.GENERIC
+    return (
+        job["strategy"] in (beyond.RANDOM, DEFAULT) and job["prior"] == beyond.GENERIC
+    )
 
 
 def test_losses_are_shares_and_times_are_spent(results):
@@ -61,11 +72,16 @@ def test_full_annotation_has_all_events(results, data):
 
 
 def test_identities_hold_where_the_incompatible_space_is_searched(results):
-    reached = {(entry["surrogate"], entry["way"]): entry["objective"] for entry in results["table3"]}
+    reached = {
+        (entry["surrogate"], entry["way"]): entry["objective"]
+        for entry in results["table3"]
+    }
     for entry in results["table3"]:
         assert entry["twins"][0] == pytest.approx(entry["twins"][1], abs=1e-9)
     for a, b in table3.TWINS:
-        assert reached[a, table3.IDENTITIES] == pytest.approx(reached[b, table3.IDENTITIES], abs=1e-12)
+        assert reached[a, table3.IDENTITIES] == pytest.approx(
+            reached[b, table3.IDENTITIES], abs=1e-12
+        )
 
 
 def test_histories_have_a_time_for_each_record(results):
@@ -80,8 +96,13 @@ def test_sessions_reach_their_budgets(results):
     for entry in results["beyond"]:
         answers = [point["answers"] for point in entry["points"]]
         wanted = [round(share * entry["events"]) for share in entry["budgets"]]
-        least = 6 if entry["strategy"] == beyond.RANDOM else 0  # a stratified draw has one of each kind
-        assert all(n == goal or goal < n <= least for n, goal in zip(answers[-len(wanted) :], wanted, strict=True))
+        least = (
+            6 if entry["strategy"] == beyond.RANDOM else 0
+        )  # a stratified draw has one of each kind
+        assert all(
+            n == goal or goal < n <= least
+            for n, goal in zip(answers[-len(wanted) :], wanted, strict=True)
+        )
         assert all(0 <= point["loss"] <= 1 for point in entry["points"])
 
 
@@ -89,24 +110,55 @@ def test_every_claim_is_judged_and_written(results, data, tmp_path):
     judged = write_results(tmp_path, results, data, 0)
     assert len(judged) == 11
     written = {path.name for path in tmp_path.iterdir()}
-    figures = {f"{name}.{kind}" for name in PARTS if name != "table3" for kind in ("png", "svg")}
+    figures = {
+        f"{name}.{kind}"
+        for name in PARTS
+        if name != "table3"
+        for kind in ("png", "svg")
+    }
     assert written == figures | {"results.json", "report.html", "manifest.json"}
     page = (tmp_path / "report.html").read_text()
     for claim in judged:
         assert escape(claim.text) in page
-    assert json.loads((tmp_path / "results.json").read_text())["claims"][0]["holds"] in (True, False)
+    assert json.loads((tmp_path / "results.json").read_text())["claims"][0][
+        "holds"
+    ] in (True, False)
 
 
 def test_claims_can_fail_and_hold():
     def entries(partial, perceptron, full):
         rows = [(fig34.FULL, 1.0, full)]
-        rows += [(method, f, loss) for f in (0.5, 0.25, 0.05) for method, loss in
-                 ((fig34.PARTIAL, partial), (fig34.PERCEPTRON, perceptron), (fig34.AVERAGED, perceptron))]  # fmt: skip
-        return {"fig34": [{"method": m, "fraction": f, "draw": 0, "loss": loss} for m, f, loss in rows]}
+        rows += [
+            (method, f, loss)
+            for f in (0.5, 0.25, 0.05)
+            for method, loss in (
+                (fig34.PARTIAL, partial),
+                (fig34.PERCEPTRON, perceptron),
+                (fig34.AVERAGED, perceptron),
+            )
+        ]
+        return {
+            "fig34": [
+                {"method": m, "fraction": f, "draw": 0, "loss": loss}
+                for m, f, loss in rows
+            ]
+        }
 
-    assert [claim.holds for claim in claims(entries(0.0109, 0.02, 0.01))] == [True, True, True]
-    assert [claim.holds for claim in claims(entries(0.0111, 0.02, 0.01))] == [False, True, True]
-    assert [claim.holds for claim in claims(entries(0.0100, 0.01, 0.01))] == [True, False, False]
+    assert [claim.holds for claim in claims(entries(0.0109, 0.02, 0.01))] == [
+        True,
+        True,
+        True,
+    ]
+    assert [claim.holds for claim in claims(entries(0.0111, 0.02, 0.01))] == [
+        False,
+        True,
+        True,
+    ]
+    assert [claim.holds for claim in claims(entries(0.0100, 0.01, 0.01))] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_run_continues_where_it_stopped(setup, tmp_path):
@@ -117,7 +169,9 @@ def test_a_run_continues_where_it_stopped(setup, tmp_path):
     assert len(files) == 2
     damaged, kept = sorted(files)
     damaged.write_text("{")
-    again = run_jobs(jobs, setup, tmp_path, 1, lambda done, total: told.append((done, total)))
+    again = run_jobs(
+        jobs, setup, tmp_path, 1, lambda done, total: told.append((done, total))
+    )
     assert told[0] == (1, len(jobs))
     assert told[-1] == (len(jobs), len(jobs))
     assert kept.read_bytes() == files[kept]
@@ -128,7 +182,10 @@ def test_another_edition_of_an_experiment_uses_no_older_results(setup, monkeypat
     jobs = [Job("fig34", {"draw": 0}), Job("beyond", {"draw": 0})]
     before = [job.key(setup) for job in jobs]
     monkeypatch.setitem(run.EDITIONS, "beyond", run.EDITIONS["beyond"] + 1)
-    assert [job.key(setup) == key for job, key in zip(jobs, before, strict=True)] == [True, False]
+    assert [job.key(setup) == key for job, key in zip(jobs, before, strict=True)] == [
+        True,
+        False,
+    ]
     assert set(run.EDITIONS) == set(run.RUNNERS)
 
 
@@ -136,13 +193,21 @@ def test_other_settings_are_other_jobs(setup):
     job = Job("fig34", {"method": "clew", "fraction": 0.5, "draw": 0})
     other = Job("fig34", {"method": "clew", "fraction": 0.5, "draw": 1})
     assert job.key(setup) != other.key(setup)
-    assert job.key(setup) != job.key(Setup(setup.train, setup.test, setup.cache, setup.pairs, seed=1))
-    assert job.key(setup) == job.key(Setup(setup.train, setup.test, "elsewhere", setup.pairs))
+    assert job.key(setup) != job.key(
+        Setup(setup.train, setup.test, setup.cache, setup.pairs, seed=1)
+    )
+    assert job.key(setup) == job.key(
+        Setup(setup.train, setup.test, "elsewhere", setup.pairs)
+    )
 
 
 def test_parts_name_experiments():
     assert experiments_for(["fig4", "fig3"]) == ["fig34"]
-    assert experiments_for([]) == experiments_for(["all"]) == ["fig34", "table3", "fig56", "beyond"]
+    assert (
+        experiments_for([])
+        == experiments_for(["all"])
+        == ["fig34", "table3", "fig56", "beyond"]
+    )
     with pytest.raises(InputError, match="fig7"):
         experiments_for(["fig7"])
     with pytest.raises(InputError, match="at least one"):

@@ -16,7 +16,9 @@ from clew.cli import app
     ],
 )
 def test_what_cannot_be_run_is_refused(arguments, words, tmp_path):
-    result = CliRunner().invoke(app, ["reproduce", *arguments, "-o", str(tmp_path / "results")])
+    result = CliRunner().invoke(
+        app, ["reproduce", *arguments, "-o", str(tmp_path / "results")]
+    )
     assert result.exit_code == 2
     assert words in result.output
     assert not list(tmp_path.rglob("*.json"))
@@ -39,5 +41,7 @@ def test_figures_on_a_movie(simulated, tmp_path):
     result = CliRunner().invoke(app, ["reproduce", *arguments, "-o", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "at every fraction" in result.output
-    assert {"report.html", "results.json", "fig3.png", "fig4.svg"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"report.html", "results.json", "fig3.png", "fig4.svg"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
     assert len(list((tmp_path / "jobs").iterdir())) == 13

@@ -14,7 +14,7 @@ from clew.learning.bounds import dual_value, on_simplices
 from clew.learning.master import update
 from clew.models import Chain
 
-from ..effort import examples
+from ..helpers.effort import examples
 from .problems import as_linear, fill, random_bundle
 
 

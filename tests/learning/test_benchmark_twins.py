@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 from clew import PRESETS, Algorithm, StructuredCRF, StructuredPerceptron, StructuredSVM
-from clew.datasets import LETTERS, annotate, entity_f1, hide, sentences, simulate, token_features, vectorise
+from clew.datasets import (
+    LETTERS,
+    annotate,
+    entity_f1,
+    hide,
+    sentences,
+    simulate,
+    token_features,
+    vectorise,
+)
 from clew.datasets.entities import LABELS
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES

@@ -15,7 +15,7 @@ from clew.learning.groups import EXPECTED_BOUNDS, PEAK, group_keys, make_groups,
 from clew.learning.losses import LOSSES, penalty_part
 from clew.learning.master import update
 
-from ..effort import examples
+from ..helpers.effort import examples
 from .problems import GENERATORS, as_linear, cases, fill, precision, random_bundle
 
 

@@ -23,7 +23,7 @@ from clew.models.assignment import Assignment
 from clew.models.base import ExampleTask
 from clew.models.multiclass import Multiclass
 
-from ..effort import examples, sweep
+from ..helpers.effort import examples, sweep
 from .problems import (
     GENERATORS,
     Counted,

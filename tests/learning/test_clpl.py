@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 from sklearn.svm import LinearSVC
 
 from clew.errors import InfeasibleAnnotation, MissingCapability
-from clew.estimator import StructuredSVM
+from clew.estimators.svm import StructuredSVM
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import loss_values, penalty_part
 from clew.learning.task import Space, Subset, separated

@@ -22,8 +22,16 @@ from clew.learning.losses import (
 from clew.learning.task import Argmax, Space
 from clew.models.base import ExampleTask
 
-from ..effort import examples
-from .problems import GENERATORS, Dense, Table, cases, listed_losses, precision, table_data
+from ..helpers.effort import examples
+from .problems import (
+    GENERATORS,
+    Dense,
+    Table,
+    cases,
+    listed_losses,
+    precision,
+    table_data,
+)
 
 IDENTITIES = [("bridge", "hinge"), ("max", "ramp"), ("max-delta", "ramp-delta")]
 

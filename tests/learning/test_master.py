@@ -17,7 +17,7 @@ from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES
 from clew.learning.master import check_regulariser, known_bound, regularisation, update
 
-from ..effort import examples
+from ..helpers.effort import examples
 from .problems import as_linear, assignment_task, model_value, random_bundle
 
 SOLVERS = ["interior-point", "ascent"]

@@ -14,7 +14,7 @@ from clew.learning.task import Argmax, Space
 from clew.models.assignment import Assignment
 from clew.models.listed import CLPL
 
-from ..effort import sweep
+from ..helpers.effort import sweep
 from .problems import GENERATORS, assignment_task, cases, chain_task, matchings
 
 BRIDGE = LOSSES["bridge"]

@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES, loss_values
-from clew.learning.selection import Fold, PathPoint, _surrogates, best_point, cross_validate
+from clew.learning.selection import (
+    Fold,
+    PathPoint,
+    _surrogates,
+    best_point,
+    cross_validate,
+)
 from clew.learning.task import Argmax, Space, Subset
 
-from ..effort import examples, sweep
+from ..helpers.effort import examples, sweep
 from .problems import assignment_task, chain_task
 
 BRIDGE = LOSSES["bridge"]

@@ -20,8 +20,16 @@ from clew.learning.weighted import weighted
 from clew.models.chain import Chain
 from clew.models.tree import Tree
 
-from ..effort import examples
-from .problems import GENERATORS, assignment_task, cases, chain_task, fully_annotated, minimum_over_list, precision
+from ..helpers.effort import examples
+from .problems import (
+    GENERATORS,
+    assignment_task,
+    cases,
+    chain_task,
+    fully_annotated,
+    minimum_over_list,
+    precision,
+)
 
 HINGE, BRIDGE = LOSSES["hinge"], LOSSES["bridge"]
 

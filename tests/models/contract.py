@@ -17,10 +17,10 @@ import scipy.sparse as sp
 from clew.learning.task import Array, Mask, Space, Task
 from clew.models.assignment import Assignment
 from clew.models.base import Model
+from clew.models.binary_program import BinaryProgram, Program
 from clew.models.chain import Chain
 from clew.models.graph import Graph
 from clew.models.multiclass import Multiclass
-from clew.models.program import BinaryProgram, Program
 from clew.models.tree import Tree
 
 Generate = Callable[[np.random.Generator], tuple[Model, Any, Any]]
@@ -35,14 +35,22 @@ def partial_labels(rng: np.random.Generator, n: int, classes: Sequence[Any]) -> 
         return np.where(rng.random(n) < 0.6, truth, -1)
     labels = []
     for state in truth:
-        others = rng.choice(len(classes), size=rng.integers(0, len(classes) + 1), replace=False)
+        others = rng.choice(
+            len(classes), size=rng.integers(0, len(classes) + 1), replace=False
+        )
         candidates = {classes[state], *(classes[s] for s in others)}
-        labels.append([classes[state], None, candidates, np.nan][rng.choice(4, p=[0.4, 0.2, 0.3, 0.1])])
+        labels.append(
+            [classes[state], None, candidates, np.nan][
+                rng.choice(4, p=[0.4, 0.2, 0.3, 0.1])
+            ]
+        )
     return labels
 
 
 def some_classes(rng: np.random.Generator) -> list[Any]:
-    return [[0, 1], [0, 1, 2], ["a", "b", "c"], [-1, 1], ["x", 3, 2.5], [7]][rng.integers(6)]
+    return [[0, 1], [0, 1, 2], ["a", "b", "c"], [-1, 1], ["x", 3, 2.5], [7]][
+        rng.integers(6)
+    ]
 
 
 def multiclass(rng: np.random.Generator) -> tuple[Model, Any, Any]:
@@ -57,7 +65,11 @@ def chain(rng: np.random.Generator) -> tuple[Model, Any, Any]:
     lengths = rng.integers(1, 5, size=4)
     bias, boundary, normalize = (bool(flag) for flag in rng.integers(2, size=3))
     model = Chain(classes=classes, bias=bias, boundary=boundary, normalize=normalize)
-    return model, [rng.normal(size=(n, 2)) for n in lengths], [partial_labels(rng, n, classes) for n in lengths]
+    return (
+        model,
+        [rng.normal(size=(n, 2)) for n in lengths],
+        [partial_labels(rng, n, classes) for n in lengths],
+    )
 
 
 def tree(rng: np.random.Generator) -> tuple[Model, Any, Any]:
@@ -66,39 +78,67 @@ def tree(rng: np.random.Generator) -> tuple[Model, Any, Any]:
     X = []
     for n in sizes:
         # a forest whose nodes are numbered in no particular order
-        older, name = np.array([rng.integers(-1, v) if v else -1 for v in range(n)]), rng.permutation(n)
+        older, name = (
+            np.array([rng.integers(-1, v) if v else -1 for v in range(n)]),
+            rng.permutation(n),
+        )
         parents = np.empty(n, dtype=int)
         parents[name] = np.where(older < 0, -1, name[older])
         X.append((rng.normal(size=(n, 2)), parents))
     bias, normalize = (bool(flag) for flag in rng.integers(2, size=2))
-    return Tree(classes=classes, bias=bias, normalize=normalize), X, [partial_labels(rng, n, classes) for n in sizes]
+    return (
+        Tree(classes=classes, bias=bias, normalize=normalize),
+        X,
+        [partial_labels(rng, n, classes) for n in sizes],
+    )
 
 
 def graph(rng: np.random.Generator) -> tuple[Model, Any, Any]:
     classes = some_classes(rng)
-    bias, symmetric, normalize, with_edge_features = (bool(flag) for flag in rng.integers(2, size=4))
+    bias, symmetric, normalize, with_edge_features = (
+        bool(flag) for flag in rng.integers(2, size=4)
+    )
     X = []
     for n in (1, 3, 4, 4):
         # odd cycles, on which the linear programme is often fractional, and a chord
-        edges = np.array([(i, (i + 1) % n) for i in range(n) if n > 1] + [(0, 2)] * (n == 4 and rng.random() < 0.5))
+        edges = np.array(
+            [(i, (i + 1) % n) for i in range(n) if n > 1]
+            + [(0, 2)] * (n == 4 and rng.random() < 0.5)
+        )
         edges = rng.permutation(edges.reshape(-1, 2).astype(int))
-        X.append((rng.normal(size=(n, 2)) * 0.5, edges, *[rng.normal(size=(len(edges), 2)) * 2] * with_edge_features))
+        X.append(
+            (
+                rng.normal(size=(n, 2)) * 0.5,
+                edges,
+                *[rng.normal(size=(len(edges), 2)) * 2] * with_edge_features,
+            )
+        )
     model = Graph(classes=classes, bias=bias, symmetric=symmetric, normalize=normalize)
     return model, X, [partial_labels(rng, len(x[0]), classes) for x in X]
 
 
 def assignment(rng: np.random.Generator) -> tuple[Model, Any, Any]:
     X, Y = [], []
-    m = rng.integers(1, 6)  # the same for all, so that an annotation alone tells which candidates are all columns
+    m = rng.integers(
+        1, 6
+    )  # the same for all, so that an annotation alone tells which candidates are all columns
     for n in rng.integers(1, min(m, 4) + 1, size=4):
         truth = rng.permutation(m)[:n]
-        others = [set(rng.choice(m, size=rng.integers(0, m), replace=False).tolist()) for _ in range(n)]
+        others = [
+            set(rng.choice(m, size=rng.integers(0, m), replace=False).tolist())
+            for _ in range(n)
+        ]
         kinds = rng.choice(3, size=n, p=[0.4, 0.3, 0.3])
         labels = [
-            [int(t), [None, -1][rng.integers(2)], {int(t), *o}][k] for t, o, k in zip(truth, others, kinds, strict=True)
+            [int(t), [None, -1][rng.integers(2)], {int(t), *o}][k]
+            for t, o, k in zip(truth, others, kinds, strict=True)
         ]
         X.append(rng.normal(size=(n, m, 3)))
-        Y.append([labels, None, np.where(kinds == 0, truth, -1)][rng.choice(3, p=[0.6, 0.2, 0.2])])
+        Y.append(
+            [labels, None, np.where(kinds == 0, truth, -1)][
+                rng.choice(3, p=[0.6, 0.2, 0.2])
+            ]
+        )
     return Assignment(normalize=bool(rng.integers(2))), X, Y
 
 
@@ -106,15 +146,23 @@ def program(rng: np.random.Generator) -> tuple[Model, Any, Any]:
     X, Y = [], []
     for n in rng.integers(1, 8, size=4):
         kind = rng.integers(3)
-        if kind == 0 and n >= 3:  # at most one of each two neighbours on a cycle: halves are the LP's optimum
-            A, lower, upper = np.eye(n) + np.roll(np.eye(n), 1, axis=1), np.full(n, -np.inf), np.ones(n)
+        if (
+            kind == 0 and n >= 3
+        ):  # at most one of each two neighbours on a cycle: halves are the LP's optimum
+            A, lower, upper = (
+                np.eye(n) + np.roll(np.eye(n), 1, axis=1),
+                np.full(n, -np.inf),
+                np.ones(n),
+            )
         elif kind == 1:  # exactly so many
             A, lower, upper = np.ones((1, n)), np.array([n // 2]), np.array([n // 2])
         else:  # a knapsack with signs, around an output so that there is one
             A = rng.integers(-3, 4, size=(2, n)).astype(float)
             lower = A @ rng.integers(2, size=n) - 1
             upper = lower + rng.integers(2, 4, size=2)
-        x = Program(rng.normal((1.0, 0.0, 0.0), size=(n, 3)), sp.csr_array(A), lower, upper)
+        x = Program(
+            rng.normal((1.0, 0.0, 0.0), size=(n, 3)), sp.csr_array(A), lower, upper
+        )
         outputs = list(BinaryProgram().outputs(x))
         truth = outputs[rng.integers(len(outputs))]
         labels = np.where(rng.random(n) < 0.5, truth, -1)
@@ -137,11 +185,20 @@ class Listing:
 
     def inside(self, space: Space) -> Mask:
         """(m,) which outputs belong to the space, for Δ that is zero exactly on Y*."""
-        return {Space.ALL: self.loss >= 0, Space.COMPATIBLE: self.loss == 0, Space.INCOMPATIBLE: self.loss > 0}[space]
+        return {
+            Space.ALL: self.loss >= 0,
+            Space.COMPATIBLE: self.loss == 0,
+            Space.INCOMPATIBLE: self.loss > 0,
+        }[space]
 
     def best(self, w: Array, space: Space, loss_weight: float) -> float:
         """The largest <w, φ> + loss_weight · Δ in the space; minus infinity where it is empty."""
-        return float(np.max((self.features @ w + loss_weight * self.loss)[self.inside(space)], initial=-np.inf))
+        return float(
+            np.max(
+                (self.features @ w + loss_weight * self.loss)[self.inside(space)],
+                initial=-np.inf,
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -171,12 +228,24 @@ def instance(generate: Generate, seed: int) -> Instance:
     for x, y in zip(X, Y, strict=True):
         outputs = list(model.outputs(x))
         features = np.array([model.joint_features(x, output) for output in outputs])
-        listings.append(Listing(outputs, features, np.array([model.loss(y, output) for output in outputs])))
-    return Instance(model, X, Y, model.task(X, Y), rng.normal(size=model.n_features), listings)
+        listings.append(
+            Listing(
+                outputs,
+                features,
+                np.array([model.loss(y, output) for output in outputs]),
+            )
+        )
+    return Instance(
+        model, X, Y, model.task(X, Y), rng.normal(size=model.n_features), listings
+    )
 
 
 def mapped_floats(x: Any, change: Callable[[Array], Any]) -> Any:
     """X with `change` done to every float array in it."""
     if isinstance(x, np.ndarray) and x.dtype.kind == "f":
         return change(x)
-    return type(x)(mapped_floats(part, change) for part in x) if isinstance(x, (list, tuple)) else x
+    return (
+        type(x)(mapped_floats(part, change) for part in x)
+        if isinstance(x, (list, tuple))
+        else x
+    )

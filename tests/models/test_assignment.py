@@ -25,14 +25,18 @@ def model(X):
         ([0, -1, {0}], (0, 2)),
     ],
 )
-def test_a_conflict_names_the_rows_that_share_too_few_columns(X, model, annotation, rows):
+def test_a_conflict_names_the_rows_that_share_too_few_columns(
+    X, model, annotation, rows
+):
     with pytest.raises(InfeasibleAnnotation, match="example 1: rows") as caught:
         model.task(X, [None, annotation]).argmax(np.ones(2), Space.COMPATIBLE, 0.0)
     assert (caught.value.example, caught.value.parts) == (1, rows)
 
 
 def test_an_empty_candidate_set_is_infeasible(X, model):
-    with pytest.raises(InfeasibleAnnotation, match="example 1, position 2: the candidate set is empty") as caught:
+    with pytest.raises(
+        InfeasibleAnnotation, match="example 1, position 2: the candidate set is empty"
+    ) as caught:
         model.task(X, [None, [0, 1, set()]])
     assert caught.value.parts == (2,)
 
@@ -72,7 +76,9 @@ def test_only_rows_with_one_candidate_are_determined(X, model):
     w = np.array([1.0, -0.5])
     answer = part.argmax(w, Space.COMPATIBLE, 0.0)
     np.testing.assert_allclose(answer.features.toarray(), [X[0, 0, 2], [0, 0]])
-    assert part.argmax(w, Space.ALL, 0.0).values(w, 0.0) == pytest.approx([(X[0, 0] @ w).max(), 0])
+    assert part.argmax(w, Space.ALL, 0.0).values(w, 0.0) == pytest.approx(
+        [(X[0, 0] @ w).max(), 0]
+    )
     assert model.task(X, [[{1, 2}, {0, 1}, None], None]).annotated_part() is None
 
 
@@ -84,5 +90,7 @@ def test_larger_assignments_in_all_spaces_agree():
     task = Assignment().prepare(X, Y).task(X, Y)
     for w in rng.normal(size=(4, 4)):
         for weight in (-5.0, 0.0, 5.0):
-            every, inside, outside = (task.argmax(w, space, weight).values(w, weight) for space in Space)
+            every, inside, outside = (
+                task.argmax(w, space, weight).values(w, weight) for space in Space
+            )
             np.testing.assert_allclose(every, np.maximum(inside, outside))

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from clew import StructuredSVM
 from clew.errors import InputError
 from clew.learning.task import Space
-from clew.models import inputs
+from clew.models import node_features as inputs
 from clew.models.chain import Chain
 
 X = [np.array([[1.0, 2.0], [0.0, 3.0], [4.0, 0.0]]), np.array([[5.0, 6.0]])]
@@ -16,18 +16,25 @@ Y = [np.array([0, -1, 1]), None]
 
 def test_feature_blocks_are_unary_bias_transition_begin_end():
     model = Chain(label_scale=1).prepare(X, Y)
-    unary, bias, transition, begin, end = np.split(model.joint_features(X[0], [0, 1, 1]), [4, 6, 10, 12])
+    unary, bias, transition, begin, end = np.split(
+        model.joint_features(X[0], [0, 1, 1]), [4, 6, 10, 12]
+    )
     np.testing.assert_array_equal(unary, [1, 2, 4, 3])
     np.testing.assert_array_equal(bias, [1, 2])
     np.testing.assert_array_equal(transition, [0, 1, 0, 1])
     np.testing.assert_array_equal(begin, [1, 0])
     np.testing.assert_array_equal(end, [0, 1])
-    assert Chain(label_scale=1, bias=False, boundary=False).prepare(X, Y).n_features == 8
+    assert (
+        Chain(label_scale=1, bias=False, boundary=False).prepare(X, Y).n_features == 8
+    )
 
 
 def test_loss_counts_annotated_positions():
     labels = [0, {0, 1}, {1, 2}, None]
-    count, share = (Chain(n_states=3, normalize=flag).prepare([np.ones((4, 1))], [labels]) for flag in (False, True))
+    count, share = (
+        Chain(n_states=3, normalize=flag).prepare([np.ones((4, 1))], [labels])
+        for flag in (False, True)
+    )
     assert count.loss(labels, [1, 2, 0, 0]) == 3
     assert share.loss(labels, [1, 0, 1, 0]) == pytest.approx(1 / 3)
     assert share.loss(None, [1, 0, 1, 0]) == 0
@@ -55,15 +62,25 @@ def test_sparse_dense_and_mixed_inputs_give_the_same(monkeypatch):
         assert task.keys == expected.keys
         for space in Space:
             one, two = task.argmax(w, space, 1.0), expected.argmax(w, space, 1.0)
-            np.testing.assert_array_equal(one.features.toarray(), two.features.toarray())
+            np.testing.assert_array_equal(
+                one.features.toarray(), two.features.toarray()
+            )
 
 
 def test_ties_go_to_the_lowest_state():
     model = Chain(n_states=3).prepare(X, Y)
     w = np.zeros(model.n_features)
     assert [y.tolist() for y in model.predict(X, w)] == [[0, 0, 0], [0]]
-    assert model.argmax(X[0], w, [0, 1, None], Space.INCOMPATIBLE, 0.0).tolist() == [0, 0, 0]
-    assert model.argmax(X[0], w, [0, None, None], Space.INCOMPATIBLE, 0.0).tolist() == [1, 0, 0]
+    assert model.argmax(X[0], w, [0, 1, None], Space.INCOMPATIBLE, 0.0).tolist() == [
+        0,
+        0,
+        0,
+    ]
+    assert model.argmax(X[0], w, [0, None, None], Space.INCOMPATIBLE, 0.0).tolist() == [
+        1,
+        0,
+        0,
+    ]
 
 
 def test_annotated_part_counts_determined_positions_and_edges_between_them():
@@ -71,7 +88,9 @@ def test_annotated_part_counts_determined_positions_and_edges_between_them():
     x = np.array([[1.0], [10.0], [100.0], [1000.0]])
     model = Chain(label_scale=1, n_states=3).prepare([x], [labels])
     part = model.task([x], [labels]).annotated_part()
-    features = part.argmax(np.zeros(model.n_features), Space.COMPATIBLE, 0.0).features.toarray()[0]
+    features = part.argmax(
+        np.zeros(model.n_features), Space.COMPATIBLE, 0.0
+    ).features.toarray()[0]
     expected = np.zeros(model.n_features)
     expected[[0, 1, 3, 4, 6, 15, 19]] = [11, 1000, 2, 1, 1, 1, 1]
     np.testing.assert_array_equal(features, expected)
@@ -97,10 +116,14 @@ def test_candidate_matrices_and_hidden_labels_keep_their_kind():
     model = Chain(n_states=2).prepare(X, Y)
     matrix = np.array([[True, False], [True, True], [False, True]])
     assert model.task([X[0]], [matrix]).keys == model.task([X[0]], [Y[0]]).keys
-    hidden = model.hide(np.array([0, 1, 1], dtype=np.uint8), np.array([True, False, True]))
+    hidden = model.hide(
+        np.array([0, 1, 1], dtype=np.uint8), np.array([True, False, True])
+    )
     assert hidden.tolist() == [-1, 1, -1]
     assert model.hide([0, {1}, None], np.array([False, True])) == [0, None, None]
-    assert Chain(classes=[-1, 1]).prepare(X, [None, None]).hide(np.array([-1, 1, 1]), [1, 0, 0]) == [None, 1, 1]
+    assert Chain(classes=[-1, 1]).prepare(X, [None, None]).hide(
+        np.array([-1, 1, 1]), [1, 0, 0]
+    ) == [None, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -108,12 +131,24 @@ def test_candidate_matrices_and_hidden_labels_keep_their_kind():
     [
         ([X[0], np.zeros((0, 2))], Y, "example 1 is empty"),
         ([X[0], np.zeros((1, 3))], Y, "example 1 has 3 features, where 2"),
-        ([X[0], np.array([[1.0, np.nan]])], Y, "example 1, position 0: feature 1 is nan"),
-        ([np.vstack([X[0][:2], [np.inf, 0.0]]), X[1]], Y, "example 0, position 2: feature 0 is inf"),
+        (
+            [X[0], np.array([[1.0, np.nan]])],
+            Y,
+            "example 1, position 0: feature 1 is nan",
+        ),
+        (
+            [np.vstack([X[0][:2], [np.inf, 0.0]]), X[1]],
+            Y,
+            "example 0, position 2: feature 0 is inf",
+        ),
         ([X[0], np.ones(2)], Y, "example 1: features must be a matrix"),
         ([X[0], np.array([["a", "b"]])], Y, "example 1: features must be numbers"),
         (X, [Y[0], [0, 1]], "example 1: 2 labels are given for 1 nodes"),
-        (X, [np.array([0, 1]), np.array([1])], "example 0: 2 labels are given for 3 nodes"),
+        (
+            X,
+            [np.array([0, 1]), np.array([1])],
+            "example 0: 2 labels are given for 3 nodes",
+        ),
         (X, [Y[0]], "X has 2 examples and Y has 1"),
         ([], [], "no examples"),
         (X, [None, None], "nothing is annotated"),
@@ -135,7 +170,11 @@ def test_labels_outside_the_classes_are_named():
         model.joint_features(X[0], [0, 1])
 
 
-@pytest.mark.parametrize("sentence", [["the", "dog"], [{"word": "the"}, {"word": "dog"}]])
+@pytest.mark.parametrize(
+    "sentence", [["the", "dog"], [{"word": "the"}, {"word": "dog"}]]
+)
 def test_words_and_dicts_are_led_to_the_transformer(sentence):
-    with pytest.raises(InputError, match=r"example 0: .*clew\.preprocessing\.NodeTransformer"):
+    with pytest.raises(
+        InputError, match=r"example 0: .*clew\.preprocessing\.NodeTransformer"
+    ):
         StructuredSVM(Chain(), lam=1.0).fit([sentence], [["A", "B"]])

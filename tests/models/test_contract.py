@@ -13,12 +13,14 @@ from clew.errors import InputError
 from clew.learning.task import Space, Subset, Task
 from clew.models.base import ExampleTask, forced_margins, take
 
-from ..effort import sweep
+from ..helpers.effort import sweep
 from .contract import MODELS, instance, instances, mapped_floats
 
 CALLS = [(space, weight) for space in Space for weight in (-1.0, 0.0, 1.0)]
 
-every_model = pytest.mark.parametrize("generate", MODELS, ids=lambda generate: generate.__name__)
+every_model = pytest.mark.parametrize(
+    "generate", MODELS, ids=lambda generate: generate.__name__
+)
 
 
 @every_model
@@ -46,9 +48,15 @@ def test_task_rows_are_features_and_loss_of_one_output_in_the_space(generate, n)
         for space, weight in CALLS:
             answer = case.task.argmax(case.w, space, weight)
             for row, loss, found, listing in zip(
-                answer.features.toarray(), answer.loss, answer.found, case.listings, strict=True
+                answer.features.toarray(),
+                answer.loss,
+                answer.found,
+                case.listings,
+                strict=True,
             ):
-                same = np.isclose(listing.features, row).all(axis=1) & np.isclose(listing.loss, loss)
+                same = np.isclose(listing.features, row).all(axis=1) & np.isclose(
+                    listing.loss, loss
+                )
                 assert not found or (same & listing.inside(space)).any()
 
 
@@ -58,10 +66,14 @@ def test_one_example_at_a_time_agrees_with_all_at_once(generate, n):
     for case in instances(generate, n):
         one_by_one = ExampleTask(case.model, [*case.X], [*case.Y])
         for space, weight in CALLS:
-            one, batch = (task.argmax(case.w, space, weight) for task in (one_by_one, case.task))
+            one, batch = (
+                task.argmax(case.w, space, weight) for task in (one_by_one, case.task)
+            )
             found = batch.found
             np.testing.assert_array_equal(one.found, found)
-            np.testing.assert_allclose(one.features.toarray(), batch.features.toarray(), atol=1e-12)
+            np.testing.assert_allclose(
+                one.features.toarray(), batch.features.toarray(), atol=1e-12
+            )
             np.testing.assert_allclose(one.loss[found], batch.loss[found], atol=1e-12)
 
 
@@ -82,15 +94,23 @@ def test_parts_hide_and_mistakes_are_consistent(generate, n):
         for y, listing in zip(case.Y, case.listings, strict=True):
             parts = model.n_parts(y)
             marks = rng.random(parts) < 0.5
-            fewer, none = model.hide(y, marks), model.hide(y, np.ones(parts, dtype=bool))
+            fewer, none = (
+                model.hide(y, marks),
+                model.hide(y, np.ones(parts, dtype=bool)),
+            )
             assert model.n_parts(model.hide(y, np.zeros(parts, dtype=bool))) == parts
             assert model.n_parts(fewer) == parts - marks.sum()
             assert model.n_parts(none) == 0
-            for output, loss in list(zip(listing.outputs, listing.loss, strict=True))[:: 1 + len(listing.outputs) // 8]:
+            for output, loss in list(zip(listing.outputs, listing.loss, strict=True))[
+                :: 1 + len(listing.outputs) // 8
+            ]:
                 mistakes = model.mistakes(y, output)
                 assert (mistakes == 0) == (loss == 0)
                 assert 0 <= mistakes <= parts
-                kept, hidden = model.mistakes(fewer, output), model.mistakes(model.hide(y, ~marks), output)
+                kept, hidden = (
+                    model.mistakes(fewer, output),
+                    model.mistakes(model.hide(y, ~marks), output),
+                )
                 assert kept + hidden == mistakes
                 assert model.loss(none, output) == 0
             with pytest.raises(InputError):
@@ -120,8 +140,13 @@ def test_number_types_and_memory_orders_give_the_same_answers(generate, n):
             task = case.model.task(mapped_floats(X, change), case.Y)
             assert task.keys == expected.keys
             for space, weight in CALLS:
-                one, other = task.argmax(case.w, space, weight), expected.argmax(case.w, space, weight)
-                np.testing.assert_array_equal(one.values(case.w, weight), other.values(case.w, weight))
+                one, other = (
+                    task.argmax(case.w, space, weight),
+                    expected.argmax(case.w, space, weight),
+                )
+                np.testing.assert_array_equal(
+                    one.values(case.w, weight), other.values(case.w, weight)
+                )
 
 
 @every_model
@@ -142,7 +167,9 @@ def test_permuted_examples_give_permuted_answers_and_subsets_choose_them(generat
                 (subset.argmax(case.w, space, weight, some), permutation[some]),
                 (case.task.argmax(case.w, space, weight, some[:0]), some[:0]),
             ]:
-                np.testing.assert_array_equal(answer.features.toarray(), whole.features.toarray()[chosen])
+                np.testing.assert_array_equal(
+                    answer.features.toarray(), whole.features.toarray()[chosen]
+                )
                 np.testing.assert_array_equal(answer.loss, whole.loss[chosen])
                 np.testing.assert_array_equal(answer.found, whole.found[chosen])
 
@@ -150,10 +177,18 @@ def test_permuted_examples_give_permuted_answers_and_subsets_choose_them(generat
 @every_model
 def test_threads_and_pickling_change_nothing(generate):
     for case in instances(generate, 5):
-        for other in (case.model.task(case.X, case.Y, n_jobs=2), pickle.loads(pickle.dumps(case.task))):
+        for other in (
+            case.model.task(case.X, case.Y, n_jobs=2),
+            pickle.loads(pickle.dumps(case.task)),
+        ):
             for space, weight in CALLS:
-                one, two = case.task.argmax(case.w, space, weight), other.argmax(case.w, space, weight)
-                np.testing.assert_array_equal(one.features.toarray(), two.features.toarray())
+                one, two = (
+                    case.task.argmax(case.w, space, weight),
+                    other.argmax(case.w, space, weight),
+                )
+                np.testing.assert_array_equal(
+                    one.features.toarray(), two.features.toarray()
+                )
                 np.testing.assert_array_equal(one.loss, two.loss)
 
 
@@ -168,37 +203,56 @@ def test_annotated_part_has_equal_features_on_all_compatible_outputs(generate, n
         parts += 1
         assert part.n_features == case.task.n_features
         assert part.n_examples == case.task.n_examples
-        answers = [part.argmax(w, Space.COMPATIBLE, weight) for w in (case.w, -case.w) for weight in (0.0, 1.0)]
+        answers = [
+            part.argmax(w, Space.COMPATIBLE, weight)
+            for w in (case.w, -case.w)
+            for weight in (0.0, 1.0)
+        ]
         for answer in answers:
-            np.testing.assert_array_equal(answer.features.toarray(), answers[0].features.toarray())
+            np.testing.assert_array_equal(
+                answer.features.toarray(), answers[0].features.toarray()
+            )
             assert not answer.loss.any()
         # no answer to other weights may be better than the answer to these
         best = part.argmax(case.w, Space.ALL, 1.0).values(case.w, 1.0)
         for other in np.random.default_rng(0).normal(size=(10, part.n_features)):
-            assert (part.argmax(other, Space.ALL, 1.0).values(case.w, 1.0) <= best + 1e-9).all()
+            assert (
+                part.argmax(other, Space.ALL, 1.0).values(case.w, 1.0) <= best + 1e-9
+            ).all()
         # Δ stays what it was, and the identities need max over Y to reach the maximum over Y* and Y°
         both = [part.argmax(case.w, space, 1.0).values(case.w, 1.0) for space in Space]
         assert (both[0] >= np.maximum(both[1], both[2]) - 1e-9).all()
         if not getattr(part, "relaxed", False):
             np.testing.assert_allclose(both[0], np.maximum(both[1], both[2]), atol=1e-9)
-    assert parts > n // 3 or all(case.task.annotated_part() is None for case in instances(generate, n))
+    assert parts > n // 3 or all(
+        case.task.annotated_part() is None for case in instances(generate, n)
+    )
 
 
 @every_model
 def test_keys_follow_the_annotation(generate):
     for case in instances(generate, 10):
         assert case.task.keys is not None
-        hidden = [case.model.hide(y, np.ones(case.model.n_parts(y), dtype=bool)) for y in case.Y]
-        for y, key, other in zip(case.Y, case.task.keys, case.model.task(case.X, hidden).keys, strict=True):
+        hidden = [
+            case.model.hide(y, np.ones(case.model.n_parts(y), dtype=bool))
+            for y in case.Y
+        ]
+        for y, key, other in zip(
+            case.Y, case.task.keys, case.model.task(case.X, hidden).keys, strict=True
+        ):
             assert (key == other) == (case.model.n_parts(y) == 0)
 
 
 @every_model
 def test_prediction_is_the_best_of_all_outputs(generate):
     for case in instances(generate, 20):
-        for x, y, listing in zip(case.X, case.model.predict(case.X, case.w), case.listings, strict=True):
+        for x, y, listing in zip(
+            case.X, case.model.predict(case.X, case.w), case.listings, strict=True
+        ):
             best = listing.best(case.w, Space.ALL, 0.0)
-            assert case.model.joint_features(x, y) @ case.w == pytest.approx(best, abs=1e-9)
+            assert case.model.joint_features(x, y) @ case.w == pytest.approx(
+                best, abs=1e-9
+            )
 
 
 @every_model
@@ -215,7 +269,12 @@ def test_parameters_and_domain_survive_clone_and_json(generate):
 @every_model
 def test_wrong_weights_and_lengths_are_refused(generate):
     case = instance(generate, 0)
-    for w in (case.w[:-1], np.append(case.w, 0.0), case.w[None], np.full_like(case.w, np.nan)):
+    for w in (
+        case.w[:-1],
+        np.append(case.w, 0.0),
+        case.w[None],
+        np.full_like(case.w, np.nan),
+    ):
         with pytest.raises(InputError, match="w has"):
             case.task.argmax(w, Space.ALL, 0.0)
         with pytest.raises(InputError, match="w has"):
@@ -232,8 +291,12 @@ def forced(case, listing, x):
     best = int(scores.argmax())
     # an output's choices: where its own candidates are
     choices = np.array([case.model.candidates(x, output) for output in listing.outputs])
-    losses = np.where(choices, scores[:, None, None], -np.inf).max(axis=0) - scores[best]
-    others = np.where((choices & choices[best]).any(axis=2), -np.inf, scores[:, None]).max(axis=0)
+    losses = (
+        np.where(choices, scores[:, None, None], -np.inf).max(axis=0) - scores[best]
+    )
+    others = np.where(
+        (choices & choices[best]).any(axis=2), -np.inf, scores[:, None]
+    ).max(axis=0)
     return losses, scores[best] - others
 
 
@@ -243,15 +306,20 @@ def test_max_marginals_and_margins_are_those_of_the_list_of_all_outputs(generate
     parts = 0
     for case in instances(generate, n):
         found = zip(
-            case.model.max_marginals(case.X, case.w), case.model.margins(case.X, case.w),
-            case.X, case.listings, strict=True,
-        )  # fmt: skip
+            case.model.max_marginals(case.X, case.w),
+            case.model.margins(case.X, case.w),
+            case.X,
+            case.listings,
+            strict=True,
+        )
         for losses, margins, x, listing in found:
             expected, lost = forced(case, listing, x)
             parts += lost.size
             np.testing.assert_allclose(np.atleast_2d(losses), expected, atol=1e-7)
             np.testing.assert_allclose(np.atleast_1d(margins), lost, atol=1e-7)
-            np.testing.assert_allclose(forced_margins(case.model, x, case.w), lost, atol=1e-7)
+            np.testing.assert_allclose(
+                forced_margins(case.model, x, case.w), lost, atol=1e-7
+            )
     assert parts > 3 * n
 
 

@@ -6,7 +6,7 @@ from clew.errors import InputError
 from clew.learning.task import Space
 from clew.models.chain import Chain
 from clew.models.graph import Graph
-from clew.models.linear import LinearTask
+from clew.models.linear_program import LinearTask
 
 TRIANGLE = np.array([[0, 1], [1, 2], [2, 0]])
 
@@ -32,12 +32,17 @@ def test_a_path_is_a_chain():
     chain = Chain(boundary=False).prepare(features, Y)
     graph = Graph().prepare([(x, path) for x in features], Y)
     assert chain.n_features == graph.n_features
-    one, other = chain.task(features, Y), graph.task([(sp.csr_array(x), path) for x in features], Y)
+    one, other = (
+        chain.task(features, Y),
+        graph.task([(sp.csr_array(x), path) for x in features], Y),
+    )
     assert isinstance(other, LinearTask)
     for w in rng.normal(size=(3, chain.n_features)):
         for space in Space:
             np.testing.assert_allclose(
-                one.argmax(w, space, 0.7).features.toarray(), other.argmax(w, space, 0.7).features.toarray(), atol=1e-9
+                one.argmax(w, space, 0.7).features.toarray(),
+                other.argmax(w, space, 0.7).features.toarray(),
+                atol=1e-9,
             )
 
 
@@ -45,11 +50,15 @@ def test_edges_between_determined_nodes_are_determined():
     x = (np.eye(3), TRIANGLE)
     model = Graph(n_states=2, symmetric=True).prepare([x], [[0, 1, None]])
     part = model.task([x], [[0, 1, None]]).annotated_part()
-    row = part.argmax(np.ones(model.n_features), Space.COMPATIBLE, 0.0).features.toarray()[0]
+    row = part.argmax(
+        np.ones(model.n_features), Space.COMPATIBLE, 0.0
+    ).features.toarray()[0]
     unary, bias, pairwise = row[:6].reshape(2, 3), row[6:8], row[8:]
     np.testing.assert_array_equal(unary, [[1, 0, 0], [0, 1, 0]])
     np.testing.assert_array_equal(bias, [1, 1])
-    np.testing.assert_array_equal(pairwise, [0, 1, 0])  # (0, 1) only: the edges to node 2 are open
+    np.testing.assert_array_equal(
+        pairwise, [0, 1, 0]
+    )  # (0, 1) only: the edges to node 2 are open
 
 
 @pytest.mark.parametrize(
@@ -67,7 +76,9 @@ def test_edges_between_determined_nodes_are_determined():
 def test_malformed_edges_are_refused(edges, message):
     good = (np.zeros((3, 1)), TRIANGLE)
     with pytest.raises(InputError, match=f"example 1: .*{message}"):
-        Graph(n_states=2).prepare([good, (np.zeros((3, 1)), np.array(edges))], [None, None])
+        Graph(n_states=2).prepare(
+            [good, (np.zeros((3, 1)), np.array(edges))], [None, None]
+        )
 
 
 @pytest.mark.parametrize(
@@ -76,8 +87,14 @@ def test_malformed_edges_are_refused(edges, message):
         (np.zeros((3, 1)), "a tuple"),
         ((np.zeros((3, 2)), TRIANGLE), "2 features for each node; 1 are expected"),
         ((np.full((3, 1), np.nan), TRIANGLE), "node 0 is nan"),
-        ((np.zeros((3, 1)), TRIANGLE, np.ones((2, 1))), "2 rows of edge features for 3 edges"),
-        ((np.zeros((3, 1)), TRIANGLE, np.ones((3, 2))), "2 features for each edge; 1 are expected"),
+        (
+            (np.zeros((3, 1)), TRIANGLE, np.ones((2, 1))),
+            "2 rows of edge features for 3 edges",
+        ),
+        (
+            (np.zeros((3, 1)), TRIANGLE, np.ones((3, 2))),
+            "2 features for each edge; 1 are expected",
+        ),
         ((np.zeros((3, 1)), TRIANGLE, np.array([[0], [np.inf], [0]])), "edge 1 is inf"),
         ((np.zeros(3), TRIANGLE), "matrix"),
     ],
@@ -91,4 +108,6 @@ def test_a_graph_without_edges_labels_each_node_by_itself():
     x = (np.array([[1.0], [-1.0]]), [])
     model = Graph(n_states=2, bias=False).prepare([x], [None])
     assert model.n_features == 6
-    np.testing.assert_array_equal(model.predict([x], np.array([0, 1.0, 0, 0, 0, 0]))[0], [1, 0])
+    np.testing.assert_array_equal(
+        model.predict([x], np.array([0, 1.0, 0, 0, 0, 0]))[0], [1, 0]
+    )

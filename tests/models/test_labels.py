@@ -39,7 +39,9 @@ nan = float("nan")
 def test_classes(annotations, arguments, classes):
     space = LabelSpace.of(annotations, **arguments)
     assert list(space.classes) == classes
-    assert [type(label) for label in space.classes] == [type(label) for label in classes]
+    assert [type(label) for label in space.classes] == [
+        type(label) for label in classes
+    ]
     assert json.loads(json.dumps(space.classes)) == classes
 
 
@@ -83,18 +85,29 @@ def rows(*states):
         ((0, 1, 2), np.array([2, -1, 0]), rows({2}, {0, 1, 2}, {0})),
         ((0, 1, 2), np.array([2, -1, 0], dtype=np.int8), rows({2}, {0, 1, 2}, {0})),
         ((0, 1, 2), np.array([2.0, nan]), rows({2}, {0, 1, 2})),
-        ((0, 1, 2), [None, {0, 2}, frozenset([1]), [1, 2], (0,), np.array([0, 1])],
-         rows({0, 1, 2}, {0, 2}, {1}, {1, 2}, {0}, {0, 1})),
-        ((0, 1, 2), [np.int64(1), np.float64(nan), np.array([False, True, True])], rows({1}, {0, 1, 2}, {1, 2})),
+        (
+            (0, 1, 2),
+            [None, {0, 2}, frozenset([1]), [1, 2], (0,), np.array([0, 1])],
+            rows({0, 1, 2}, {0, 2}, {1}, {1, 2}, {0}, {0, 1}),
+        ),
+        (
+            (0, 1, 2),
+            [np.int64(1), np.float64(nan), np.array([False, True, True])],
+            rows({1}, {0, 1, 2}, {1, 2}),
+        ),
         ((0, 1, 2), np.array([[True, False, True]]), rows({0, 2})),
         ((-1, 0, 1), np.array([-1, 1]), rows({0}, {2})),
         ((-1, 0, 1), [-1, None, {-1, 1}], rows({0}, {0, 1, 2}, {0, 2})),
         (("a", "b", "c"), np.array(["c", "a"]), rows({2}, {0})),
-        (("a", "b", "c"), ["c", None, -1, np.str_("b")], rows({2}, {0, 1, 2}, {0, 1, 2}, {1})),
+        (
+            ("a", "b", "c"),
+            ["c", None, -1, np.str_("b")],
+            rows({2}, {0, 1, 2}, {0, 1, 2}, {1}),
+        ),
         (("a", "b", "c"), "ba", rows({1}, {0})),
         (("a", "b", "c"), np.array(["c", None], dtype=object), rows({2}, {0, 1, 2})),
     ],
-)  # fmt: skip
+)
 def test_allowed(classes, labels, expected):
     space = LabelSpace(classes)
     np.testing.assert_array_equal(space.allowed(labels, len(labels)), expected)
@@ -140,7 +153,9 @@ def test_refused_annotations(labels, message):
         LabelSpace((0, 1)).allowed(labels, 2, place)
 
 
-@pytest.mark.parametrize("classes", [(3, 5, 9), ("a", "bb", "c"), (0.5, 1, 2), ("x", 3, 2.5), (False, True)])
+@pytest.mark.parametrize(
+    "classes", [(3, 5, 9), ("a", "bb", "c"), (0.5, 1, 2), ("x", 3, 2.5), (False, True)]
+)
 def test_decode_inverts_encode(classes):
     space = LabelSpace(classes)
     states = np.array([1, 0, len(classes) - 1, 1])

@@ -14,7 +14,10 @@ X = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])
 def test_features_are_x_and_bias_in_the_block_of_the_class():
     model = Multiclass().prepare(X, ["a", "b", None])
     np.testing.assert_array_equal(model.joint_features(X[1], "b"), [0, 0, 0, 0, 2, 1])
-    np.testing.assert_array_equal(Multiclass(bias=False).prepare(X, [0, 1, 1]).joint_features(X[0], 1), [0, 0, 1, 0])
+    np.testing.assert_array_equal(
+        Multiclass(bias=False).prepare(X, [0, 1, 1]).joint_features(X[0], 1),
+        [0, 0, 1, 0],
+    )
 
 
 def test_domain():
@@ -23,7 +26,10 @@ def test_domain():
     assert model.n_features == 12
 
 
-@pytest.mark.parametrize("as_input", [sp.csr_array, sp.csr_matrix, sp.coo_array, np.ndarray.tolist, np.float32])
+@pytest.mark.parametrize(
+    "as_input",
+    [sp.csr_array, sp.csr_matrix, sp.coo_array, np.ndarray.tolist, np.float32],
+)
 def test_sparse_and_listed_inputs_give_the_same(as_input):
     Y = [0, {0, 1}, None]
     model = Multiclass(n_classes=3).prepare(as_input(X), Y)
@@ -38,7 +44,9 @@ def test_sparse_and_listed_inputs_give_the_same(as_input):
 
 
 def test_a_boolean_matrix_is_candidate_sets():
-    candidates = np.array([[True, False, True], [False, True, False], [True, True, True]])
+    candidates = np.array(
+        [[True, False, True], [False, True, False], [True, True, True]]
+    )
     sets = [{0, 2}, 1, None]
     model = Multiclass().prepare(X, candidates)
     assert model.classes_ == [0, 1, 2]
@@ -65,15 +73,27 @@ def test_annotated_part_counts_rows_with_one_candidate():
     model = Multiclass().prepare(X, [0, {0, 1}, None])
     part = model.task(X, [0, {0, 1}, None]).annotated_part()
     answer = part.argmax(np.ones(6), Space.ALL, 1.0)
-    np.testing.assert_array_equal(np.abs(answer.features.toarray()).sum(axis=1) > 0, [True, False, False])
-    assert Multiclass(n_classes=2).prepare(X, [None] * 3).task(X, [None] * 3).annotated_part() is None
+    np.testing.assert_array_equal(
+        np.abs(answer.features.toarray()).sum(axis=1) > 0, [True, False, False]
+    )
+    assert (
+        Multiclass(n_classes=2)
+        .prepare(X, [None] * 3)
+        .task(X, [None] * 3)
+        .annotated_part()
+        is None
+    )
 
 
 @pytest.mark.parametrize(
     ("inputs", "labels", "message"),
     [
         (np.array([[0.0, np.nan]]), [1], "example 0: feature 1 is nan"),
-        (sp.csr_array([[0.0, 0.0], [np.inf, 1.0]]), [0, 1], "example 1: feature 0 is inf"),
+        (
+            sp.csr_array([[0.0, 0.0], [np.inf, 1.0]]),
+            [0, 1],
+            "example 1: feature 0 is inf",
+        ),
         (np.ones(3), [0, 1, 1], "must be a matrix"),
         (np.array([["a"]]), [0], "must be numbers"),
         (X, [0, 1], "3 examples"),

@@ -24,7 +24,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "own-model.md"
 def test_the_example_of_the_documentation_is_short_and_runs():
     if not PAGE.exists():
         pytest.skip("docs/own-model.md is not written yet")
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert blocks, "docs/own-model.md has no python block"
     assert len(blocks[0].splitlines()) < 40
     exec(compile(blocks[0], str(PAGE), "exec"), {"__name__": "example"})
@@ -48,22 +50,36 @@ def test_three_methods_and_a_number_are_enough(data):
 
 
 def test_features_of_the_wrong_length_are_refused(data):
-    with pytest.raises(InputError, match=r"example 0: joint_features gave shape \(4,\).*\(5,\)"):
+    with pytest.raises(
+        InputError, match=r"example 0: joint_features gave shape \(4,\).*\(5,\)"
+    ):
         fit(type("Longer", (Table,), {"argmax": lambda self, x, w, *rest: 0})(5), *data)
 
 
 @pytest.mark.parametrize("bad", [None, 0, 2.5, "many"])
 def test_a_number_of_features_that_is_none_is_refused(data, bad):
-    with pytest.raises(InputError, match=r"the model's n_features is .*; expected a whole number of at least 1"):
-        fit(type("Odd", (Table,), {"n_features": bad, "__init__": lambda self: None})(), *data)
+    with pytest.raises(
+        InputError,
+        match=r"the model's n_features is .*; expected a whole number of at least 1",
+    ):
+        fit(
+            type("Odd", (Table,), {"n_features": bad, "__init__": lambda self: None})(),
+            *data,
+        )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_features_that_are_not_finite_are_refused(data, bad):
     X, Y = data
     X[3].features[:] = bad
-    model = type("First", (Table,), {"argmax": lambda self, x, w, a, space, weight: int(np.argmax(a.compatible))})(4)
-    with pytest.raises(InputError, match="example 3: joint_features gave NaN or infinity"):
+    model = type(
+        "First",
+        (Table,),
+        {"argmax": lambda self, x, w, a, space, weight: int(np.argmax(a.compatible))},
+    )(4)
+    with pytest.raises(
+        InputError, match="example 3: joint_features gave NaN or infinity"
+    ):
         fit(model, X, Y)
 
 
@@ -82,17 +98,27 @@ def test_a_false_promise_about_compatible_outputs_is_noticed():
     assert fit(Table(4), X, Y, loss="bridge").result_.converged
 
 
-def test_a_false_promise_about_incompatible_outputs_is_noticed_where_they_are_searched(data):
+def test_a_false_promise_about_incompatible_outputs_is_noticed_where_they_are_searched(
+    data,
+):
     X, Y = data
     Y = [Known(y.compatible, np.zeros_like(y.loss)) for y in Y]
     with pytest.raises(InputError, match=r"loss_zero_iff_compatible.*Y°"):
-        fit(Table(4, loss_zero_iff_compatible=True), X, Y, loss="bridge", algorithm=Algorithm(identities=False))
+        fit(
+            Table(4, loss_zero_iff_compatible=True),
+            X,
+            Y,
+            loss="bridge",
+            algorithm=Algorithm(identities=False),
+        )
 
 
 def test_an_annotation_without_any_output_names_the_example(data):
     X, Y = data
     Y[5] = Known(np.zeros(6, dtype=bool), np.ones(6))
-    with pytest.raises(InfeasibleAnnotation, match=r"example 5: no output in Y\*") as caught:
+    with pytest.raises(
+        InfeasibleAnnotation, match=r"example 5: no output in Y\*"
+    ) as caught:
         fit(Table(4), X, Y)
     assert caught.value.example == 5
 
@@ -125,7 +151,9 @@ class Failing(Table):
 
 
 @pytest.mark.parametrize("at", [1, 30, 100])
-def test_an_argmax_that_raises_in_mid_fit_leaves_estimator_and_warm_start_usable(data, at):
+def test_an_argmax_that_raises_in_mid_fit_leaves_estimator_and_warm_start_usable(
+    data, at
+):
     X, Y = data
     Failing.calls = 0
     good = fit(Table(4), X, Y)
@@ -142,7 +170,13 @@ def test_an_argmax_that_raises_in_mid_fit_leaves_estimator_and_warm_start_usable
     svm.predict(X)
     Failing.calls = 0
     with pytest.raises(OSError, match="licence"):
-        learn(ExampleTask(Failing(4, at), X, Y), LOSSES["hinge"], 0.01, warm_start=warm, start=np.zeros(4))
+        learn(
+            ExampleTask(Failing(4, at), X, Y),
+            LOSSES["hinge"],
+            0.01,
+            warm_start=warm,
+            start=np.zeros(4),
+        )
     np.testing.assert_array_equal(warm.bundle.offsets, offsets)
     np.testing.assert_array_equal(warm.w, w)
     assert fit(Table(4), X, Y).fit(X, Y, warm_start=warm).result_.passes <= 2
@@ -165,14 +199,20 @@ class Scaled:
         return annotation.loss[y]
 
     def argmax(self, x, w, annotation, space, loss_weight):
-        return Table(4).argmax(Choice(self.scale * x.features), w, annotation, space, loss_weight)
+        return Table(4).argmax(
+            Choice(self.scale * x.features), w, annotation, space, loss_weight
+        )
 
 
 def test_bounds_of_a_model_with_other_attributes_are_not_reused(data):
     X, Y = data
     large = fit(Scaled(10.0), X, Y).result_
     cold = fit(Scaled(0.1), X, Y).result_
-    warm = StructuredSVM(Scaled(0.1), lam=0.1, loss="hinge", start=np.zeros(4)).fit(X, Y, warm_start=large).result_
+    warm = (
+        StructuredSVM(Scaled(0.1), lam=0.1, loss="hinge", start=np.zeros(4))
+        .fit(X, Y, warm_start=large)
+        .result_
+    )
     assert warm.inexactness == 0
     assert warm.objective == pytest.approx(cold.objective, abs=2e-3)
 
@@ -215,6 +255,10 @@ def test_inputs_that_print_alike_are_not_taken_for_the_same(data):
     other = [Opaque(0.1 * x.features) for x in X]
     first = fit(Table(4), one, Y).result_
     cold = fit(Table(4), other, Y).result_
-    warm = StructuredSVM(Table(4), lam=0.1, loss="hinge", start=np.zeros(4)).fit(other, Y, warm_start=first).result_
+    warm = (
+        StructuredSVM(Table(4), lam=0.1, loss="hinge", start=np.zeros(4))
+        .fit(other, Y, warm_start=first)
+        .result_
+    )
     assert warm.inexactness == 0
     assert warm.objective == pytest.approx(cold.objective, abs=2e-3)

@@ -15,12 +15,12 @@ from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES, penalty_part, recalled_part, simplify
 from clew.learning.task import Subset
 from clew.models import BinaryProgram
-from clew.models import linear as linear_module
-from clew.models.highs import KeptProgram
-from clew.models.program import Program
+from clew.models import linear_program as linear_module
+from clew.models.binary_program import Program
+from clew.models.highs_solver import KeptProgram
 from clew.models.recombination import REMEMBERED, Recombination
 
-from ..effort import examples
+from ..helpers.effort import examples
 
 BRIDGE = LOSSES["bridge"]
 
@@ -67,7 +67,11 @@ def test_of_two_outputs_every_part_is_taken_from_the_better_one(seed):
     # parts by another way: variables that differ are linked where they share a row
     differing = np.flatnonzero(other != newest)
     shared = abs(A[:, differing])
-    parts = sp.csgraph.connected_components(shared.T @ shared, directed=False)[1] if len(differing) else np.zeros(0)
+    parts = (
+        sp.csgraph.connected_components(shared.T @ shared, directed=False)[1]
+        if len(differing)
+        else np.zeros(0)
+    )
     scores = rng.normal(size=A.shape[1])
     values = []
     for taken in product([False, True], repeat=len(np.unique(parts))):
@@ -98,7 +102,11 @@ def problem(monkeypatch):
     for _ in range(3):
         features = rng.normal(size=(120, 6))
         A = sp.csr_array(np.kron(np.eye(40), np.ones((1, 3))))  # one of each three
-        chosen = (features @ hidden + 2.0 * rng.normal(size=120)).reshape(40, 3).argmax(axis=1)
+        chosen = (
+            (features @ hidden + 2.0 * rng.normal(size=120))
+            .reshape(40, 3)
+            .argmax(axis=1)
+        )
         X.append(Program(features, A, np.ones(40), np.ones(40)))
         Y.append(np.eye(3, dtype=np.int8)[chosen].ravel())
     model = BinaryProgram().prepare(X, Y)
@@ -120,7 +128,10 @@ def test_recalled_bounds_lie_under_the_loss_and_save_passes(problem):
     np.testing.assert_allclose(part.values, recalled_part(task, loss, w).values[[2, 0]])
     assert recalled_part(task, LOSSES["pair"], w) is None  # P may lie below R
 
-    on, off = (learn(problem(), BRIDGE, 0.01, algorithm=Algorithm(recombine=which)) for which in (True, False))
+    on, off = (
+        learn(problem(), BRIDGE, 0.01, algorithm=Algorithm(recombine=which))
+        for which in (True, False)
+    )
     assert on.converged
     assert off.converged
     assert on.objective == pytest.approx(off.objective, abs=2e-3)
@@ -130,7 +141,9 @@ def test_recalled_bounds_lie_under_the_loss_and_save_passes(problem):
 
 def test_the_presets_of_the_paper_recall_nothing():
     assert PRESETS["clew"].recombine
-    assert not any(algorithm.recombine for name, algorithm in PRESETS.items() if name != "clew")
+    assert not any(
+        algorithm.recombine for name, algorithm in PRESETS.items() if name != "clew"
+    )
 
 
 def test_small_programmes_and_dropped_solvers_remember_nothing(problem, monkeypatch):

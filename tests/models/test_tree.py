@@ -20,21 +20,33 @@ LABELS = [0, 1, 1, 0, 1]
 
 def test_feature_blocks_are_unary_bias_transition():
     model = Tree(label_scale=1).prepare([(FEATURES, PARENTS)], [LABELS])
-    unary, bias, transition = np.split(model.joint_features((FEATURES, PARENTS), LABELS), [2, 4])
+    unary, bias, transition = np.split(
+        model.joint_features((FEATURES, PARENTS), LABELS), [2, 4]
+    )
     np.testing.assert_array_equal(unary, [9, 22])
     np.testing.assert_array_equal(bias, [2, 3])
-    np.testing.assert_array_equal(transition, [0, 1, 2, 0])  # from parent 0 to child 1 once, from 1 to 0 twice
+    np.testing.assert_array_equal(
+        transition, [0, 1, 2, 0]
+    )  # from parent 0 to child 1 once, from 1 to 0 twice
 
 
 def test_a_path_is_a_chain():
     rng = np.random.default_rng(0)
     X = [rng.normal(size=(n, 3)) for n in (1, 4, 9)]
-    Y = [np.where(rng.random(len(x)) < 0.6, rng.integers(4, size=len(x)), -1) for x in X]
+    Y = [
+        np.where(rng.random(len(x)) < 0.6, rng.integers(4, size=len(x)), -1) for x in X
+    ]
     trees = [(x, np.arange(-1, len(x) - 1)) for x in X]
-    chain, tree = Chain(n_states=4, boundary=False).prepare(X, Y), Tree(n_states=4).prepare(trees, Y)
+    chain, tree = (
+        Chain(n_states=4, boundary=False).prepare(X, Y),
+        Tree(n_states=4).prepare(trees, Y),
+    )
     w = rng.normal(size=chain.n_features)
     for space in Space:
-        one, other = chain.task(X, Y).argmax(w, space, 1.0), tree.task(trees, Y).argmax(w, space, 1.0)
+        one, other = (
+            chain.task(X, Y).argmax(w, space, 1.0),
+            tree.task(trees, Y).argmax(w, space, 1.0),
+        )
         np.testing.assert_array_equal(one.features.toarray(), other.features.toarray())
         np.testing.assert_array_equal(one.loss, other.loss)
 
@@ -42,12 +54,23 @@ def test_a_path_is_a_chain():
 def test_the_deviation_is_placed_in_the_cheapest_branch():
     # every node wants its annotated label, node 3 the least
     model = Tree(n_states=2, bias=False).prepare([(FEATURES, PARENTS)], [LABELS])
-    strength = np.array([[3.0], [4.0], [5.0], [1.0], [2.0]]) * np.where(np.array(LABELS) == 1, 1, -1)[:, None]
+    strength = (
+        np.array([[3.0], [4.0], [5.0], [1.0], [2.0]])
+        * np.where(np.array(LABELS) == 1, 1, -1)[:, None]
+    )
     w = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     y = model.argmax((strength, PARENTS), w, LABELS, Space.INCOMPATIBLE, 0.0)
     assert y.tolist() == [0, 1, 1, 1, 1]
-    y = model.argmax((strength, PARENTS), w, [0, 1, 1, None, 1], Space.INCOMPATIBLE, 0.0)
-    assert y.tolist() == [0, 1, 1, 0, 0]  # the other tree of the forest is the cheapest then
+    y = model.argmax(
+        (strength, PARENTS), w, [0, 1, 1, None, 1], Space.INCOMPATIBLE, 0.0
+    )
+    assert y.tolist() == [
+        0,
+        1,
+        1,
+        0,
+        0,
+    ]  # the other tree of the forest is the cheapest then
 
 
 def test_annotated_part_counts_edges_between_determined_nodes():

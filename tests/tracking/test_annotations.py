@@ -11,7 +11,7 @@ from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.events import ARITY, Annotations, Event, EventTable
 
-from ..effort import examples
+from ..helpers.effort import examples
 
 LABELS = {0: [1, 2, 3, 9], 1: [1, 2, 3, 4], 2: [1, 2], 3: []}
 
@@ -43,20 +43,25 @@ def test_no_annotations_are_fine():
 
 def test_only_frames_that_are_named_are_asked_for():
     asked = []
-    annotations = Annotations.of(EventTable.of([(5, Event.MOVE, [1], [1]), (5, Event.DISAPPEAR, [2], [])]))
+    annotations = Annotations.of(
+        EventTable.of([(5, Event.MOVE, [1], [1]), (5, Event.DISAPPEAR, [2], [])])
+    )
     check_annotations(annotations, lambda t: asked.append(t) or [1, 2], 100)
     assert asked == [5, 6]
 
 
 def test_a_source_that_is_not_there():
-    assert fault([(0, Event.MOVE, [1], [1]), (1, Event.MOVE, [9], [1])], row=[4, 7]) == (
+    assert fault(
+        [(0, Event.MOVE, [1], [1]), (1, Event.MOVE, [9], [1])], row=[4, 7]
+    ) == (
         "some.csv: row 7: move 9 → 1 from frame 1 to 2, but there is no label 9 in frame 1"
     )
 
 
 def test_a_target_that_is_not_there():
-    assert "row 3: divide 1 → 1 + 9 from frame 0 to 1, but there is no label 9 in frame 1" in fault(
-        [(0, Event.DIVIDE, [1], [1, 9])], row=[3]
+    assert (
+        "row 3: divide 1 → 1 + 9 from frame 0 to 1, but there is no label 9 in frame 1"
+        in fault([(0, Event.DIVIDE, [1], [1, 9])], row=[3])
     )
 
 
@@ -76,11 +81,15 @@ def test_a_frame_beyond_the_last_pair(frame):
 
 
 def test_a_movie_of_one_frame_has_no_pairs():
-    assert "but the movie has 1 frames" in fault([(0, Event.MOVE, [1], [1])], n_frames=1)
+    assert "but the movie has 1 frames" in fault(
+        [(0, Event.MOVE, [1], [1])], n_frames=1
+    )
 
 
 def test_two_fates():
-    assert fault([(0, Event.MOVE, [1], [1]), (0, Event.DIVIDE, [1], [2, 3])], row=[3, 9]) == (
+    assert fault(
+        [(0, Event.MOVE, [1], [1]), (0, Event.DIVIDE, [1], [2, 3])], row=[3, 9]
+    ) == (
         "some.csv: row 3: move 1 → 1 from frame 0 to 1 contradicts row 9, divide 1 → 2 + 3 from frame 0 to 1: "
         "label 1 of frame 0 can have one fate only"
     )
@@ -88,7 +97,10 @@ def test_two_fates():
 
 def test_two_histories():
     message = fault([(0, Event.APPEAR, [], [4]), (0, Event.MOVE, [1], [4])], row=[3, 9])
-    assert "appear 4 from frame 0 to 1 contradicts row 9, move 1 → 4 from frame 0 to 1" in message
+    assert (
+        "appear 4 from frame 0 to 1 contradicts row 9, move 1 → 4 from frame 0 to 1"
+        in message
+    )
     assert "label 4 of frame 1 can have one history only" in message
 
 
@@ -100,29 +112,56 @@ def test_divide_and_split_of_the_same_cells():
 
 
 def test_happened_and_did_not():
-    assert fault([(0, Event.MOVE, [1], [1]), (0, Event.MOVE, [1], [1])], [False, True], row=[3, 9]) == (
+    assert fault(
+        [(0, Event.MOVE, [1], [1]), (0, Event.MOVE, [1], [1])],
+        [False, True],
+        row=[3, 9],
+    ) == (
         "some.csv: row 3: move 1 → 1 from frame 0 to 1 did not happen, but by row 9 happened"
     )
 
 
 def test_a_duplicate_is_dropped():
-    events = [(0, Event.MERGE, [2, 1], [1]), (0, Event.MOVE, [3], [3]), (0, Event.MERGE, [1, 2], [1])]
+    events = [
+        (0, Event.MERGE, [2, 1], [1]),
+        (0, Event.MOVE, [3], [3]),
+        (0, Event.MERGE, [1, 2], [1]),
+    ]
     assert check(events, row=[5, 6, 7]).row.tolist() == [5, 6]
 
 
 def test_what_did_not_happen_contradicts_nothing_else():
-    events = [(0, Event.MOVE, [1], [1]), (0, Event.MOVE, [1], [2]), (0, Event.DIVIDE, [1], [1, 2])]
+    events = [
+        (0, Event.MOVE, [1], [1]),
+        (0, Event.MOVE, [1], [2]),
+        (0, Event.DIVIDE, [1], [1, 2]),
+    ]
     assert len(check(events, [True, False, False])) == 3
 
 
 def test_a_label_as_source_and_as_target_are_two_cells():
-    assert len(check([(0, Event.MOVE, [1], [2]), (1, Event.MOVE, [2], [2]), (0, Event.MOVE, [2], [1])])) == 3
+    assert (
+        len(
+            check(
+                [
+                    (0, Event.MOVE, [1], [2]),
+                    (1, Event.MOVE, [2], [2]),
+                    (0, Event.MOVE, [2], [1]),
+                ]
+            )
+        )
+        == 3
+    )
 
 
 def test_several_faults_are_told_at_once():
-    message = fault([(0, Event.MOVE, [20 + i], [1]) for i in range(8)] + [(9, Event.MOVE, [1], [1])])
+    message = fault(
+        [(0, Event.MOVE, [20 + i], [1]) for i in range(8)] + [(9, Event.MOVE, [1], [1])]
+    )
     lines = message.splitlines()
-    assert lines[0] == "some.csv has 16 faults:"  # 9 faulty rows, and 7 more histories of label 1
+    assert (
+        lines[0] == "some.csv has 16 faults:"
+    )  # 9 faulty rows, and 7 more histories of label 1
     assert len(lines) == 7
     assert lines[-1].strip() == "and 11 more"
 
@@ -130,7 +169,9 @@ def test_several_faults_are_told_at_once():
 small = st.integers(1, 3)
 events = st.sampled_from(list(Event)).flatmap(
     lambda event: st.tuples(
-        st.integers(0, 1), st.just(event), *(st.lists(small, min_size=n, max_size=n, unique=True) for n in ARITY[event])
+        st.integers(0, 1),
+        st.just(event),
+        *(st.lists(small, min_size=n, max_size=n, unique=True) for n in ARITY[event]),
     )
 )
 
@@ -138,30 +179,41 @@ events = st.sampled_from(list(Event)).flatmap(
 @examples(300)
 @given(st.lists(st.tuples(events, st.booleans()), max_size=6))
 def test_contradictions_as_brute_force_finds_them(rows):
-    told = [((t, event, tuple(sorted(a)), tuple(sorted(b))), happened) for (t, event, a, b), happened in rows]
+    told = [
+        ((t, event, tuple(sorted(a)), tuple(sorted(b))), happened)
+        for (t, event, a, b), happened in rows
+    ]
 
     def clash(one, other):
         (first, yes), (second, also) = one, other
         if first == second:
             return yes != also
         fates = first[0] == second[0] and set(first[2]) & set(second[2])
-        histories = first[0] + first[1].span == second[0] + second[1].span and set(first[3]) & set(second[3])
+        histories = first[0] + first[1].span == second[0] + second[1].span and set(
+            first[3]
+        ) & set(second[3])
         return yes and also and bool(fates or histories)
 
     contradiction = any(clash(one, other) for one in told for other in told)
-    annotations = Annotations.of(EventTable.of([event for event, _ in rows]), [happened for _, happened in rows])
+    annotations = Annotations.of(
+        EventTable.of([event for event, _ in rows]), [happened for _, happened in rows]
+    )
     if contradiction:
         with pytest.raises(InputError):
             check_annotations(annotations, lambda t: [1, 2, 3], 4)
     else:
-        assert len(check_annotations(annotations, lambda t: [1, 2, 3], 4)) == len(set(told))
+        assert len(check_annotations(annotations, lambda t: [1, 2, 3], 4)) == len(
+            set(told)
+        )
 
 
 def calls_of_a_check(n, frames=100):
     """How many functions are called to check n moves; each frame is asked for its labels at most once."""
     frame, label = np.divmod(np.arange(n), n // frames)
     side = np.column_stack([label + 1, np.zeros(n, dtype=np.int64)])
-    annotations = Annotations.of(EventTable(frame, np.zeros(n, dtype=np.int8), side, side))
+    annotations = Annotations.of(
+        EventTable(frame, np.zeros(n, dtype=np.int8), side, side)
+    )
     asked, calls = [], 0
 
     def labels(t):
@@ -187,6 +239,11 @@ def test_many_annotations_are_checked_at_once_and_not_one_by_one():
 
 
 def test_a_gap_that_leads_out_of_an_excerpt_is_left_out():
-    events = EventTable.of([(3, Event.GAP, [1], [2]), (4, Event.GAP, [1], [2]), (4, Event.MOVE, [3], [4])])
+    events = EventTable.of(
+        [(3, Event.GAP, [1], [2]), (4, Event.GAP, [1], [2]), (4, Event.MOVE, [3], [4])]
+    )
     inside = Annotations.of(events).within(range(2, 6))
-    assert [(frame, event) for frame, event, *_ in inside.events] == [(1, Event.GAP), (2, Event.MOVE)]
+    assert [(frame, event) for frame, event, *_ in inside.events] == [
+        (1, Event.GAP),
+        (2, Event.MOVE),
+    ]

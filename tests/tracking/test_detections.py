@@ -32,7 +32,11 @@ def test_frames_are_sorted_by_label_and_may_be_empty():
 
 def test_rows_of_labels():
     source = table()
-    assert source.detections(0).rows(np.array([[9, 4], [0, 5], [10, 9]])).tolist() == [[1, 0], [-1, -1], [-1, 1]]
+    assert source.detections(0).rows(np.array([[9, 4], [0, 5], [10, 9]])).tolist() == [
+        [1, 0],
+        [-1, -1],
+        [-1, 1],
+    ]
     assert source.detections(2).rows(np.array([[9, 0]])).tolist() == [[-1, -1]]
 
 

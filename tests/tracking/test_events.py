@@ -12,20 +12,46 @@ MOVES = [(0, Event.MOVE, (1,), (2,)), (1, Event.DIVIDE, (2,), (4, 3))]
 
 
 @pytest.mark.parametrize(
-    "made", [list, tuple, iter, lambda rows: (row for row in rows), lambda rows: EventTable.of(rows)]
+    "made",
+    [
+        list,
+        tuple,
+        iter,
+        lambda rows: (row for row in rows),
+        lambda rows: EventTable.of(rows),
+    ],
 )
 def test_events_come_in_anything_that_can_be_gone_through_once(made):
-    assert list(EventTable.of(made(MOVES))) == [MOVES[0], (1, Event.DIVIDE, (2,), (3, 4))]
+    assert list(EventTable.of(made(MOVES))) == [
+        MOVES[0],
+        (1, Event.DIVIDE, (2,), (3, 4)),
+    ]
 
 
 @pytest.mark.parametrize(
     "events",
     [
-        None, 3, "ab", [None], [()], [(0, 0, 1, 2)], [(0, 0, (1,))], [(0.5, 0, (1,), (1,))], [(0, 9, (1,), (1,))],
-        [(np.nan, 0, (1,), (1,))], [(1e300, 0, (1,), (1,))], [("a", 0, (1,), (1,))], [(0, 0, (1, 2, 3), (1,))],
-        [(0, 0, (1.5,), (1,))], [(0, 0, (2**70,), (1,))], [(0, 0, (None,), (1,))], {0: 1}, [{}], [(0, 0, {1: 2}, "a")],
+        None,
+        3,
+        "ab",
+        [None],
+        [()],
+        [(0, 0, 1, 2)],
+        [(0, 0, (1,))],
+        [(0.5, 0, (1,), (1,))],
+        [(0, 9, (1,), (1,))],
+        [(np.nan, 0, (1,), (1,))],
+        [(1e300, 0, (1,), (1,))],
+        [("a", 0, (1,), (1,))],
+        [(0, 0, (1, 2, 3), (1,))],
+        [(0, 0, (1.5,), (1,))],
+        [(0, 0, (2**70,), (1,))],
+        [(0, 0, (None,), (1,))],
+        {0: 1},
+        [{}],
+        [(0, 0, {1: 2}, "a")],
     ],
-)  # fmt: skip
+)
 def test_what_is_no_list_of_events_is_refused(events):
     with pytest.raises(InputError, match="events"):
         EventTable.of(events)
@@ -34,14 +60,21 @@ def test_what_is_no_list_of_events_is_refused(events):
 @pytest.mark.parametrize(
     "change",
     [
-        {"frame": None}, {"frame": [0, 1]}, {"frame": np.zeros(3, int)}, {"event": np.zeros(2)},
-        {"sources": np.zeros(2, int)}, {"targets": np.zeros((2, 3), int)}, {"targets": np.array([["a", "b"]] * 2)},
+        {"frame": None},
+        {"frame": [0, 1]},
+        {"frame": np.zeros(3, int)},
+        {"event": np.zeros(2)},
+        {"sources": np.zeros(2, int)},
+        {"targets": np.zeros((2, 3), int)},
+        {"targets": np.array([["a", "b"]] * 2)},
         {"frame": np.array(0)},
     ],
-)  # fmt: skip
+)
 def test_columns_that_do_not_fit_each_other_are_refused(change):
     table = EventTable.of(MOVES)
-    columns = {name: getattr(table, name) for name in ("frame", "event", "sources", "targets")}
+    columns = {
+        name: getattr(table, name) for name in ("frame", "event", "sources", "targets")
+    }
     with pytest.raises(InputError, match="integer arrays"):
         EventTable(**{**columns, **change})
 
@@ -49,20 +82,39 @@ def test_columns_that_do_not_fit_each_other_are_refused(change):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"events": MOVES}, "expected an EventTable"), ({"events": None}, "expected an EventTable"),
-        ({"happened": None}, "happened"), ({"happened": [True]}, "happened"), ({"happened": "yes"}, "happened"),
-        ({"happened": 0.5}, "happened"), ({"happened": [0, np.nan]}, "happened"), ({"row": 3}, "row"),
-        ({"row": ["a", "b"]}, "row"), ({"row": [1, np.inf]}, "row"), ({"row": [1, 2, 3]}, "row"),
+        ({"events": MOVES}, "expected an EventTable"),
+        ({"events": None}, "expected an EventTable"),
+        ({"happened": None}, "happened"),
+        ({"happened": [True]}, "happened"),
+        ({"happened": "yes"}, "happened"),
+        ({"happened": 0.5}, "happened"),
+        ({"happened": [0, np.nan]}, "happened"),
+        ({"row": 3}, "row"),
+        ({"row": ["a", "b"]}, "row"),
+        ({"row": [1, np.inf]}, "row"),
+        ({"row": [1, 2, 3]}, "row"),
     ],
-)  # fmt: skip
+)
 def test_annotations_that_are_none_are_refused(given, message):
     with pytest.raises(InputError, match=message):
         Annotations.of(**{"events": EventTable.of(MOVES), **given})
 
 
 def test_the_events_of_cells_are_found_by_their_frames_and_sides():
-    events = EventTable.of([(0, Event.MERGE, [1, 2], [1]), (1, Event.MOVE, [1], [4]), (1, Event.GAP, [2], [4])])
-    asked = EventTable.of([(0, Event.MOVE, [2], [1]), (1, Event.DIVIDE, [1], [2, 4]), (2, Event.MOVE, [1], [4])])
+    events = EventTable.of(
+        [
+            (0, Event.MERGE, [1, 2], [1]),
+            (1, Event.MOVE, [1], [4]),
+            (1, Event.GAP, [2], [4]),
+        ]
+    )
+    asked = EventTable.of(
+        [
+            (0, Event.MOVE, [2], [1]),
+            (1, Event.DIVIDE, [1], [2, 4]),
+            (2, Event.MOVE, [1], [4]),
+        ]
+    )
     found = EventIndex(events).of_cells(asked)
     assert found.tolist() == [[0, -1, 0, -1], [1, -1, -1, 1], [-1, -1, 2, -1]]
 

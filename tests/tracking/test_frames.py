@@ -14,13 +14,20 @@ def test_frames_of_a_list_are_alike():
     with pytest.raises(InputError, match="frame 1 of labels has shape"):
         Movie.from_arrays([np.zeros((3, 3), int), np.zeros((3, 4), int)])
     with pytest.raises(InputError, match="frame 1 of images has shape"):
-        Movie.from_arrays(np.zeros((2, 3, 3), int), [np.zeros((3, 3)), np.zeros((3, 3), int)])
+        Movie.from_arrays(
+            np.zeros((2, 3, 3), int), [np.zeros((3, 3)), np.zeros((3, 3), int)]
+        )
     assert Movie.from_arrays([np.zeros((3, 3), int)] * 2).n_frames == 2
 
 
 def test_some_of_the_frames_count_from_0_and_know_their_number():
     part = excerpt(ArrayFrames.of(STACK, "labels"), range(2, 4), "labels")
-    assert (len(part), part.shape, part.dtype, part.first) == (2, (2, 3), np.dtype(np.uint16), 2)
+    assert (len(part), part.shape, part.dtype, part.first) == (
+        2,
+        (2, 3),
+        np.dtype(np.uint16),
+        2,
+    )
     np.testing.assert_array_equal(part[1], STACK[3])
     assert Excerpt(part, range(1, 2)).first == 3
     for which in (range(3, 6), range(2, 2)):
@@ -28,7 +35,9 @@ def test_some_of_the_frames_count_from_0_and_know_their_number():
             excerpt(ArrayFrames.of(STACK, "labels"), which, "labels")
 
 
-@pytest.mark.parametrize("data", [STACK, list(STACK), tuple(STACK)], ids=["array", "list", "tuple"])
+@pytest.mark.parametrize(
+    "data", [STACK, list(STACK), tuple(STACK)], ids=["array", "list", "tuple"]
+)
 def test_a_window_keeps_the_numbers_of_its_frames_and_holds_no_others(data):
     part = window(ArrayFrames.of(data, "labels"), 1, 3)
     assert isinstance(part, Window)

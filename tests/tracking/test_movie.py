@@ -10,7 +10,7 @@ import tifffile
 import zarr
 
 from clew.errors import InputError, StoreError
-from clew.tracking.formats import tiff
+from clew.tracking.io import tiff
 from clew.tracking.movie import Movie, open_frames, open_movie
 
 
@@ -57,10 +57,14 @@ def test_a_frame_is_written_whole_or_not_at_all(tmp_path):
 
 def test_numbers_decide_the_order_not_letters(tmp_path):
     frames = frames_of(n=12)
-    found = open_frames(write_folder(tmp_path / "a", frames, "cells2_frame{}_.TIFF", first=3))
+    found = open_frames(
+        write_folder(tmp_path / "a", frames, "cells2_frame{}_.TIFF", first=3)
+    )
     assert found.first == 3
     assert len(found) == 12
-    np.testing.assert_array_equal(found[8], frames[8])  # frame11 follows on frame10, not on frame1
+    np.testing.assert_array_equal(
+        found[8], frames[8]
+    )  # frame11 follows on frame10, not on frame1
 
 
 def test_hidden_files_do_not_count(sequence):
@@ -75,7 +79,9 @@ def test_opening_a_movie_reads_no_pixels(tmp_path, monkeypatch):
     decoded = []
     original = tifffile.TiffPageSeries.asarray
     monkeypatch.setattr(
-        tifffile.TiffPageSeries, "asarray", lambda self, **given: decoded.append(1) or original(self, **given)
+        tifffile.TiffPageSeries,
+        "asarray",
+        lambda self, **given: decoded.append(1) or original(self, **given),
     )
     movie = open_movie(tmp_path / "a/01")
     part = movie[100:]
@@ -110,19 +116,32 @@ def test_frames_that_do_not_follow_one_another_are_refused(sequence, change):
 
 
 @pytest.mark.parametrize(
-    "other", [np.zeros((6, 8), np.uint16), np.zeros((6, 9), np.uint8), np.zeros((2, 6, 9), np.uint16)]
+    "other",
+    [
+        np.zeros((6, 8), np.uint16),
+        np.zeros((6, 9), np.uint8),
+        np.zeros((2, 6, 9), np.uint16),
+    ],
 )
 @pytest.mark.parametrize("frame", [1, 3])
 def test_a_frame_unlike_the_others_is_refused(sequence, other, frame):
     tiff.write_frame(sequence / f"t00{frame}.tif", other)
-    with pytest.raises(InputError, match=rf"t00{frame}\.tif has shape .* where t000\.tif has \(6, 9\) and uint16"):
+    with pytest.raises(
+        InputError,
+        match=rf"t00{frame}\.tif has shape .* where t000\.tif has \(6, 9\) and uint16",
+    ):
         open_frames(sequence)
 
 
 def test_frames_of_colours_are_refused(tmp_path):
     (tmp_path / "a").mkdir()
-    tifffile.imwrite(tmp_path / "a/t0.tif", np.zeros((2, 6, 9, 3), np.uint8), photometric="rgb")
-    with pytest.raises(InputError, match=r"t0\.tif has the axes QYXS with the shape \(2, 6, 9, 3\); .*--channel N"):
+    tifffile.imwrite(
+        tmp_path / "a/t0.tif", np.zeros((2, 6, 9, 3), np.uint8), photometric="rgb"
+    )
+    with pytest.raises(
+        InputError,
+        match=r"t0\.tif has the axes QYXS with the shape \(2, 6, 9, 3\); .*--channel N",
+    ):
         open_frames(tmp_path / "a")
 
 
@@ -131,9 +150,21 @@ COLOURS = {
     "planar": ((3, 6, 9), {"photometric": "rgb", "planarconfig": "separate"}, 0),
     "imagej": ((3, 6, 9), {"imagej": True, "metadata": {"axes": "CYX"}}, 0),
     "imagej in 3D": ((4, 3, 6, 9), {"imagej": True, "metadata": {"axes": "ZCYX"}}, 1),
-    "ome": ((3, 6, 9), {"ome": True, "metadata": {"axes": "CYX"}, "photometric": "minisblack"}, 0),
-    "ome in 3D": ((3, 4, 6, 9), {"ome": True, "metadata": {"axes": "CZYX"}, "photometric": "minisblack"}, 0),
-    "several samples": ((6, 9, 2), {"photometric": "minisblack", "planarconfig": "contig"}, -1),
+    "ome": (
+        (3, 6, 9),
+        {"ome": True, "metadata": {"axes": "CYX"}, "photometric": "minisblack"},
+        0,
+    ),
+    "ome in 3D": (
+        (3, 4, 6, 9),
+        {"ome": True, "metadata": {"axes": "CZYX"}, "photometric": "minisblack"},
+        0,
+    ),
+    "several samples": (
+        (6, 9, 2),
+        {"photometric": "minisblack", "planarconfig": "contig"},
+        -1,
+    ),
 }
 
 
@@ -144,7 +175,10 @@ def test_a_channel_of_frames_is_chosen_and_never_guessed(tmp_path, kind):
     (tmp_path / "a").mkdir()
     for t, frame in enumerate(frames):
         tifffile.imwrite(tmp_path / f"a/t{t}.tif", frame, **options)
-    with pytest.raises(InputError, match=r"t0\.tif has the axes .*expected one channel.*--channel N, 0 to [12]"):
+    with pytest.raises(
+        InputError,
+        match=r"t0\.tif has the axes .*expected one channel.*--channel N, 0 to [12]",
+    ):
         open_frames(tmp_path / "a")
     count = shape[axis]
     for channel in range(count):
@@ -152,7 +186,10 @@ def test_a_channel_of_frames_is_chosen_and_never_guessed(tmp_path, kind):
         expected = np.take(frames[1], channel, axis)
         assert found.shape == expected.shape
         np.testing.assert_array_equal(found[1], expected)
-    with pytest.raises(InputError, match=f"has {count} channels; expected one of 0 to {count - 1}, not {count}"):
+    with pytest.raises(
+        InputError,
+        match=f"has {count} channels; expected one of 0 to {count - 1}, not {count}",
+    ):
         open_frames(tmp_path / "a", channel=count)
 
 
@@ -160,16 +197,26 @@ def test_a_channel_of_frames_is_chosen_and_never_guessed(tmp_path, kind):
 @pytest.mark.parametrize("compression", [None, "zlib"])
 def test_a_channel_of_a_stack_is_chosen(tmp_path, axes, compression):
     sizes = {"T": 4, "C": 2, "Z": 3, "Y": 6, "X": 9, "S": 3}
-    frames = np.arange(np.prod([sizes[a] for a in axes])).reshape([sizes[a] for a in axes]).astype(np.uint8)
+    frames = (
+        np.arange(np.prod([sizes[a] for a in axes]))
+        .reshape([sizes[a] for a in axes])
+        .astype(np.uint8)
+    )
     photometric = "rgb" if "S" in axes else "minisblack"
     tifffile.imwrite(
-        tmp_path / "a.ome.tif", frames, metadata={"axes": axes}, photometric=photometric, compression=compression
+        tmp_path / "a.ome.tif",
+        frames,
+        metadata={"axes": axes},
+        photometric=photometric,
+        compression=compression,
     )
     with pytest.raises(InputError, match=rf"has the axes {axes} .*--channel N"):
         open_frames(tmp_path / "a.ome.tif")
     found = pickle.loads(pickle.dumps(open_frames(tmp_path / "a.ome.tif", channel=1)))
     at = axes.index("S" if "S" in axes else "C")
-    expected = np.moveaxis(np.take(frames, 1, at), axes.replace(axes[at], "").index("T"), 0)
+    expected = np.moveaxis(
+        np.take(frames, 1, at), axes.replace(axes[at], "").index("T"), 0
+    )
     assert (len(found), found.shape) == (4, expected.shape[1:])
     for t in range(4):
         np.testing.assert_array_equal(found[t], expected[t])
@@ -185,8 +232,12 @@ def test_a_file_of_one_channel_has_no_other(tmp_path):
 def test_several_times_in_one_of_many_files_are_refused(tmp_path):
     (tmp_path / "a").mkdir()
     for t in range(2):
-        tifffile.imwrite(tmp_path / f"a/t{t}.tif", frames_of(), imagej=True, metadata={"axes": "TYX"})
-    with pytest.raises(InputError, match=r"axes TYX .*expected \(y, x\) or \(z, y, x\) a file"):
+        tifffile.imwrite(
+            tmp_path / f"a/t{t}.tif", frames_of(), imagej=True, metadata={"axes": "TYX"}
+        )
+    with pytest.raises(
+        InputError, match=r"axes TYX .*expected \(y, x\) or \(z, y, x\) a file"
+    ):
         open_frames(tmp_path / "a")
 
 
@@ -195,11 +246,19 @@ def test_several_times_in_one_of_many_files_are_refused(tmp_path):
 
 def unlike_pages(path, kind, **options):
     """A stack whose third page is another, and whose metadata say that all are alike."""
-    other = {"size": np.zeros((6, 8), np.uint16), "dtype": np.zeros((6, 9), np.uint8)}[kind]
+    other = {"size": np.zeros((6, 8), np.uint16), "dtype": np.zeros((6, 9), np.uint8)}[
+        kind
+    ]
     pages = [*frames_of(n=2), other, *frames_of(n=2)]
     with tifffile.TiffWriter(path) as file:
         for page in pages:
-            file.write(page, contiguous=False, description='{"shape": [5, 6, 9]}', metadata=None, **options)
+            file.write(
+                page,
+                contiguous=False,
+                description='{"shape": [5, 6, 9]}',
+                metadata=None,
+                **options,
+            )
 
 
 @pytest.mark.parametrize("kind", ["size", "dtype"])
@@ -215,7 +274,10 @@ def test_one_page_unlike_the_others_is_refused(tmp_path, kind, compression):
     def read():
         return open_frames(tmp_path / "a")[1]
 
-    with pytest.raises(InputError, match=r"t[01]\.tif.* (different shapes|page 2 has shape|cannot be read)"):
+    with pytest.raises(
+        InputError,
+        match=r"t[01]\.tif.* (different shapes|page 2 has shape|cannot be read)",
+    ):
         read()
 
 
@@ -238,14 +300,18 @@ def test_a_frame_without_permission_is_not_called_damaged(sequence, monkeypatch)
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(tifffile, "TiffFile", refused)
-    with pytest.raises(InputError, match=r"t000\.tif cannot be read \(Permission denied\)$"):
+    with pytest.raises(
+        InputError, match=r"t000\.tif cannot be read \(Permission denied\)$"
+    ):
         open_frames(sequence)
 
 
 @pytest.mark.parametrize("size", [0, 4, 60, 0.5, 0.9])
 def test_a_truncated_frame_is_refused_on_opening(sequence, size):
     path = sequence / "t002.tif"
-    tifffile.imwrite(path, np.random.default_rng(0).integers(0, 999, (60, 90)).astype(np.uint16))
+    tifffile.imwrite(
+        path, np.random.default_rng(0).integers(0, 999, (60, 90)).astype(np.uint16)
+    )
     for other in (0, 1, 3):
         (sequence / f"t00{other}.tif").write_bytes(path.read_bytes())
     data = path.read_bytes()
@@ -275,22 +341,34 @@ def test_a_file_changed_after_opening_is_refused(sequence):
 
 def giant(width, height, pages=1):
     """A TIFF of a few bytes that claims to be of any size."""
-    entries = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, 16), (259, 3, 1, 8), (262, 3, 1, 1)]
+    entries = [
+        (256, 4, 1, width),
+        (257, 4, 1, height),
+        (258, 3, 1, 16),
+        (259, 3, 1, 8),
+        (262, 3, 1, 1),
+    ]
     entries += [(273, 4, 1, 8), (277, 3, 1, 1), (278, 4, 1, height), (279, 4, 1, 8)]
     data, size = struct.pack("<2sHI", b"II", 42, 8), 2 + 12 * len(entries) + 4
     for page in range(pages):
-        data += struct.pack("<H", len(entries)) + b"".join(struct.pack("<HHII", *entry) for entry in entries)
+        data += struct.pack("<H", len(entries)) + b"".join(
+            struct.pack("<HHII", *entry) for entry in entries
+        )
         data += struct.pack("<I", 8 + (page + 1) * size if page + 1 < pages else 0)
     return data + bytes(64)
 
 
 @pytest.mark.parametrize("pages", [1, 3])
-def test_a_tiff_that_claims_a_million_million_pixels_is_refused_before_memory_is_asked_for(tmp_path, pages):
+def test_a_tiff_that_claims_a_million_million_pixels_is_refused_before_memory_is_asked_for(
+    tmp_path, pages
+):
     (tmp_path / "a").mkdir()
     for path in (tmp_path / "a/t000.tif", tmp_path / "stack.tif"):
         path.write_bytes(giant(1_000_000, 1_000_000, pages))
     for path in (tmp_path / "a", tmp_path / "stack.tif"):
-        with pytest.raises(InputError, match=r"declares a frame of [26],000,000,000,000 bytes"):
+        with pytest.raises(
+            InputError, match=r"declares a frame of [26],000,000,000,000 bytes"
+        ):
             open_frames(path)
 
 
@@ -304,17 +382,30 @@ def test_the_crafted_header_is_a_tiff(tmp_path):
 # a stack in one file
 
 
-KINDS = [{}, {"compression": "zlib"}, {"imagej": True}, {"ome": True}, {"byteorder": ">"}]
-PLAIN = ((6, 9), {"metadata": None})  # without metadata a file does not say how many planes a frame has: 2D only
+KINDS = [
+    {},
+    {"compression": "zlib"},
+    {"imagej": True},
+    {"ome": True},
+    {"byteorder": ">"},
+]
+PLAIN = (
+    (6, 9),
+    {"metadata": None},
+)  # without metadata a file does not say how many planes a frame has: 2D only
 
 
 @pytest.mark.parametrize(
-    ("shape", "options"), [PLAIN, *((shape, kind) for shape in [(6, 9), (3, 6, 9)] for kind in KINDS)]
+    ("shape", "options"),
+    [PLAIN, *((shape, kind) for shape in [(6, 9), (3, 6, 9)] for kind in KINDS)],
 )
 def test_a_stack_is_read_by_frame(tmp_path, shape, options):
     frames = frames_of(shape, n=5)
     if "imagej" in options or "ome" in options:
-        options = {**options, "metadata": {"axes": "TZYX" if len(shape) == 3 else "TYX"}}
+        options = {
+            **options,
+            "metadata": {"axes": "TZYX" if len(shape) == 3 else "TYX"},
+        }
     tifffile.imwrite(tmp_path / "a.tif", frames, photometric="minisblack", **options)
     found = open_frames(tmp_path / "a.tif")
     assert (len(found), found.shape, found.dtype) == (5, shape, np.uint16)
@@ -326,11 +417,18 @@ def test_a_stack_is_read_by_frame(tmp_path, shape, options):
 
 
 def test_one_frame_of_a_stack_is_decoded_at_a_time(tmp_path, monkeypatch):
-    tifffile.imwrite(tmp_path / "a.tif", frames_of(n=40), photometric="minisblack", compression="zlib")
+    tifffile.imwrite(
+        tmp_path / "a.tif",
+        frames_of(n=40),
+        photometric="minisblack",
+        compression="zlib",
+    )
     decoded = []
     original = tifffile.TiffFile.asarray
     monkeypatch.setattr(
-        tifffile.TiffFile, "asarray", lambda self, **given: decoded.append(given["key"]) or original(self, **given)
+        tifffile.TiffFile,
+        "asarray",
+        lambda self, **given: decoded.append(given["key"]) or original(self, **given),
     )
     open_movie(labels=tmp_path / "a.tif").label(30)
     assert decoded == [slice(30, 31)]
@@ -367,10 +465,24 @@ def test_a_truncated_stack_is_refused(tmp_path, options):
 
 
 def test_the_size_of_a_pixel_comes_from_ome_metadata(tmp_path):
-    meta = {"axes": "TZYX", "PhysicalSizeX": 0.25, "PhysicalSizeY": 0.5, "PhysicalSizeZ": 2.0}
-    tifffile.imwrite(tmp_path / "a.ome.tif", frames_of((3, 6, 9)), photometric="minisblack", metadata=meta)
+    meta = {
+        "axes": "TZYX",
+        "PhysicalSizeX": 0.25,
+        "PhysicalSizeY": 0.5,
+        "PhysicalSizeZ": 2.0,
+    }
+    tifffile.imwrite(
+        tmp_path / "a.ome.tif",
+        frames_of((3, 6, 9)),
+        photometric="minisblack",
+        metadata=meta,
+    )
     assert open_movie(labels=tmp_path / "a.ome.tif").spacing == (2.0, 0.5, 0.25)
-    assert open_movie(labels=tmp_path / "a.ome.tif", spacing=(1, 2, 3)).spacing == (1.0, 2.0, 3.0)
+    assert open_movie(labels=tmp_path / "a.ome.tif", spacing=(1, 2, 3)).spacing == (
+        1.0,
+        2.0,
+        3.0,
+    )
 
 
 # Zarr
@@ -379,12 +491,18 @@ def test_the_size_of_a_pixel_comes_from_ome_metadata(tmp_path):
 def write_ome_zarr(path, frames, axes, version="0.4", scale=None, empty=True):
     group = zarr.open_group(path, mode="w", zarr_format=2 if version == "0.4" else 3)
     with zarr.config.set({"array.write_empty_chunks": empty}):
-        array = group.create_array("s0", shape=frames.shape, dtype=frames.dtype, chunks=(1, *frames.shape[1:]))
+        array = group.create_array(
+            "s0", shape=frames.shape, dtype=frames.dtype, chunks=(1, *frames.shape[1:])
+        )
         array[:] = frames
     transform = [{"type": "scale", "scale": scale or [1.0] * frames.ndim}]
     image = {"axes": [{"name": axis} for axis in axes]}
     image["datasets"] = [{"path": "s0", "coordinateTransformations": transform}]
-    group.attrs.update({"multiscales": [image]} if version == "0.4" else {"ome": {"multiscales": [image]}})
+    group.attrs.update(
+        {"multiscales": [image]}
+        if version == "0.4"
+        else {"ome": {"multiscales": [image]}}
+    )
     return path
 
 
@@ -403,15 +521,23 @@ def test_a_zarr_array_is_read_by_frame(tmp_path, shape, zarr_format):
 @pytest.mark.parametrize("version", ["0.4", "0.5"])
 def test_an_ome_zarr_is_read_with_its_spacing(tmp_path, version):
     frames = frames_of((3, 6, 9))
-    path = write_ome_zarr(tmp_path / "a.zarr", frames[:, None], "tczyx", version, [1, 1, 4, 0.5, 0.25])
+    path = write_ome_zarr(
+        tmp_path / "a.zarr", frames[:, None], "tczyx", version, [1, 1, 4, 0.5, 0.25]
+    )
     movie = open_movie(labels=path)
-    assert (movie.n_frames, movie.shape, movie.spacing) == (4, (3, 6, 9), (4.0, 0.5, 0.25))
+    assert (movie.n_frames, movie.shape, movie.spacing) == (
+        4,
+        (3, 6, 9),
+        (4.0, 0.5, 0.25),
+    )
     np.testing.assert_array_equal(movie.label(2), frames[2])
 
 
 def test_an_ome_zarr_of_one_plane_is_two_dimensional(tmp_path):
     frames = frames_of()
-    movie = open_movie(labels=write_ome_zarr(tmp_path / "a.zarr", frames[:, None, None], "tczyx"))
+    movie = open_movie(
+        labels=write_ome_zarr(tmp_path / "a.zarr", frames[:, None, None], "tczyx")
+    )
     assert movie.shape == (6, 9)
     np.testing.assert_array_equal(movie.label(2), frames[2])
 
@@ -432,8 +558,14 @@ def test_other_axes_of_an_ome_zarr_are_refused(tmp_path, shape, axes, message):
 
 @pytest.mark.parametrize("axes", ["ttyx", "tyyx", "tzzyx"])
 def test_an_axis_that_is_there_twice_is_refused(tmp_path, axes):
-    path = write_ome_zarr(tmp_path / "a.zarr", np.ones([*[3, 2, 2][: len(axes) - 2], 6, 9], np.uint16), axes)
-    with pytest.raises(InputError, match=r"expected \(t, y, x\) or \(t, z, y, x\), each once"):
+    path = write_ome_zarr(
+        tmp_path / "a.zarr",
+        np.ones([*[3, 2, 2][: len(axes) - 2], 6, 9], np.uint16),
+        axes,
+    )
+    with pytest.raises(
+        InputError, match=r"expected \(t, y, x\) or \(t, z, y, x\), each once"
+    ):
         open_frames(path)
 
 
@@ -444,7 +576,9 @@ def test_a_channel_of_an_ome_zarr_is_chosen(tmp_path, version):
     found = pickle.loads(pickle.dumps(open_frames(path, channel=2)))
     assert (len(found), found.shape) == (2, (6, 9))
     np.testing.assert_array_equal(found[1], frames[1, 2])
-    with pytest.raises(InputError, match="has the channels 0 to 2; expected one of these, not 3"):
+    with pytest.raises(
+        InputError, match="has the channels 0 to 2; expected one of these, not 3"
+    ):
         open_frames(path, channel=3)
 
 
@@ -462,12 +596,19 @@ def test_directories_in_a_circle_are_refused(tmp_path, big):
     struct.pack_into(sizes.offsetformat, content, end, first)
     path.write_bytes(content)
     for place in (path, tmp_path):
-        with pytest.raises(InputError, match=r"t000\.tif: its directory 2 leads back to an earlier one"):
+        with pytest.raises(
+            InputError, match=r"t000\.tif: its directory 2 leads back to an earlier one"
+        ):
             open_frames(place)
 
 
 def test_chunks_of_no_size_are_refused(tmp_path):
-    zarr.create_array(tmp_path / "a", data=np.ones((2, 3, 4), np.uint16), chunks=(1, 3, 4), zarr_format=3)
+    zarr.create_array(
+        tmp_path / "a",
+        data=np.ones((2, 3, 4), np.uint16),
+        chunks=(1, 3, 4),
+        zarr_format=3,
+    )
     metadata = tmp_path / "a" / "zarr.json"
     for change in (0, -1):
         content = json.loads(metadata.read_text())
@@ -483,7 +624,9 @@ def test_a_missing_chunk_is_refused_unless_it_was_left_out(tmp_path, version):
     whole = write_ome_zarr(tmp_path / "a.zarr", frames, "tyx", version)
     chunk = whole / ("s0/2.0.0" if version == "0.4" else "s0/c/2/0/0")
     chunk.unlink()
-    with pytest.raises(InputError, match=r"the chunk .*2.0.0, of frame 2, is missing.*--sparse"):
+    with pytest.raises(
+        InputError, match=r"the chunk .*2.0.0, of frame 2, is missing.*--sparse"
+    ):
         open_frames(whole)
     sparse = write_ome_zarr(tmp_path / "b.zarr", frames, "tyx", version, empty=False)
     with pytest.raises(InputError, match="of frame 1, is missing"):
@@ -492,11 +635,15 @@ def test_a_missing_chunk_is_refused_unless_it_was_left_out(tmp_path, version):
 
 
 def test_a_zarr_of_endless_frames_is_refused_at_once(tmp_path):
-    array = zarr.create_array(tmp_path / "a.zarr", shape=(10**9, 6, 9), chunks=(1, 6, 9), dtype="u2")
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(10**9, 6, 9), chunks=(1, 6, 9), dtype="u2"
+    )
     array[0] = 1
     with pytest.raises(InputError, match="of frame 1, is missing"):
         open_movie(labels=tmp_path / "a.zarr")
-    with pytest.raises(InputError, match="1,000,000,000 frames; expected 1 to 1,000,000"):
+    with pytest.raises(
+        InputError, match="1,000,000,000 frames; expected 1 to 1,000,000"
+    ):
         open_movie(labels=tmp_path / "a.zarr", sparse=True)
 
 
@@ -504,7 +651,11 @@ def test_a_zarr_of_endless_frames_is_refused_at_once(tmp_path):
 def test_an_ome_zarr_cannot_lead_out_of_itself(tmp_path, component):
     zarr.save_array(tmp_path / "x", frames_of())
     path = write_ome_zarr(tmp_path / "a.zarr", frames_of(), "tyx", "0.5")
-    text = (path / "zarr.json").read_text().replace('"path": "s0"', f'"path": "{component}"')
+    text = (
+        (path / "zarr.json")
+        .read_text()
+        .replace('"path": "s0"', f'"path": "{component}"')
+    )
     (path / "zarr.json").write_text(text)
     with pytest.raises(InputError, match="which is not within it"):
         open_frames(path)
@@ -518,19 +669,35 @@ def test_metadata_of_a_hundred_thousand_brackets_are_refused(tmp_path):
 
 
 def test_zarr_stores_that_are_no_movie_are_refused(tmp_path):
-    zarr.open_group(tmp_path / "group.zarr", mode="w").create_array("inside", shape=(4, 6, 9), dtype="u2")
-    with pytest.raises(InputError, match=r"without legible OME-Zarr metadata.*holds inside"):
+    zarr.open_group(tmp_path / "group.zarr", mode="w").create_array(
+        "inside", shape=(4, 6, 9), dtype="u2"
+    )
+    with pytest.raises(
+        InputError, match=r"without legible OME-Zarr metadata.*holds inside"
+    ):
         open_frames(tmp_path / "group.zarr")
     zarr.create_array(tmp_path / "flat.zarr", shape=(6, 9), dtype="u2")
     with pytest.raises(InputError, match="in 2 dimensions"):
         open_frames(tmp_path / "flat.zarr")
-    zarr.create_array(tmp_path / "big.zarr", shape=(2, 10**6, 10**6), chunks=(1, 10**3, 10**3), dtype="u2")
+    zarr.create_array(
+        tmp_path / "big.zarr",
+        shape=(2, 10**6, 10**6),
+        chunks=(1, 10**3, 10**3),
+        dtype="u2",
+    )
     with pytest.raises(InputError, match="a frame of 2,000,000,000,000 bytes"):
         open_frames(tmp_path / "big.zarr")
-    zarr.create_array(tmp_path / "chunk.zarr", shape=(10**6, 100, 100), chunks=(10**6, 100, 100), dtype="u2")
+    zarr.create_array(
+        tmp_path / "chunk.zarr",
+        shape=(10**6, 100, 100),
+        chunks=(10**6, 100, 100),
+        dtype="u2",
+    )
     with pytest.raises(InputError, match="a chunk of 20,000,000,000 bytes"):
         open_frames(tmp_path / "chunk.zarr")
-    zarr.create_array(tmp_path / "empty.zarr", shape=(0, 6, 9), chunks=(1, 6, 9), dtype="u2")
+    zarr.create_array(
+        tmp_path / "empty.zarr", shape=(0, 6, 9), chunks=(1, 6, 9), dtype="u2"
+    )
     with pytest.raises(InputError, match="no frames"):
         open_frames(tmp_path / "empty.zarr")
     (tmp_path / "bad.zarr").mkdir()
@@ -547,7 +714,9 @@ PLACES = ["01_ST/SEG", "01_SEG", "01_RES", "01_GT/SEG", "01_GT/TRA"]
 @pytest.mark.parametrize("best", range(5))
 def test_masks_are_looked_for_in_order(sequence, best):
     for rank, place in enumerate(PLACES[best:], best):
-        write_folder(sequence.parent / place, frames_of() // (rank + 1), "man_seg{:03}.tif")
+        write_folder(
+            sequence.parent / place, frames_of() // (rank + 1), "man_seg{:03}.tif"
+        )
     movie = open_movie(sequence)
     np.testing.assert_array_equal(movie.label(3), frames_of()[3] // (best + 1))
     np.testing.assert_array_equal(movie.image(3), frames_of()[3])
@@ -563,7 +732,10 @@ def test_an_incomplete_folder_of_masks_is_passed_over_in_words(sequence):
     write_folder(sequence.parent / "01_GT/TRA", frames_of() + 1, "man_track{:03}.tif")
     movie = open_movie(sequence)
     assert "masks from 01_GT/TRA" in movie.source
-    assert "01_SEG passed over: it has no frames; 01_GT/SEG passed over: it lacks 1 of 4 frames (3)" in movie.source
+    assert (
+        "01_SEG passed over: it has no frames; 01_GT/SEG passed over: it lacks 1 of 4 frames (3)"
+        in movie.source
+    )
     assert movie.label(0).min() == 1
 
 
@@ -574,10 +746,15 @@ def test_frames_count_from_0_whatever_the_files_are_called(tmp_path):
 
 
 def test_without_masks_it_is_told_where_they_were_looked_for(sequence):
-    with pytest.raises(InputError, match=r"looked for 01_ST/SEG, 01_SEG, 01_RES, 01_GT/SEG, 01_GT/TRA\. .*as labels"):
+    with pytest.raises(
+        InputError,
+        match=r"looked for 01_ST/SEG, 01_SEG, 01_RES, 01_GT/SEG, 01_GT/TRA\. .*as labels",
+    ):
         open_movie(sequence)
     write_folder(sequence.parent / "01_GT/TRA", frames_of()[:3])
-    with pytest.raises(InputError, match=r"01_GT/TRA passed over: it lacks 1 of 4 frames \(3\);"):
+    with pytest.raises(
+        InputError, match=r"01_GT/TRA passed over: it lacks 1 of 4 frames \(3\);"
+    ):
         open_movie(sequence)
 
 
@@ -593,7 +770,10 @@ def test_what_does_not_exist_is_told(tmp_path):
 
 def test_images_unlike_the_masks_are_refused(sequence):
     write_folder(sequence.parent / "01_SEG", np.zeros((4, 6, 8), np.uint16))
-    with pytest.raises(InputError, match=r"4 label images of shape \(6, 8\), but 4 raw images of shape \(6, 9\)"):
+    with pytest.raises(
+        InputError,
+        match=r"4 label images of shape \(6, 8\), but 4 raw images of shape \(6, 9\)",
+    ):
         open_movie(sequence)
     write_folder(sequence.parent / "01_ST/SEG", np.zeros((5, 6, 9), np.uint16))
     with pytest.raises(InputError, match=r"5 label images .* but 4 raw"):
@@ -606,8 +786,14 @@ def test_images_unlike_the_masks_are_refused(sequence):
 def test_labels_and_images_of_different_kinds(tmp_path):
     frames = frames_of()
     zarr.save_array(tmp_path / "labels.zarr", frames)
-    tifffile.imwrite(tmp_path / "images.tif", frames.astype(np.float32) / 2, photometric="minisblack")
-    movie = open_movie(labels=tmp_path / "labels.zarr", images=tmp_path / "images.tif", spacing=[2, 0.5])
+    tifffile.imwrite(
+        tmp_path / "images.tif", frames.astype(np.float32) / 2, photometric="minisblack"
+    )
+    movie = open_movie(
+        labels=tmp_path / "labels.zarr",
+        images=tmp_path / "images.tif",
+        spacing=[2, 0.5],
+    )
     assert (movie.name, movie.spacing, movie.folder) == ("labels", (2.0, 0.5), tmp_path)
     np.testing.assert_array_equal(movie.image(3) * 2, movie.label(3))
 
@@ -660,7 +846,9 @@ def test_arrays_that_are_no_movie_are_refused(shape):
         Movie.from_arrays(np.zeros(shape, int))
 
 
-@pytest.mark.parametrize("spacing", [(1,), (1, 1, 1), (0, 1), (-1, 1), (np.nan, 1), (np.inf, 1)])
+@pytest.mark.parametrize(
+    "spacing", [(1,), (1, 1, 1), (0, 1), (-1, 1), (np.nan, 1), (np.inf, 1)]
+)
 def test_spacing_fits_the_movie(spacing):
     with pytest.raises(InputError, match=r"spacing is .* 2 positive numbers, for y, x"):
         Movie.from_arrays(np.zeros((2, 3, 3), int), spacing=spacing)
@@ -684,7 +872,9 @@ def test_a_part_of_a_movie_counts_from_0():
         part[5:]
 
 
-@pytest.mark.skipif("CLEW_DATA" not in os.environ, reason="CLEW_DATA is not set: no recorded movies")
+@pytest.mark.skipif(
+    "CLEW_DATA" not in os.environ, reason="CLEW_DATA is not set: no recorded movies"
+)
 def test_a_recorded_movie():
     movie = open_movie(Path(os.environ["CLEW_DATA"]) / "Fluo-N2DL-HeLa/01")
     assert (movie.n_frames, movie.shape) == (92, (700, 1100))

@@ -7,10 +7,10 @@ from sklearn.exceptions import NotFittedError
 
 import clew
 from clew.errors import InfeasibleAnnotation, InputError
+from clew.tracking.candidates.features import feature_names
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.task_loss import task_loss
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.model.features import feature_names
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.tracker import Tracker
 
@@ -23,7 +23,11 @@ def positions_of(simulated, with_volume=False):
     """The movie as a table of detections."""
     found = Tracker(cache=None, n_jobs=1).measure(simulated.movie)
     frames = [found.detections(t) for t in range(found.n_frames)]
-    columns = {"volume": np.concatenate([frame.columns["volume"] for frame in frames])} if with_volume else {}
+    columns = (
+        {"volume": np.concatenate([frame.columns["volume"] for frame in frames])}
+        if with_volume
+        else {}
+    )
     return DetectionTable(
         np.concatenate([np.full(len(frame), frame.frame) for frame in frames]),
         np.concatenate([frame.label for frame in frames]),
@@ -44,7 +48,9 @@ def test_a_quarter_of_the_events_teaches_the_others(simulated, learned):
 
 def test_the_lineage_is_of_the_whole_movie(simulated, learned):
     lineage = learned.track(simulated.movie)
-    labels = [np.unique(simulated.movie.label(t)) for t in range(simulated.movie.n_frames)]
+    labels = [
+        np.unique(simulated.movie.label(t)) for t in range(simulated.movie.n_frames)
+    ]
     assert len(lineage.frame) == sum(np.count_nonzero(found) for found in labels)
     assert set(lineage.columns) == {"volume", "intensity"}
     assert len(lineage.confidence) == len(lineage.events)
@@ -63,7 +69,9 @@ def test_the_same_on_any_number_of_threads(simulated, learned):
 def test_a_path_a_movie_and_its_measurements_are_the_same(simulated, learned):
     by_movie = learned.track(simulated.movie).events.keys()
     assert np.array_equal(learned.track(str(simulated.path)).events.keys(), by_movie)
-    assert np.array_equal(learned.track(learned.measure(simulated.path)).events.keys(), by_movie)
+    assert np.array_equal(
+        learned.track(learned.measure(simulated.path)).events.keys(), by_movie
+    )
 
 
 def test_several_movies(simulated, learned):
@@ -71,7 +79,12 @@ def test_several_movies(simulated, learned):
     some = simulated.some
     early, late = some[some.events.frame < 6], some[some.events.frame >= 7]
     shifted = Annotations.of(
-        EventTable(late.events.frame - 7, late.events.event, late.events.sources, late.events.targets)
+        EventTable(
+            late.events.frame - 7,
+            late.events.event,
+            late.events.sources,
+            late.events.targets,
+        )
     )
     both = tracker().fit([first, second], [early, shifted])
     assert both.n_annotated_ == len(early) + len(late)
@@ -89,7 +102,9 @@ def test_three_dimensions(simulated_3d):
     fitted = tracker().fit(simulated_3d.movie, simulated_3d.known)
     lineage = fitted.track(simulated_3d.movie)
     assert lineage.position.shape[1] == 3
-    assert lineage.position[:, 0].max() > simulated_3d.movie.shape[0]  # physical: a slice is 3 high
+    assert (
+        lineage.position[:, 0].max() > simulated_3d.movie.shape[0]
+    )  # physical: a slice is 3 high
     assert task_loss(simulated_3d.known, lineage).total < 0.1
 
 
@@ -97,11 +112,21 @@ def test_annotations_are_kept_to(simulated, learned):
     free = learned.track(simulated.movie)
     moves = np.flatnonzero(free.events.event == Event.MOVE)[:1]
     ((frame, _, (source,), (target,)),) = free.events[moves]
-    ended = Annotations.of(EventTable.of([(frame, Event.DISAPPEAR, [source], []), (frame, Event.APPEAR, [], [target])]))
+    ended = Annotations.of(
+        EventTable.of(
+            [
+                (frame, Event.DISAPPEAR, [source], []),
+                (frame, Event.APPEAR, [], [target]),
+            ]
+        )
+    )
     bound = learned.track(simulated.movie, annotations=ended)
     assert np.isin(ended.events.keys(), bound.events.keys()).all()
     denied = Annotations.of(free.events[moves], False)
-    assert not np.isin(denied.events.keys(), learned.track(simulated.movie, annotations=denied).events.keys()).any()
+    assert not np.isin(
+        denied.events.keys(),
+        learned.track(simulated.movie, annotations=denied).events.keys(),
+    ).any()
 
 
 def test_annotations_that_no_lineage_can_keep_to_name_their_frames(simulated, learned):
@@ -127,7 +152,9 @@ def test_a_table_of_detections(simulated):
 
 def test_a_movie_that_lacks_what_was_learned_is_refused(simulated, learned):
     bare = open_movie(labels=simulated.folder / "01_SEG")
-    with pytest.raises(InputError, match="no measurements of histogram, intensity") as told:
+    with pytest.raises(
+        InputError, match="no measurements of histogram, intensity"
+    ) as told:
         learned.track(bare)
     assert "give the movie's images" in str(told.value)
 
@@ -161,8 +188,16 @@ def test_a_warm_start_spares_passes(simulated, learned):
 
 def test_reach_and_neighbours_limit_the_candidates(simulated, learned):
     source = learned.measure(simulated.movie)
-    few = Tracker.generic(neighbours=1, reach=1e-6, n_jobs=1).pairs(source, source.has).pair(0)
-    many = Tracker.generic(neighbours=6, reach=1e6, n_jobs=1).pairs(source, source.has).pair(0)
+    few = (
+        Tracker.generic(neighbours=1, reach=1e-6, n_jobs=1)
+        .pairs(source, source.has)
+        .pair(0)
+    )
+    many = (
+        Tracker.generic(neighbours=6, reach=1e6, n_jobs=1)
+        .pairs(source, source.has)
+        .pair(0)
+    )
     assert len(few.candidates) < len(many.candidates) / 10
     with pytest.raises(InputError, match="reach is -1"):
         tracker(reach=-1).fit(simulated.movie, simulated.some)
@@ -171,7 +206,11 @@ def test_reach_and_neighbours_limit_the_candidates(simulated, learned):
 @pytest.mark.parametrize(
     ("movie", "annotations", "words"),
     [
-        (["a", "b"], [Annotations.of(EventTable.empty())], "2 movies and annotations of 1"),
+        (
+            ["a", "b"],
+            [Annotations.of(EventTable.empty())],
+            "2 movies and annotations of 1",
+        ),
         ([], [], "0 movies"),
         ("a", [1, 2], "annotations is a list"),
         ("a", Annotations.of(EventTable.empty()), "nothing is annotated"),

@@ -8,29 +8,29 @@ from dataclasses import replace
 
 import numpy as np
 
-from clew.annotation.kept_pairs import KeptPairs
+from clew.annotation.frame_pair_cache import KeptPairs
 from clew.annotation.settings import DEFAULT, Adaptation
 from clew.annotation.training_windows import TrainingWindows, WindowExample
-from clew.cache import Cache
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import get_loss
 from clew.learning.result import Result, Status
 from clew.learning.start import Start
 from clew.learning.task import Array, Space
-from clew.models.highs import KeptProgram
-from clew.models.linear import LinearTask
-from clew.parameters import clone
+from clew.models.highs_solver import KeptProgram
+from clew.models.linear_program import LinearTask
+from clew.tracking.candidates.features import feature_names
+from clew.tracking.candidates.frame_pairs import FramePair, Pairs
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.lineage import Lineage
-from clew.tracking.model.event_kinds import with_annotated
-from clew.tracking.model.features import feature_names
-from clew.tracking.model.pairs import FramePair, Pairs
-from clew.tracking.model.prior import joined, prior_direction, weights_by_name
-from clew.tracking.model.solve import SolvedPair, join_pairs, solve
-from clew.tracking.model.training import MODEL
+from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.profiling.event_kinds import with_annotated
+from clew.tracking.solve import SolvedPair, join_pairs, solve
 from clew.tracking.tracker import Origin, Tracker
+from clew.tracking.training.examples import MODEL
+from clew.tracking.training.prior import joined, prior_direction, weights_by_name
+from clew.utils.cache import Cache
+from clew.utils.parameters import clone
 
 
 class Learner:
@@ -45,10 +45,20 @@ class Learner:
     """
 
     def __init__(
-        self, source: Source, *, tracker: Tracker | None = None, settings: Adaptation = DEFAULT,
-        seconds: float | None = None, may_lag: bool = False,
-    ) -> None:  # fmt: skip
-        self.source, self.settings, self.seconds, self.may_lag = source, settings, seconds, may_lag
+        self,
+        source: Source,
+        *,
+        tracker: Tracker | None = None,
+        settings: Adaptation = DEFAULT,
+        seconds: float | None = None,
+        may_lag: bool = False,
+    ) -> None:
+        self.source, self.settings, self.seconds, self.may_lag = (
+            source,
+            settings,
+            seconds,
+            may_lag,
+        )
         self.tracker = tracker or Tracker.generic()
         self.groups = self.tracker.groups_for(source)
         self.names = feature_names(self.groups)
@@ -68,7 +78,12 @@ class Learner:
         self.pairs = pairs
         self._kept = KeptPairs(pairs, self.settings.kept_candidates)
         self.windows = TrainingWindows(
-            self.initial, len(pairs), self._training_pair, self.prior, self.settings, self.tracker.calibration_
+            self.initial,
+            len(pairs),
+            self._training_pair,
+            self.prior,
+            self.settings,
+            self.tracker.calibration_,
         )
         self._solvers: Cache[KeptProgram] = Cache()
         self._solved: dict[int, SolvedPair] = {}
@@ -88,13 +103,24 @@ class Learner:
         self.pairs = self._kept.pairs
         self.windows.forget(frames)
         self._solvers = self._solvers.without(lambda slot: slot[0] in frames)
-        self._solved = {frame: solved for frame, solved in self._solved.items() if frame not in frames}
+        self._solved = {
+            frame: solved
+            for frame, solved in self._solved.items()
+            if frame not in frames
+        }
 
     def annotate(self, annotations: Annotations) -> None:
         """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""
         self.annotations = annotations
-        if not annotations.kinds() <= self.pairs.events:  # a kind that was off happens in this movie after all
-            self._use(replace(self.pairs, events=with_annotated(self.pairs.events, annotations.kinds())))
+        if (
+            not annotations.kinds() <= self.pairs.events
+        ):  # a kind that was off happens in this movie after all
+            self._use(
+                replace(
+                    self.pairs,
+                    events=with_annotated(self.pairs.events, annotations.kinds()),
+                )
+            )
 
     def learn(self, annotations: Annotations | None = None) -> None:
         """Fit the weights to the annotations, with the bounds and solvers of the last fit."""
@@ -123,7 +149,9 @@ class Learner:
 
         They start where the learner began: its present weights know of all annotations.
         """
-        return joined(self._fit(self._task(self._examples(annotations)), None).w, self.prior)
+        return joined(
+            self._fit(self._task(self._examples(annotations)), None).w, self.prior
+        )
 
     def pair(self, frame: int) -> FramePair:
         """The candidates and features of a frame pair, among them all that is annotated in it."""
@@ -136,7 +164,11 @@ class Learner:
     def solved(self, frame: int) -> SolvedPair:
         """What happens from a frame to the next, in accord with the annotations, with candidates and alternatives."""
         known = self._solved.get(frame)
-        if self.may_lag and known is not None and known.key == self.annotations.at(frame).key():
+        if (
+            self.may_lag
+            and known is not None
+            and known.key == self.annotations.at(frame).key()
+        ):
             return known
         return self.renew(frame)
 
@@ -144,12 +176,18 @@ class Learner:
         """The same by the present weights."""
         known, here = self._solved.get(frame), self.annotations.at(frame)
         if known is None or (known.version, known.key) != (self.version, here.key()):
-            known = self._solved[frame] = solve(self.pair(frame), self.w, here, version=self.version)
+            known = self._solved[frame] = solve(
+                self.pair(frame), self.w, here, version=self.version
+            )
         return known
 
     def lineage(self) -> Lineage:
         """The whole movie, by the present weights."""
-        return join_pairs(self.source, [self.renew(frame) for frame in range(len(self.pairs))], self.annotations)
+        return join_pairs(
+            self.source,
+            [self.renew(frame) for frame in range(len(self.pairs))],
+            self.annotations,
+        )
 
     def as_tracker(self) -> Tracker:
         """A tracker with the present weights, to track other movies with or to save."""
@@ -168,7 +206,9 @@ class Learner:
         task = MODEL.prepare(X, Y).task(X, Y)
         for n, example in enumerate(examples):
             for space in (Space.ALL, Space.COMPATIBLE):
-                if (solver := self._solvers.peek(*_solver_key(example, space))) is not None:
+                if (
+                    solver := self._solvers.peek(*_solver_key(example, space))
+                ) is not None:
                     task.kept[n, space] = solver
         return task
 
@@ -181,11 +221,17 @@ class Learner:
         """
         algorithm = Algorithm(time_limit=self.seconds)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConvergedWarning)  # the next fit goes on with the bounds of this one
+            warnings.simplefilter(
+                "ignore", NotConvergedWarning
+            )  # the next fit goes on with the bounds of this one
             return learn(
-                task, get_loss("bridge"), self._lam(task), algorithm=algorithm, start=self._start(task, warm),
+                task,
+                get_loss("bridge"),
+                self._lam(task),
+                algorithm=algorithm,
+                start=self._start(task, warm),
                 warm_start=warm,
-            )  # fmt: skip
+            )
 
     def _lam(self, task: LinearTask) -> float:
         return self.settings.stiffness / task.n_examples
@@ -193,7 +239,11 @@ class Learner:
     def _start(self, task: LinearTask, warm: Result | None) -> Array | None:
         """The initial weights; if those are zero, the last ones, or what the annotations themselves point to."""
         if not self.initial.any():
-            return None if warm is not None else Start(task, get_loss("bridge")).at(self._lam(task))
+            return (
+                None
+                if warm is not None
+                else Start(task, get_loss("bridge")).at(self._lam(task))
+            )
         if self.prior is None:
             return self.initial
         w = np.zeros(task.n_features)
@@ -201,14 +251,26 @@ class Learner:
         return w
 
 
-def adapted_tracker(initial: Tracker, groups: frozenset[str], w: Array, annotations: Annotations) -> Tracker:
+def adapted_tracker(
+    initial: Tracker, groups: frozenset[str], w: Array, annotations: Annotations
+) -> Tracker:
     """A tracker with weights that were adapted from those of another one; without annotations they are its own."""
     tracker: Tracker = clone(initial)
     tracker.calibration_ = initial.calibration_
-    tracker.events_, tracker.domain_ = initial.events_ | annotations.kinds(), initial.domain_
-    tracker.groups_, tracker.feature_names_, tracker.coef_ = groups, feature_names(groups), w
+    tracker.events_, tracker.domain_ = (
+        initial.events_ | annotations.kinds(),
+        initial.domain_,
+    )
+    tracker.groups_, tracker.feature_names_, tracker.coef_ = (
+        groups,
+        feature_names(groups),
+        w,
+    )
     if len(annotations):
-        tracker.n_annotated_, tracker.n_pairs_ = len(annotations), len(annotations.frames())
+        tracker.n_annotated_, tracker.n_pairs_ = (
+            len(annotations),
+            len(annotations.frames()),
+        )
         tracker.origin_ = Origin.ADAPTED
     else:
         tracker.n_annotated_, tracker.n_pairs_ = initial.n_annotated_, initial.n_pairs_
@@ -218,5 +280,7 @@ def adapted_tracker(initial: Tracker, groups: frozenset[str], w: Array, annotati
 
 def _solver_key(example: WindowExample, space: Space) -> tuple[Hashable, Hashable]:
     """The slot and the key of a solver: outputs that agree with the annotation depend on it, all outputs do not."""
-    annotation = tuple(sorted(example.annotated.items())) if space is Space.COMPATIBLE else None
+    annotation = (
+        tuple(sorted(example.annotated.items())) if space is Space.COMPATIBLE else None
+    )
     return (example.pair.a.frame, space), (example.window.key, annotation)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clew.checks import is_number, positive, shown
 from clew.errors import InputError
-from clew.tracking.model.prior import TRUST
-from clew.tracking.model.pseudo_labels import PROBABILITY
+from clew.tracking.training.prior import TRUST
+from clew.tracking.training.pseudo_labels import PROBABILITY
+from clew.utils.validation import is_number, positive, shown
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,25 @@ class Adaptation:
     """Candidates whose features stay in memory, at about 100 bytes each; those of other frame pairs are made again."""
 
     def __post_init__(self) -> None:
-        for name in ("stiffness", "trust", "window", "pseudo_window", "kept_candidates"):
+        for name in (
+            "stiffness",
+            "trust",
+            "window",
+            "pseudo_window",
+            "kept_candidates",
+        ):
             positive(getattr(self, name), name)
         if not is_number(self.pseudo_pairs) or self.pseudo_pairs < 0:
-            raise InputError(f"pseudo_pairs is {shown(self.pseudo_pairs)}; expected 0 or more")
-        if not is_number(self.pseudo_probability) or not 0 <= self.pseudo_probability <= 1:
-            raise InputError(f"pseudo_probability is {shown(self.pseudo_probability)}; expected 0 to 1")
+            raise InputError(
+                f"pseudo_pairs is {shown(self.pseudo_pairs)}; expected 0 or more"
+            )
+        if (
+            not is_number(self.pseudo_probability)
+            or not 0 <= self.pseudo_probability <= 1
+        ):
+            raise InputError(
+                f"pseudo_probability is {shown(self.pseudo_probability)}; expected 0 to 1"
+            )
 
 
 DEFAULT = Adaptation()

@@ -16,12 +16,12 @@ from clew.annotation.learner import Learner
 from clew.annotation.store.store import Store
 from clew.app.predictor import Weights
 from clew.errors import ClewError, InputError
-from clew.tracking.archive import load_tracker
+from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import Divisible, Source
 from clew.tracking.events import Event
-from clew.tracking.measurement.cache import digest
-from clew.tracking.model.event_kinds import parse_events
-from clew.tracking.model.pairs import Pairs
+from clew.tracking.measurement.store import digest
+from clew.tracking.persistence import load_tracker
+from clew.tracking.profiling.event_kinds import parse_events
 from clew.tracking.tracker import Tracker
 
 BEGINNING = "beginning"
@@ -61,7 +61,11 @@ class Beginning:
     def kept(cls, store: Store) -> Self | None:
         """Those that a store has."""
         noted = store.noted(BEGINNING)
-        return None if noted is None else cls(noted["name"], base64.b64decode(noted["content"]))
+        return (
+            None
+            if noted is None
+            else cls(noted["name"], base64.b64decode(noted["content"]))
+        )
 
 
 def decided(tracker: Tracker, events: Iterable[Event]) -> Tracker:
@@ -71,7 +75,9 @@ def decided(tracker: Tracker, events: Iterable[Event]) -> Tracker:
     return other
 
 
-def begin(source: Source, tracker: Tracker, events: frozenset[Event]) -> tuple[Pairs, Weights]:
+def begin(
+    source: Source, tracker: Tracker, events: frozenset[Event]
+) -> tuple[Pairs, Weights]:
     """The frame pairs of a movie of some kinds of events, and the weights that it begins with."""
     learner = Learner(source, tracker=decided(tracker, events))
     return learner.pairs, Weights(learner.version, learner.w)
@@ -85,9 +91,14 @@ def as_looked_at(store: Store, source: Source, tracker: Tracker) -> Tracker:
     return decided(tracker, parse_events(noted["events"]) or ())
 
 
-def keep_kinds(store: Store, source: Source, tracker: Tracker, events: frozenset[Event]) -> None:
+def keep_kinds(
+    store: Store, source: Source, tracker: Tracker, events: frozenset[Event]
+) -> None:
     """Keep the kinds of events that were found, for `as_looked_at`."""
-    found = {"of": _mark(source, tracker), "events": sorted(str(event) for event in events)}
+    found = {
+        "of": _mark(source, tracker),
+        "events": sorted(str(event) for event in events),
+    }
     if store.noted(KINDS) != found:
         store.note(KINDS, found)
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from clew.annotation.edits.edit import Edit
-from clew.annotation.edits.layer import changed_frames
-from clew.annotation.kept_pairs import KeptPairs
+from clew.annotation.edits.edited_movie import changed_frames
+from clew.annotation.edits.mask_edits import Edit
+from clew.annotation.frame_pair_cache import KeptPairs
 from clew.annotation.store.answers import Answer
 from clew.annotation.store.history import Act, Author, Entry, StaleRevision
 from clew.annotation.store.store import Store
+from clew.app.api_models import AskedEdit, Sent
 from clew.app.masks import Masks
 from clew.app.predictor import Predictor, pairwise, with_answer
 from clew.app.progress import check_of
-from clew.app.requests import AskedEdit, Sent
 from clew.app.state import State
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.tracking.model.solve import SolvedPair
+from clew.tracking.solve import SolvedPair
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ class Changes:
         """Solve the frame pair as it will be, so that an impossible answer is refused; then keep the answer."""
         answer, positions = sent.answer, self.masks.positions
         answer.check(self.masks.movie.n_frames, lambda t: positions.cells(t).label)
-        check = check_of(dict(self.predictor.solved), answer, sent.asked, self.predictor.margin_scale)
+        check = check_of(
+            dict(self.predictor.solved), answer, sent.asked, self.predictor.margin_scale
+        )
         try:
             held = self.state()
             solved = self._solved_with(held, [answer])
@@ -60,19 +62,31 @@ class Changes:
                 raise StaleRevision(sent.revision, self.store.revision) from None
             raise
         # what was said about cells that look otherwise now, nobody is asked about
-        replace = sent.replace or set(self.store.contradicting(answer)) <= set(held.outdated)
+        replace = sent.replace or set(self.store.contradicting(answer)) <= set(
+            held.outdated
+        )
         self.store.answer(
-            *answer.fact, answer.happened, key=sent.key, revision=sent.revision, replace=replace, author=sent.author,
-            looks=positions.looks(answer), check=check,
-        )  # fmt: skip
+            *answer.fact,
+            answer.happened,
+            key=sent.key,
+            revision=sent.revision,
+            replace=replace,
+            author=sent.author,
+            looks=positions.looks(answer),
+            check=check,
+        )
         state = self.state()
         return Outcome(state, self._agreeing(state, solved))
 
-    def answer_many(self, answers: Sequence[Answer], key: str, author: Author) -> Outcome:
+    def answer_many(
+        self, answers: Sequence[Answer], key: str, author: Author
+    ) -> Outcome:
         """Keep several answers at once, each as far as it can be so with the others."""
         positions = self.masks.positions
         solved = self._solved_with(self.state(), answers)
-        new = self.store.answer_many([(one, positions.looks(one)) for one in answers], key=key, author=author)
+        new = self.store.answer_many(
+            [(one, positions.looks(one)) for one in answers], key=key, author=author
+        )
         state = self.state()
         return Outcome(state, self._agreeing(state, solved), new=new)
 
@@ -83,12 +97,16 @@ class Changes:
         for frame in sorted({part.frame for part in parts}):
             here = held.annotations.at(frame)
             for part in parts:
-                if part.frame == frame and part.event.span == 1:  # that there was no gap tells a frame pair nothing
+                if (
+                    part.frame == frame and part.event.span == 1
+                ):  # that there was no gap tells a frame pair nothing
                     here = with_answer(here, part)
             solved.append(self.predictor.solve(frame, here))
         return solved
 
-    def _agreeing(self, state: State, solved: Sequence[SolvedPair]) -> tuple[SolvedPair, ...]:
+    def _agreeing(
+        self, state: State, solved: Sequence[SolvedPair]
+    ) -> tuple[SolvedPair, ...]:
         """Frame pairs as the annotations have them now: some answers may have come before, or been left out."""
         here = [state.annotations.at(one.frame) for one in solved]
         return tuple(
@@ -103,32 +121,51 @@ class Changes:
         def make() -> Edit:
             seen = self.store.mask_revisions().get(asked.frame, 0)
             if asked.masks != seen:
-                raise InputError(f"the masks of frame {asked.frame} were changed meanwhile; look at them again")
+                raise InputError(
+                    f"the masks of frame {asked.frame} were changed meanwhile; look at them again"
+                )
             edit = self.masks.make(asked, self.store.labels_used(asked.frame))
-            done.append(self._with_masks(self.masks.with_edits((*self.masks.edits, edit))))
+            done.append(
+                self._with_masks(self.masks.with_edits((*self.masks.edits, edit)))
+            )
             return edit
 
-        revision = self.store.edit(make, key=asked.key, revision=asked.revision, author=asked.author)
+        revision = self.store.edit(
+            make, key=asked.key, revision=asked.revision, author=asked.author
+        )
         for masks, kept, solved in done:
             self._use(masks, kept, solved)
         solved = done[0][2] if done else []
         return Outcome(self.state(), tuple(solved), self.store.entry(revision))
 
-    def move(self, act: Act, key: str, revision: int, author: Author, others: Collection[str]) -> Outcome:
+    def move(
+        self, act: Act, key: str, revision: int, author: Author, others: Collection[str]
+    ) -> Outcome:
         """Take the last answer or edit of a page back, or bring it back."""
-        step, before = self.store.undo if act is Act.UNDO else self.store.redo, self.store.revision
+        step, before = (
+            self.store.undo if act is Act.UNDO else self.store.redo,
+            self.store.revision,
+        )
         done = step(key=key, revision=revision, author=author, others=others)
         if done is None:
             return Outcome(self.state())
         entry = self.store.entry(done)
         if isinstance(entry.change, Edit):
-            masks, kept, solved = self._with_masks(self.masks.with_edits(self.store.edits()))
+            masks, kept, solved = self._with_masks(
+                self.masks.with_edits(self.store.edits())
+            )
             self._use(masks, kept, solved)
             return Outcome(self.state(), tuple(solved), entry)
         state = self.state()
-        answers = [one.answer for one in self.store.history()[min(before, done - 1) : done]]  # several if given at once
+        answers = [
+            one.answer for one in self.store.history()[min(before, done - 1) : done]
+        ]  # several if given at once
         frames = sorted({part.frame for answer in answers for part in pairwise(answer)})
-        return Outcome(state, tuple(self.predictor.solve(t, state.annotations.at(t)) for t in frames), entry)
+        return Outcome(
+            state,
+            tuple(self.predictor.solve(t, state.annotations.at(t)) for t in frames),
+            entry,
+        )
 
     def _with_masks(self, masks: Masks) -> tuple[Masks, KeptPairs, list[SolvedPair]]:
         """What follows from other masks: the frame pairs that they touch, made and solved anew."""
@@ -136,7 +173,14 @@ class Changes:
         pairs = self.predictor.kept.pairs.touched(frames)
         kept = self.predictor.edited(masks.positions.source, pairs)
         annotations = State.of(self.store, masks.positions).annotations
-        return masks, kept, [self.predictor.solve(frame, annotations.at(frame), kept) for frame in pairs]
+        return (
+            masks,
+            kept,
+            [
+                self.predictor.solve(frame, annotations.at(frame), kept)
+                for frame in pairs
+            ],
+        )
 
     def _use(self, masks: Masks, kept: KeptPairs, solved: Sequence[SolvedPair]) -> None:
         """Go on with other masks."""

@@ -11,10 +11,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from clew.tracking.events import Annotations
-from clew.tracking.formats.annotation_csv import write_annotations
-from clew.tracking.formats.results import write_results
-from clew.tracking.formats.tiff import write_frame
-from clew.tracking.lineage import Lineage
+from clew.tracking.io.annotation_csv import write_annotations
+from clew.tracking.io.results import write_results
+from clew.tracking.io.tiff import write_frame
+from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 
 
@@ -71,15 +71,21 @@ def write_masks(path: str | Path, movie: Movie) -> None:
         zip_folder(Path(folder), path)
 
 
-def write_answers(kind: Kind, path: str | Path, annotations: Annotations, movie: Movie) -> None:
+def write_answers(
+    kind: Kind, path: str | Path, annotations: Annotations, movie: Movie
+) -> None:
     """Write the annotations themselves; those of an excerpt by the numbers that frames have in the whole movie."""
     if kind is Kind.ANNOTATIONS_CSV:
         write_annotations(path, annotations.later(movie.first))
         return
-    from clew.tracking.formats.annotation_geff import write_annotation_geff  # zarr takes a second to import
+    from clew.tracking.io.annotation_geff import (
+        write_annotation_geff,
+    )  # zarr takes a second to import
 
     with tempfile.TemporaryDirectory(prefix="clew-") as folder:
-        write_annotation_geff(Path(folder) / "annotations" / str(kind), annotations, movie)
+        write_annotation_geff(
+            Path(folder) / "annotations" / str(kind), annotations, movie
+        )
         zip_folder(Path(folder) / "annotations", path)
 
 

@@ -9,11 +9,11 @@ import imagecodecs
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.annotation.edits.layer import EditedFrames, Edits
+from clew.annotation.edits.edited_movie import EditedFrames, Edits
 from clew.app.settings import SESSION
-from clew.cache import Cache
 from clew.errors import InputError
 from clew.tracking.movie import Movie
+from clew.utils.cache import Cache
 
 SAMPLED_FRAMES = 5
 SAMPLED_PIXELS = 200_000
@@ -40,11 +40,15 @@ class Pictures:
     def image(self, t: int, z: int | None = None) -> bytes:
         """PNG of the raw frame in gray; in 3D of slice `z`, or of the brightest along z. The masks, without images."""
         key = None if self.movie.images is not None else self._edits(t)
-        return self._encoded.get(("image", t, z), lambda: encode_png(self._gray(t, z)), key)
+        return self._encoded.get(
+            ("image", t, z), lambda: encode_png(self._gray(t, z)), key
+        )
 
     def labels(self, t: int, z: int | None = None) -> bytes:
         """PNG of the label image: red + 256 green + 65536 blue is the label; along z, the largest label counts."""
-        return self._encoded.get(("labels", t, z), lambda: encode_png(self._colours(t, z)), self._edits(t))
+        return self._encoded.get(
+            ("labels", t, z), lambda: encode_png(self._colours(t, z)), self._edits(t)
+        )
 
     def _edits(self, t: int) -> Edits:
         """What a frame's masks follow from, besides the movie."""
@@ -54,9 +58,13 @@ class Pictures:
     def _gray(self, t: int, z: int | None) -> NDArray[np.uint8]:
         raw = self.movie.image(t)
         if raw is None:
-            return np.where(self._flat(self.movie.label(t), z) > 0, MASK_GRAY, 0).astype(np.uint8)
+            return np.where(
+                self._flat(self.movie.label(t), z) > 0, MASK_GRAY, 0
+            ).astype(np.uint8)
         flat = self._flat(raw, z)
-        if flat.dtype.kind == "u" and flat.dtype.itemsize <= 2:  # a table is the quickest
+        if (
+            flat.dtype.kind == "u" and flat.dtype.itemsize <= 2
+        ):  # a table is the quickest
             if self._table is None:
                 self._table = self._stretched(np.arange(2 ** (8 * flat.dtype.itemsize)))
             return np.asarray(np.take(self._table, flat))
@@ -64,7 +72,9 @@ class Pictures:
 
     def _stretched(self, values: Pixels) -> NDArray[np.uint8]:
         low, high = self.contrast()
-        gray = (values.astype(np.float32) - np.float32(low)) * np.float32(255 / (high - low))
+        gray = (values.astype(np.float32) - np.float32(low)) * np.float32(
+            255 / (high - low)
+        )
         return np.asarray(np.clip(np.nan_to_num(gray), 0, 255).astype(np.uint8))
 
     def _colours(self, t: int, z: int | None) -> NDArray[np.uint8]:
@@ -73,8 +83,12 @@ class Pictures:
             raise InputError(
                 f"frame {t} of {self.movie.name} has the label {flat.max()}; the page can show labels up to {MAX_LABEL}"
             )
-        wide = np.ascontiguousarray(flat, dtype="<u4")  # the first three bytes of each are its colour
-        return np.ascontiguousarray(wide.view(np.uint8).reshape(*flat.shape, 4)[..., :3])
+        wide = np.ascontiguousarray(
+            flat, dtype="<u4"
+        )  # the first three bytes of each are its colour
+        return np.ascontiguousarray(
+            wide.view(np.uint8).reshape(*flat.shape, 4)[..., :3]
+        )
 
     def _flat(self, pixels: Pixels, z: int | None) -> Pixels:
         """(y, x) of a frame."""
@@ -86,7 +100,9 @@ class Pictures:
             flat: Pixels = pixels.max(axis=0)
             return flat
         if not 0 <= z < len(pixels):
-            raise InputError(f"{self.movie.name} has no slice {z}; its slices are 0 to {len(pixels) - 1}")
+            raise InputError(
+                f"{self.movie.name} has no slice {z}; its slices are 0 to {len(pixels) - 1}"
+            )
         chosen: Pixels = pixels[z]
         return chosen
 
@@ -99,7 +115,9 @@ class Pictures:
 
     def _measure_contrast(self) -> tuple[float, float]:
         parts = []
-        for t in np.unique(np.linspace(0, self.movie.n_frames - 1, SAMPLED_FRAMES).astype(int)).tolist():
+        for t in np.unique(
+            np.linspace(0, self.movie.n_frames - 1, SAMPLED_FRAMES).astype(int)
+        ).tolist():
             pixels = np.asarray(self.movie.image(t), dtype=np.float64).ravel()
             step = max(1, SAMPLED_FRAMES * pixels.size // SAMPLED_PIXELS)
             some = pixels[::step]
@@ -118,6 +136,9 @@ def encode_png(pixels: NDArray[np.uint8]) -> bytes:
     """
     png = imagecodecs.PNG
     encoded = imagecodecs.png_encode(
-        pixels, level=png.COMPRESSION.SPEED, strategy=png.STRATEGY.RLE, filter=png.FILTER.SUB
+        pixels,
+        level=png.COMPRESSION.SPEED,
+        strategy=png.STRATEGY.RLE,
+        filter=png.FILTER.SUB,
     )
     return bytes(encoded)

@@ -10,7 +10,7 @@ from clew.annotation.store.answers import Answer
 from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.events import Annotations
-from clew.tracking.formats.annotations import read_annotations
+from clew.tracking.io.annotations import read_annotations
 from clew.tracking.movie import Movie
 
 MOST_UNPACKED = 2**30
@@ -22,8 +22,14 @@ def read_upload(name: str, content: bytes, movie: Movie) -> list[Answer]:
     with tempfile.TemporaryDirectory(prefix="clew-") as folder:
         path = Path(folder) / f"upload{PurePath(name).suffix.lower()}"
         path.write_bytes(content)
-        found = read_annotations(_unpacked(path) if zipfile.is_zipfile(path) else path, movie)
-        labels = {t: movie.label(t) for t in {*found.frames(), *(t + 1 for t in found.frames())} if t < movie.n_frames}
+        found = read_annotations(
+            _unpacked(path) if zipfile.is_zipfile(path) else path, movie
+        )
+        labels = {
+            t: movie.label(t)
+            for t in {*found.frames(), *(t + 1 for t in found.frames())}
+            if t < movie.n_frames
+        }
         checked = check_annotations(found, lambda t: labels[t], movie.n_frames, name)
     return answers_of(checked)
 
@@ -32,7 +38,9 @@ def answers_of(annotations: Annotations) -> list[Answer]:
     """Annotations one by one."""
     return [
         Answer.of(frame, event, sources, targets, bool(happened))
-        for (frame, event, sources, targets), happened in zip(annotations.events, annotations.happened, strict=True)
+        for (frame, event, sources, targets), happened in zip(
+            annotations.events, annotations.happened, strict=True
+        )
     ]
 
 
@@ -42,7 +50,9 @@ def _unpacked(path: Path) -> Path:
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > MOST_UNPACKED:
-                raise InputError(f"the zip holds more than {MOST_UNPACKED >> 20} MB; expected annotations")
+                raise InputError(
+                    f"the zip holds more than {MOST_UNPACKED >> 20} MB; expected annotations"
+                )
             archive.extractall(folder)
     except (zipfile.BadZipFile, OSError, RuntimeError) as error:
         raise InputError(f"the zip cannot be read ({error})") from error

@@ -8,13 +8,18 @@ from functools import cached_property
 import numpy as np
 
 from clew.annotation.edits import operations
-from clew.annotation.edits.edit import Edit, EditKind
-from clew.annotation.edits.layer import Edits, changed_frames, edited_movie, edited_source
+from clew.annotation.edits.edited_movie import (
+    Edits,
+    changed_frames,
+    edited_movie,
+    edited_source,
+)
+from clew.annotation.edits.mask_edits import Edit, EditKind
+from clew.app.api_models import AskedEdit
 from clew.app.positions import Positions
-from clew.app.requests import AskedEdit
 from clew.errors import InputError
 from clew.tracking.detections import Source
-from clew.tracking.measurement.cache import frame_digest
+from clew.tracking.measurement.store import frame_digest
 from clew.tracking.movie import Movie
 
 
@@ -43,7 +48,12 @@ class Masks:
             return self
         source = edited_source(self.positions.source, self.edits, fitting)
         movie = edited_movie(self.original, fitting)
-        return replace(self, edits=fitting, movie=movie, positions=self.positions.edited(source, frames))
+        return replace(
+            self,
+            edits=fitting,
+            movie=movie,
+            positions=self.positions.edited(source, frames),
+        )
 
     def _fits(self, edit: Edit) -> bool:
         """Whether an edit was made of these masks: they may have been replaced by others since."""
@@ -55,8 +65,12 @@ class Masks:
     def make(self, asked: AskedEdit, used: list[int]) -> Edit:
         """An edit as a person asked for it; `used` are the labels that edits of this frame ever gave."""
         if not 0 <= asked.frame < self.movie.n_frames:
-            raise InputError(f"there is no frame {asked.frame}; they are 0 to {self.movie.n_frames - 1}")
-        if asked.z is not None and (self.movie.ndim == 2 or asked.z >= self.movie.shape[0]):
+            raise InputError(
+                f"there is no frame {asked.frame}; they are 0 to {self.movie.n_frames - 1}"
+            )
+        if asked.z is not None and (
+            self.movie.ndim == 2 or asked.z >= self.movie.shape[0]
+        ):
             raise InputError(f"{self.movie.name} has no slice {asked.z}")
         return replace(self._made(asked, used), base=self._base(asked.frame))
 
@@ -66,7 +80,9 @@ class Masks:
             return operations.merge(t, labels, asked.cells)
         if asked.kind is EditKind.DELETE:
             if len(asked.cells) != 1:
-                raise InputError(f"cells is {list(asked.cells)}; expected the one that is to be deleted")
+                raise InputError(
+                    f"cells is {list(asked.cells)}; expected the one that is to be deleted"
+                )
             return operations.delete(t, labels, asked.cells[0])
         if not points:
             raise InputError("points is empty; expected where the stroke went")
@@ -75,14 +91,22 @@ class Masks:
         image, spacing = self.movie.image(t), self.movie.spacing
         if len(points) > 1:
             return operations.outline(t, labels, image, points, spacing, asked.z, used)
-        return operations.grow(t, labels, image, points[0], self.diameter, spacing, asked.z, used)
+        return operations.grow(
+            t, labels, image, points[0], self.diameter, spacing, asked.z, used
+        )
 
     @cached_property
     def diameter(self) -> float:
         """Of a usual cell, in the unit of the spacing: of a disc or ball with the median volume of a few frames."""
-        some = np.unique(np.linspace(0, self.movie.n_frames - 1, 5).astype(int)).tolist()
+        some = np.unique(
+            np.linspace(0, self.movie.n_frames - 1, 5).astype(int)
+        ).tolist()
         volume = np.concatenate([self.positions.cells(t).volume for t in some])
         usual = float(np.median(volume[volume > 0])) if (volume > 0).any() else 0.0
         if not usual:  # no cell to go by: a twentieth of the picture
             return max(self.movie.shape[-2:]) * self.movie.spacing[-1] / 20
-        return float(2 * np.sqrt(usual / np.pi) if self.movie.ndim == 2 else 2 * np.cbrt(3 * usual / (4 * np.pi)))
+        return float(
+            2 * np.sqrt(usual / np.pi)
+            if self.movie.ndim == 2
+            else 2 * np.cbrt(3 * usual / (4 * np.pi))
+        )

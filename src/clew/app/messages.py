@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clew.annotation.edits.layer import Edits
-from clew.annotation.queries import Question
+from clew.annotation.edits.edited_movie import Edits
+from clew.annotation.questions import Question
 from clew.learning.task import Array
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event
-from clew.tracking.model.solve import SolvedPair
+from clew.tracking.solve import SolvedPair
 from clew.tracking.tracker import Tracker
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clew.annotation.queries import Question
+from clew.annotation.questions import Question
 from clew.annotation.strategies.pool import is_open
 from clew.app.positions import Positions
 from clew.app.predictor import Predictor
@@ -39,12 +39,21 @@ class Filter:
 
 
 def least_certain(
-    predictor: Predictor, positions: Positions, annotations: Annotations, chosen: Filter, n: int,
+    predictor: Predictor,
+    positions: Positions,
+    annotations: Annotations,
+    chosen: Filter,
+    n: int,
     track: Collection[tuple[int, int]] | None = None,
-) -> list[Question]:  # fmt: skip
+) -> list[Question]:
     """At most `n` open events that pass a filter, the least certain first; `track` has the cells of the one chosen."""
-    first, last = chosen.first or 0, predictor.n_pairs if chosen.last is None else chosen.last
-    solved = [one for frame, one in sorted(predictor.solved.items()) if first <= frame <= last]
+    first, last = (
+        chosen.first or 0,
+        predictor.n_pairs if chosen.last is None else chosen.last,
+    )
+    solved = [
+        one for frame, one in sorted(predictor.solved.items()) if first <= frame <= last
+    ]
     events = EventTable.join([one.events for one in solved])
     confidence = np.concatenate([np.zeros(0), *(one.confidence for one in solved)])
     possible = np.isfinite(confidence) & is_open(events, annotations)
@@ -55,11 +64,25 @@ def least_certain(
     found: list[Question] = []
     for row in order.tolist():
         ((frame, event, sources, targets),) = events[row : row + 1]
-        cells = [*((frame, label) for label in sources), *((frame + 1, label) for label in targets)]
+        cells = [
+            *((frame, label) for label in sources),
+            *((frame + 1, label) for label in targets),
+        ]
         on_track = track is None or any(cell in track for cell in cells)
-        if on_track and (chosen.box is None or _inside(positions, frame, sources, targets, chosen.box)):
-            reason = "the least certain of what you chose" if chosen else "nothing is less certain so far"
-            found.append(Question(frame, event, sources, targets, -float(confidence[row]), reason))
+        if on_track and (
+            chosen.box is None
+            or _inside(positions, frame, sources, targets, chosen.box)
+        ):
+            reason = (
+                "the least certain of what you chose"
+                if chosen
+                else "nothing is less certain so far"
+            )
+            found.append(
+                Question(
+                    frame, event, sources, targets, -float(confidence[row]), reason
+                )
+            )
         if len(found) == n:
             break
     return found
@@ -73,8 +96,14 @@ def asked_again(predictor: Predictor, state: State, n: int) -> list[Question]:
         if solved is None:
             continue
         events = solved.events
-        about = np.isin(events.sources, answer.sources) | np.isin(events.targets, answer.targets)
-        rows = np.flatnonzero(about.any(axis=1) & np.isfinite(solved.confidence) & is_open(events, state.annotations))
+        about = np.isin(events.sources, answer.sources) | np.isin(
+            events.targets, answer.targets
+        )
+        rows = np.flatnonzero(
+            about.any(axis=1)
+            & np.isfinite(solved.confidence)
+            & is_open(events, state.annotations)
+        )
         for row in rows.tolist():
             ((frame, event, sources, targets),) = events[row : row + 1]
             key = events.keys()[row].tobytes()
@@ -85,11 +114,17 @@ def asked_again(predictor: Predictor, state: State, n: int) -> list[Question]:
 
 
 def _inside(
-    positions: Positions, frame: int, sources: tuple[int, ...], targets: tuple[int, ...],
+    positions: Positions,
+    frame: int,
+    sources: tuple[int, ...],
+    targets: tuple[int, ...],
     box: tuple[float, float, float, float],
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether the middle of some cells lies in a box."""
-    before, after = positions.cells(frame).of_labels(sources), positions.cells(frame + 1).of_labels(targets)
+    before, after = (
+        positions.cells(frame).of_labels(sources),
+        positions.cells(frame + 1).of_labels(targets),
+    )
     y, x = np.vstack([before, after]).mean(axis=0)[-2:]
     left, top, right, bottom = box
     return bool(left <= x <= right and top <= y <= bottom)

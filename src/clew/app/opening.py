@@ -18,8 +18,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from clew.app.routes import REVALIDATE, STATIC, PageFiles, Server
 from clew.app.security import Guard, JSONText
+from clew.app.server import REVALIDATE, STATIC, PageFiles, Server
 
 Report = Callable[[str, int, int], None]
 """Called with what is being done, and how many parts of how many are."""
@@ -33,9 +33,13 @@ class Opening:
     """Serves the page itself, and answers all else by how far the opening is, until there is a server."""
 
     def __init__(
-        self, open_server: Callable[[Report], Server], token: str, addresses: Sequence[str],
-        announce: Callable[[Server], None] = lambda _: None, static: Path = STATIC,
-    ) -> None:  # fmt: skip
+        self,
+        open_server: Callable[[Report], Server],
+        token: str,
+        addresses: Sequence[str],
+        announce: Callable[[Server], None] = lambda _: None,
+        static: Path = STATIC,
+    ) -> None:
         """`announce` is called when the server has taken over."""
         self._open_server, self._announce, self._static = open_server, announce, static
         self.failure: BaseException | None = None
@@ -74,7 +78,9 @@ class Opening:
         """Start at once, open meanwhile; at the end, whatever was opened is closed."""
         await receive()
         loop = asyncio.get_running_loop()
-        thread = threading.Thread(target=self._open, args=(loop,), daemon=True, name="clew-opening")
+        thread = threading.Thread(
+            target=self._open, args=(loop,), daemon=True, name="clew-opening"
+        )
         thread.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()
@@ -89,7 +95,9 @@ class Opening:
             server = self._open_server(self._report)
             asyncio.run_coroutine_threadsafe(self._take_over(server), loop).result()
             self._announce(server)
-        except BaseException as error:  # all of it is told by who waits for the end of the serving
+        except (
+            BaseException
+        ) as error:  # all of it is told by who waits for the end of the serving
             self.failure = None if isinstance(error, Stopped) else error
             loop.call_soon_threadsafe(self.stop)
         finally:
@@ -111,8 +119,14 @@ class Opening:
     async def _wait(self, _: Request) -> Response:
         """How far the opening is; the page asks again."""
         doing, done, total = self._doing
-        content: dict[str, Any] = {"error": "the movie is being opened", "kind": "opening", "doing": doing}
-        return JSONText({**content, "done": done, "total": total}, 503, headers={"retry-after": "1"})
+        content: dict[str, Any] = {
+            "error": "the movie is being opened",
+            "kind": "opening",
+            "doing": doing,
+        }
+        return JSONText(
+            {**content, "done": done, "total": total}, 503, headers={"retry-after": "1"}
+        )
 
 
 def _nothing() -> None:

@@ -15,7 +15,7 @@ from clew.annotation.store.history import Entry
 from clew.learning.task import Array
 from clew.tracking.detections import Detections, Overlap, Source
 from clew.tracking.events import Labels
-from clew.tracking.model.solve import KEPT_COLUMNS
+from clew.tracking.solve import KEPT_COLUMNS
 
 AXES = "zyx"
 DIGITS = 2
@@ -45,9 +45,17 @@ class CellPositions:
         for label in labels:
             row = int(np.searchsorted(self.label, label))
             there = row < len(self.label) and self.label[row] == label
-            seen = np.append(np.round(self.position[row], 3), self.volume[row]) if there else None
+            seen = (
+                np.append(np.round(self.position[row], 3), self.volume[row])
+                if there
+                else None
+            )
             found.append(
-                "" if seen is None else hashlib.blake2b(seen.astype("<f8").tobytes(), digest_size=6).hexdigest()
+                ""
+                if seen is None
+                else hashlib.blake2b(
+                    seen.astype("<f8").tobytes(), digest_size=6
+                ).hexdigest()
             )
         return found
 
@@ -61,7 +69,12 @@ class Positions:
 
     def __init__(self, source: Source, spacing: Sequence[float]) -> None:
         self.source, self.spacing = source, np.asarray(spacing, dtype=float)
-        self.name, self.n_frames, self.ndim, self.has = source.name, source.n_frames, source.ndim, source.has
+        self.name, self.n_frames, self.ndim, self.has = (
+            source.name,
+            source.n_frames,
+            source.ndim,
+            source.has,
+        )
         self.movie = source.movie
         self._frames: dict[int, Detections] = {}
         self._cells: dict[int, CellPositions] = {}
@@ -70,15 +83,23 @@ class Positions:
     def edited(self, source: Source, frames: Collection[int]) -> Positions:
         """The cells of a movie whose masks differ in some frames; the others are remembered."""
         other = Positions(source, self.spacing.tolist())
-        other._frames = {t: cells for t, cells in list(self._frames.items()) if t not in frames}
-        other._cells = {t: cells for t, cells in list(self._cells.items()) if t not in frames}
+        other._frames = {
+            t: cells for t, cells in list(self._frames.items()) if t not in frames
+        }
+        other._cells = {
+            t: cells for t, cells in list(self._cells.items()) if t not in frames
+        }
         return other
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`, with the columns that a lineage keeps."""
         if t not in self._frames:
             found = self.source.detections(t)
-            kept = {name: found.columns[name] for name in KEPT_COLUMNS if name in found.columns}
+            kept = {
+                name: found.columns[name]
+                for name in KEPT_COLUMNS
+                if name in found.columns
+            }
             self._frames[t] = Detections(t, found.label, found.position, kept)
         return self._frames[t]
 
@@ -88,14 +109,19 @@ class Positions:
 
     def looks(self, answer: Answer) -> list[str]:
         """What the cells of an answer look like now, sources first."""
-        before, after = self.cells(answer.frame), self.cells(answer.frame + answer.event.span)
+        before, after = (
+            self.cells(answer.frame),
+            self.cells(answer.frame + answer.event.span),
+        )
         return before.looks(answer.sources) + after.looks(answer.targets)
 
     def holds(self, entry: Entry) -> bool:
         """Whether the cells of an answer look as they did when it was given, as far as that is known."""
         if entry.revision not in self._holds:
             now = self.looks(entry.answer)
-            self._holds[entry.revision] = list(entry.looks) == now if entry.looks else all(now)
+            self._holds[entry.revision] = (
+                list(entry.looks) == now if entry.looks else all(now)
+            )
         return self._holds[entry.revision]
 
     def cells(self, t: int) -> CellPositions:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clew.annotation.kept_pairs import KeptPairs
+from clew.annotation.frame_pair_cache import KeptPairs
 from clew.annotation.store.answers import Answer
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array
+from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import Source
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.solve import SolvedPair, solve
+from clew.tracking.solve import SolvedPair, solve
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,14 @@ def with_answer(here: Annotations, answer: Answer) -> Annotations:
     new, events = EventTable.of([answer.fact]), here.events
     clashes = events.keys() == new.keys()
     if answer.happened:
-        shared = np.isin(events.sources, answer.sources) | np.isin(events.targets, answer.targets)
+        shared = np.isin(events.sources, answer.sources) | np.isin(
+            events.targets, answer.targets
+        )
         clashes |= here.happened & shared.any(axis=1)
     kept = here[~clashes]
-    return Annotations.of(EventTable.join([kept.events, new]), [*kept.happened.tolist(), answer.happened])
+    return Annotations.of(
+        EventTable.join([kept.events, new]), [*kept.happened.tolist(), answer.happened]
+    )
 
 
 def pairwise(answer: Answer) -> list[Answer]:
@@ -87,7 +91,9 @@ class Predictor:
     def _usual_margin(self) -> float:
         """The median margin of the events that nobody answered, in norms of the weights; 0 before any is predicted."""
         solved = list(self.solved.values())  # at once, for other threads add to it
-        margins = np.concatenate([np.zeros(0), *(one.confidence / (one.unit or 1.0) for one in solved)])
+        margins = np.concatenate(
+            [np.zeros(0), *(one.confidence / (one.unit or 1.0) for one in solved)]
+        )
         margins = margins[np.isfinite(margins)]
         return float(np.median(margins)) if len(margins) else 0.0
 
@@ -109,9 +115,15 @@ class Predictor:
     def use_pairs(self, kept: KeptPairs, frames: Collection[int]) -> None:
         """Go on with pairs of which some are others; what was predicted of these is dropped."""
         self._now = self.weights, kept
-        self.solved = {frame: solved for frame, solved in self.solved.items() if frame not in frames}
+        self.solved = {
+            frame: solved
+            for frame, solved in self.solved.items()
+            if frame not in frames
+        }
 
-    def solve(self, frame: int, here: Annotations, kept: KeptPairs | None = None) -> SolvedPair:
+    def solve(
+        self, frame: int, here: Annotations, kept: KeptPairs | None = None
+    ) -> SolvedPair:
         """The best events of a frame pair that agree with its annotations `here`; see `model.solve`.
 
         Confidences of events that were predicted before are renewed by the worker soon. `kept` are other pairs than
@@ -133,11 +145,17 @@ class Predictor:
     def current(self, frame: int, here: Annotations) -> SolvedPair:
         """The latest prediction, if it agrees with the annotations and follows from the present weights, else one."""
         known = self.solved.get(frame)
-        if known is None or known.key != here.key() or known.version < self.weights.version:
+        if (
+            known is None
+            or known.key != here.key()
+            or known.version < self.weights.version
+        ):
             return self.solve(frame, here)
         return known
 
-    def take(self, pairs: Iterable[SolvedPair], annotations: Annotations) -> list[SolvedPair]:
+    def take(
+        self, pairs: Iterable[SolvedPair], annotations: Annotations
+    ) -> list[SolvedPair]:
         """Keep predictions that agree with the annotations, and tell which: others were answered about meanwhile."""
         agreeing = [one for one in pairs if one.key == annotations.at(one.frame).key()]
         self.solved |= {one.frame: one for one in agreeing}
@@ -145,7 +163,9 @@ class Predictor:
 
     def all_current(self, annotations: Annotations) -> list[SolvedPair]:
         """Predictions of the whole movie by the present weights; what is missing or old is solved here."""
-        return [self.current(frame, annotations.at(frame)) for frame in range(self.n_pairs)]
+        return [
+            self.current(frame, annotations.at(frame)) for frame in range(self.n_pairs)
+        ]
 
     def counts(self) -> dict[str, int]:
         """How many events of each kind are predicted."""

@@ -7,14 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from clew.annotation.stopping import Check, Correction, Kinds, answers_until, wrong_events
+from clew.annotation.error_estimate import (
+    Check,
+    Correction,
+    Kinds,
+    answers_until,
+    wrong_events,
+)
 from clew.annotation.store.answers import Answer
 from clew.annotation.store.store import Store
 from clew.app.predictor import Predictor
 from clew.learning.task import Array
 from clew.tracking.events import EventTable
-from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
-from clew.tracking.model.solve import SolvedPair, in_context
+from clew.tracking.solve import SolvedPair, in_context
+from clew.tracking.training.calibration import (
+    GENERIC_CALIBRATION,
+    Calibration,
+    MovieMargins,
+)
 
 CURVE = "curve"
 """The note in a store that has the estimates so far."""
@@ -43,14 +53,21 @@ class Progress:
         probability = probabilities(solved.values(), self.predictor.margin_scale)
         correction = Correction.of(self._checks())
         found = wrong_events(kinds, probability, correction)
-        until = answers_until(kinds, probability, correction, target) if target else None
+        until = (
+            answers_until(kinds, probability, correction, target) if target else None
+        )
         return {
-            "number": round(found.number, 1), "low": round(found.low), "high": round(found.high),
-            "events": found.n_events, "until": until,
-        }  # fmt: skip
+            "number": round(found.number, 1),
+            "low": round(found.low),
+            "high": round(found.high),
+            "events": found.n_events,
+            "until": until,
+        }
 
     def _checks(self) -> list[Check]:
-        return [entry.check for entry in self.store.holding() if entry.check is not None]
+        return [
+            entry.check for entry in self.store.holding() if entry.check is not None
+        ]
 
     def knows(self, answers: int) -> bool:
         """Whether there is an estimate after so many answers, or none can be made yet."""
@@ -70,22 +87,33 @@ class Progress:
 
 def kinds_of(solved: Iterable[SolvedPair]) -> Kinds:
     """(n,) the kinds of the events of some frame pairs."""
-    return np.concatenate([np.zeros(0, dtype=np.int8), *(one.events.event for one in solved)])
+    return np.concatenate(
+        [np.zeros(0, dtype=np.int8), *(one.events.event for one in solved)]
+    )
 
 
 def calibration_of(solved: Iterable[SolvedPair], scale: float = 1.0) -> Calibration:
     """For the movie of these frame pairs, in their context; `scale` is `Predictor.margin_scale`."""
-    return GENERIC_CALIBRATION.of_movie(MovieMargins.sum(one.margins(scale) for one in solved))
+    return GENERIC_CALIBRATION.of_movie(
+        MovieMargins.sum(one.margins(scale) for one in solved)
+    )
 
 
 def probabilities(solved: Iterable[SolvedPair], scale: float = 1.0) -> Array:
     """(n,) that each event of a movie's frame pairs is right; 1 where it was answered."""
     known = in_context(solved)
     calibration = calibration_of(known, scale)
-    return np.concatenate([np.zeros(0), *(one.probability(calibration, scale) for one in known)])
+    return np.concatenate(
+        [np.zeros(0), *(one.probability(calibration, scale) for one in known)]
+    )
 
 
-def check_of(movie: Mapping[int, SolvedPair], answer: Answer, asked: Answer | None, scale: float = 1.0) -> Check | None:
+def check_of(
+    movie: Mapping[int, SolvedPair],
+    answer: Answer,
+    asked: Answer | None,
+    scale: float = 1.0,
+) -> Check | None:
     """What the answer to a question says of the predictions before it; nothing if the person chose what to answer.
 
     `movie` has the frame pairs that were predicted, by their first frames.
@@ -102,13 +130,19 @@ def check_of(movie: Mapping[int, SolvedPair], answer: Answer, asked: Answer | No
     same = events.keys() == EventTable.of([answer.fact]).keys()
     refuted = same
     if answer.happened:
-        shared = np.isin(events.sources, answer.sources) | np.isin(events.targets, answer.targets)
+        shared = np.isin(events.sources, answer.sources) | np.isin(
+            events.targets, answer.targets
+        )
         refuted = shared.any(axis=1) & ~same
-    is_open = np.isfinite(solved.confidence)  # what was answered before is no prediction
+    is_open = np.isfinite(
+        solved.confidence
+    )  # what was answered before is no prediction
     settled = about & is_open & (same | refuted)
     if not settled.any():
         return None
     known = dict(zip(movie, in_context(movie.values()), strict=True))
-    doubt = 1 - known[answer.frame].probability(calibration_of(known.values(), scale), scale)
+    doubt = 1 - known[answer.frame].probability(
+        calibration_of(known.values(), scale), scale
+    )
     wrong = int((refuted & is_open).sum()) if refuted[settled].any() else 0
     return Check(round(float(doubt[settled].sum()), 6), wrong, asked.event)

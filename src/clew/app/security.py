@@ -82,22 +82,31 @@ class Guard:
         headers = Headers(scope=scope)
         if not _is_one_of(headers.getlist("host"), self.hosts):
             return refusal(403, "this page answers under its own address only")
-        if "origin" in headers and not _is_one_of(headers.getlist("origin"), self.origins):
+        if "origin" in headers and not _is_one_of(
+            headers.getlist("origin"), self.origins
+        ):
             return refusal(403, "another site may not ask this page")
         if scope["path"].startswith(OPEN) and scope["method"] in ("GET", "HEAD"):
             return None
         # a person may follow a link to the page; what asks for anything else is a page, and must be this one
-        if scope["path"] != "/" and headers.get("sec-fetch-site", "none") not in OWN_SITE:
+        if (
+            scope["path"] != "/"
+            and headers.get("sec-fetch-site", "none") not in OWN_SITE
+        ):
             return refusal(403, "another site may not ask this page")
         if not self._has_token(scope, headers):
-            return refusal(403, "the token is missing or wrong; open the address that clew annotate printed")
+            return refusal(
+                403,
+                "the token is missing or wrong; open the address that clew annotate printed",
+            )
         return None
 
     def _has_token(self, scope: Scope, headers: Headers) -> bool:
         query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20)
         given = [*headers.getlist(TOKEN_HEADER), *query.get(TOKEN_QUERY, [])]
         return len(given) > 0 and all(
-            secrets.compare_digest(one.encode("utf-8", "replace"), self.token.encode()) for one in given
+            secrets.compare_digest(one.encode("utf-8", "replace"), self.token.encode())
+            for one in given
         )
 
 
@@ -119,7 +128,11 @@ def too_large() -> JSONResponse:
     """The answer to it."""
     headers = {"connection": "close"}  # for the rest of the body is still to come
     return JSONResponse(
-        {"error": f"a request may carry {MAX_BODY >> 20} MB at most, a file {MAX_FILE >> 20} MB"}, 413, headers
+        {
+            "error": f"a request may carry {MAX_BODY >> 20} MB at most, a file {MAX_FILE >> 20} MB"
+        },
+        413,
+        headers,
     )
 
 

@@ -30,6 +30,8 @@ class State:
         """The present one."""
         annotations, entries = store.annotations(), store.holding()
         holds = np.array([positions.holds(entry) for entry in entries], dtype=bool)
-        outdated = tuple(entry.answer for entry, good in zip(entries, holds, strict=True) if not good)
+        outdated = tuple(
+            entry.answer for entry, good in zip(entries, holds, strict=True) if not good
+        )
         held = annotations[holds] if outdated else annotations
         return cls(store.revision, held, outdated, store.mask_revisions())

@@ -33,12 +33,22 @@ class Supervisor:
         main: Callable[[Connection, Sequence[WorkerMovie]], None] = work,
     ) -> None:
         """`on_life` is told that a worker began (it then knows nothing yet) or ended, and in words why."""
-        self.movies, self.on_reply, self.on_life, self.main = movies, on_reply, on_life, main
+        self.movies, self.on_reply, self.on_life, self.main = (
+            movies,
+            on_reply,
+            on_life,
+            main,
+        )
         self.process: BaseProcess | None = None
-        self._outbox: queue.SimpleQueue[tuple[Connection, Learn] | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[Connection, Learn] | None] = (
+            queue.SimpleQueue()
+        )
         self._connection: Connection | None = None
         self._closing = threading.Event()
-        self._threads = [threading.Thread(target=call, daemon=True) for call in (self._supervise, self._write)]
+        self._threads = [
+            threading.Thread(target=call, daemon=True)
+            for call in (self._supervise, self._write)
+        ]
 
     def start(self) -> None:
         """Start the first worker; returns at once."""
@@ -86,15 +96,22 @@ class Supervisor:
             short_lives = short_lives + 1 if monotonic() - began < SHORT_LIFE else 0
             reason = f"the worker that learns ended with code {process.exitcode}"
             if short_lives >= MAX_SHORT_LIVES:
-                self.on_life(False, f"{reason}, {short_lives} times in a row; answers are kept, but nothing is learned")
+                self.on_life(
+                    False,
+                    f"{reason}, {short_lives} times in a row; answers are kept, but nothing is learned",
+                )
                 return
             self.on_life(False, f"{reason}; another one is started")
             self._closing.wait(0.5 * short_lives)
 
     def _begin(self) -> tuple[Connection, BaseProcess]:
-        context: Any = multiprocessing.get_context("spawn")  # a forked one would share the server's sockets
+        context: Any = multiprocessing.get_context(
+            "spawn"
+        )  # a forked one would share the server's sockets
         here, there = context.Pipe()
-        process = context.Process(target=self.main, args=(there, self.movies), daemon=True, name="clew-worker")
+        process = context.Process(
+            target=self.main, args=(there, self.movies), daemon=True, name="clew-worker"
+        )
         process.start()
         there.close()
         self.process, self._connection = process, here
@@ -114,5 +131,7 @@ class Supervisor:
     def _write(self) -> None:
         while (item := self._outbox.get()) is not None:
             connection, command = item
-            with contextlib.suppress(OSError, ValueError):  # its reader notices the end, too
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # its reader notices the end, too
                 connection.send(command)

@@ -17,22 +17,38 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from clew.annotation.edits.layer import Edits, changed_frames, edited_source
+from clew.annotation.edits.edited_movie import Edits, changed_frames, edited_source
 from clew.annotation.learner import Learner
-from clew.annotation.queries import DEFAULT, STRATEGIES
-from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply, WorkerMovie
+from clew.annotation.questions import DEFAULT, STRATEGIES
+from clew.app.messages import (
+    Asked,
+    Failed,
+    Learn,
+    Learned,
+    Predicted,
+    Reply,
+    WorkerMovie,
+)
 from clew.app.settings import WORKER, WorkerSettings
 from clew.errors import ClewError
 from clew.tracking.events import Annotations, EventTable
 
 
-def work(connection: Connection, movies: Sequence[WorkerMovie], settings: WorkerSettings = WORKER) -> None:
+def work(
+    connection: Connection,
+    movies: Sequence[WorkerMovie],
+    settings: WorkerSettings = WORKER,
+) -> None:
     """The process's main function; ends when the connection does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server says when to end
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the server says when to end
     with contextlib.suppress(AttributeError, OSError):
         os.nice(settings.niceness)
     inbox = Inbox(connection, settings.last_seconds)
-    workers = [MovieWorker(number, movie, settings) for number, movie in enumerate(movies)]
+    workers = [
+        MovieWorker(number, movie, settings) for number, movie in enumerate(movies)
+    ]
     with contextlib.suppress(BrokenPipeError):
         while not inbox.ended:
             for reply in turn(workers, inbox):
@@ -91,7 +107,9 @@ class Inbox:
 class MovieWorker:
     """One movie in the worker: its learner, and what is still to be done about the newest annotations."""
 
-    def __init__(self, number: int, movie: WorkerMovie, settings: WorkerSettings = WORKER) -> None:
+    def __init__(
+        self, number: int, movie: WorkerMovie, settings: WorkerSettings = WORKER
+    ) -> None:
         self.number, self.settings = number, settings
         self.annotated_at = 0.0
         """When annotations came last."""
@@ -100,7 +118,9 @@ class MovieWorker:
     def _begin(self, movie: WorkerMovie, start: int) -> None:
         """Know nothing yet but the weights to begin with."""
         self.movie, self.start, number = movie, start, self.number
-        self.newest = self.learned = Learn(number, -1, Annotations.of(EventTable.empty()), (0,))
+        self.newest = self.learned = Learn(
+            number, -1, Annotations.of(EventTable.empty()), (0,)
+        )
         """The newest annotations, and those that the learner has learned from."""
         self.asked = -1
         """The revision of the last questions."""
@@ -121,7 +141,9 @@ class MovieWorker:
             movie, seconds = self.movie, self.settings.learn_seconds
             self._edits = self.newest.edits
             source = edited_source(movie.source, (), self._edits)
-            self._learner = Learner(source, tracker=movie.tracker, seconds=seconds, may_lag=True)
+            self._learner = Learner(
+                source, tracker=movie.tracker, seconds=seconds, may_lag=True
+            )
         return self._learner
 
     def take(self, command: Learn) -> None:
@@ -137,13 +159,20 @@ class MovieWorker:
 
     def _next(self) -> Callable[[], Reply] | None:
         """The most urgent piece of work, the first of these that is due."""
-        if self.unasked >= self.settings.most_unasked:  # a fast hand leaves no pause in which to choose new questions
+        if (
+            self.unasked >= self.settings.most_unasked
+        ):  # a fast hand leaves no pause in which to choose new questions
             return self._ask
-        if self.learned.revision < self.newest.revision or self.learned.events != self.newest.events:
+        if (
+            self.learned.revision < self.newest.revision
+            or self.learned.events != self.newest.events
+        ):
             return self._learn
         if self.urgent:
             return self._renew_urgent
-        if self.unfinished:  # nobody answers at the moment: there is time to learn to the end
+        if (
+            self.unfinished
+        ):  # nobody answers at the moment: there is time to learn to the end
             return self._learn
         if self.stale:
             return self._renew_stale
@@ -160,13 +189,20 @@ class MovieWorker:
             reply: Reply = work()
         except ClewError as error:
             reply = self._give_up(str(error))
-        except Exception as error:  # one movie's trouble is not to end the work on the others
+        except (
+            Exception
+        ) as error:  # one movie's trouble is not to end the work on the others
             reply = self._give_up(f"unexpected {type(error).__name__}: {error}")
         yield replace(reply, start=self.start)
 
     def _give_up(self, problem: str) -> Failed:
         """Leave this revision; the next answer is a new beginning."""
-        self.learned, self.urgent, self.stale, self.unfinished = self.newest, [], [], False
+        self.learned, self.urgent, self.stale, self.unfinished = (
+            self.newest,
+            [],
+            [],
+            False,
+        )
         self.unasked, self.renewed = 0, False
         self.asked = self.newest.revision
         return Failed(self.number, self.newest.revision, problem)
@@ -181,7 +217,13 @@ class MovieWorker:
         self.learner.learn(command.annotations)
         self.learned, self.unfinished = command, self.learner.is_cut_short
         self._order_frames(command.frames)
-        return Learned(self.number, command.revision, self.learner.version, self.learner.w, not self.unfinished)
+        return Learned(
+            self.number,
+            command.revision,
+            self.learner.version,
+            self.learner.w,
+            not self.unfinished,
+        )
 
     def _take_edits(self, edits: Edits) -> None:
         """Learn from the masks as they are now; what is known of frames that did not change stays."""
@@ -196,8 +238,13 @@ class MovieWorker:
         every = np.arange(len(self.learner.pairs))
         seen = [frame for frame in dict.fromkeys(frames) if frame < len(every)]
         nearness = -np.abs(every - frames[0])
-        near = every[np.argsort(nearness, kind="stable")][-2 * self.settings.neighbours - 1 :]
-        self.urgent = [*(frame for frame in near.tolist() if frame not in seen), *reversed(seen)]
+        near = every[np.argsort(nearness, kind="stable")][
+            -2 * self.settings.neighbours - 1 :
+        ]
+        self.urgent = [
+            *(frame for frame in near.tolist() if frame not in seen),
+            *reversed(seen),
+        ]
         order = every[np.lexsort((nearness, np.isin(every, self.stale)))]
         self.stale = order[~np.isin(order, self.urgent)].tolist()
 
@@ -220,6 +267,8 @@ class MovieWorker:
     def _ask(self) -> Asked:
         revision = self.learned.revision
         rng = np.random.default_rng(max(revision, 0))
-        questions = STRATEGIES[DEFAULT](self.learner, self.learned.annotations, self.settings.questions, rng)
+        questions = STRATEGIES[DEFAULT](
+            self.learner, self.learned.annotations, self.settings.questions, rng
+        )
         self.asked, self.unasked, self.renewed = revision, 0, False
         return Asked(self.number, revision, tuple(questions))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.base import check_folder, command, make_folder, note, shown
 from clew.cli.movies import (
     Channel,
     Frames,
@@ -28,13 +27,14 @@ from clew.cli.movies import (
     open_pixels,
     parse_frames,
 )
+from clew.cli.options import check_folder, command, make_folder, note, shown
 from clew.errors import InputError
-from clew.progress import ProgressBar
+from clew.utils.progress import ProgressBar
 
 if TYPE_CHECKING:
+    from clew.app.launch import Bound, Certificate
     from clew.app.opening import Opening, Report
-    from clew.app.routes import Server
-    from clew.app.run import Bound, Certificate
+    from clew.app.server import Server
     from clew.app.session import Session
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
@@ -68,11 +68,20 @@ def annotate(
     events: Annotated[str | None, events_option("as the weights were learned")] = None,
     weights: Annotated[
         Path | None,
-        typer.Option("--weights", "-w", metavar="FILE", help="Weights to begin with: what clew train wrote."),
+        typer.Option(
+            "--weights",
+            "-w",
+            metavar="FILE",
+            help="Weights to begin with: what clew train wrote.",
+        ),
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="FILE", help=f"Where answers are kept; beside the movie, as MOVIE{STORE}."),
+        typer.Option(
+            "--store",
+            metavar="FILE",
+            help=f"Where answers are kept; beside the movie, as MOVIE{STORE}.",
+        ),
     ] = None,
     port: Annotated[
         int | None,
@@ -86,7 +95,11 @@ def annotate(
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where the page can be reached; by default from this machine only.")
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Where the page can be reached; by default from this machine only.",
+        ),
     ] = "127.0.0.1",
     public: Annotated[
         str,
@@ -98,10 +111,20 @@ def annotate(
         ),
     ] = "",
     tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="A certificate, to serve the page by https.")
+        Path | None,
+        typer.Option(
+            "--tls-cert",
+            metavar="FILE",
+            help="A certificate, to serve the page by https.",
+        ),
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option("--tls-key", metavar="FILE", help="The certificate's key."),
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
     no_cache: NoCache = False,
 ) -> None:
     """Annotate a movie in the browser, while clew learns from every answer.
@@ -109,28 +132,47 @@ def annotate(
     The page's address holds a secret token: who knows it may see the movie and answer. Ctrl-C ends the page; nothing
     that was answered is lost.
     """
+    from clew.app.launch import Address, addresses_of, check_public, make_server, run
     from clew.app.opening import Opening
-    from clew.app.run import Address, addresses_of, check_public, make_server, run
     from clew.app.security import new_token
-    from clew.tracking.archive import load_tracker
+    from clew.tracking.persistence import load_tracker
     from clew.tracking.tracker import Tracker
 
-    paths = _stores(movies, labels, images, store, parse_frames(frames), radius is not None)
+    paths = _stores(
+        movies, labels, images, store, parse_frames(frames), radius is not None
+    )
     tls, public = _certificate(tls_cert, tls_key), public and check_public(public)
     tracker = Tracker.generic() if weights is None else load_tracker(weights)
     if events is not None:
         tracker.set_params(events=events)
-    opened = [open_pixels(path, labels, images, spacing, channel, sparse, frames, radius) for path, _ in paths]
+    opened = [
+        open_pixels(path, labels, images, spacing, channel, sparse, frames, radius)
+        for path, _ in paths
+    ]
     with contextlib.closing(_bound(host, port, paths[0][1])) as bound:
-        address = Address.of(bound, host, "http" if tls is None else "https", public, new_token())
+        address = Address.of(
+            bound, host, "http" if tls is None else "https", public, new_token()
+        )
         allowed = addresses_of(bound, host, address.scheme, public)
 
         def open_server(report: Report) -> Server:
             """In a thread, while the page says how far it is."""
             sessions: list[Session] = []
             with contextlib.ExitStack() as cleanup:
-                for number, (movie, (_, place)) in enumerate(zip(opened, paths, strict=True)):
-                    sessions.append(_open(number, movie, place, tracker, no_cache, weights is None, report))
+                for number, (movie, (_, place)) in enumerate(
+                    zip(opened, paths, strict=True)
+                ):
+                    sessions.append(
+                        _open(
+                            number,
+                            movie,
+                            place,
+                            tracker,
+                            no_cache,
+                            weights is None,
+                            report,
+                        )
+                    )
                     cleanup.callback(sessions[-1].close)
                 for session in sessions:
                     session.store.note(PORT, address.port)
@@ -146,14 +188,19 @@ def annotate(
             note("Ctrl-C ends it.")
 
         opening = Opening(open_server, address.token, allowed, announce)
-        run(opening, bound, lambda: _show(str(address), opening) if browser else None, tls)
+        run(
+            opening,
+            bound,
+            lambda: _show(str(address), opening) if browser else None,
+            tls,
+        )
     note("ended; all answers are kept.")
 
 
 def _bound(host: str, port: int | None, store: Path) -> Bound:
     """The socket of the page: on the port that was asked for, or the one that the first movie had last."""
     from clew.annotation.store.store import noted_in
-    from clew.app.run import bind, bind_as_before
+    from clew.app.launch import bind, bind_as_before
 
     if port is not None:
         return bind(host, port)
@@ -167,13 +214,20 @@ def _bound(host: str, port: int | None, store: Path) -> Bound:
     return bound
 
 
-def _tell(sessions: Sequence[Session], stores: list[Path], host: str, is_secure: bool) -> None:
+def _tell(
+    sessions: Sequence[Session], stores: list[Path], host: str, is_secure: bool
+) -> None:
     """Where answers are kept, and who can see the page."""
     for session, place in zip(sessions, stores, strict=True):
         known = len(session.state.annotations)
-        note(f"{session.movie.name}: answers are kept in {shown(place)}" + (f" ({known} so far)" if known else ""))
+        note(
+            f"{session.movie.name}: answers are kept in {shown(place)}"
+            + (f" ({known} so far)" if known else "")
+        )
     if host not in LOOPBACK:
-        note(f"the page can be reached from other machines under {host}, by anyone who knows the token")
+        note(
+            f"the page can be reached from other machines under {host}, by anyone who knows the token"
+        )
         if not is_secure:
             note(
                 "WARNING: without --tls-cert and --tls-key, anyone on the network between can read the token and the "
@@ -183,12 +237,14 @@ def _tell(sessions: Sequence[Session], stores: list[Path], host: str, is_secure:
 
 def _certificate(certificate: Path | None, key: Path | None) -> Certificate | None:
     """The files for TLS, if both are given and belong together."""
-    from clew.app.run import Certificate
+    from clew.app.launch import Certificate
 
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise InputError("--tls-cert and --tls-key belong together; one of them is missing")
+        raise InputError(
+            "--tls-cert and --tls-key belong together; one of them is missing"
+        )
     found = Certificate(certificate, key)
     found.check()
     return found
@@ -205,11 +261,15 @@ def _stores(
     """The movies to open, and where the answers about each are kept."""
     for name, given in (("--store", store), ("--labels", labels)):
         if given is not None and len(movies or []) > 1:
-            raise InputError(f"{name} is for one movie; {len(movies or [])} are given: expected those beside each")
+            raise InputError(
+                f"{name} is for one movie; {len(movies or [])} are given: expected those beside each"
+            )
     if labels is not None and not movies:
         return [(None, store or _beside(labels, frames))]
     if images is not None and not (len(movies or []) == 1 and is_points):
-        raise InputError("--images is for a movie that is opened by its --labels, or for one table with --radius")
+        raise InputError(
+            "--images is for a movie that is opened by its --labels, or for one table with --radius"
+        )
     paths = movies or [_example()]
     names = [path.absolute() for path in paths]
     if len(set(names)) < len(names):
@@ -225,21 +285,35 @@ def _beside(path: Path, frames: range | None) -> Path:
 
 
 def _open(
-    number: int, movie: Movie, store: Path, tracker: Tracker | None, no_cache: bool, as_before: bool, report: Report
+    number: int,
+    movie: Movie,
+    store: Path,
+    tracker: Tracker | None,
+    no_cache: bool,
+    as_before: bool,
+    report: Report,
 ) -> Session:
     """A session of a movie; `report` is told what is being done, the terminal too."""
-    from clew.app.run import open_session
+    from clew.app.launch import open_session
     from clew.tracking.measurement.measure import measure
 
     check_folder(store.absolute().parent)
-    movie = replace(movie, name=shown(Path(movie.name)))  # a folder's name may be no valid Unicode
+    movie = replace(
+        movie, name=shown(Path(movie.name))
+    )  # a folder's name may be no valid Unicode
     with ProgressBar(f"measuring {movie.name}") as progress:
 
         def tell(done: int, total: int) -> None:
-            report(f"Measuring the cells of {movie.name}: frame {done} of {total}", done, total)
+            report(
+                f"Measuring the cells of {movie.name}: frame {done} of {total}",
+                done,
+                total,
+            )
             progress(done, total)
 
-        source = measure(movie, cache=None if no_cache else "auto", n_jobs=-1, progress=tell)
+        source = measure(
+            movie, cache=None if no_cache else "auto", n_jobs=-1, progress=tell
+        )
     report(f"Looking at what happens in {movie.name}", 0, 0)
     return open_session(number, movie, source, store, tracker, as_before)
 
@@ -257,15 +331,17 @@ def cache_folder() -> Path:
 
 def _example() -> Path:
     """A simulated movie, made once."""
-    from clew.tracking.formats.simulated import write_simulation
-    from clew.tracking.simulation.simulate import NucleiSettings
+    from clew.simulation.simulate import NucleiSettings
+    from clew.simulation.write import write_simulation
 
     folder = cache_folder() / "example"
     if not (folder / "01").is_dir():
         check_folder(folder)
         make_folder(folder.parent)
         with ProgressBar("simulating a movie to try clew on") as progress:
-            write_simulation(folder, NucleiSettings(frames=60, cells=40), "01", progress)
+            write_simulation(
+                folder, NucleiSettings(frames=60, cells=40), "01", progress
+            )
     note(f"no movie was given: this is a simulated one, in {shown(folder)}")
     return folder / "01"
 
@@ -279,7 +355,9 @@ def _show(address: str, opening: Opening) -> None:
             return
         with contextlib.suppress(Exception):
             found = webbrowser.get()
-            if not isinstance(found, webbrowser.GenericBrowser) or isinstance(found, webbrowser.BackgroundBrowser):
+            if not isinstance(found, webbrowser.GenericBrowser) or isinstance(
+                found, webbrowser.BackgroundBrowser
+            ):
                 found.open_new_tab(address)
 
     threading.Thread(target=show, daemon=True).start()

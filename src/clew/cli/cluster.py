@@ -10,37 +10,47 @@ from typing import Annotated, Any
 
 import typer
 
-from clew.cli.base import note, shown
+from clew.cli.options import note, shown
 from clew.errors import ClusterError, InputError
 
 Workers = Annotated[
     int | None,
     typer.Option(
-        "--workers", metavar="N", min=1, max=1024, show_default=False,
+        "--workers",
+        metavar="N",
+        min=1,
+        max=1024,
+        show_default=False,
         help="Compute in N processes on this machine instead of threads.",
     ),
-]  # fmt: skip
+]
 ClusterAddress = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="ADDRESS", show_default=False,
+        "--cluster",
+        metavar="ADDRESS",
+        show_default=False,
         help="Compute on a Dask cluster: tcp://HOST:PORT of its scheduler, or a scheduler file (.json).",
     ),
-]  # fmt: skip
+]
 MemoryPerWorker = Annotated[
     str | None,
     typer.Option(
-        "--memory-per-worker", metavar="SIZE", show_default=False,
+        "--memory-per-worker",
+        metavar="SIZE",
+        show_default=False,
         help="What a worker has, as 4GB: blocks of frames are made small enough, and workers of --workers get no more.",
     ),
-]  # fmt: skip
+]
 Profile = Annotated[
     Path | None,
     typer.Option(
-        "--profile", metavar="FILE", show_default=False,
+        "--profile",
+        metavar="FILE",
+        show_default=False,
         help="Write what the workers did and when (.html); with --workers or --cluster.",
     ),
-]  # fmt: skip
+]
 TIMEOUT = 20
 """Seconds in which a scheduler must answer."""
 
@@ -56,16 +66,26 @@ class Where:
 
     @classmethod
     def of(
-        cls, workers: int | None, cluster: str | None, memory: str | None = None, profile: Path | None = None
+        cls,
+        workers: int | None,
+        cluster: str | None,
+        memory: str | None = None,
+        profile: Path | None = None,
     ) -> Where:
         """Options that fit together."""
         from clew.tracking.blocks.plan import parse_memory
 
         if workers is not None and cluster is not None:
-            raise InputError("--workers starts workers here and --cluster uses others; expected one of the two")
+            raise InputError(
+                "--workers starts workers here and --cluster uses others; expected one of the two"
+            )
         if profile is not None and workers is None and cluster is None:
-            raise InputError("--profile is of workers; expected it with --workers or --cluster")
-        return cls(workers, cluster, None if memory is None else parse_memory(memory), profile)
+            raise InputError(
+                "--profile is of workers; expected it with --workers or --cluster"
+            )
+        return cls(
+            workers, cluster, None if memory is None else parse_memory(memory), profile
+        )
 
 
 @contextmanager
@@ -74,17 +94,25 @@ def connected(where: Where) -> Iterator[Any]:
     if where.workers is None and where.cluster is None:
         yield None
         return
-    from clew import extras
+    from clew.utils import extras
 
     extras.require("dask", "--workers and --cluster")
     import distributed
 
     with ExitStack() as stack:
-        client = stack.enter_context(_local(where, stack) if where.cluster is None else _remote(where.cluster))
+        client = stack.enter_context(
+            _local(where, stack) if where.cluster is None else _remote(where.cluster)
+        )
         n = len(client.scheduler_info(n_workers=-1)["workers"])
-        note(f"computing on {n} workers of {client.scheduler.address}" if where.cluster else f"{n} workers")
+        note(
+            f"computing on {n} workers of {client.scheduler.address}"
+            if where.cluster
+            else f"{n} workers"
+        )
         if where.profile is not None:
-            stack.enter_context(distributed.performance_report(filename=str(where.profile)))
+            stack.enter_context(
+                distributed.performance_report(filename=str(where.profile))
+            )
         yield client
     if where.profile is not None:
         note(f"Written {shown(where.profile)}")
@@ -117,5 +145,7 @@ def _remote(address: str) -> Any:
         ) from error
     if not client.scheduler_info(n_workers=-1)["workers"]:
         client.close()
-        raise ClusterError(f"--cluster {address}: the scheduler has no workers yet; expected at least one")
+        raise ClusterError(
+            f"--cluster {address}: the scheduler has no workers yet; expected at least one"
+        )
     return client

@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clew import extras
-from clew.cli.base import check_folder, command, make_folder, note, shown
 from clew.cli.data import counts_in_words
 from clew.cli.lineages import print_evaluation, print_lineage, report_page
 from clew.cli.movies import Jobs
-from clew.cli.tracking import training_facts
+from clew.cli.options import check_folder, command, make_folder, note, shown
+from clew.cli.track import training_facts
 from clew.errors import InputError
-from clew.progress import ProgressBar
+from clew.utils import extras
+from clew.utils.progress import ProgressBar
 
 DEMO = ("sim", "some.csv", "weights.clew", "result", "report.html")
 """What a demo writes."""
@@ -25,31 +25,49 @@ DEMO = ("sim", "some.csv", "weights.clew", "result", "report.html")
 @command()
 def demo(
     folder: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where movie, weights, result and report go.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where movie, weights, result and report go.",
+        ),
     ] = Path("demo"),
-    frames: Annotated[int, typer.Option(metavar="N", help="Frames of the simulated movie.")] = 60,
-    cells: Annotated[int, typer.Option(metavar="N", help="About how many cells are in view.")] = 40,
+    frames: Annotated[
+        int, typer.Option(metavar="N", help="Frames of the simulated movie.")
+    ] = 60,
+    cells: Annotated[
+        int, typer.Option(metavar="N", help="About how many cells are in view.")
+    ] = 40,
     dims: Annotated[int, typer.Option(metavar="2|3", help="Dimensions of space.")] = 2,
-    fraction: Annotated[float, typer.Option(metavar="SHARE", help="The share of events that is annotated.")] = 0.25,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the movie and of the annotated part.")] = 0,
+    fraction: Annotated[
+        float,
+        typer.Option(metavar="SHARE", help="The share of events that is annotated."),
+    ] = 0.25,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Seed of the movie and of the annotated part."
+        ),
+    ] = 0,
     jobs: Jobs = -1,
 ) -> None:
     """Simulate a movie, annotate a part of it, learn, track, evaluate, and write report.html."""
     import numpy as np
 
     from clew.annotation.sampling import sample
-    from clew.persist import write_bytes
+    from clew.simulation.simulate import NucleiSettings
+    from clew.simulation.write import write_simulation
     from clew.tracking.evaluation.evaluate import evaluate
     from clew.tracking.evaluation.task_loss import task_loss
     from clew.tracking.evaluation.truth import truth_annotations
-    from clew.tracking.formats.annotation_csv import write_annotations
-    from clew.tracking.formats.ctc import open_truth
-    from clew.tracking.formats.names import FORMATS, REPORT
-    from clew.tracking.formats.results import write_results
-    from clew.tracking.formats.simulated import write_simulation
+    from clew.tracking.io.annotation_csv import write_annotations
+    from clew.tracking.io.ctc import open_truth
+    from clew.tracking.io.names import FORMATS, REPORT
+    from clew.tracking.io.results import write_results
     from clew.tracking.movie import open_movie
-    from clew.tracking.simulation.simulate import NucleiSettings
     from clew.tracking.tracker import Tracker
+    from clew.utils.storage import write_bytes
 
     check_folder(folder)
     _check_demo_folder(folder)
@@ -63,8 +81,10 @@ def demo(
         known = truth_annotations(truth, movie, progress)
     some = sample(known, fraction, seed)
     write_annotations(folder / "some.csv", some)
-    note(f"simulated {movie.n_frames} frames; annotated {len(some)} of {len(known)} events: "
-         f"{counts_in_words(some.events.event)}")  # fmt: skip
+    note(
+        f"simulated {movie.n_frames} frames; annotated {len(some)} of {len(known)} events: "
+        f"{counts_in_words(some.events.event)}"
+    )
 
     started = time.perf_counter()
     tracker = Tracker(n_jobs=jobs, verbose=True).fit(movie, some)
@@ -76,7 +96,11 @@ def demo(
     tracked = time.perf_counter() - started
     result = folder / "result"
     with ProgressBar("writing masks") as progress:
-        formats = [name for name in FORMATS if name != "parquet" or extras.is_installed("parquet")]
+        formats = [
+            name
+            for name in FORMATS
+            if name != "parquet" or extras.is_installed("parquet")
+        ]
         write_results(result, lineage, movie, formats, progress, jobs)
     with ProgressBar("evaluating") as progress:
         found = evaluate(result, truth, progress=progress)
@@ -108,7 +132,11 @@ def demo(
 
 def _check_demo_folder(folder: Path) -> None:
     """Refuse a folder in which something else could be lost: someone's own some.csv and weights.clew, for instance."""
-    there = sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.exists() else []
+    there = (
+        sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        if folder.exists()
+        else []
+    )
     strange = [name for name in there if name not in DEMO]
     if strange or (there and "sim" not in there):
         raise InputError(

@@ -10,15 +10,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from clew.cli.base import command, shown
+from clew.cli.options import command, shown
 
 
 @command()
 def info(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .clew file, as save writes it.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A .clew file, as save writes it.")
+    ],
 ) -> None:
     """Show what a .clew file holds: model or tracker, loss, λ and certificate."""
-    from clew import archive
+    from clew.estimators import persistence as archive
 
     about = archive.describe(file)
     table = Table(show_header=False, title=Text(shown(file)), title_justify="left")

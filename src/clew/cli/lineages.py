@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from clew.tracking.blocks.track import TrackedBlocks
     from clew.tracking.detections import DetectionTable
     from clew.tracking.evaluation.evaluate import Evaluation
-    from clew.tracking.formats.label_layers import Tally
-    from clew.tracking.lineage import Lineage
+    from clew.tracking.io.label_layers import Tally
+    from clew.tracking.lineage.lineage import Lineage
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
@@ -42,9 +42,13 @@ def report_page(
     from clew.tracking.report import make_report
 
     page = make_report(
-        lineage, movie=movie if isinstance(movie, Movie) else None, title=movie.name, facts=facts,
-        weights=dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)), evaluation=evaluation,
-    )  # fmt: skip
+        lineage,
+        movie=movie if isinstance(movie, Movie) else None,
+        title=movie.name,
+        facts=facts,
+        weights=dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)),
+        evaluation=evaluation,
+    )
     return page.encode()
 
 
@@ -53,7 +57,10 @@ REPORTED = 2_000_000
 
 
 def sampled_report(
-    tracked: TrackedBlocks, movie: Movie | DetectionTable, tracker: Tracker, facts: dict[str, str]
+    tracked: TrackedBlocks,
+    movie: Movie | DetectionTable,
+    tracker: Tracker,
+    facts: dict[str, str],
 ) -> bytes:
     """The content of report.html, about a part of the movie if it is very large."""
     if tracked.n_cells <= REPORTED:
@@ -70,7 +77,7 @@ def print_lineage(lineage: Lineage, seconds: float) -> None:
     """What was found, in figures."""
     from clew.executors import Threads
     from clew.tracking.blocks.parts import InMemory
-    from clew.tracking.formats.label_layers import write_layers
+    from clew.tracking.io.label_layers import write_layers
 
     tracked = InMemory(lineage)
     print_counts(tracked, write_layers(Path(), None, tracked, Threads()), seconds)
@@ -83,7 +90,11 @@ def print_counts(tracked: TrackedMovie, tally: Tally, seconds: float) -> None:
     table = Table(show_header=False, title="Lineage", title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for name, value in (("frames", tracked.n_frames), ("cells", tracked.n_cells), ("tracks", len(tracked.tracks))):
+    for name, value in (
+        ("frames", tracked.n_frames),
+        ("cells", tracked.n_cells),
+        ("tracks", len(tracked.tracks)),
+    ):
         table.add_row(name, f"{value:,}")
     table.add_section()
     for event in Event:

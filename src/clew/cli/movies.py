@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clew.cli.base import note, say, shown
+from clew.cli.options import note, say, shown
 from clew.errors import InputError
-from clew.progress import ProgressBar
+from clew.utils.progress import ProgressBar
 
 if TYPE_CHECKING:  # each command imports what it runs, so that the others start at once
     from clew.tracking.detections import DetectionTable
@@ -37,66 +37,106 @@ MoviePaths = Annotated[
 ]
 LABELS = "Label images, for a MOVIE of images or instead of one: a folder of TIFFs, a TIFF stack or a Zarr."
 IMAGES = "The raw images to --labels without a MOVIE, or to a table with --radius, if there are any."
-LabelsPath = Annotated[Path | None, typer.Option("--labels", metavar="PATH", help=LABELS)]
-ImagesPath = Annotated[Path | None, typer.Option("--images", metavar="PATH", help=IMAGES)]
-ManyLabels = Annotated[
-    list[Path] | None, typer.Option("--labels", metavar="PATH", help=f"{LABELS} Once for each movie.")
+LabelsPath = Annotated[
+    Path | None, typer.Option("--labels", metavar="PATH", help=LABELS)
 ]
-ManyImages = Annotated[list[Path] | None, typer.Option("--images", metavar="PATH", help=IMAGES)]
+ImagesPath = Annotated[
+    Path | None, typer.Option("--images", metavar="PATH", help=IMAGES)
+]
+ManyLabels = Annotated[
+    list[Path] | None,
+    typer.Option("--labels", metavar="PATH", help=f"{LABELS} Once for each movie."),
+]
+ManyImages = Annotated[
+    list[Path] | None, typer.Option("--images", metavar="PATH", help=IMAGES)
+]
 Frames = Annotated[
     str | None,
     typer.Option(
-        "--frames", metavar="FIRST:LAST", show_default=False,
+        "--frames",
+        metavar="FIRST:LAST",
+        show_default=False,
         help="These frames only, counted from 0 and both included, as in 0:59. Annotations keep the numbers of the "
         "whole movie; the frames of results count from 0 again.",
     ),
-]  # fmt: skip
+]
 Neighbours = Annotated[
     int | None,
     typer.Option(
-        "--neighbours", metavar="N", min=1, max=64, show_default=False,
+        "--neighbours",
+        metavar="N",
+        min=1,
+        max=64,
+        show_default=False,
         help="Cells of the next frame that each cell is compared with: the N nearest ones, and up to N whose masks "
         "overlap its own most; 4, or as the weights were learned.",
     ),
-]  # fmt: skip
+]
 Reach = Annotated[
     float | None,
-    typer.Option("--reach", metavar="LENGTH", help="How far a cell may move in a frame; estimated where not given."),
+    typer.Option(
+        "--reach",
+        metavar="LENGTH",
+        help="How far a cell may move in a frame; estimated where not given.",
+    ),
 ]
 Spacing = Annotated[
     str | None,
-    typer.Option(metavar="SIZES", help="The size of a pixel along (z,) y, x, as in 2,0.5,0.5; 1 if not known."),
+    typer.Option(
+        metavar="SIZES",
+        help="The size of a pixel along (z,) y, x, as in 2,0.5,0.5; 1 if not known.",
+    ),
 ]
 Channel = Annotated[
     int | None,
-    typer.Option(metavar="N", min=0, help="The channel of the raw images, from 0 on; needed if there are several."),
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="The channel of the raw images, from 0 on; needed if there are several.",
+    ),
 ]
 Radius = Annotated[
     float | None,
     typer.Option(
-        "--radius", metavar="LENGTH",
+        "--radius",
+        metavar="LENGTH",
         help="Draw a disc around each point of a table, in pixels or as --spacing says: label images where there are "
         "none.",
     ),
-]  # fmt: skip
+]
 Sparse = Annotated[
-    bool, typer.Option("--sparse", help="Zarr arrays lack the chunks in which nothing is, so that none is missing.")
+    bool,
+    typer.Option(
+        "--sparse",
+        help="Zarr arrays lack the chunks in which nothing is, so that none is missing.",
+    ),
 ]
 
 
 def events_option(default: str) -> Any:
     """The option that names the kinds of events of a movie."""
     return typer.Option(
-        "--events", metavar="NAMES", show_default=default,
+        "--events",
+        metavar="NAMES",
+        show_default=default,
         help="Kinds of events that can happen, as in move,divide,appear,disappear; auto looks at the movie for splits "
         "and merges. Annotated ones are always possible.",
-    )  # fmt: skip
+    )
 
 
 Events = Annotated[str, events_option("auto")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Processes and threads; -1 for all cores.")]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs", "-j", metavar="N", help="Processes and threads; -1 for all cores."
+    ),
+]
 NoCache = Annotated[
-    bool, typer.Option("--no-cache", help="Do not keep measurements of the cells in a folder .clew beside the movie.")
+    bool,
+    typer.Option(
+        "--no-cache",
+        help="Do not keep measurements of the cells in a folder .clew beside the movie.",
+    ),
 ]
 
 
@@ -111,7 +151,7 @@ def open_any(
     radius: float | None = None,
 ) -> Movie | DetectionTable:
     """The movie that the options name; says on stderr what was chosen."""
-    from clew.tracking.formats.tables import is_table
+    from clew.tracking.io.tables import is_table
     from clew.tracking.measurement.regions import are_grey_values
     from clew.tracking.movie import open_movie
 
@@ -119,8 +159,17 @@ def open_any(
     if movie is not None and labels is None and is_table(movie) and not movie.is_dir():
         return cut(_open_table(movie, images, sizes, channel, sparse, radius), frames)
     if radius is not None:
-        raise InputError("--radius is for a table of points: the cells of label images have masks already")
-    opened = open_movie(movie, labels=labels, images=images, spacing=sizes, channel=channel, sparse=sparse)
+        raise InputError(
+            "--radius is for a table of points: the cells of label images have masks already"
+        )
+    opened = open_movie(
+        movie,
+        labels=labels,
+        images=images,
+        spacing=sizes,
+        channel=channel,
+        sparse=sparse,
+    )
     note(f"{opened.name}: {in_words(opened)}, {opened.source}")
     if are_grey_values(opened.label(0)):
         say(
@@ -137,43 +186,61 @@ def in_words(movie: Movie) -> str:
 
 
 def _open_table(
-    path: Path, images: Path | None, spacing: tuple[float, ...] | None, channel: int | None, sparse: bool,
+    path: Path,
+    images: Path | None,
+    spacing: tuple[float, ...] | None,
+    channel: int | None,
+    sparse: bool,
     radius: float | None,
-) -> Movie | DetectionTable:  # fmt: skip
+) -> Movie | DetectionTable:
     """A table of detections as it is, or with --radius as label images of discs."""
-    from clew.tracking.discs import disc_movie
-    from clew.tracking.formats.tables import read_detections
+    from clew.tracking.io.tables import read_detections
+    from clew.tracking.measurement.discs import disc_movie
     from clew.tracking.movie import open_frames
 
     if images is not None and radius is None:
-        raise InputError("--images to a table of detections needs --radius, so that cells have pixels in them")
+        raise InputError(
+            "--images to a table of detections needs --radius, so that cells have pixels in them"
+        )
     table = read_detections(path, spacing=spacing if radius is None else None)
     empty = next(t for t in range(table.n_frames) if len(table.detections(t)))
     if empty:
-        note(f"{shown(path)}: there is no cell before frame {empty}; frames count from 0")
+        note(
+            f"{shown(path)}: there is no cell before frame {empty}; frames count from 0"
+        )
     if radius is None:
         note(f"{shown(path)}: {table.source} in {table.n_frames} frames")
         return table
-    raw = None if images is None else open_frames(images, channel=channel, sparse=sparse)
+    raw = (
+        None if images is None else open_frames(images, channel=channel, sparse=sparse)
+    )
     opened = disc_movie(table, radius, raw, spacing)
     note(f"{shown(path)}: {in_words(opened)}, {opened.source}")
     return opened
 
 
 def open_several(
-    movies: list[Path] | None, labels: list[Path] | None, images: list[Path] | None, **options: Any
+    movies: list[Path] | None,
+    labels: list[Path] | None,
+    images: list[Path] | None,
+    **options: Any,
 ) -> list[Movie | DetectionTable]:
     """The movies that the options name, one after the other; `options` are those of `open_any`, and hold for all."""
     movies, labels, images = movies or [], labels or [], images or []
     n = max(len(movies), len(labels))
     for name, given in (("MOVIE", movies), ("--labels", labels), ("--images", images)):
         if given and len(given) != n:
-            raise InputError(f"there are {n} movies and {len(given)} × {name}; expected one for each movie, or none")
+            raise InputError(
+                f"there are {n} movies and {len(given)} × {name}; expected one for each movie, or none"
+            )
 
     def one(given: list[Path], k: int) -> Path | None:
         return given[k] if given else None
 
-    return [open_any(one(movies, k), one(labels, k), one(images, k), **options) for k in range(max(n, 1))]
+    return [
+        open_any(one(movies, k), one(labels, k), one(images, k), **options)
+        for k in range(max(n, 1))
+    ]
 
 
 def parse_frames(text: str | None) -> range | None:
@@ -182,9 +249,13 @@ def parse_frames(text: str | None) -> range | None:
         return None
     found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
     if not found:
-        raise InputError(f"--frames is {text!r}; expected two numbers of nine digits at most, as in 0:59")
+        raise InputError(
+            f"--frames is {text!r}; expected two numbers of nine digits at most, as in 0:59"
+        )
     if int(found[1]) > int(found[2]):
-        raise InputError(f"--frames is {text!r}; expected the first frame before the last, as in 0:59")
+        raise InputError(
+            f"--frames is {text!r}; expected the first frame before the last, as in 0:59"
+        )
     return range(int(found[1]), int(found[2]) + 1)
 
 
@@ -194,8 +265,12 @@ def cut(movie: Movie | DetectionTable, frames: str | None) -> Movie | DetectionT
     if which is None:
         return movie
     if which.stop > movie.n_frames:
-        raise InputError(f"--frames is {frames}, but {movie.name} has the frames 0 to {movie.n_frames - 1}")
-    note(f"{movie.name}: {len(which)} of {movie.n_frames} frames, {which.start} to {which.stop - 1}")
+        raise InputError(
+            f"--frames is {frames}, but {movie.name} has the frames 0 to {movie.n_frames - 1}"
+        )
+    note(
+        f"{movie.name}: {len(which)} of {movie.n_frames} frames, {which.start} to {which.stop - 1}"
+    )
     return movie[which.start : which.stop]
 
 
@@ -214,13 +289,15 @@ def open_pixels(
 
     opened = open_any(movie, labels, images, spacing, channel, sparse, frames, radius)
     if not isinstance(opened, Movie):
-        raise InputError(f"{opened.name} is a table of detections; label images are needed here: --radius draws discs")
+        raise InputError(
+            f"{opened.name} is a table of detections; label images are needed here: --radius draws discs"
+        )
     return opened
 
 
 def read_annotations_of(path: Path, movie: Movie | DetectionTable) -> Annotations:
     """Annotations from a file, with a bar while a lineage's masks are matched to the movie's."""
-    from clew.tracking.formats.annotations import read_annotations
+    from clew.tracking.io.annotations import read_annotations
 
     with ProgressBar("reading annotations") as progress:
         return read_annotations(path, movie, progress)
@@ -233,7 +310,9 @@ def parse_spacing(text: str | None) -> tuple[float, ...] | None:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise InputError(f"--spacing is {text!r}; expected numbers separated by commas, as in 2,0.5,0.5") from None
+        raise InputError(
+            f"--spacing is {text!r}; expected numbers separated by commas, as in 2,0.5,0.5"
+        ) from None
 
 
 def doubt_about(n_frames: int, n_cells: int, empty: tuple[int, ...]) -> str:
@@ -248,7 +327,9 @@ def doubt_about(n_frames: int, n_cells: int, empty: tuple[int, ...]) -> str:
             "own for each cell"
         )
     if within := _within(empty, n_frames):
-        which = f"frame {within[0]}" + (f" and {len(within) - 1} more" if len(within) > 1 else "")
+        which = f"frame {within[0]}" + (
+            f" and {len(within) - 1} more" if len(within) > 1 else ""
+        )
         return (
             f"there is no cell in {which}, and there are cells before and after; tracks end there unless they are "
             "closed as gaps. Are masks missing?"

@@ -9,21 +9,24 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clew.cli.base import check_folder, command, make_folder, note, shown
 from clew.cli.movies import Jobs
+from clew.cli.options import check_folder, command, make_folder, note, shown
 from clew.errors import InputError
-from clew.progress import ProgressBar
+from clew.utils.progress import ProgressBar
 
 
 @command()
 def reproduce(
     parts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[fig3|fig4|table3|fig5|fig6|beyond|all]...", help="What to run; all if not given."),
+        typer.Argument(
+            metavar="[fig3|fig4|table3|fig5|fig6|beyond|all]...",
+            help="What to run; all if not given.",
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where results go.")] = Path(
-        "results"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where results go.")
+    ] = Path("results"),
     train: Annotated[
         str | None,
         typer.Option(
@@ -34,12 +37,22 @@ def reproduce(
         ),
     ] = None,
     test: Annotated[
-        str | None, typer.Option(metavar="MOVIE", show_default=False, help="The movie to test on, likewise.")
+        str | None,
+        typer.Option(
+            metavar="MOVIE", show_default=False, help="The movie to test on, likewise."
+        ),
     ] = None,
     draws: Annotated[
-        int | None, typer.Option(metavar="N", show_default=False, help="Draws of annotations: 10, or 2 with --quick.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            show_default=False,
+            help="Draws of annotations: 10, or 2 with --quick.",
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small edition of everything, in minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small edition of everything, in minutes.")
+    ] = False,
     jobs: Jobs = -1,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of all draws.")] = 0,
 ) -> None:
@@ -50,7 +63,9 @@ def reproduce(
     from clew.experiments.run import run_jobs
 
     if (train is None) != (test is None):
-        raise InputError("give both --train and --test, or neither: then both movies are simulated")
+        raise InputError(
+            "give both --train and --test, or neither: then both movies are simulated"
+        )
     edition = QUICK if quick else WHOLE
     experiments = experiments_for(parts or [])
     wanted = jobs_for(experiments, edition, draws)
@@ -62,14 +77,24 @@ def reproduce(
         with ProgressBar("simulating") as progress:
             train, test = setups.simulate_movies(output / "movies", settings, progress)
         made = {name: one.as_dict() for name, one in settings.items()}
-    setup = setups.Setup(train, test, str(output / "measurements"), edition.pairs, seed, simulated=made)
+    setup = setups.Setup(
+        train, test, str(output / "measurements"), edition.pairs, seed, simulated=made
+    )
     data = setups.ExperimentData(setup)
-    note(f"training on {edition.pairs} frame pairs of {data.train.name}, testing on {data.test.name}")
+    note(
+        f"training on {edition.pairs} frame pairs of {data.train.name}, testing on {data.test.name}"
+    )
     with ProgressBar("experiments", unit="fits") as progress:
         entries = run_jobs(wanted, setup, output / "jobs", jobs, progress)
-    results = {name: [entry for entry in entries if entry["experiment"] == name] for name in experiments}
+    results = {
+        name: [entry for entry in entries if entry["experiment"] == name]
+        for name in experiments
+    }
     judged = write_results(output, results, data, seed)
     console = Console(highlight=False, soft_wrap=True)
     for claim in judged:
         console.print(str(claim), markup=False)
-    console.print(f"Written {shown(output)}/report.html after {time.monotonic() - began:.0f} s", markup=False)
+    console.print(
+        f"Written {shown(output)}/report.html after {time.monotonic() - began:.0f} s",
+        markup=False,
+    )

@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from clew.checks import fraction as checked_fraction
-from clew.checks import generator, listed, shown, whole
 from clew.errors import InputError
+from clew.utils.validation import fraction as checked_fraction
+from clew.utils.validation import generator, listed, shown, whole
 
 Rng = np.random.Generator
 MAX_SENTENCES = 10_000_000
@@ -33,7 +33,12 @@ ENDINGS = {
     "ORG": ["tech", "corp", "ex", "co", "bank", ""],
     "MISC": ["ian", "ish", "ese", "ic", "an", ""],
 }
-LENGTHS = {"PER": [0.35, 0.6, 0.05], "LOC": [0.8, 0.17, 0.03], "ORG": [0.45, 0.35, 0.2], "MISC": [0.75, 0.2, 0.05]}
+LENGTHS = {
+    "PER": [0.35, 0.6, 0.05],
+    "LOC": [0.8, 0.17, 0.03],
+    "ORG": [0.45, 0.35, 0.2],
+    "MISC": [0.75, 0.2, 0.05],
+}
 """How probable an entity of one, two and three tokens is."""
 BEFORE = {
     "PER": "mr dr president by with",
@@ -71,7 +76,9 @@ class Lexicon:
     def word(self, others: Sequence[Lexicon] = ()) -> str:
         """An old word or a new one; some new ones come from other lexicons."""
         n = len(self.used)
-        if n and self.rng.random() >= (STRENGTH + DISCOUNT * self.n_types) / (STRENGTH + n):
+        if n and self.rng.random() >= (STRENGTH + DISCOUNT * self.n_types) / (
+            STRENGTH + n
+        ):
             word = self.used[self.rng.integers(n)]
         else:
             filled = [other for other in others if other.used]
@@ -86,9 +93,16 @@ class Lexicon:
 
     def _new(self) -> str:
         """A word that is made of syllables, with an ending of its kind."""
-        stem = "".join(SYLLABLES[k] for k in self.rng.integers(len(SYLLABLES), size=self.rng.integers(1, 4)))
+        stem = "".join(
+            SYLLABLES[k]
+            for k in self.rng.integers(len(SYLLABLES), size=self.rng.integers(1, 4))
+        )
         telling = self.kind == "common" or self.rng.random() < TELLING
-        endings = ENDINGS[self.kind] if telling else ENDINGS["PER"] + ENDINGS["LOC"] + ENDINGS["ORG"]
+        endings = (
+            ENDINGS[self.kind]
+            if telling
+            else ENDINGS["PER"] + ENDINGS["LOC"] + ENDINGS["ORG"]
+        )
         word = stem + endings[self.rng.integers(len(endings))]
         return word if self.kind == "common" else word.capitalize()
 
@@ -105,7 +119,9 @@ def sentences(n: int, rng: Rng) -> tuple[list[list[str]], list[NDArray[np.str_]]
         topic = rng.dirichlet(np.full(len(KINDS), 0.7))
         while len(tokens) < length:
             if rng.random() < 0.12:
-                _add_entity(tokens, marks, str(rng.choice(KINDS, p=topic)), names, common, rng)
+                _add_entity(
+                    tokens, marks, str(rng.choice(KINDS, p=topic)), names, common, rng
+                )
             else:
                 word = common.word()
                 tokens.append(word.capitalize() if rng.random() < CAPITALISED else word)
@@ -117,17 +133,30 @@ def sentences(n: int, rng: Rng) -> tuple[list[list[str]], list[NDArray[np.str_]]
 
 
 def _add_entity(
-    tokens: list[str], marks: list[str], kind: str, names: dict[str, Lexicon], common: Lexicon, rng: Rng
+    tokens: list[str],
+    marks: list[str],
+    kind: str,
+    names: dict[str, Lexicon],
+    common: Lexicon,
+    rng: Rng,
 ) -> None:
     """One entity with the word before it and the word after it."""
 
     def context(words: str) -> str:
         choices = words.split()
-        return choices[rng.integers(len(choices))] if rng.random() < HINTED else common.word()
+        return (
+            choices[rng.integers(len(choices))]
+            if rng.random() < HINTED
+            else common.word()
+        )
 
     others = [lexicon for other, lexicon in names.items() if other != kind]
     size = 1 + int(rng.choice(3, p=LENGTHS[kind]))
-    tokens += [context(BEFORE[kind]), *(names[kind].word(others) for _ in range(size)), context(AFTER[kind])]
+    tokens += [
+        context(BEFORE[kind]),
+        *(names[kind].word(others) for _ in range(size)),
+        context(AFTER[kind]),
+    ]
     marks += ["O", f"B-{kind}", *([f"I-{kind}"] * (size - 1)), "O"]
 
 
@@ -135,7 +164,15 @@ def token_features(tokens: Sequence[str]) -> list[list[str]]:
     """What taggers commonly see of each token: its form, affixes and shape, and the forms of its four neighbours."""
     tokens = listed(tokens, "tokens", str)
     own = [
-        [f"w={t.lower()}", f"W={t}", f"p2={t[:2]}", f"p3={t[:3]}", f"s2={t[-2:]}", f"s3={t[-3:]}", f"shape={_shape(t)}"]
+        [
+            f"w={t.lower()}",
+            f"W={t}",
+            f"p2={t[:2]}",
+            f"p3={t[:3]}",
+            f"s2={t[-2:]}",
+            f"s3={t[-3:]}",
+            f"shape={_shape(t)}",
+        ]
         for t in tokens
     ]
     padded = ["<s>", "<s>", *tokens, "</s>", "</s>"]
@@ -144,14 +181,21 @@ def token_features(tokens: Sequence[str]) -> list[list[str]]:
         around = []
         for step in (-2, -1, 1, 2):
             other = padded[i + 2 + step]
-            around += [f"{step}w={other.lower()}", f"{step}shape={_shape(other)}", f"{step}s3={other[-3:]}"]
+            around += [
+                f"{step}w={other.lower()}",
+                f"{step}shape={_shape(other)}",
+                f"{step}s3={other[-3:]}",
+            ]
         found.append([*features, *around])
     return found
 
 
 def _shape(token: str) -> str:
     """Xx for a capitalised word, and so on: every run of a kind of character as one."""
-    kinds = ["X" if c.isupper() else "x" if c.islower() else "d" if c.isdigit() else c for c in token]
+    kinds = [
+        "X" if c.isupper() else "x" if c.islower() else "d" if c.isdigit() else c
+        for c in token
+    ]
     return "".join(c for i, c in enumerate(kinds) if i == 0 or kinds[i - 1] != c)
 
 
@@ -160,35 +204,58 @@ def vectorise(
 ) -> tuple[list[Any], dict[str, int]]:
     """(T, F) sparse rows of each sentence, and the column of each feature; those not in a given index are left out."""
     if index is not None:
-        columns_of = listed(index.values(), "columns", int) if isinstance(index, dict) else [None]
+        columns_of = (
+            listed(index.values(), "columns", int)
+            if isinstance(index, dict)
+            else [None]
+        )
         if sorted(columns_of) != list(range(len(columns_of))):
-            raise InputError(f"index is {shown(index)}; expected a dict from features to the columns 0, 1, …, or None")
+            raise InputError(
+                f"index is {shown(index)}; expected a dict from features to the columns 0, 1, …, or None"
+            )
     known: dict[str, int] = {} if index is None else index
     rows = []
     for sentence in listed(features, "features"):
         columns: list[int] = []
         begins = [0]
-        for token in (listed(token, "the features of a token", str) for token in listed(sentence, "a sentence")):
-            found = [known.setdefault(f, len(known)) for f in token] if index is None else [
-                known[f] for f in token if f in known
-            ]  # fmt: skip
+        for token in (
+            listed(token, "the features of a token", str)
+            for token in listed(sentence, "a sentence")
+        ):
+            found = (
+                [known.setdefault(f, len(known)) for f in token]
+                if index is None
+                else [known[f] for f in token if f in known]
+            )
             columns += sorted(set(found))
             begins.append(len(columns))
-        rows.append((np.array(columns, dtype=np.int32), np.array(begins, dtype=np.int32)))
+        rows.append(
+            (np.array(columns, dtype=np.int32), np.array(begins, dtype=np.int32))
+        )
     shape = len(known)
-    return [sp.csr_array((np.ones(len(c)), c, b), shape=(len(b) - 1, shape)) for c, b in rows], known
+    return [
+        sp.csr_array((np.ones(len(c)), c, b), shape=(len(b) - 1, shape))
+        for c, b in rows
+    ], known
 
 
-def hide(labels: Sequence[NDArray[np.str_]], fraction: float, rng: Rng) -> list[list[str | None]]:
+def hide(
+    labels: Sequence[NDArray[np.str_]], fraction: float, rng: Rng
+) -> list[list[str | None]]:
     """The labels of a fraction of the tokens; None for the others."""
     share, rng = checked_fraction(fraction, "fraction"), generator(rng, "rng")
     return [
-        [str(label) if rng.random() < share else None for label in listed(sentence, "labels of a sentence", str)]
+        [
+            str(label) if rng.random() < share else None
+            for label in listed(sentence, "labels of a sentence", str)
+        ]
         for sentence in listed(labels, "labels")
     ]
 
 
-def entity_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
+def entity_f1(
+    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> float:
     """The harmonic mean of precision and recall over whole entities."""
     one, other = (set(_entities(labels)) for labels in (truth, predicted))
     return 2 * len(one & other) / max(1, len(one) + len(other))
@@ -199,7 +266,9 @@ def _entities(labels: Sequence[Sequence[str]]) -> list[tuple[int, int, int, str]
     found = []
     for n, sentence in enumerate(listed(labels, "labels")):
         begin, kind = 0, ""
-        for i, label in enumerate([*listed(sentence, "labels of a sentence", str), "O"]):
+        for i, label in enumerate(
+            [*listed(sentence, "labels of a sentence", str), "O"]
+        ):
             if kind and label != f"I-{kind}":
                 found.append((n, begin, i - 1, kind))
                 kind = ""

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.checks import fraction as checked_fraction
-from clew.checks import generator, listed, one_of, whole
 from clew.learning.task import Array
+from clew.utils.validation import fraction as checked_fraction
+from clew.utils.validation import generator, listed, one_of, whole
 
 LETTERS = "ACDEILMNORST"
 ROWS, COLUMNS = 7, 5
 # one hexadecimal pair for each row of a glyph, a bit for each of its five pixels
 GLYPHS = {
-    "A": "0e1111111f1111", "C": "0e11101010110e", "D": "1c12111111121c", "E": "1f10101e10101f", "I": "0e04040404040e",
-    "L": "1010101010101f", "M": "111b1515111111", "N": "11111915131111", "O": "0e11111111110e", "R": "1e11111e141211",
-    "S": "0f10100e01011e", "T": "1f040404040404",
-}  # fmt: skip
+    "A": "0e1111111f1111",
+    "C": "0e11101010110e",
+    "D": "1c12111111121c",
+    "E": "1f10101e10101f",
+    "I": "0e04040404040e",
+    "L": "1010101010101f",
+    "M": "111b1515111111",
+    "N": "11111915131111",
+    "O": "0e11111111110e",
+    "R": "1e11111e141211",
+    "S": "0f10100e01011e",
+    "T": "1f040404040404",
+}
 # their pairs of neighbours are what makes the simulated words look like a language
 LEXICON = (
     "animal artist candle cent claim clean close coast cold colt corn dance denial dial direct dome donor earn east "
@@ -65,7 +74,12 @@ def simulate(n_words: int, rng: np.random.Generator) -> tuple[list[Array], list[
     return [image + NOISE * rng.normal(size=image.shape) for image in clean], words
 
 
-def annotate(words: list[str], fraction: float, rng: np.random.Generator) -> list[list[str | None]]:
+def annotate(
+    words: list[str], fraction: float, rng: np.random.Generator
+) -> list[list[str | None]]:
     """Each letter is known with the probability `fraction`, None otherwise."""
     share, rng = checked_fraction(fraction, "fraction"), generator(rng, "rng")
-    return [[letter if rng.random() < share else None for letter in word] for word in listed(words, "words", str)]
+    return [
+        [letter if rng.random() < share else None for letter in word]
+        for word in listed(words, "words", str)
+    ]

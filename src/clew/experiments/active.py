@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from clew.annotation.learner import Learner
-from clew.annotation.queries import STRATEGIES
+from clew.annotation.questions import STRATEGIES
 from clew.annotation.sampling import sample
 from clew.experiments.dataset import Dataset, Examiner
 from clew.experiments.oracle import annotate
@@ -34,11 +34,20 @@ def jobs(draws: int, budgets: Sequence[float]) -> list[dict[str, Any]]:
     """Sessions of annotating, and random draws as in Figure 3."""
     strategies = [name for name in STRATEGIES if name != RANDOM]
     return [
-        {"movie": movie, "prior": prior, "strategy": strategy, "draw": draw, "budgets": list(shares)}
+        {
+            "movie": movie,
+            "prior": prior,
+            "strategy": strategy,
+            "draw": draw,
+            "budgets": list(shares),
+        }
         for draw in range(draws)
         for movie in (OWN, OTHER)
         for prior in (GENERIC, NOTHING)
-        for strategy, shares in [(RANDOM, (*budgets, REFERENCE)), *((name, tuple(budgets)) for name in strategies)]
+        for strategy, shares in [
+            (RANDOM, (*budgets, REFERENCE)),
+            *((name, tuple(budgets)) for name in strategies),
+        ]
     ]
 
 
@@ -46,7 +55,11 @@ def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """One session: answers, loss of the weights alone, and what is left wrong in the annotated movie."""
     dataset = data.test if job["movie"] == OWN else data.train
     learner = Learner(dataset.source, tracker=tracker(job["prior"]))
-    examiner = data.examiner if learner.groups == data.groups else Examiner(data.test, learner.groups)
+    examiner = (
+        data.examiner
+        if learner.groups == data.groups
+        else Examiner(data.test, learner.groups)
+    )
     seed = data.setup.seed + 1000 * job["draw"]
     points: list[dict[str, float]] = []
     with cpu_seconds() as spent:
@@ -65,19 +78,31 @@ def tracker(prior: str) -> Tracker:
     return start
 
 
-def _session(dataset: Dataset, learner: Learner, job: dict[str, Any], seed: int) -> Iterator[int]:
+def _session(
+    dataset: Dataset, learner: Learner, job: dict[str, Any], seed: int
+) -> Iterator[int]:
     """The number of answers each time that a budget is reached, and the learner has learned from them."""
     numbers = [max(round(share * len(dataset.truth)), 1) for share in job["budgets"]]
     if job["strategy"] != RANDOM:
-        yield from annotate(learner, dataset.truth, job["strategy"], numbers, seed, ROUNDS)
+        yield from annotate(
+            learner, dataset.truth, job["strategy"], numbers, seed, ROUNDS
+        )
         return
     for number in numbers:
-        learner.learn(sample(dataset.truth, number=number, rng=np.random.default_rng([seed, number])))
+        learner.learn(
+            sample(
+                dataset.truth, number=number, rng=np.random.default_rng([seed, number])
+            )
+        )
         yield len(learner.annotations)
 
 
-def _point(answers: int, dataset: Dataset, learner: Learner, examiner: Examiner) -> dict[str, float]:
+def _point(
+    answers: int, dataset: Dataset, learner: Learner, examiner: Examiner
+) -> dict[str, float]:
     """The test task loss of the weights, and of the annotated movie's lineage, which keeps to the annotations."""
-    predicted = EventTable.join([learner.solved(frame).events for frame in range(len(learner.pairs))])
+    predicted = EventTable.join(
+        [learner.solved(frame).events for frame in range(len(learner.pairs))]
+    )
     left = 1.0 - np.isin(dataset.truth.events.keys(), predicted.keys()).mean()
     return {"answers": answers, "loss": examiner.loss(learner.w), "left": float(left)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clew.annotation.queries import DEFAULT
+from clew.annotation.questions import DEFAULT
 from clew.experiments import active as beyond
 from clew.experiments import fig34, fig56, table3
 from clew.experiments.tables import Json, curve, summary, values, where
@@ -15,9 +15,12 @@ TOLERANCE = 2e-3
 SAME = 1e-9
 """Losses at the same weights that differ by no more are the same."""
 NAMES = {name: name.replace("-delta", " − Δ") for name in table3.LOSSES} | {
-    "yu-joachims": "Yu & Joachims", "recycling-only": "recycling", "adaptive-only": "adaptive", "paper": "both",
+    "yu-joachims": "Yu & Joachims",
+    "recycling-only": "recycling",
+    "adaptive-only": "adaptive",
+    "paper": "both",
     "clew": "clew's default",
-}  # fmt: skip
+}
 """Of losses and of ways to optimise, in words."""
 STARTS = {"zero": "from w = 0", "auto": "from clew's start"}
 ENOUGH = 0.25
@@ -46,13 +49,21 @@ def claims(results: Mapping[str, Sequence[Json]]) -> list[Claim]:
         "fig56": (fewer_bounds, same_objective_from_zero, same_objective_from_start),
         "beyond": (active_is_enough, active_elsewhere),
     }
-    return [judge(results[name]) for name, those in judges.items() if results.get(name) for judge in those]
+    return [
+        judge(results[name])
+        for name, those in judges.items()
+        if results.get(name)
+        for judge in those
+    ]
 
 
 def partial_is_enough(entries: Sequence[Json]) -> Claim:
     """From a quarter on, partial annotation is as good as full annotation, but for a tenth."""
     full = summary(entries, "loss", method=fig34.FULL).mean
-    partial = {f: summary(entries, "loss", method=fig34.PARTIAL, fraction=f).mean for f in _fractions(entries)}
+    partial = {
+        f: summary(entries, "loss", method=fig34.PARTIAL, fraction=f).mean
+        for f in _fractions(entries)
+    }
     looked_at = {f: loss for f, loss in partial.items() if f >= ENOUGH}
     worst = max(looked_at, key=lambda f: looked_at[f])
     return Claim(
@@ -74,13 +85,23 @@ def beats_averaged(entries: Sequence[Json]) -> Claim:
 
 def _beats(entries: Sequence[Json], rival: str, name: str) -> Claim:
     pairs = {
-        f: tuple(summary(entries, "loss", method=method, fraction=f).mean for method in (fig34.PARTIAL, rival))
+        f: tuple(
+            summary(entries, "loss", method=method, fraction=f).mean
+            for method in (fig34.PARTIAL, rival)
+        )
         for f in _fractions(entries)
     }
     lost = [f for f, (ours, theirs) in pairs.items() if not ours < theirs]
-    told = ", ".join(f"{f:.0%}: {100 * ours:.2f} against {100 * theirs:.2f} %" for f, (ours, theirs) in pairs.items())
+    told = ", ".join(
+        f"{f:.0%}: {100 * ours:.2f} against {100 * theirs:.2f} %"
+        for f, (ours, theirs) in pairs.items()
+    )
     where_not = "" if not lost else f"not at {', '.join(f'{f:.0%}' for f in lost)}; "
-    return Claim(f"bridge (and so hinge) beats {name} at every fraction", not lost, where_not + told)
+    return Claim(
+        f"bridge (and so hinge) beats {name} at every fraction",
+        not lost,
+        where_not + told,
+    )
 
 
 def ramp_and_max_are_worse(entries: Sequence[Json]) -> Claim:
@@ -98,7 +119,8 @@ def subtracting_repairs(entries: Sequence[Json]) -> Claim:
     """Repaired means: at least half of what ramp and max lose against bridge is won back."""
     loss = _by_loss(entries, table3.LITERAL)
     repaired = all(
-        loss[name] > loss["bridge"] and loss[f"{name}-delta"] <= (loss[name] + loss["bridge"]) / 2
+        loss[name] > loss["bridge"]
+        and loss[f"{name}-delta"] <= (loss[name] + loss["bridge"]) / 2
         for name in ("ramp", "max")
     )
     told = _told(loss, "bridge", "ramp", "ramp-delta", "max", "max-delta")
@@ -111,11 +133,15 @@ def twins_coincide(entries: Sequence[Json]) -> Claim:
     reached = {
         pair: max(
             abs(a["objective"] - b["objective"])
-            for a, b in zip(*(_rows(entries, name, table3.LITERAL) for name in pair), strict=True)
+            for a, b in zip(
+                *(_rows(entries, name, table3.LITERAL) for name in pair), strict=True
+            )
         )
         for pair in table3.TWINS
     }
-    told = ", ".join(f"{NAMES[a]} and {NAMES[b]} by {gap:.1e}" for (a, b), gap in reached.items())
+    told = ", ".join(
+        f"{NAMES[a]} and {NAMES[b]} by {gap:.1e}" for (a, b), gap in reached.items()
+    )
     return Claim(
         "six losses are three: bridge = hinge, max = ramp, max − Δ = ramp − Δ as functions of w",
         apart <= SAME,
@@ -125,9 +151,15 @@ def twins_coincide(entries: Sequence[Json]) -> Claim:
 
 def fewer_bounds(entries: Sequence[Json]) -> Claim:
     """Recycling and adaptive precision together, against neither, from the paper's start."""
-    bounds = {start: {w: summary(entries, "passes", way=w, start=start).mean for w in fig56.WAYS} for start in STARTS}
+    bounds = {
+        start: {
+            w: summary(entries, "passes", way=w, start=start).mean for w in fig56.WAYS
+        }
+        for start in STARTS
+    }
     told = "; ".join(
-        f"{STARTS[start]}: " + ", ".join(f"{NAMES[way]} {n:.0f}" for way, n in found.items())
+        f"{STARTS[start]}: "
+        + ", ".join(f"{NAMES[way]} {n:.0f}" for way, n in found.items())
         for start, found in bounds.items()
     )
     return Claim(
@@ -151,12 +183,19 @@ def _same_objective(entries: Sequence[Json], start: str) -> Claim:
     """All ways, on the same draw, up to the stopping thresholds."""
     apart = 0.0
     for draw in values(entries, "draw"):
-        reached = [entry["objective"] for entry in where(entries, start=start, draw=draw)]
+        reached = [
+            entry["objective"] for entry in where(entries, start=start, draw=draw)
+        ]
         apart = max(apart, max(reached) - min(reached))
-    means = {way: summary(entries, "objective", way=way, start=start).mean for way in fig56.WAYS}
+    means = {
+        way: summary(entries, "objective", way=way, start=start).mean
+        for way in fig56.WAYS
+    }
     told = ", ".join(f"{NAMES[way]} {mean:.5f}" for way, mean in means.items())
     return Claim(
-        f"all ways reach the same objective {STARTS[start]}", apart <= TOLERANCE, f"at most {apart:.1e} apart; {told}"
+        f"all ways reach the same objective {STARTS[start]}",
+        apart <= TOLERANCE,
+        f"at most {apart:.1e} apart; {told}",
     )
 
 
@@ -180,9 +219,22 @@ def _active(entries: Sequence[Json], movie: str, place: str) -> Claim:
         last = max(share for share, _ in points if share <= ACTIVE + 1e-3)
         end = dict(points)[last].mean
         holds &= end <= goal
-        first = next((f", first reached with {share:.1%}" for share, loss in points if loss.mean <= goal), "")
-        told.append(f"from {prior}: {100 * goal:.2f} % at random, {100 * end:.2f} % with {last:.1%} chosen{first}")
-    return Claim(f"annotating 8 % actively {place} is as good as 25 % at random", holds, "; ".join(told))
+        first = next(
+            (
+                f", first reached with {share:.1%}"
+                for share, loss in points
+                if loss.mean <= goal
+            ),
+            "",
+        )
+        told.append(
+            f"from {prior}: {100 * goal:.2f} % at random, {100 * end:.2f} % with {last:.1%} chosen{first}"
+        )
+    return Claim(
+        f"annotating 8 % actively {place} is as good as 25 % at random",
+        holds,
+        "; ".join(told),
+    )
 
 
 def _fractions(entries: Sequence[Json]) -> list[float]:
@@ -190,12 +242,17 @@ def _fractions(entries: Sequence[Json]) -> list[float]:
 
 
 def _rows(entries: Sequence[Json], loss: str, way: str) -> list[Json]:
-    return sorted(where(entries, surrogate=loss, way=way), key=lambda entry: int(entry["draw"]))
+    return sorted(
+        where(entries, surrogate=loss, way=way), key=lambda entry: int(entry["draw"])
+    )
 
 
 def _by_loss(entries: Sequence[Json], way: str) -> dict[str, float]:
     """The mean test task loss for each surrogate loss."""
-    return {name: summary(entries, "loss", surrogate=name, way=way).mean for name in table3.LOSSES}
+    return {
+        name: summary(entries, "loss", surrogate=name, way=way).mean
+        for name in table3.LOSSES
+    }
 
 
 def _told(loss: Mapping[str, float], *names: str) -> str:

@@ -10,13 +10,13 @@ import numpy as np
 
 from clew.errors import InputError
 from clew.learning.task import Array
+from clew.tracking.assignment.assignment import assign
+from clew.tracking.candidates.frame_pairs import FramePair, Pairs
 from clew.tracking.detections import Detections, Overlap, Source
 from clew.tracking.evaluation.truth import truth_annotations
 from clew.tracking.events import Annotations, EventTable
-from clew.tracking.formats.ctc import open_truth
+from clew.tracking.io.ctc import open_truth
 from clew.tracking.measurement.measure import measure
-from clew.tracking.model.assignment import assign
-from clew.tracking.model.pairs import FramePair, Pairs
 from clew.tracking.movie import Movie, open_movie
 
 
@@ -85,22 +85,35 @@ def open_dataset(address: str, cache: Path | None = None, n_jobs: int = 1) -> Da
     """A sequence folder of the Cell Tracking Challenge (…/01 with …/01_GT/TRA), or some frames of it: …/01[0:60]."""
     found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", address)
     if found is None or not found[1]:
-        raise InputError(f"{address!r}: expected a sequence folder, or frames of one, as in data/01[0:60]")
+        raise InputError(
+            f"{address!r}: expected a sequence folder, or frames of one, as in data/01[0:60]"
+        )
     folder = Path(found[1])
     truth_folder = folder.absolute().with_name(f"{folder.absolute().name}_GT") / "TRA"
     if not truth_folder.is_dir():
-        raise InputError(f"{truth_folder}: there is no such folder; experiments need the true lineage beside {folder}")
+        raise InputError(
+            f"{truth_folder}: there is no such folder; experiments need the true lineage beside {folder}"
+        )
     movie = open_movie(folder)
     source: Source = measure(movie, cache=cache, n_jobs=n_jobs)
-    truth = truth_annotations(open_truth(truth_folder), movie).pairwise()  # learned and judged by frame pairs
+    truth = truth_annotations(
+        open_truth(truth_folder), movie
+    ).pairwise()  # learned and judged by frame pairs
     if found[2] is None:
         return Dataset(source, truth)
-    begin, end = int(found[2] or 0), min(int(found[3] or source.n_frames), source.n_frames)
+    begin, end = (
+        int(found[2] or 0),
+        min(int(found[3] or source.n_frames), source.n_frames),
+    )
     if end - begin < 2:
-        raise InputError(f"{address!r}: at least two frames are needed; the movie has {source.n_frames}")
+        raise InputError(
+            f"{address!r}: at least two frames are needed; the movie has {source.n_frames}"
+        )
     inside = (truth.events.frame >= begin) & (truth.events.frame < end - 1)
     events = truth.events[inside]
-    shifted = EventTable(events.frame - begin, events.event, events.sources, events.targets)
+    shifted = EventTable(
+        events.frame - begin, events.event, events.sources, events.targets
+    )
     return Dataset(FramesOf(source, begin, end - begin), Annotations.of(shifted))
 
 
@@ -119,7 +132,9 @@ class Examiner:
             pair, true = self._pair(frame)
             chosen = assign(pair.candidates, pair.scores(w)).chosen
             predicted = pair.candidates.table(pair.a, pair.b, chosen)
-            found[self.dataset.truth.events.frame == frame] = np.isin(true.keys(), predicted.keys())
+            found[self.dataset.truth.events.frame == frame] = np.isin(
+                true.keys(), predicted.keys()
+            )
         return 1.0 - found
 
     def loss(self, w: Array) -> float:

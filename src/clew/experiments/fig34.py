@@ -7,12 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from clew.errors import NotConvergedWarning
-from clew.estimator import StructuredPerceptron, StructuredSVM
+from clew.estimators.svm import StructuredPerceptron, StructuredSVM
 from clew.experiments.setup import MODEL, ExperimentData, cpu_seconds
 
 FRACTIONS = tuple(percent / 100 for percent in range(50, 0, -5))
 QUICK_FRACTIONS = (0.5, 0.25, 0.1, 0.05)
-PARTIAL, FULL, PERCEPTRON, AVERAGED = "clew", "full", "perceptron", "averaged perceptron"
+PARTIAL, FULL, PERCEPTRON, AVERAGED = (
+    "clew",
+    "full",
+    "perceptron",
+    "averaged perceptron",
+)
 """clew with partial annotation, BMRM with full annotation, and the perceptron with partial annotation, two ways."""
 
 
@@ -36,15 +41,30 @@ def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
         warnings.simplefilter("ignore", NotConvergedWarning)  # told by `converged`
         model.fit(X, Y)
     return {
-        "loss": data.examiner.loss(model.coef_), "seconds": spent[0], "annotated": sum(map(len, Y)), "pairs": len(X),
-        "converged": bool(model.result_.converged), "told": str(model.result_),
-    }  # fmt: skip
+        "loss": data.examiner.loss(model.coef_),
+        "seconds": spent[0],
+        "annotated": sum(map(len, Y)),
+        "pairs": len(X),
+        "converged": bool(model.result_.converged),
+        "told": str(model.result_),
+    }
 
 
 def estimator(data: ExperimentData, method: str, seed: int) -> Any:
     """The learner by its name; all at the paper's λ and precision, on one thread."""
     if method in (PERCEPTRON, AVERAGED):
-        return StructuredPerceptron(MODEL, averaged=method == AVERAGED, random_state=seed, n_jobs=1)
+        return StructuredPerceptron(
+            MODEL, averaged=method == AVERAGED, random_state=seed, n_jobs=1
+        )
     if method == FULL:
-        return StructuredSVM(MODEL, loss="hinge", lam=data.setup.lam, algorithm="bmrm", start="zero", n_jobs=1)
-    return StructuredSVM(MODEL, loss="bridge", lam=data.setup.lam, algorithm="clew", n_jobs=1)
+        return StructuredSVM(
+            MODEL,
+            loss="hinge",
+            lam=data.setup.lam,
+            algorithm="bmrm",
+            start="zero",
+            n_jobs=1,
+        )
+    return StructuredSVM(
+        MODEL, loss="bridge", lam=data.setup.lam, algorithm="clew", n_jobs=1
+    )

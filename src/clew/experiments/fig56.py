@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from clew.errors import NotConvergedWarning
-from clew.estimator import make_task
+from clew.estimators.svm import make_task
 from clew.experiments.setup import MODEL, ExperimentData
 from clew.learning.cccp import PRESETS, learn
 from clew.learning.losses import get_loss
@@ -39,7 +39,11 @@ def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     X, Y = data.examples(data.draw(job["fraction"], job["draw"]))
     task = make_task(MODEL.prepare(X, Y), X, Y)
     loss = get_loss("bridge")
-    start = np.zeros(task.n_features) if job["start"] == "zero" else Start(task, loss).at(data.setup.lam)
+    start = (
+        np.zeros(task.n_features)
+        if job["start"] == "zero"
+        else Start(task, loss).at(data.setup.lam)
+    )
     began, seconds = time.process_time(), list[float]()
 
     def note(record: Record) -> None:  # noqa: ARG001  # the result has them all
@@ -48,13 +52,23 @@ def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         algorithm = replace(PRESETS[job["way"]], max_passes=MAX_PASSES)
-        result = learn(task, loss, data.setup.lam, algorithm=algorithm, start=start, callback=note)
+        result = learn(
+            task, loss, data.setup.lam, algorithm=algorithm, start=start, callback=note
+        )
     return {
-        "loss": data.examiner.loss(result.w), "seconds": time.process_time() - began, "objective": result.objective,
-        "gap": result.gap, "passes": result.passes, "bounds": result.bounds, "iterations": result.iterations,
+        "loss": data.examiner.loss(result.w),
+        "seconds": time.process_time() - began,
+        "objective": result.objective,
+        "gap": result.gap,
+        "passes": result.passes,
+        "bounds": result.bounds,
+        "iterations": result.iterations,
         "converged": result.converged,
         "history": {
             "seconds": seconds,
-            **{name: result.column(name).tolist() for name in ("iteration", "objective", "passes", "bounds")},
+            **{
+                name: result.column(name).tolist()
+                for name in ("iteration", "objective", "passes", "bounds")
+            },
         },
-    }  # fmt: skip
+    }

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from clew.annotation.learner import Learner
-from clew.annotation.queries import STRATEGIES, Question, answer_from_truth
+from clew.annotation.questions import STRATEGIES, Question, answer_from_truth
 from clew.learning.task import Indices
 from clew.tracking.events import Annotations
 
@@ -16,7 +16,12 @@ SPARE = 20
 
 
 def annotate(
-    learner: Learner, truth: Annotations, strategy: str, budgets: Sequence[int], seed: int, rounds: int
+    learner: Learner,
+    truth: Annotations,
+    strategy: str,
+    budgets: Sequence[int],
+    seed: int,
+    rounds: int,
 ) -> Iterator[int]:
     """Answer questions until each of the budgets is reached, and tell the number of answers.
 
@@ -26,7 +31,11 @@ def annotate(
     rows: Indices = np.zeros(0, dtype=np.intp)
     extra = SPARE
     for budget in budgets:
-        goals = np.linspace(len(rows), min(budget, len(truth)), rounds + 1).round().astype(int)[1:]
+        goals = (
+            np.linspace(len(rows), min(budget, len(truth)), rounds + 1)
+            .round()
+            .astype(int)[1:]
+        )
         for goal in goals.tolist():
             while len(rows) < goal:
                 n = goal - len(rows) + extra
@@ -40,12 +49,18 @@ def annotate(
         yield len(rows)
 
 
-def answers(asked: Sequence[Question], truth: Annotations, known: Indices, wanted: int) -> Indices:
+def answers(
+    asked: Sequence[Question], truth: Annotations, known: Indices, wanted: int
+) -> Indices:
     """New rows of the truth that the first questions lead to, at most `wanted`."""
     new: list[int] = []
     taken = set(known.tolist())
     for question in asked:
-        found = [row for row in answer_from_truth(question, truth).tolist() if row not in taken]
+        found = [
+            row
+            for row in answer_from_truth(question, truth).tolist()
+            if row not in taken
+        ]
         new += found[: wanted - len(new)]
         taken.update(new)
         if len(new) == wanted:

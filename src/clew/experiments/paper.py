@@ -28,6 +28,11 @@ FIG5 = {
     "paper": ("200", "27"),
 }
 """Seconds until the objective is flat, and CCCP iterations; all reach the same objective."""
-FIG6 = {"yu-joachims": "over 600", "recycling-only": "420", "adaptive-only": "370", "paper": "100"}
+FIG6 = {
+    "yu-joachims": "over 600",
+    "recycling-only": "420",
+    "adaptive-only": "370",
+    "paper": "100",
+}
 """Bounds that were computed."""
 CITATION = "Lou & Hamprecht, Structured Learning from Partial Annotations, ICML 2012"

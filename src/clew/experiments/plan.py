@@ -10,7 +10,14 @@ from clew.experiments import active as beyond
 from clew.experiments import fig34, fig56, table3
 from clew.experiments.run import Job
 
-PARTS = {"fig3": "fig34", "fig4": "fig34", "table3": "table3", "fig5": "fig56", "fig6": "fig56", "beyond": "beyond"}
+PARTS = {
+    "fig3": "fig34",
+    "fig4": "fig34",
+    "table3": "table3",
+    "fig5": "fig56",
+    "fig6": "fig56",
+    "beyond": "beyond",
+}
 """What can be asked for, and the experiment that gives it."""
 ALL = "all"
 
@@ -39,11 +46,19 @@ def experiments_for(parts: Iterable[str]) -> list[str]:
     asked = list(parts) or [ALL]
     unknown = [part for part in asked if part not in (*PARTS, ALL)]
     if unknown:
-        raise InputError(f"there is no {unknown[0]!r} to reproduce; there are {', '.join(PARTS)} and {ALL}")
-    return list(dict.fromkeys(PARTS.values() if ALL in asked else (PARTS[part] for part in asked)))
+        raise InputError(
+            f"there is no {unknown[0]!r} to reproduce; there are {', '.join(PARTS)} and {ALL}"
+        )
+    return list(
+        dict.fromkeys(
+            PARTS.values() if ALL in asked else (PARTS[part] for part in asked)
+        )
+    )
 
 
-def jobs_for(experiments: Iterable[str], edition: Edition, draws: int | None = None) -> list[Job]:
+def jobs_for(
+    experiments: Iterable[str], edition: Edition, draws: int | None = None
+) -> list[Job]:
     """All jobs of some experiments; `draws` overrules the edition's."""
     n = draws if draws is not None else edition.draws
     if n < 1:
@@ -54,4 +69,8 @@ def jobs_for(experiments: Iterable[str], edition: Edition, draws: int | None = N
         "fig56": lambda: fig56.jobs(min(n, edition.lesion_draws)),
         "beyond": lambda: beyond.jobs(min(n, edition.sessions), edition.budgets),
     }
-    return [Job(experiment, job) for experiment in experiments for job in settings[experiment]()]
+    return [
+        Job(experiment, job)
+        for experiment in experiments
+        for job in settings[experiment]()
+    ]

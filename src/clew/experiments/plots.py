@@ -15,7 +15,18 @@ from matplotlib.ticker import MaxNLocator
 from clew.experiments import active as beyond
 from clew.experiments import fig34
 from clew.experiments.tables import Json, curve, summary, values, where
-from clew.tracking.report.palette import BLUE, GREEN, HAIR, INK, MUTED, NO_METADATA, ORANGE, PURPLE, SKY, VERMILLION
+from clew.tracking.report.palette import (
+    BLUE,
+    GREEN,
+    HAIR,
+    INK,
+    MUTED,
+    NO_METADATA,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+)
 
 METHODS = {
     fig34.PARTIAL: ("clew, partial annotation", BLUE, "o"),
@@ -37,7 +48,10 @@ STRATEGIES = {
     "expected-change": ("expected change", BLUE, "o"),
 }
 PRIORS = {beyond.GENERIC: "from generic weights", beyond.NOTHING: "from nothing"}
-MOVIES = {beyond.OWN: "annotated in the test movie", beyond.OTHER: "annotated in the training movie"}
+MOVIES = {
+    beyond.OWN: "annotated in the test movie",
+    beyond.OTHER: "annotated in the training movie",
+}
 STARTS = {"zero": "from w = 0, as in the paper", "auto": "from clew's own start"}
 SIZE = (6.8, 4.8)
 BESIDE = 0.5
@@ -58,16 +72,32 @@ def fig4(entries: Sequence[Json]) -> Figure:
 
 def fig5(entries: Sequence[Json]) -> Figure:
     """Objective against time, of the first draw; a panel for each start."""
-    figure, panels = _by_start(entries, "processor time (s)", "objective above the best that was found")
+    figure, panels = _by_start(
+        entries, "processor time (s)", "objective above the best that was found"
+    )
     for axes, shown in panels:
         best = min(entry["objective"] for entry in shown)
         for entry in shown:
             name, colour, marker = WAYS[entry["way"]]
             history = entry["history"]
             seconds = np.array([*history["seconds"], entry["seconds"]])
-            reached = np.minimum.accumulate(np.array([*history["objective"], entry["objective"]])) - best
-            axes.step(seconds, np.maximum(reached, FLOOR), where="post", color=colour, lw=1.8)
-            axes.plot(seconds[-1], max(reached[-1], FLOOR), marker, color=colour, ms=7, label=name)
+            reached = (
+                np.minimum.accumulate(
+                    np.array([*history["objective"], entry["objective"]])
+                )
+                - best
+            )
+            axes.step(
+                seconds, np.maximum(reached, FLOOR), where="post", color=colour, lw=1.8
+            )
+            axes.plot(
+                seconds[-1],
+                max(reached[-1], FLOOR),
+                marker,
+                color=colour,
+                ms=7,
+                label=name,
+            )
         axes.set_yscale("log")
         axes.set_xscale("log")
         axes.axhline(1e-3, color=MUTED, lw=1, ls=":", label="precision 10⁻³")
@@ -76,14 +106,24 @@ def fig5(entries: Sequence[Json]) -> Figure:
 
 def fig6(entries: Sequence[Json]) -> Figure:
     """Bounds computed so far against CCCP iteration, of the first draw; a panel for each start."""
-    figure, panels = _by_start(entries, "CCCP iteration", "bounds computed so far (passes)")
+    figure, panels = _by_start(
+        entries, "CCCP iteration", "bounds computed so far (passes)"
+    )
     for axes, shown in panels:
         for entry in shown:
             name, colour, marker = WAYS[entry["way"]]
             iteration = np.array(entry["history"]["iteration"])
             last = np.append(np.flatnonzero(np.diff(iteration)), len(iteration) - 1)
             bounds = np.array(entry["history"]["passes"])[last]
-            axes.plot(iteration[last], bounds, marker=marker, ms=5.5, color=colour, label=name, lw=1.8)
+            axes.plot(
+                iteration[last],
+                bounds,
+                marker=marker,
+                ms=5.5,
+                color=colour,
+                label=name,
+                lw=1.8,
+            )
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return _with_legend(figure, panels[0][0])
@@ -97,8 +137,17 @@ def active(entries: Sequence[Json]) -> Figure:
     for row, prior in zip(grid, priors, strict=True):
         for axes, movie in zip(row, movies, strict=True):
             here = where(entries, prior=prior, movie=movie)
-            _dress(axes, "annotated events (% of the movie)", "test task loss (% of the events)")
-            axes.set_title(f"{MOVIES[movie]}, {PRIORS[prior]}", fontsize=10.5, color=INK, loc="left")
+            _dress(
+                axes,
+                "annotated events (% of the movie)",
+                "test task loss (% of the events)",
+            )
+            axes.set_title(
+                f"{MOVIES[movie]}, {PRIORS[prior]}",
+                fontsize=10.5,
+                color=INK,
+                loc="left",
+            )
             _sessions(axes, here)
     return _with_legend(figure, grid[0][0])
 
@@ -106,11 +155,20 @@ def active(entries: Sequence[Json]) -> Figure:
 def _with_legend(figure: Figure, axes: Axes, columns: int = 3) -> Figure:
     """The same legend for all panels, below them."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=10)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=10,
+    )
     return figure
 
 
-def _by_start(entries: Sequence[Json], x: str, y: str) -> tuple[Figure, list[tuple[Axes, list[Json]]]]:
+def _by_start(
+    entries: Sequence[Json], x: str, y: str
+) -> tuple[Figure, list[tuple[Axes, list[Json]]]]:
     """A panel for each start, with the first draw's entries."""
     starts = values(entries, "start")
     figure = Figure(figsize=(10.4, 4.6), layout="constrained")
@@ -118,7 +176,10 @@ def _by_start(entries: Sequence[Json], x: str, y: str) -> tuple[Figure, list[tup
     for axes, start in zip(grid[0], starts, strict=True):
         _dress(axes, x, y)
         axes.set_title(STARTS[start], fontsize=10.5, color=INK, loc="left")
-    return figure, [(axes, where(entries, draw=0, start=start)) for axes, start in zip(grid[0], starts, strict=True)]
+    return figure, [
+        (axes, where(entries, draw=0, start=start))
+        for axes, start in zip(grid[0], starts, strict=True)
+    ]
 
 
 def _sessions(axes: Axes, entries: Sequence[Json]) -> None:
@@ -128,29 +189,47 @@ def _sessions(axes: Axes, entries: Sequence[Json]) -> None:
         points = curve(where(entries, strategy=name), "loss")
         if name == beyond.RANDOM:
             level = points.pop()
-            axes.axhline(100 * level[1].mean, color=INK, lw=1.2, ls="--", label="25 % at random")
+            axes.axhline(
+                100 * level[1].mean, color=INK, lw=1.2, ls="--", label="25 % at random"
+            )
         axes.errorbar(
-            [100 * share for share, _ in points], [100 * loss.mean for _, loss in points],
+            [100 * share for share, _ in points],
+            [100 * loss.mean for _, loss in points],
             [100 * loss.std for _, loss in points],
-            color=colour, marker=marker, ms=5.5, lw=1.8, capsize=3, label=label,
-        )  # fmt: skip
+            color=colour,
+            marker=marker,
+            ms=5.5,
+            lw=1.8,
+            capsize=3,
+            label=label,
+        )
     axes.axvline(8, color=MUTED, lw=1, ls=":")
     axes.set_ylim(bottom=0)
 
 
-def _by_fraction(entries: Sequence[Json], quantity: str, factor: float, name: str) -> Figure:
+def _by_fraction(
+    entries: Sequence[Json], quantity: str, factor: float, name: str
+) -> Figure:
     """A quantity against the annotated fraction, which falls from left to right as in the paper."""
     figure, axes = _axes("annotated events (%)", name)
     fractions = [f for f in values(entries, "fraction") if f < 1]
     for place, (method, (label, colour, marker)) in enumerate(METHODS.items()):
-        found = [summary(entries, quantity, method=method, fraction=f) for f in fractions]
+        found = [
+            summary(entries, quantity, method=method, fraction=f) for f in fractions
+        ]
         if not any(one.n for one in found):
             continue
         axes.errorbar(
             [100 * f + BESIDE * (1 - place) for f in fractions],
-            [factor * one.mean for one in found], [factor * one.std for one in found],
-            color=colour, marker=marker, ms=6, lw=1.8, capsize=3, label=label,
-        )  # fmt: skip
+            [factor * one.mean for one in found],
+            [factor * one.std for one in found],
+            color=colour,
+            marker=marker,
+            ms=6,
+            lw=1.8,
+            capsize=3,
+            label=label,
+        )
     level = factor * summary(entries, quantity, method=fig34.FULL).mean
     axes.axhline(level, color=FULL[1], lw=1.4, ls="--", label=FULL[0])
     axes.set_xticks([100 * f for f in fractions])
@@ -177,9 +256,12 @@ def _dress(axes: Axes, x: str, y: str) -> None:
 
 
 FIGURES: dict[str, tuple[str, Callable[[Sequence[Json]], Figure]]] = {
-    "fig3": ("fig34", fig3), "fig4": ("fig34", fig4), "fig5": ("fig56", fig5), "fig6": ("fig56", fig6),
+    "fig3": ("fig34", fig3),
+    "fig4": ("fig34", fig4),
+    "fig5": ("fig56", fig5),
+    "fig6": ("fig56", fig6),
     "beyond": ("beyond", active),
-}  # fmt: skip
+}
 """By name: the experiment whose results a figure shows, and how it is drawn."""
 
 
@@ -188,5 +270,7 @@ def image(figure: Figure, kind: str) -> bytes:
     buffer = BytesIO()
     with mpl.rc_context({"svg.hashsalt": "clew", "svg.fonttype": "none"}):
         metadata = NO_METADATA if kind == "svg" else {"Software": None}
-        figure.savefig(buffer, format=kind, dpi=150, facecolor="white", metadata=metadata)
+        figure.savefig(
+            buffer, format=kind, dpi=150, facecolor="white", metadata=metadata
+        )
     return buffer.getvalue()

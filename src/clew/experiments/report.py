@@ -18,7 +18,16 @@ from clew.tracking.report.markup import text
 from clew.tracking.report.palette import to_svg
 from clew.tracking.report.style import STYLE
 
-PACKAGES = ("clew", "numpy", "scipy", "highspy", "clarabel", "numba", "scikit-learn", "matplotlib")
+PACKAGES = (
+    "clew",
+    "numpy",
+    "scipy",
+    "highspy",
+    "clarabel",
+    "numba",
+    "scikit-learn",
+    "matplotlib",
+)
 LABELS = {
     "fig3": "Test task loss against the annotated fraction, with deviations over draws",
     "fig4": "Training time against the annotated fraction, with deviations over draws",
@@ -42,7 +51,11 @@ def environment() -> dict[str, Any]:
     }
 
 
-def report(results: Mapping[str, Sequence[Json]], judged: Sequence[Claim], facts: Mapping[str, Any]) -> str:
+def report(
+    results: Mapping[str, Sequence[Json]],
+    judged: Sequence[Claim],
+    facts: Mapping[str, Any],
+) -> str:
     """The whole page."""
     parts = [_claims(judged)]
     if results.get("fig34"):
@@ -71,7 +84,10 @@ def _claims(judged: Sequence[Claim]) -> str:
         f"</td><td>{text(claim.text)}</td><td>{text(claim.figures)}</td></tr>"
         for claim in judged
     )
-    return markup.section("Claims", f'<div class="scroll"><table class="claims"><tbody>{rows}</tbody></table></div>')
+    return markup.section(
+        "Claims",
+        f'<div class="scroll"><table class="claims"><tbody>{rows}</tbody></table></div>',
+    )
 
 
 def _picture(name: str, results: Sequence[Json]) -> str:
@@ -96,11 +112,21 @@ def _fig34(entries: Sequence[Json]) -> str:
     note = "The last row is BMRM with full annotation. Deviations are over stratified draws."
     return markup.section(
         "Figures 3 and 4: partial and full annotation",
-        markup.lead("Test task loss: the share of all true events of the test movie that the prediction misses."),
+        markup.lead(
+            "Test task loss: the share of all true events of the test movie that the prediction misses."
+        ),
         _picture("fig3", entries),
-        markup.table(head, rows("loss", paper.FIG3, Summary.percent), caption=f"Test task loss in %. {note}"),
+        markup.table(
+            head,
+            rows("loss", paper.FIG3, Summary.percent),
+            caption=f"Test task loss in %. {note}",
+        ),
         _picture("fig4", entries),
-        markup.table(head, rows("seconds", paper.FIG4, Summary.plain), caption=f"Training time in seconds. {note}"),
+        markup.table(
+            head,
+            rows("seconds", paper.FIG4, Summary.plain),
+            caption=f"Training time in seconds. {note}",
+        ),
     )
 
 
@@ -108,13 +134,23 @@ def _table3(entries: Sequence[Json]) -> str:
     ways = values(entries, "way")
     twin = {a: b for pair in table3.TWINS for a, b in (pair, pair[::-1])}
 
-    def table(caption: str, quantity: str, show: Callable[[Summary], str], column: int | None) -> str:
+    def table(
+        caption: str, quantity: str, show: Callable[[Summary], str], column: int | None
+    ) -> str:
         rows = []
         for loss in table3.LOSSES:
-            found = [show(summary(entries, quantity, surrogate=loss, way=way)) for way in ways]
+            found = [
+                show(summary(entries, quantity, surrogate=loss, way=way))
+                for way in ways
+            ]
             of_paper = [] if column is None else [paper.TABLE3[loss][column]]
             rows.append([NAMES[loss], NAMES[twin[loss]], *found, *of_paper])
-        head = ["loss", "must coincide with", *ways, *([] if column is None else ["paper"])]
+        head = [
+            "loss",
+            "must coincide with",
+            *ways,
+            *([] if column is None else ["paper"]),
+        ]
         return markup.table(head, rows, words=2, caption=caption)
 
     lead = (
@@ -124,7 +160,12 @@ def _table3(entries: Sequence[Json]) -> str:
     tables = [
         table("Test task loss in %.", "loss", Summary.percent, 0),
         table("Training time in seconds.", "seconds", Summary.plain, 1),
-        table("Objective that was reached.", "objective", lambda found: f"{found.mean:.5f}", None),
+        table(
+            "Objective that was reached.",
+            "objective",
+            lambda found: f"{found.mean:.5f}",
+            None,
+        ),
     ]
     return markup.section("Table 3: surrogate losses", markup.lead(lead), *tables)
 
@@ -134,13 +175,30 @@ def _fig56(entries: Sequence[Json]) -> str:
         here = where(entries, way=way, start=start)
         seconds, iterations = paper.FIG5.get(way, ("", ""))
         return [
-            WAYS[way][0], summary(here, "seconds").plain(), seconds, summary(here, "iterations").plain(), iterations,
-            summary(here, "passes").plain(), paper.FIG6.get(way, ""), f"{summary(here, 'objective').mean:.5f}",
-        ]  # fmt: skip
+            WAYS[way][0],
+            summary(here, "seconds").plain(),
+            seconds,
+            summary(here, "iterations").plain(),
+            iterations,
+            summary(here, "passes").plain(),
+            paper.FIG6.get(way, ""),
+            f"{summary(here, 'objective').mean:.5f}",
+        ]
 
-    head = ["", "seconds", "paper", "CCCP iterations", "paper", "bounds", "paper", "objective"]
+    head = [
+        "",
+        "seconds",
+        "paper",
+        "CCCP iterations",
+        "paper",
+        "bounds",
+        "paper",
+        "objective",
+    ]
     tables = [
-        markup.table(head, [row(way, start) for way in fig56.WAYS], caption=f"Start: {name}.")
+        markup.table(
+            head, [row(way, start) for way in fig56.WAYS], caption=f"Start: {name}."
+        )
         for start, name in (("zero", "w = 0, as in the paper"), ("auto", "clew's own"))
     ]
     lead = "With a bound for each example, as many as there are examples count as one: a pass over the data."
@@ -161,14 +219,36 @@ def _beyond(entries: Sequence[Json]) -> str:
             rows = []
             for strategy in values(here, "strategy"):
                 chosen = where(here, strategy=strategy)
-                for (share, loss), (_, left) in zip(curve(chosen, "loss"), curve(chosen, "left"), strict=True):
-                    rows.append([STRATEGIES[strategy][0], f"{share:.2%}", loss.percent(), left.percent()])
-            head = ["chosen", "annotated", "test task loss, %", "left wrong in the annotated movie, %"]
+                for (share, loss), (_, left) in zip(
+                    curve(chosen, "loss"), curve(chosen, "left"), strict=True
+                ):
+                    rows.append(
+                        [
+                            STRATEGIES[strategy][0],
+                            f"{share:.2%}",
+                            loss.percent(),
+                            left.percent(),
+                        ]
+                    )
+            head = [
+                "chosen",
+                "annotated",
+                "test task loss, %",
+                "left wrong in the annotated movie, %",
+            ]
             tables.append(
-                markup.folded(f"Figures: annotated in the {movie} movie, from {prior}", markup.table(head, rows))
+                markup.folded(
+                    f"Figures: annotated in the {movie} movie, from {prior}",
+                    markup.table(head, rows),
+                )
             )
     lead = (
         "The test task loss is that of the weights alone, so that annotated events count like all others. What is left "
         f"wrong in the annotated movie keeps to the annotations. Dashed: {beyond.REFERENCE:.0%} annotated at random."
     )
-    return markup.section("Beyond: active annotation", markup.lead(lead), _picture("beyond", entries), *tables)
+    return markup.section(
+        "Beyond: active annotation",
+        markup.lead(lead),
+        _picture("beyond", entries),
+        *tables,
+    )

@@ -18,11 +18,14 @@ from clew.experiments import active as beyond
 from clew.experiments import fig34, fig56, table3
 from clew.experiments.setup import ExperimentData, Setup
 from clew.parallel import resolve_jobs
-from clew.persist import read_json, write_json
+from clew.utils.storage import read_json, write_json
 
 RUNNERS: Mapping[str, Callable[[ExperimentData, dict[str, Any]], dict[str, Any]]] = {
-    "fig34": fig34.run, "table3": table3.run, "fig56": fig56.run, "beyond": beyond.run,
-}  # fmt: skip
+    "fig34": fig34.run,
+    "table3": table3.run,
+    "fig56": fig56.run,
+    "beyond": beyond.run,
+}
 EDITIONS = {"fig34": 1, "table3": 1, "fig56": 1, "beyond": 2}
 """Of each experiment: raised when what it would find has changed, so that older results are not used again."""
 WARM_UP = 0.05
@@ -40,8 +43,15 @@ class Job:
     def key(self, setup: Setup) -> str:
         """A name that is the same for the same job."""
         edition = EDITIONS[self.experiment]
-        whole = {"edition": edition, "experiment": self.experiment, "job": self.settings, "setup": setup.as_dict()}
-        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+        whole = {
+            "edition": edition,
+            "experiment": self.experiment,
+            "job": self.settings,
+            "setup": setup.as_dict(),
+        }
+        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[
+            :16
+        ]
 
 
 def run_jobs(
@@ -55,18 +65,25 @@ def run_jobs(
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{job.experiment}-{job.key(setup)}.json" for job in jobs]
     found = {path: _known(path) for path in paths}
-    todo = [(job, path) for job, path in zip(jobs, paths, strict=True) if found[path] is None]
+    todo = [
+        (job, path)
+        for job, path in zip(jobs, paths, strict=True)
+        if found[path] is None
+    ]
     if progress is not None:
         progress(len(jobs) - len(todo), len(jobs))
     workers = min(resolve_jobs(n_jobs), max(len(todo), 1))
     with (
         parallel_config(
-            backend="loky" if workers > 1 else "sequential", inner_max_num_threads=1 if workers > 1 else None
+            backend="loky" if workers > 1 else "sequential",
+            inner_max_num_threads=1 if workers > 1 else None,
         ),
         warnings.catch_warnings(),
     ):
         # loky puts a fresh process in the place of one whose memory has grown, and its job to another: nothing is lost
-        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor")
+        warnings.filterwarnings(
+            "ignore", "A worker stopped while some jobs were given to the executor"
+        )
         done = Parallel(workers, return_as="generator_unordered")(
             delayed(_run)(setup, job, str(path)) for job, path in todo
         )

@@ -15,27 +15,57 @@ import numpy as np
 from clew.annotation.sampling import sample
 from clew.errors import InputError
 from clew.experiments.dataset import Dataset, Examiner, open_dataset
-from clew.models.program import BinaryProgram, Program
+from clew.models.binary_program import BinaryProgram, Program
+from clew.simulation.simulate import NucleiSettings
+from clew.simulation.write import MARKER, write_simulation
+from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.events import Annotations
-from clew.tracking.formats.simulated import MARKER, write_simulation
-from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.training import TrainingExample, training_examples
-from clew.tracking.simulation.simulate import NucleiSettings
+from clew.tracking.training.examples import TrainingExample, training_examples
 
 MODEL = BinaryProgram(normalize=True)
 """Δ is the fraction of the annotated events that are missed, as in the paper."""
 
 SIMULATED = {
-    "train": NucleiSettings(frames=46, cells=45, density=0.10, speed=3.0, brightness=900.0, cycle=45.0, seed=101),
+    "train": NucleiSettings(
+        frames=46,
+        cells=45,
+        density=0.10,
+        speed=3.0,
+        brightness=900.0,
+        cycle=45.0,
+        seed=101,
+    ),
     "test": NucleiSettings(
-        frames=46, cells=60, density=0.17, speed=4.5, brightness=500.0, cycle=45.0, merging=0.7, seed=202
+        frames=46,
+        cells=60,
+        density=0.17,
+        speed=4.5,
+        brightness=500.0,
+        cycle=45.0,
+        merging=0.7,
+        seed=202,
     ),
 }
 """Two laboratories: the second has denser, faster and dimmer cells."""
 QUICK = {
-    "train": NucleiSettings(frames=22, cells=30, density=0.10, speed=3.0, brightness=900.0, cycle=30.0, seed=101),
+    "train": NucleiSettings(
+        frames=22,
+        cells=30,
+        density=0.10,
+        speed=3.0,
+        brightness=900.0,
+        cycle=30.0,
+        seed=101,
+    ),
     "test": NucleiSettings(
-        frames=22, cells=40, density=0.17, speed=4.5, brightness=500.0, cycle=30.0, merging=0.7, seed=202
+        frames=22,
+        cells=40,
+        density=0.17,
+        speed=4.5,
+        brightness=500.0,
+        cycle=30.0,
+        merging=0.7,
+        seed=202,
     ),
 }
 
@@ -62,7 +92,9 @@ class Setup:
         return {name: value for name, value in asdict(self).items() if name != "cache"}
 
 
-def simulate_movies(folder: Path, settings: dict[str, NucleiSettings], progress: Any = None) -> tuple[str, str]:
+def simulate_movies(
+    folder: Path, settings: dict[str, NucleiSettings], progress: Any = None
+) -> tuple[str, str]:
     """The addresses of simulated movies for training and testing; they are made if they are not there."""
     addresses = []
     for name, wanted in settings.items():
@@ -103,7 +135,9 @@ class ExperimentData:
             raise InputError(
                 f"{self.train.name} has {len(known)} frame pairs with true events; {self.setup.pairs} are needed"
             )
-        chosen = np.random.default_rng(self.setup.seed).choice(known, self.setup.pairs, replace=False)
+        chosen = np.random.default_rng(self.setup.seed).choice(
+            known, self.setup.pairs, replace=False
+        )
         return np.sort(chosen).tolist()  # type: ignore[no-any-return]
 
     @cached_property
@@ -131,11 +165,15 @@ class ExperimentData:
         rng = np.random.default_rng([self.setup.seed, number, round(1e6 * fraction)])
         return sample(self.full, fraction, rng)
 
-    def examples(self, annotations: Annotations) -> tuple[Sequence[Program], Sequence[dict[int, int]]]:
+    def examples(
+        self, annotations: Annotations
+    ) -> tuple[Sequence[Program], Sequence[dict[int, int]]]:
         """Inputs and annotations of the frame pairs that carry any."""
         drawn = [example.with_annotations(annotations) for example in self.all_examples]
         used = [example for example in drawn if example.annotated]
-        return [example.program for example in used], [example.annotated for example in used]
+        return [example.program for example in used], [
+            example.annotated for example in used
+        ]
 
 
 @contextmanager

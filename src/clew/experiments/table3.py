@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from clew.errors import NotConvergedWarning
-from clew.estimator import StructuredSVM, make_task
+from clew.estimators.svm import StructuredSVM, make_task
 from clew.experiments.setup import MODEL, ExperimentData, cpu_seconds
 from clew.learning.cccp import PRESETS
 from clew.learning.losses import get_loss, loss_values
@@ -35,16 +35,29 @@ def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """Fit with one loss and test; `twins` are the values of both losses of a pair at the weights that were found."""
     X, Y = data.examples(data.draw(job["fraction"], job["draw"]))
     model = StructuredSVM(
-        MODEL, loss=job["surrogate"], lam=data.setup.lam, start="auto" if job["way"] == STARTED else "zero",
-        algorithm=replace(PRESETS["clew"], identities=job["way"] != LITERAL), n_jobs=1,
-    )  # fmt: skip
+        MODEL,
+        loss=job["surrogate"],
+        lam=data.setup.lam,
+        start="auto" if job["way"] == STARTED else "zero",
+        algorithm=replace(PRESETS["clew"], identities=job["way"] != LITERAL),
+        n_jobs=1,
+    )
     with cpu_seconds() as spent, warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         model.fit(X, Y)
     result = model.result_
-    task, twin = make_task(model.model_, X, Y), next(pair for pair in TWINS if job["surrogate"] in pair)
+    task, twin = (
+        make_task(model.model_, X, Y),
+        next(pair for pair in TWINS if job["surrogate"] in pair),
+    )
     return {
-        "loss": data.examiner.loss(model.coef_), "seconds": spent[0], "objective": result.objective,
-        "norm": float((model.coef_**2).sum() ** 0.5), "converged": bool(result.converged), "told": str(result),
-        "twins": [float(loss_values(task, get_loss(name), result.w).mean()) for name in twin],
-    }  # fmt: skip
+        "loss": data.examiner.loss(model.coef_),
+        "seconds": spent[0],
+        "objective": result.objective,
+        "norm": float((model.coef_**2).sum() ** 0.5),
+        "converged": bool(result.converged),
+        "told": str(result),
+        "twins": [
+            float(loss_values(task, get_loss(name), result.w).mean()) for name in twin
+        ],
+    }

@@ -25,7 +25,11 @@ class Summary:
         array = np.array(list(values), dtype=float)
         if not len(array):
             return cls(float("nan"), float("nan"), 0)
-        return cls(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else 0.0, len(array))
+        return cls(
+            float(array.mean()),
+            float(array.std(ddof=1)) if len(array) > 1 else 0.0,
+            len(array),
+        )
 
     def percent(self, digits: int = 2) -> str:
         """Like "0.83 ± 0.07"."""
@@ -38,7 +42,11 @@ class Summary:
 
 def where(entries: Sequence[Json], **wanted: Any) -> list[Json]:
     """The entries with these settings."""
-    return [entry for entry in entries if all(entry.get(name) == value for name, value in wanted.items())]
+    return [
+        entry
+        for entry in entries
+        if all(entry.get(name) == value for name, value in wanted.items())
+    ]
 
 
 def summary(entries: Sequence[Json], quantity: str, **wanted: Any) -> Summary:
@@ -56,8 +64,13 @@ def curve(entries: Sequence[Json], quantity: str) -> list[tuple[float, Summary]]
     by_place: dict[int, list[Json]] = {}
     for entry in entries:
         for place, point in enumerate(entry["points"]):
-            by_place.setdefault(place, []).append({"share": point["answers"] / entry["events"], **point})
+            by_place.setdefault(place, []).append(
+                {"share": point["answers"] / entry["events"], **point}
+            )
     return [
-        (float(np.mean([point["share"] for point in points])), Summary.of(point[quantity] for point in points))
+        (
+            float(np.mean([point["share"] for point in points])),
+            Summary.of(point[quantity] for point in points),
+        )
         for points in by_place.values()
     ]

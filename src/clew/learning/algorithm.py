@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from clew.checks import flag, is_number, one_of, positive, shown, whole
 from clew.errors import InputError
 from clew.learning.master import SOLVERS, Solver
+from clew.utils.validation import flag, is_number, one_of, positive, shown, whole
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clew.checks import callable_or_none, floats, positive, shown
 from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
 from clew.learning.bounds import Bundle
 from clew.learning.losses import Linear, Loss, require_spaces, simplify
-from clew.learning.master import Regulariser, check_regulariser, chosen_solver, known_bound, regularisation, update
+from clew.learning.master import (
+    Regulariser,
+    check_regulariser,
+    chosen_solver,
+    known_bound,
+    regularisation,
+    update,
+)
 from clew.learning.passes import Callback, LimitReached, Passes
-from clew.learning.phase import StochasticPhase, Watch, asked, begins_unseen, goes_by_batches
+from clew.learning.phase import (
+    StochasticPhase,
+    Watch,
+    asked,
+    begins_unseen,
+    goes_by_batches,
+)
 from clew.learning.result import Result, Status, warn_of
 from clew.learning.task import Array, Task, separated
+from clew.utils.validation import callable_or_none, floats, positive, shown
 
 __all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
 

@@ -19,10 +19,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
 
-from clew.checks import floats, positive, whole
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
 from clew.learning.task import Array, Indices, Space, Subset, Task
 from clew.learning.weighted import Weighted
+from clew.utils.validation import floats, positive, whole
 
 
 @runtime_checkable

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from clew.checks import is_number, shown
 from clew.errors import InputError, MissingCapability
 from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task, recalling_task
+from clew.utils.validation import is_number, shown
 
 LARGEST_WEIGHT = 1e100
 """Of Δ in a loss: its squares are still numbers."""

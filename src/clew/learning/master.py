@@ -15,12 +15,12 @@ from typing import Literal
 
 import numpy as np
 
-from clew.checks import one_of
 from clew.learning.ascent import DEFAULTS, ascend
 from clew.learning.bounds import Bundle, dual_value, on_simplices
 from clew.learning.interior import interior_point
 from clew.learning.programmes import active_set, box_programme, general_interior_point
 from clew.learning.task import Array
+from clew.utils.validation import one_of
 
 log = logging.getLogger("clew")
 

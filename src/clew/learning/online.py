@@ -21,7 +21,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InputError
-from clew.learning.losses import Loss, penalty_part, require_spaces, reward_part, simplify
+from clew.learning.losses import (
+    Loss,
+    penalty_part,
+    require_spaces,
+    reward_part,
+    simplify,
+)
 from clew.learning.task import Array, Indices, Task
 
 MINI_BATCH = 16

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from clew.checks import flag, whole
 from clew.learning.task import Array, Epochs, EpochTask, Indices, Space, Task
+from clew.utils.validation import flag, whole
 
 
 @dataclass(frozen=True)

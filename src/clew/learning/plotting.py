@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from clew import extras
-from clew.checks import whole
+from clew.utils import extras
+from clew.utils.validation import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse as sp
 
-from clew.learning.task import Argmax, Array, Indices, OnlineOracle, OnlineTask, Space, Task
+from clew.learning.task import (
+    Argmax,
+    Array,
+    Indices,
+    OnlineOracle,
+    OnlineTask,
+    Space,
+    Task,
+)
 
 
 def weighted(task: Task, weights: Array | None) -> Task:

@@ -2,10 +2,10 @@
 
 from clew.models.assignment import Assignment
 from clew.models.base import Model, StructuredModel
+from clew.models.binary_program import BinaryProgram, Program
 from clew.models.chain import Chain
 from clew.models.graph import Graph
 from clew.models.multiclass import Multiclass
-from clew.models.program import BinaryProgram, Program
 from clew.models.tree import Tree
 
 __all__ = [

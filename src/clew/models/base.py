@@ -10,16 +10,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from clew.checks import flag, floats, shown, whole
 from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
-from clew.models.blocks import Block, input_names, make_blocks
 from clew.models.examples import Annotation, Examples, Input, Output
 from clew.models.fingerprint import fingerprint
-from clew.models.inputs import LARGEST
 from clew.models.labels import ClassWeight
+from clew.models.node_features import LARGEST
+from clew.models.weight_blocks import Block, input_names, make_blocks
 from clew.parallel import map_examples
-from clew.parameters import Parametrised
+from clew.utils.parameters import Parametrised
+from clew.utils.validation import flag, floats, shown, whole
 
 ALL_SPACES = frozenset(Space)
 
@@ -47,7 +47,15 @@ class StructuredModel(Protocol):
         """Δ(y*, y) ≥ 0: how far y is from what was annotated."""
         ...
 
-    def argmax(self, x: Input, w: Array, annotation: Annotation, space: Space, loss_weight: float, /) -> Output | None:
+    def argmax(
+        self,
+        x: Input,
+        w: Array,
+        annotation: Annotation,
+        space: Space,
+        loss_weight: float,
+        /,
+    ) -> Output | None:
         """The output in `space` that maximises ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y); None where there is none.
 
         For a prediction, `annotation` is None, `space` is ALL and `loss_weight` is 0.
@@ -80,7 +88,9 @@ class Model(Parametrised):
 
     def check_parameters(self) -> None:
         """Refuse switches that are neither on nor off."""
-        for name in {"bias", "boundary", "normalize", "symmetric"} & self.get_params(deep=False).keys():
+        for name in {"bias", "boundary", "normalize", "symmetric"} & self.get_params(
+            deep=False
+        ).keys():
             flag(getattr(self, name), name)
 
     def learn_domain(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Self:
@@ -99,7 +109,9 @@ class Model(Parametrised):
         """A copy with the attributes that an earlier `prepare` had set."""
         model = copy.copy(self)
         for name in self.domain_names:
-            if name in domain or not hasattr(model, name):  # a file of an older clew may lack one that has a default
+            if name in domain or not hasattr(
+                model, name
+            ):  # a file of an older clew may lack one that has a default
                 setattr(model, name, domain[name])
         return model
 
@@ -116,7 +128,14 @@ class Model(Parametrised):
         """Δ(y*, y), zero exactly where y agrees with the annotation."""
         raise NotImplementedError
 
-    def argmax(self, x: Input, w: Array, annotation: Annotation, space: Space, loss_weight: float) -> Output | None:
+    def argmax(
+        self,
+        x: Input,
+        w: Array,
+        annotation: Annotation,
+        space: Space,
+        loss_weight: float,
+    ) -> Output | None:
         """The best output in `space`, or None where the space is empty."""
         raise NotImplementedError
 
@@ -149,9 +168,13 @@ class Model(Parametrised):
         """(d,) the size of each feature: the score that w adds is ⟨w · column_scale, counts of what is in y⟩."""
         return np.ones(int(self.n_features))
 
-    def with_class_weight(self, class_weight: ClassWeight, Y: Examples) -> tuple[Self, Array | None]:  # noqa: ARG002
+    def with_class_weight(
+        self, class_weight: ClassWeight, Y: Examples
+    ) -> tuple[Self, Array | None]:  # noqa: ARG002
         """A copy whose task loss weighs the classes, or weights of the examples that come to the same."""
-        raise MissingCapability(f"class_weight expects a Multiclass, Chain or Tree, not a {type(self).__name__}")
+        raise MissingCapability(
+            f"class_weight expects a Multiclass, Chain or Tree, not a {type(self).__name__}"
+        )
 
     def parts(self, x: Input, y: Output) -> Sequence[Annotation]:
         """An annotation for each part of the output y of x, which says of that part alone what y says."""
@@ -161,55 +184,95 @@ class Model(Parametrised):
         """(parts, choices) the choices that an annotation allows for each part of an output of x."""
         raise NotImplementedError
 
-    def max_marginals(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> Sequence[Array] | Array:
+    def max_marginals(
+        self, X: Sequence[Input], w: Array, n_jobs: int = 1
+    ) -> Sequence[Array] | Array:
         """For each input (parts, choices) what the best output loses when a part is forced: 0 for its own choice.
 
         max over y with y_t = s of ⟨w, φ(x, y)⟩, less the maximum over all y; minus infinity where no output has it.
         """
         raise NotImplementedError
 
-    def margins(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> Sequence[Array] | Array:
+    def margins(
+        self, X: Sequence[Input], w: Array, n_jobs: int = 1
+    ) -> Sequence[Array] | Array:
         """For each input (parts,) the score that is lost when a part is forced to be other than in the best output."""
-        return [best_alternative(losses) for losses in self.max_marginals(X, w, n_jobs=n_jobs)]
+        return [
+            best_alternative(losses)
+            for losses in self.max_marginals(X, w, n_jobs=n_jobs)
+        ]
 
-    def task(self, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1) -> Task:
+    def task(
+        self, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1
+    ) -> Task:
         """The learning problem on these examples."""
         return ExampleTask(self, X, Y, n_jobs)
 
     def predict(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Output]:
         """The best output for each input."""
-        return map_examples(lambda x: self.argmax(x, w, None, Space.ALL, 0.0), X, n_jobs)
+        return map_examples(
+            lambda x: self.argmax(x, w, None, Space.ALL, 0.0), X, n_jobs
+        )
 
 
 class ExampleTask:
     """The Task of a model that answers one example at a time; `n_jobs` threads share the examples."""
 
-    def __init__(self, model: StructuredModel, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1) -> None:
+    def __init__(
+        self,
+        model: StructuredModel,
+        X: Sequence[Input],
+        Y: Sequence[Annotation],
+        n_jobs: int = 1,
+    ) -> None:
         self.model, self.X, self.Y, self.n_jobs = model, X, Y, n_jobs
         self.n_examples = len(X)
-        self.n_features = whole(getattr(model, "n_features", None), "the model's n_features", 1)
+        self.n_features = whole(
+            getattr(model, "n_features", None), "the model's n_features", 1
+        )
         self.spaces: frozenset[Space] = frozenset(getattr(model, "spaces", ALL_SPACES))
-        self.loss_zero_iff_compatible: bool = bool(getattr(model, "loss_zero_iff_compatible", False))
-        self.keys: Sequence[bytes] | None = [fingerprint(*identity(model), x, y) for x, y in zip(X, Y, strict=True)]
+        self.loss_zero_iff_compatible: bool = bool(
+            getattr(model, "loss_zero_iff_compatible", False)
+        )
+        self.keys: Sequence[bytes] | None = [
+            fingerprint(*identity(model), x, y) for x, y in zip(X, Y, strict=True)
+        ]
 
-    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
         """Ask the model about each example."""
-        indices = np.arange(self.n_examples) if examples is None else np.asarray(examples)
-        rows = map_examples(lambda n: self._one(int(n), w, space, loss_weight), indices, self.n_jobs)
+        indices = (
+            np.arange(self.n_examples) if examples is None else np.asarray(examples)
+        )
+        rows = map_examples(
+            lambda n: self._one(int(n), w, space, loss_weight), indices, self.n_jobs
+        )
         found = np.array([row is not None for row in rows], dtype=bool)
         nothing = np.zeros(self.n_features), 0.0
-        features, loss = zip(*[row or nothing for row in rows], strict=True) if rows else ((), ())
+        features, loss = (
+            zip(*[row or nothing for row in rows], strict=True) if rows else ((), ())
+        )
         matrix = sp.csr_array(np.array(features).reshape(len(rows), self.n_features))
         return Argmax(matrix, np.array(loss, dtype=float), found)
 
-    def _one(self, n: int, w: Array, space: Space, loss_weight: float) -> tuple[Array, float] | None:
+    def _one(
+        self, n: int, w: Array, space: Space, loss_weight: float
+    ) -> tuple[Array, float] | None:
         """φ and Δ of one maximiser, checked; None where Y° is empty."""
         x, annotation = self.X[n], self.Y[n]
         y = self.model.argmax(x, w, annotation, space, loss_weight)
         if y is None:
             if space is Space.INCOMPATIBLE:
                 return None
-            raise InfeasibleAnnotation(f"example {n}: no output in {space.value}; its annotation is {annotation!r}", n)
+            raise InfeasibleAnnotation(
+                f"example {n}: no output in {space.value}; its annotation is {annotation!r}",
+                n,
+            )
         features = np.asarray(self.model.joint_features(x, y), dtype=float)
         if features.shape != (self.n_features,):
             raise InputError(
@@ -219,10 +282,20 @@ class ExampleTask:
         if not np.isfinite(features).all():
             raise InputError(f"example {n}: joint_features gave NaN or infinity")
         given = self.model.loss(annotation, y)
-        loss = float(given) if np.ndim(given) == 0 and np.asarray(given).dtype.kind in "biuf" else np.nan
+        loss = (
+            float(given)
+            if np.ndim(given) == 0 and np.asarray(given).dtype.kind in "biuf"
+            else np.nan
+        )
         if not loss >= 0:
-            raise InputError(f"example {n}: the task loss must be ≥ 0, the model gave {shown(given)}")
-        if self.loss_zero_iff_compatible and space is not Space.ALL and (loss > 0) == (space is Space.COMPATIBLE):
+            raise InputError(
+                f"example {n}: the task loss must be ≥ 0, the model gave {shown(given)}"
+            )
+        if (
+            self.loss_zero_iff_compatible
+            and space is not Space.ALL
+            and (loss > 0) == (space is Space.COMPATIBLE)
+        ):
             raise InputError(
                 f"example {n}: the model says loss_zero_iff_compatible, but an output of {space.value} has loss {loss}"
             )
@@ -248,21 +321,40 @@ def forced_margins(model: StructuredModel, x: Input, w: Array) -> Array:
     The best output y; for each of its parts the best output that does not agree with that part, from Y° of an
     annotation of it alone; and the difference of their scores, infinite where there is no such output.
     """
-    if not hasattr(model, "parts") or Space.INCOMPATIBLE not in getattr(model, "spaces", ALL_SPACES):
+    if not hasattr(model, "parts") or Space.INCOMPATIBLE not in getattr(
+        model, "spaces", ALL_SPACES
+    ):
         raise MissingCapability(
             f"margins force each part of an output to be other than it is: {type(model).__name__} needs a method "
             "parts(x, y) that lists an annotation for each, and an argmax that searches Y°"
         )
     y = model.argmax(x, w, None, Space.ALL, 0.0)
     best = float(w @ model.joint_features(x, y))
-    others = [model.argmax(x, w, annotation, Space.INCOMPATIBLE, 0.0) for annotation in model.parts(x, y)]
-    return np.array([np.inf if o is None else best - float(w @ model.joint_features(x, o)) for o in others])
+    others = [
+        model.argmax(x, w, annotation, Space.INCOMPATIBLE, 0.0)
+        for annotation in model.parts(x, y)
+    ]
+    return np.array(
+        [
+            np.inf if o is None else best - float(w @ model.joint_features(x, o))
+            for o in others
+        ]
+    )
 
 
 def identity(model: StructuredModel) -> tuple[object, ...]:
     """What makes a model's features its own, for the fingerprints of its examples."""
-    params = model.get_params(deep=False) if hasattr(model, "get_params") else getattr(model, "__dict__", {})
-    return type(model).__qualname__, int(model.n_features), params, getattr(model, "domain", {})
+    params = (
+        model.get_params(deep=False)
+        if hasattr(model, "get_params")
+        else getattr(model, "__dict__", {})
+    )
+    return (
+        type(model).__qualname__,
+        int(model.n_features),
+        params,
+        getattr(model, "domain", {}),
+    )
 
 
 def n_examples(values: Examples, name: str = "X") -> int:
@@ -270,11 +362,19 @@ def n_examples(values: Examples, name: str = "X") -> int:
     shape = getattr(values, "shape", None)
     if isinstance(shape, tuple) and shape:
         return int(shape[0])
-    indexed = hasattr(values, "__len__") and hasattr(values, "__getitem__") and shape is None
+    indexed = (
+        hasattr(values, "__len__") and hasattr(values, "__getitem__") and shape is None
+    )
     if isinstance(values, (str, bytes, type, Mapping, Set)) or not indexed:
         kind = "None" if values is None else f"a {type(values).__name__}"
-        hint = ": learning requires y to be passed, but the target y is None" if name == "Y" and values is None else ""
-        raise InputError(f"{name} is {kind}; expected a sequence or an array with an entry for each example{hint}")
+        hint = (
+            ": learning requires y to be passed, but the target y is None"
+            if name == "Y" and values is None
+            else ""
+        )
+        raise InputError(
+            f"{name} is {kind}; expected a sequence or an array with an entry for each example{hint}"
+        )
     return len(values)
 
 
@@ -282,16 +382,22 @@ def check_kind(model: object, X: Examples) -> None:
     """Refuse one sparse matrix for all inputs where each input is more than a row."""
     if sp.issparse(X) and isinstance(model, Model) and not model.of_rows:
         kind = type(model).__name__
-        raise InputError(f"X is one sparse matrix of shape {X.shape}; a {kind} expects a sequence with an entry each")
+        raise InputError(
+            f"X is one sparse matrix of shape {X.shape}; a {kind} expects a sequence with an entry each"
+        )
 
 
 def check_lengths(X: Examples, Y: Examples) -> None:
     """As many annotations as inputs, and at least one."""
     if sp.issparse(Y):
-        raise InputError(f"Y is a sparse matrix of shape {Y.shape}; expected a sequence or an array of annotations")
+        raise InputError(
+            f"Y is a sparse matrix of shape {Y.shape}; expected a sequence or an array of annotations"
+        )
     n_inputs, n_annotations = n_examples(X, "X"), n_examples(Y, "Y")
     if n_inputs != n_annotations:
-        raise InputError(f"X has {n_inputs} examples and Y has {n_annotations}; they must have the same length")
+        raise InputError(
+            f"X has {n_inputs} examples and Y has {n_annotations}; they must have the same length"
+        )
     if n_inputs == 0:
         raise InputError("there are no examples: X is empty")
 
@@ -299,7 +405,9 @@ def check_lengths(X: Examples, Y: Examples) -> None:
 def check_size(size: float, limit: float, what: str) -> None:
     """Refuse what would not fit into memory before memory is asked for."""
     if size > limit:
-        raise InputError(f"{what} would take {size:.3g} numbers; expected at most {limit:.3g}")
+        raise InputError(
+            f"{what} would take {size:.3g} numbers; expected at most {limit:.3g}"
+        )
 
 
 def check_weights(w: ArrayLike, n_features: int) -> Array:
@@ -319,9 +427,15 @@ def check_finite(array: Array, what: str) -> None:
     bad = ~(np.abs(array) <= LARGEST)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise InputError(f"{what} has {array[where]} at index {where}; features must be finite, at most {LARGEST:g}")
+        raise InputError(
+            f"{what} has {array[where]} at index {where}; features must be finite, at most {LARGEST:g}"
+        )
 
 
 def take(values: Examples, indices: Sequence[int] | Indices) -> Examples:
     """Some elements of a list, array or sparse matrix, or of what reads its elements when they are asked for."""
-    return values[indices] if hasattr(values, "shape") else [values[int(i)] for i in indices]
+    return (
+        values[indices]
+        if hasattr(values, "shape")
+        else [values[int(i)] for i in indices]
+    )

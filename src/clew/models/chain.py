@@ -37,6 +37,8 @@ class Chain(ForestModel):
         """(T, F) x itself."""
         return x
 
-    def node_parents(self, x: Input, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:  # noqa: ARG002
+    def node_parents(
+        self, x: Input, n_nodes: int, example: int | None = None
+    ) -> NDArray[np.int64]:  # noqa: ARG002
         """The position before."""
         return np.arange(-1, n_nodes - 1)

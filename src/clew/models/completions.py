@@ -16,27 +16,47 @@ from numpy.typing import NDArray
 from clew.learning.linked_bounds import Bounds
 from clew.learning.task import Array, Indices
 from clew.learning.working_set import WorkingSet
-from clew.models.max_product import Forest, InputRows, kernel
+from clew.models._forest_kernels import Forest, InputRows, kernel
 
 if TYPE_CHECKING:
-    from clew.models.online import ForestOracle
+    from clew.models._forest_online import ForestOracle
 
 
-def follow(oracle: ForestOracle, working_set: WorkingSet, old: Indices, old_offsets: Array) -> None:
+def follow(
+    oracle: ForestOracle, working_set: WorkingSet, old: Indices, old_offsets: Array
+) -> None:
     """Rewrite the bounds as differences from the oracle's references, their outputs changed where these did.
 
     Bounds of outputs that nobody knows stay what they were, relative to the new references.
     """
     new, row, bounds = oracle.reference, 0, working_set.bounds
     size = working_set.n_entries + int(oracle.largest.max(initial=0))
-    data, indices, begins = np.empty(size), np.empty(size, np.uint32), np.zeros_like(bounds.begins)
+    data, indices, begins = (
+        np.empty(size),
+        np.empty(size, np.uint32),
+        np.zeros_like(bounds.begins),
+    )
     while True:
         written = bounds._replace(data=data, indices=indices, begins=begins)
         row = follow_references(
-            oracle.inputs, oracle.forest, oracle.examples, bounds, working_set.n_rows, written, row, oracle.largest,
-            oracle.outputs, old, new, oracle.penalty, old_offsets, oracle.base_offsets, oracle.label_scale,
-            oracle.weights, working_set.dense,
-        )  # fmt: skip
+            oracle.inputs,
+            oracle.forest,
+            oracle.examples,
+            bounds,
+            working_set.n_rows,
+            written,
+            row,
+            oracle.largest,
+            oracle.outputs,
+            old,
+            new,
+            oracle.penalty,
+            old_offsets,
+            oracle.base_offsets,
+            oracle.label_scale,
+            oracle.weights,
+            working_set.dense,
+        )
         if row == working_set.n_rows:
             break
         size = int(1.5 * size) + int(oracle.largest.max()) + working_set.n_entries
@@ -47,10 +67,24 @@ def follow(oracle: ForestOracle, working_set: WorkingSet, old: Indices, old_offs
 
 @kernel  # type: ignore[untyped-decorator]
 def follow_references(
-    inputs: InputRows, forest: Forest, examples: Indices, bounds: Bounds, n_rows: int, written: Bounds, row: int,
-    largest: Indices, outputs: NDArray[np.int32], old: Indices, new: Indices, penalty: Array, old_offsets: Array,
-    new_offsets: Array, label_scale: float, weights: Array, dense: Array,
-) -> int:  # fmt: skip
+    inputs: InputRows,
+    forest: Forest,
+    examples: Indices,
+    bounds: Bounds,
+    n_rows: int,
+    written: Bounds,
+    row: int,
+    largest: Indices,
+    outputs: NDArray[np.int32],
+    old: Indices,
+    new: Indices,
+    penalty: Array,
+    old_offsets: Array,
+    new_offsets: Array,
+    label_scale: float,
+    weights: Array,
+    dense: Array,
+) -> int:
     """Write the rows from `row` on; returns the first one for which there is no room, or how many there are."""
     offsets, _, allowed, costs, _, _ = forest
     longest = 0
@@ -82,10 +116,32 @@ def follow_references(
                 states[v - first] = outputs[tag + v - first]
                 if not allowed[v, states[v - first]]:
                     wrong += costs[v]
-            write_difference(inputs, forest, e, states, new, label_scale, weights[e], dense, written, k)
+            write_difference(
+                inputs,
+                forest,
+                e,
+                states,
+                new,
+                label_scale,
+                weights[e],
+                dense,
+                written,
+                k,
+            )
             bounds.offsets[k] = weights[e] * penalty[e] * wrong - new_offsets[e]
         else:
-            write_difference(inputs, forest, e, old[first:last], new, label_scale, weights[e], dense, written, k)
+            write_difference(
+                inputs,
+                forest,
+                e,
+                old[first:last],
+                new,
+                label_scale,
+                weights[e],
+                dense,
+                written,
+                k,
+            )
             add_row(bounds, k, written, dense)
             bounds.offsets[k] += old_offsets[e] - new_offsets[e]
     return n_rows
@@ -120,9 +176,17 @@ def emit(bounds: Bounds, begin: int, end: int, dense: Array) -> int:
 
 @kernel  # type: ignore[untyped-decorator]
 def write_difference(
-    inputs: InputRows, forest: Forest, e: int, states: Indices, reference: Indices, label_scale: float, weight: float,
-    dense: Array, bounds: Bounds, k: int,
-) -> None:  # fmt: skip
+    inputs: InputRows,
+    forest: Forest,
+    e: int,
+    states: Indices,
+    reference: Indices,
+    label_scale: float,
+    weight: float,
+    dense: Array,
+    bounds: Bounds,
+    k: int,
+) -> None:
     """The entries of bound k, weight · (φ(states) − φ(reference)) of example e, without those that cancel."""
     offsets, parent, _, _, counted, blocks = forest
     S = forest.allowed.shape[1]
@@ -144,14 +208,19 @@ def write_difference(
                     bounds.indices[end] = place
                     end += 1
                 for block in (0, 2, 3):
-                    at_end = (block == 2 and v != first) or (block == 3 and v != last - 1)
+                    at_end = (block == 2 and v != first) or (
+                        block == 3 and v != last - 1
+                    )
                     if blocks[block] >= 0 and not at_end:
                         dense[blocks[block] + s] += sign * label_scale
                         bounds.indices[end] = blocks[block] + s
                         end += 1
             if p >= 0 and counted[p]:
                 above = states[p - first] if side == 0 else reference[p]
-                if states[v - first] != reference[v] or states[p - first] != reference[p]:
+                if (
+                    states[v - first] != reference[v]
+                    or states[p - first] != reference[p]
+                ):
                     place = blocks[1] + above * S + s
                     dense[place] += sign * label_scale
                     bounds.indices[end] = place

@@ -11,7 +11,9 @@ from clew.learning.task import Array, Mask, Matrix
 TIGHT = 1e-7
 
 
-def half_cuts(A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractional: Mask) -> tuple[Matrix, Array]:
+def half_cuts(
+    A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractional: Mask
+) -> tuple[Matrix, Array]:
     """CSR rows C and right-hand sides c with C z ≤ c for all outputs z, and C y = c + ½ for the LP's answer y.
 
     They are {0, ½} Chvátal–Gomory cuts (Caprara & Fischetti 1996): add rows a z ≤ b that y meets with equality so that
@@ -29,7 +31,11 @@ def half_cuts(A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractiona
     columns, place = np.unique(A.indices[entries], return_inverse=True)
     y, fractional = y[columns], fractional[columns]
     a = np.zeros((len(rows), len(columns)))
-    np.add.at(a, (np.searchsorted(rows, row[entries]), place), np.where(at_upper[row], A.data, -A.data)[entries])
+    np.add.at(
+        a,
+        (np.searchsorted(rows, row[entries]), place),
+        np.where(at_upper[row], A.data, -A.data)[entries],
+    )
     b = np.where(at_upper, row_upper, -row_lower)[rows]
     whole = np.abs(a - np.rint(a)).sum(axis=1) + np.abs(b - np.rint(b)) < 1e-9
     a, b = np.rint(a[whole]), np.rint(b[whole])
@@ -41,7 +47,10 @@ def half_cuts(A: Matrix, row_lower: Array, row_upper: Array, y: Array, fractiona
     cuts = np.floor((total + odd_at_one) / 2)
     sides = np.floor((chosen @ b + odd_at_one.sum(axis=1)) / 2)
     found = sparse(cuts)
-    return sp.csr_array((found.data, columns[found.indices], found.indptr), shape=(len(cuts), A.shape[1])), sides
+    return sp.csr_array(
+        (found.data, columns[found.indices], found.indptr),
+        shape=(len(cuts), A.shape[1]),
+    ), sides
 
 
 def _even_combinations(odd: Mask, odd_sides: Mask) -> Mask:

@@ -8,34 +8,57 @@ import numpy as np
 
 from clew.learning.linked_bounds import Bounds
 from clew.learning.task import Array, Indices, Space
+from clew.models._forest_kernels import Forest, InputRows, kernel
+from clew.models._forest_online import ForestOracle, label_forest
 from clew.models.completions import write_difference
-from clew.models.max_product import Forest, InputRows, kernel
-from clew.models.online import ForestOracle, label_forest
 
 if TYPE_CHECKING:
     from clew.models.forest import ForestTask
 
 
 class ForestEpochs:
-    """`Epochs` of a ForestTask; see `clew.learning.task`. The weights lie as in `clew.models.online`."""
+    """`Epochs` of a ForestTask; see `clew.learning.task`. The weights lie as in `clew.models._forest_online`."""
 
     def __init__(self, task: ForestTask) -> None:
         zero, n = np.zeros(task.n_features), task.n_examples
-        self.oracle = ForestOracle(task, zero, Space.COMPATIBLE, 0.0, 0.0, np.arange(n), np.ones(n))
+        self.oracle = ForestOracle(
+            task, zero, Space.COMPATIBLE, 0.0, 0.0, np.arange(n), np.ones(n)
+        )
         self.w, self.late, self.steps = zero, np.zeros(task.n_features), 0
         size, none = int(self.oracle.largest.max()), np.zeros(1, np.int64)
         self.row = Bounds(
-            np.empty(size), np.empty(size, np.uint32), np.zeros(2, np.int64), np.zeros(1), np.zeros(1),
-            none, none, none, none, none, none, np.zeros(1), none, none,
-        )  # fmt: skip
+            np.empty(size),
+            np.empty(size, np.uint32),
+            np.zeros(2, np.int64),
+            np.zeros(1),
+            np.zeros(1),
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            np.zeros(1),
+            none,
+            none,
+        )
 
     def run(self, order: Indices) -> None:
         """Visit these examples in turn."""
         oracle = self.oracle
         perceptron_epoch(
-            oracle.inputs, oracle.forest, oracle.order, oracle.label_scale, order, self.row, np.zeros_like(self.w),
-            oracle.reference, self.w, self.late, self.steps,
-        )  # fmt: skip
+            oracle.inputs,
+            oracle.forest,
+            oracle.order,
+            oracle.label_scale,
+            order,
+            self.row,
+            np.zeros_like(self.w),
+            oracle.reference,
+            self.w,
+            self.late,
+            self.steps,
+        )
         self.steps += len(order)
 
     @property
@@ -46,9 +69,18 @@ class ForestEpochs:
 
 @kernel  # type: ignore[untyped-decorator]
 def perceptron_epoch(
-    inputs: InputRows, forest: Forest, order: Indices, label_scale: float, examples: Indices, row: Bounds, dense: Array,
-    predicted: Indices, w: Array, late: Array, steps: int,
-) -> None:  # fmt: skip
+    inputs: InputRows,
+    forest: Forest,
+    order: Indices,
+    label_scale: float,
+    examples: Indices,
+    row: Bounds,
+    dense: Array,
+    predicted: Indices,
+    w: Array,
+    late: Array,
+    steps: int,
+) -> None:
     """W moves by φ(ỹ) − φ(ŷ) wherever ŷ contradicts the annotation, `late` by that times the steps so far."""
     offsets, _, allowed, _, _, _ = forest
     S = allowed.shape[1]
@@ -60,14 +92,40 @@ def perceptron_epoch(
     transition, labels = np.empty((S, S)), np.zeros((3, S))
     for e in examples:
         first, last = offsets[e], offsets[e + 1]
-        label_forest(inputs, forest, order, nothing, label_scale, e, w, transition, labels, scores, states)
+        label_forest(
+            inputs,
+            forest,
+            order,
+            nothing,
+            label_scale,
+            e,
+            w,
+            transition,
+            labels,
+            scores,
+            states,
+        )
         contradicts = False
         for v in range(first, last):
             predicted[v] = states[v - first]
             contradicts |= not allowed[v, states[v - first]]
         if contradicts:
-            label_forest(inputs, forest, order, forbidden, label_scale, e, w, transition, labels, scores, states)
-            write_difference(inputs, forest, e, states, predicted, label_scale, 1.0, dense, row, 0)
+            label_forest(
+                inputs,
+                forest,
+                order,
+                forbidden,
+                label_scale,
+                e,
+                w,
+                transition,
+                labels,
+                scores,
+                states,
+            )
+            write_difference(
+                inputs, forest, e, states, predicted, label_scale, 1.0, dense, row, 0
+            )
             for p in range(row.begins[1]):
                 w[row.indices[p]] += row.data[p]
                 late[row.indices[p]] += steps * row.data[p]

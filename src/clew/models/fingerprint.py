@@ -44,25 +44,46 @@ def _feed(digest: blake2b, value: Any) -> None:
     if sp.issparse(value):
         csr = sp.csr_array(value)
         csr.sum_duplicates()
-        _feed(digest, ("sparse", csr.shape, csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64)))
+        _feed(
+            digest,
+            (
+                "sparse",
+                csr.shape,
+                csr.data,
+                csr.indices.astype(np.int64),
+                csr.indptr.astype(np.int64),
+            ),
+        )
     elif isinstance(value, np.ndarray) and value.dtype != object:
         # integers, bools and float32 that mean the same number give the same digest
-        same = value.astype(np.float64) if value.dtype.kind in "biuf" else value.astype(str)
+        same = (
+            value.astype(np.float64)
+            if value.dtype.kind in "biuf"
+            else value.astype(str)
+        )
         digest.update(f"a{same.shape}{same.dtype.str}".encode())
         digest.update(np.ascontiguousarray(same).data)
     elif is_dataclass(value) and not isinstance(value, type):
-        _feed(digest, {f.name: getattr(value, f.name) for f in fields(value) if f.compare})
+        _feed(
+            digest, {f.name: getattr(value, f.name) for f in fields(value) if f.compare}
+        )
     elif isinstance(value, Mapping):
         digest.update(f"m{len(value)}".encode())
         for key in sorted(value, key=repr):
             _feed(digest, (key, value[key]))
     elif isinstance(value, Set):
         _feed(digest, ["set", *sorted(value, key=repr)])
-    elif isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes)):
+    elif isinstance(value, (Sequence, np.ndarray)) and not isinstance(
+        value, (str, bytes)
+    ):
         digest.update(f"s{len(value)}".encode())
         for item in value:
             _feed(digest, item)
-    elif value is None or callable(value) or isinstance(value, (str, bytes, complex, Number, Enum, np.generic)):
+    elif (
+        value is None
+        or callable(value)
+        or isinstance(value, (str, bytes, complex, Number, Enum, np.generic))
+    ):
         item = value.item() if isinstance(value, np.generic) else value
         digest.update(f"{type(item).__name__}{item!r};".encode())
     else:  # by what a copy would be made of, since two objects may print alike
@@ -70,4 +91,10 @@ def _feed(digest: blake2b, value: Any) -> None:
             how, *parts = value.__reduce_ex__(2)
         except TypeError:
             how, parts = str, [uuid4().bytes]  # like no other
-        _feed(digest, [how.__qualname__, *(list(part) if isinstance(part, Iterator) else part for part in parts)])
+        _feed(
+            digest,
+            [
+                how.__qualname__,
+                *(list(part) if isinstance(part, Iterator) else part for part in parts),
+            ],
+        )

@@ -10,17 +10,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from clew.checks import array
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Matrix
 from clew.models.base import check_lengths, check_size
-from clew.models.blocks import Block
 from clew.models.examples import Annotation, Input, Output
-from clew.models.highs import Binary
-from clew.models.inputs import as_matrix
+from clew.models.highs_solver import Binary
 from clew.models.labels import Classes, name_place
-from clew.models.linear import Annotated, LinearModel
+from clew.models.linear_program import Annotated, LinearModel
+from clew.models.node_features import as_matrix
 from clew.models.nodes import NodeModel
+from clew.models.weight_blocks import Block
+from clew.utils.validation import array
 
 MAX_VARIABLES = 1e7
 """Variables of one example's programme: about as many as fit into memory with their rows."""
@@ -37,7 +37,12 @@ class Graph(NodeModel, LinearModel):
     `clew.models.labels.LabelSpace`. An edge costs S² variables: for chains and trees, `Chain` and `Tree` are faster.
     """
 
-    domain_names: tuple[str, ...] = ("classes_", "n_inputs_", "label_scale_", "n_edge_inputs_")
+    domain_names: tuple[str, ...] = (
+        "classes_",
+        "n_inputs_",
+        "label_scale_",
+        "n_edge_inputs_",
+    )
     n_edge_inputs_: int
 
     def __init__(
@@ -64,16 +69,31 @@ class Graph(NodeModel, LinearModel):
         nodes = super().blocks(names)
         labels = nodes[0].axes[0]
         pairs = self._pair_index(len(labels))
-        first, per_edge = sum(block.places.size for block in nodes), int(pairs.max(initial=-1)) + 1
-        places = np.array([first + k * per_edge + pairs for k in range(self.n_edge_inputs_)], dtype=np.intp)
+        first, per_edge = (
+            sum(block.places.size for block in nodes),
+            int(pairs.max(initial=-1)) + 1,
+        )
+        places = np.array(
+            [first + k * per_edge + pairs for k in range(self.n_edge_inputs_)],
+            dtype=np.intp,
+        )
         edges = tuple(f"g{k}" for k in range(self.n_edge_inputs_))
-        return [*nodes, Block("pair", (edges, labels, labels), places.reshape(len(edges), *pairs.shape))]
+        return [
+            *nodes,
+            Block(
+                "pair",
+                (edges, labels, labels),
+                places.reshape(len(edges), *pairs.shape),
+            ),
+        ]
 
     def node_features(self, x: Input, example: int | None = None) -> Input:
         """(n, F) the first part of x."""
         if not isinstance(x, tuple | list) or len(x) not in (2, 3):
             where = name_place(example, unnamed="x")
-            raise InputError(f"{where}: expected a tuple (features, edges) or (features, edges, edge features)")
+            raise InputError(
+                f"{where}: expected a tuple (features, edges) or (features, edges, edge features)"
+            )
         return x[0]
 
     def edges(self, x: Input, example: int | None = None) -> tuple[Indices, Array]:
@@ -84,20 +104,34 @@ class Graph(NodeModel, LinearModel):
         if edges.size == 0:
             edges = edges.reshape(0, 2).astype(np.intp)
         if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-            raise InputError(f"{where}: edges must be an (m, 2) array of integers, not {edges.dtype} {edges.shape}")
+            raise InputError(
+                f"{where}: edges must be an (m, 2) array of integers, not {edges.dtype} {edges.shape}"
+            )
         ordered = np.sort(edges, axis=1)
         _, first = np.unique(ordered, axis=0, return_index=True)
         repeated = np.setdiff1d(np.arange(len(edges)), first)
         for bad, why in [
-            (np.flatnonzero((edges < 0).any(axis=1) | (edges >= n).any(axis=1)), f"there are nodes 0 to {n - 1}"),
-            (np.flatnonzero(edges[:, 0] == edges[:, 1]), "a node has no edge to itself"),
+            (
+                np.flatnonzero((edges < 0).any(axis=1) | (edges >= n).any(axis=1)),
+                f"there are nodes 0 to {n - 1}",
+            ),
+            (
+                np.flatnonzero(edges[:, 0] == edges[:, 1]),
+                "a node has no edge to itself",
+            ),
             (repeated, "the same two nodes have an edge already"),
         ]:
             if len(bad):
-                raise InputError(f"{where}: edge {bad[0]} is {tuple(edges[bad[0]].tolist())}; {why}")
-        features: Matrix = as_matrix(x[2], example) if len(x) == 3 else np.ones((len(edges), 1))
+                raise InputError(
+                    f"{where}: edge {bad[0]} is {tuple(edges[bad[0]].tolist())}; {why}"
+                )
+        features: Matrix = (
+            as_matrix(x[2], example) if len(x) == 3 else np.ones((len(edges), 1))
+        )
         if features.shape[0] != len(edges):
-            raise InputError(f"{where}: there are {features.shape[0]} rows of edge features for {len(edges)} edges")
+            raise InputError(
+                f"{where}: there are {features.shape[0]} rows of edge features for {len(edges)} edges"
+            )
         dense: Array = features @ np.eye(features.shape[1])
         return edges.astype(np.intp), dense
 
@@ -105,16 +139,24 @@ class Graph(NodeModel, LinearModel):
         """E·S² entries, or E·S(S+1)/2 with `symmetric`."""
         return self.n_edge_inputs_ * int(self._pair_index(n_states).max(initial=-1) + 1)
 
-    def encode(self, x: Input, annotation: Annotation, example: int | None = None) -> Annotated:
+    def encode(
+        self, x: Input, annotation: Annotation, example: int | None = None
+    ) -> Annotated:
         """The local polytope: a variable for each node's state and one for each edge's pair of states.
 
         Σₛ zᵢ(s) = 1, Σₜ zᵢⱼ(s, t) = zᵢ(s), Σₛ zᵢⱼ(s, t) = zⱼ(t): its 0/1 points are the labelings.
         """
         edges, edge_features = self.edges(x, example)
-        inputs = sp.coo_array(as_matrix(self.node_features(x, example), example), dtype=float)
+        inputs = sp.coo_array(
+            as_matrix(self.node_features(x, example), example), dtype=float
+        )
         self._check_inputs(inputs, edge_features, example)
         n, m, S = inputs.shape[0], len(edges), self.labels.n_states
-        check_size(n * S + m * float(S) ** 2, MAX_VARIABLES, f"{name_place(example, unnamed='x')}: its programme")
+        check_size(
+            n * S + m * float(S) ** 2,
+            MAX_VARIABLES,
+            f"{name_place(example, unnamed='x')}: its programme",
+        )
         allowed = self.labels.allowed(annotation, n, lambda node: (example, node))
         A = local_polytope(n, edges, S)
         sums = np.append(np.ones(n), np.zeros(2 * m * S))
@@ -152,16 +194,30 @@ class Graph(NodeModel, LinearModel):
         chosen = np.eye(S)[states]
         index = self._pair_index(S)
         pairwise = np.zeros((self.n_edge_inputs_, int(index.max()) + 1))
-        np.add.at(pairwise.T, index[states[edges[:, 0]], states[edges[:, 1]]], edge_features)
+        np.add.at(
+            pairwise.T, index[states[edges[:, 0]], states[edges[:, 1]]], edge_features
+        )
         bias = chosen.sum(axis=0)[: S * self.bias]
-        return np.concatenate([np.asarray(chosen.T @ inputs).ravel(), bias, pairwise.ravel()]) * self.column_scale
+        return (
+            np.concatenate(
+                [np.asarray(chosen.T @ inputs).ravel(), bias, pairwise.ravel()]
+            )
+            * self.column_scale
+        )
 
-    def _check_inputs(self, inputs: Matrix, edge_features: Array, example: int | None) -> None:
+    def _check_inputs(
+        self, inputs: Matrix, edge_features: Array, example: int | None
+    ) -> None:
         """Finite features, as many as `prepare` saw."""
         where = name_place(example, unnamed="x")
-        for what, part, width in [("node", inputs, self.n_inputs_), ("edge", edge_features, self.n_edge_inputs_)]:
+        for what, part, width in [
+            ("node", inputs, self.n_inputs_),
+            ("edge", edge_features, self.n_edge_inputs_),
+        ]:
             if part.shape[1] != width:
-                raise InputError(f"{where}: {part.shape[1]} features for each {what}; {width} are expected")
+                raise InputError(
+                    f"{where}: {part.shape[1]} features for each {what}; {width} are expected"
+                )
             dense = sp.coo_array(part)
             bad = np.flatnonzero(~np.isfinite(dense.data))
             if len(bad):
@@ -194,18 +250,34 @@ class Graph(NodeModel, LinearModel):
             columns.append(np.broadcast_to(column, shape).ravel())
             data.append(np.broadcast_to(value, shape).ravel())
 
-        add(node[:, None] * S + states, feature[:, None] + states * F, inputs.data[:, None])
+        add(
+            node[:, None] * S + states,
+            feature[:, None] + states * F,
+            inputs.data[:, None],
+        )
         begin = S * F
         if self.bias:
-            add(np.arange(n)[:, None] * S + states, np.broadcast_to(begin + states, (n, S)), 1.0)
+            add(
+                np.arange(n)[:, None] * S + states,
+                np.broadcast_to(begin + states, (n, S)),
+                1.0,
+            )
             begin += S
         edge, k = np.nonzero(edge_features)
         of_edge = n * S + edge[:, None] * S * S + np.arange(S * S)
-        add(of_edge, begin + k[:, None] * (pairs.max() + 1) + pairs.ravel(), edge_features[edge, k][:, None])
+        add(
+            of_edge,
+            begin + k[:, None] * (pairs.max() + 1) + pairs.ravel(),
+            edge_features[edge, k][:, None],
+        )
         shape = n * S + len(edge_features) * S * S, self.n_features
         column = np.concatenate(columns)
         return sp.csr_array(
-            (np.concatenate(data) * self.column_scale[column], (np.concatenate(rows), column)), shape=shape
+            (
+                np.concatenate(data) * self.column_scale[column],
+                (np.concatenate(rows), column),
+            ),
+            shape=shape,
         )
 
 
@@ -213,14 +285,25 @@ def local_polytope(n: int, edges: Indices, S: int) -> Matrix:
     """(n + 2·m·S, n·S + m·S²) CSR: one state for each node, and edges that agree with their ends."""
     m, states = len(edges), np.arange(S)
     pair = n * S + np.arange(m * S * S).reshape(m, S, S)
-    first = n + np.arange(m * S).reshape(m, S)  # the rows of the edges' first ends, then of their second
+    first = n + np.arange(m * S).reshape(
+        m, S
+    )  # the rows of the edges' first ends, then of their second
     second = first + m * S
     by_first, by_second = (
         np.broadcast_to(first[:, :, None], pair.shape),
         np.broadcast_to(second[:, None, :], pair.shape),
     )
     rows = [np.repeat(np.arange(n), S), by_first, by_second, first, second]
-    columns = [np.arange(n * S), pair, pair, edges[:, :1] * S + states, edges[:, 1:] * S + states]
+    columns = [
+        np.arange(n * S),
+        pair,
+        pair,
+        edges[:, :1] * S + states,
+        edges[:, 1:] * S + states,
+    ]
     data = np.append(np.ones(n * S + 2 * pair.size), -np.ones(2 * m * S))
-    at = np.concatenate([row.ravel() for row in rows]), np.concatenate([column.ravel() for column in columns])
+    at = (
+        np.concatenate([row.ravel() for row in rows]),
+        np.concatenate([column.ravel() for column in columns]),
+    )
     return sp.csr_array((data, at), shape=(n + 2 * m * S, n * S + pair.size))

@@ -47,7 +47,13 @@ def over_units(A: Matrix, *bounds: Array) -> tuple[Array, ...]:
 
 
 def make_model(
-    A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array, costs: Array, integer: bool = False
+    A: Matrix,
+    row_lower: Array,
+    row_upper: Array,
+    lower: Array,
+    upper: Array,
+    costs: Array,
+    integer: bool = False,
 ) -> highspy.Highs:
     """A HiGHS model of the whole programme, passed as arrays in one call."""
     highs = highspy.Highs()
@@ -55,11 +61,25 @@ def make_model(
         check(highs.setOptionValue(name, value), f"setting {name}")
     m, n = A.shape
     data, row_lower, row_upper = over_units(A, row_lower, row_upper)
-    kind = highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous
+    kind = (
+        highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous
+    )
     status = highs.passModel(
-        *(n, m, A.nnz, int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMaximize), 0.0),
+        *(
+            n,
+            m,
+            A.nnz,
+            int(highspy.MatrixFormat.kRowwise),
+            int(highspy.ObjSense.kMaximize),
+            0.0,
+        ),
         *(costs, lower, upper, row_lower, row_upper),
-        *(A.indptr.astype(np.int32), A.indices.astype(np.int32), data, np.full(n, int(kind), dtype=np.int32)),
+        *(
+            A.indptr.astype(np.int32),
+            A.indices.astype(np.int32),
+            data,
+            np.full(n, int(kind), dtype=np.int32),
+        ),
     )
     check(status, "passing the model")
     return highs
@@ -83,7 +103,9 @@ def run(highs: highspy.Highs) -> Array | None:
         ):
             break
     else:
-        raise SolverError(f"HiGHS stopped with status {highs.modelStatusToString(status)}")
+        raise SolverError(
+            f"HiGHS stopped with status {highs.modelStatusToString(status)}"
+        )
     for name in OWN_TOLERANCES if options else ():
         check(highs.setOptionValue(name, OPTIONS[name]), f"setting {name}")
     if status != statuses.kOptimal:

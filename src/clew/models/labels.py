@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.checks import positive, shown, whole
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Array, Indices, Mask
+from clew.utils.validation import positive, shown, whole
 
 Label: TypeAlias = str | int | float | bool
 Classes: TypeAlias = Iterable[Label | np.generic]
@@ -35,16 +35,23 @@ class Nodes(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-def name_place(example: int | None, position: int | None = None, unnamed: str = "the annotation") -> str:
+def name_place(
+    example: int | None, position: int | None = None, unnamed: str = "the annotation"
+) -> str:
     """The place of a node in words."""
-    words = [f"example {example}"] * (example is not None) + [f"position {position}"] * (position is not None)
+    words = [f"example {example}"] * (example is not None) + [
+        f"position {position}"
+    ] * (position is not None)
     return ", ".join(words) or unnamed
 
 
 def plain(label: object) -> Any:
     """A numpy scalar as the Python scalar that JSON knows."""
     return (
-        label.item() if isinstance(label, np.generic) or (isinstance(label, np.ndarray) and not label.ndim) else label
+        label.item()
+        if isinstance(label, np.generic)
+        or (isinstance(label, np.ndarray) and not label.ndim)
+        else label
     )
 
 
@@ -54,7 +61,11 @@ def as_nodes(labels: Any, example: int | None) -> Nodes:
         return labels
     if hasattr(labels, "__array__") and np.asarray(labels).ndim:
         return np.asarray(labels)
-    if isinstance(labels, (Set, dict, type)) or not hasattr(labels, "__len__") or hasattr(labels, "shape"):
+    if (
+        isinstance(labels, (Set, dict, type))
+        or not hasattr(labels, "__len__")
+        or hasattr(labels, "shape")
+    ):
         raise InputError(
             f"{name_place(example)}: a sequence with a label for each node is expected, not {shown(labels)}"
         )
@@ -64,7 +75,9 @@ def as_nodes(labels: Any, example: int | None) -> Nodes:
 
 def is_candidates(label: object) -> TypeGuard[Nodes]:
     """Whether the annotation of one node is a set of labels, one of which is right."""
-    return isinstance(label, (Set, list, tuple)) or (isinstance(label, np.ndarray) and label.ndim > 0)
+    return isinstance(label, (Set, list, tuple)) or (
+        isinstance(label, np.ndarray) and label.ndim > 0
+    )
 
 
 def is_mask(label: object) -> TypeGuard[Mask]:
@@ -74,7 +87,11 @@ def is_mask(label: object) -> TypeGuard[Mask]:
 
 def is_flat(labels: object) -> TypeGuard[NDArray[Any]]:
     """Whether these labels can be looked up all at once."""
-    return isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "biufU"
+    return (
+        isinstance(labels, np.ndarray)
+        and labels.ndim == 1
+        and labels.dtype.kind in "biufU"
+    )
 
 
 def is_parsed(labels: object) -> TypeGuard[Mask]:
@@ -84,7 +101,11 @@ def is_parsed(labels: object) -> TypeGuard[Mask]:
 
 def is_whole(label: object) -> TypeGuard[float]:
     """Whether a plain label is a whole number."""
-    return isinstance(label, (int, float)) and not isinstance(label, bool) and label % 1 == 0
+    return (
+        isinstance(label, (int, float))
+        and not isinstance(label, bool)
+        and label % 1 == 0
+    )
 
 
 def is_minus_one(label: object) -> bool:
@@ -109,7 +130,10 @@ class LabelSpace:
 
     @classmethod
     def of(
-        cls, annotations: Iterable[object], classes: Classes | None = None, n_states: int | None = None
+        cls,
+        annotations: Iterable[object],
+        classes: Classes | None = None,
+        n_states: int | None = None,
     ) -> LabelSpace:
         """The classes that were declared, else range(n_states) where the labels fit in it, else the labels seen."""
         if n_states is not None:
@@ -119,19 +143,27 @@ class LabelSpace:
         labels, minus_one, width = labels_seen(annotations)
         if width is not None:
             if n_states not in (None, width):
-                raise InputError(f"a boolean candidate matrix has {width} columns for {n_states} states")
+                raise InputError(
+                    f"a boolean candidate matrix has {width} columns for {n_states} states"
+                )
             n_states = width
         if n_states is not None:
-            if all(is_whole(label) and 0 <= float(label) < n_states for label in labels):
+            if all(
+                is_whole(label) and 0 <= float(label) < n_states for label in labels
+            ):
                 return cls(tuple(range(int(n_states))))
             if len(labels) > n_states or width is not None:
                 raise InputError(
                     f"{len(labels)} labels are annotated, {shown(labels)}; there should be {n_states} states"
                 )
         elif not labels:
-            raise InputError("nothing is annotated: give the classes or their number, or annotate an example")
+            raise InputError(
+                "nothing is annotated: give the classes or their number, or annotate an example"
+            )
         elif minus_one and labels == [1]:
-            raise InputError("the labels are -1 and 1, but -1 marks the unknown; give classes=[-1, 1] if it is a class")
+            raise InputError(
+                "the labels are -1 and 1, but -1 marks the unknown; give classes=[-1, 1] if it is a class"
+            )
         return cls(tuple(labels))
 
     @property
@@ -165,7 +197,13 @@ class LabelSpace:
         if isinstance(class_weight, str) and class_weight == "balanced":
             known = allowed[~allowed.all(axis=1)]
             counts = (known / known.sum(axis=1, keepdims=True)).sum(axis=0)
-            return np.asarray(len(known) / (self.n_states * np.where(counts > 0, counts, len(known) / self.n_states)))
+            return np.asarray(
+                len(known)
+                / (
+                    self.n_states
+                    * np.where(counts > 0, counts, len(known) / self.n_states)
+                )
+            )
         if not isinstance(class_weight, Mapping):
             raise InputError(
                 f"class_weight is {shown(class_weight)}; expected 'balanced' or a mapping from classes to weights"
@@ -176,7 +214,9 @@ class LabelSpace:
                 raise InputError(
                     f"class_weight names {shown(label)}, which is not one of the classes {shortened(self.classes)}"
                 )
-            weights[self._state_of[plain(label)]] = positive(weight, f"class_weight of {label!r}", LARGEST_WEIGHT)
+            weights[self._state_of[plain(label)]] = positive(
+                weight, f"class_weight of {label!r}", LARGEST_WEIGHT
+            )
         return weights
 
     def is_unknown(self, label: object) -> bool:
@@ -189,23 +229,41 @@ class LabelSpace:
         allowed = self.allowed(labels, n_nodes)
         indefinite = np.flatnonzero(allowed.sum(axis=1) != 1)
         if len(indefinite):
-            raise InputError(f"an output needs one label at every position; position {indefinite[0]} has none")
+            raise InputError(
+                f"an output needs one label at every position; position {indefinite[0]} has none"
+            )
         return np.asarray(allowed.argmax(axis=1), dtype=np.intp)
 
-    def allowed(self, labels: object, n_nodes: int | None = None, place: Place = lambda k: (None, k)) -> Mask:
+    def allowed(
+        self,
+        labels: object,
+        n_nodes: int | None = None,
+        place: Place = lambda k: (None, k),
+    ) -> Mask:
         """(T, S) True where a state agrees with the annotation of its node."""
         if self.is_unknown(labels):
             return np.ones((n_nodes or 0, self.n_states), dtype=bool)
         example = place(0)[0]
         nodes = as_nodes(labels, example)
         if n_nodes is not None and len(nodes) != n_nodes:
-            raise InputError(f"{name_place(example)}: {len(nodes)} labels are given for {n_nodes} nodes")
-        if is_parsed(nodes) and nodes.shape[1] == self.n_states and nodes.any(axis=1).all():
+            raise InputError(
+                f"{name_place(example)}: {len(nodes)} labels are given for {n_nodes} nodes"
+            )
+        if (
+            is_parsed(nodes)
+            and nodes.shape[1] == self.n_states
+            and nodes.any(axis=1).all()
+        ):
             return np.asarray(nodes)
         if is_flat(nodes):
             # a look-up for each different label, not for each node
-            different, first, which = np.unique(nodes, return_index=True, return_inverse=True)
-            rows = [self._allowed_states(label, int(k), place) for label, k in zip(different, first, strict=True)]
+            different, first, which = np.unique(
+                nodes, return_index=True, return_inverse=True
+            )
+            rows = [
+                self._allowed_states(label, int(k), place)
+                for label, k in zip(different, first, strict=True)
+            ]
             return np.array(rows, dtype=bool).reshape(-1, self.n_states)[which]
         return self._allowed_one_by_one(nodes, place)
 
@@ -225,7 +283,9 @@ class LabelSpace:
                 row = row_of[label] = len(rows)
                 rows.append(self._allowed_states(label, k, place))
             which.append(row)
-        return np.array(rows, dtype=bool).reshape(-1, self.n_states)[np.array(which, dtype=np.intp)]
+        return np.array(rows, dtype=bool).reshape(-1, self.n_states)[
+            np.array(which, dtype=np.intp)
+        ]
 
     def _allowed_states(self, label: object, k: int, place: Place) -> Mask:
         """(S,) the states that agree with one node's annotation."""
@@ -236,23 +296,29 @@ class LabelSpace:
             candidates = [given]
         elif is_mask(given):
             if len(given) != self.n_states:
-                raise InputError(f"{name_place(*place(k))}: {len(given)} candidate marks for {self.n_states} classes")
+                raise InputError(
+                    f"{name_place(*place(k))}: {len(given)} candidate marks for {self.n_states} classes"
+                )
             candidates = [self.classes[state] for state in np.flatnonzero(given)]
         else:
             candidates = [plain(candidate) for candidate in given]
         if not candidates:
             example, position = place(k)
             message = f"{name_place(example, position)}: the candidate set is empty; None marks an unknown label"
-            raise InfeasibleAnnotation(message, example, () if position is None else (position,))
+            raise InfeasibleAnnotation(
+                message, example, () if position is None else (position,)
+            )
         allowed = np.zeros(self.n_states, dtype=bool)
         for candidate in candidates:
             try:
                 allowed[self._state_of[candidate]] = True
             except (KeyError, TypeError, ValueError):
-                hint = "; an unknown marker cannot be a candidate" if self.is_unknown(candidate) else ""
-                message = (
-                    f"label {candidate!r} is not one of the {self.n_states} classes {shortened(self.classes)}{hint}"
+                hint = (
+                    "; an unknown marker cannot be a candidate"
+                    if self.is_unknown(candidate)
+                    else ""
                 )
+                message = f"label {candidate!r} is not one of the {self.n_states} classes {shortened(self.classes)}{hint}"
                 raise InputError(f"{name_place(*place(k))}: {message}") from None
         return allowed
 
@@ -265,14 +331,18 @@ def shortened(classes: tuple[Label, ...]) -> str:
 def declared_classes(classes: Classes, n_states: int | None) -> tuple[Label, ...]:
     """The user's explicit classes, checked."""
     if not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) != 1:
-        raise InputError(f"classes is {shown(classes)}; expected the labels that there are")
+        raise InputError(
+            f"classes is {shown(classes)}; expected the labels that there are"
+        )
     explicit = [plain(label) for label in classes]
     for label in explicit:
         check_label(label)
     if isinstance(classes, Set):
         explicit = in_order(explicit)
     if not explicit or len(set(explicit)) != len(explicit):
-        raise InputError(f"classes must be different labels, at least one; they are {shown(explicit)}")
+        raise InputError(
+            f"classes must be different labels, at least one; they are {shown(explicit)}"
+        )
     if n_states not in (None, len(explicit)):
         raise InputError(
             f"{len(explicit)} classes are declared, and the number of states is {n_states}; give one of both"
@@ -298,10 +368,18 @@ def labels_seen(annotations: Iterable[object]) -> tuple[list[Label], bool, int |
     for same_type in arrays.values():
         seen |= _labels_of_array(np.concatenate(same_type))
     if len(widths) > 1:
-        raise InputError(f"boolean candidate marks have different lengths, {sorted(widths)}")
+        raise InputError(
+            f"boolean candidate marks have different lengths, {sorted(widths)}"
+        )
     if any(type(item) is int for item in seen) and all(is_whole(item) for item in seen):
-        seen = {int(item) for item in seen}  # whole floats beside integers are the same labels
-    return in_order(item for item in seen if not is_minus_one(item)), -1 in seen, next(iter(widths), None)
+        seen = {
+            int(item) for item in seen
+        }  # whole floats beside integers are the same labels
+    return (
+        in_order(item for item in seen if not is_minus_one(item)),
+        -1 in seen,
+        next(iter(widths), None),
+    )
 
 
 def _labels_of(nodes: Nodes, widths: set[int]) -> set[Label]:
@@ -315,27 +393,39 @@ def _labels_of(nodes: Nodes, widths: set[int]) -> set[Label]:
         if is_mask(label):
             widths.add(len(label))
         else:
-            labels = [plain(item) for item in label] if is_candidates(label) else [plain(label)]
-            seen.update(item for item in labels if not is_missing(item) and check_label(item))
+            labels = (
+                [plain(item) for item in label]
+                if is_candidates(label)
+                else [plain(label)]
+            )
+            seen.update(
+                item for item in labels if not is_missing(item) and check_label(item)
+            )
     return seen
 
 
 def _labels_of_array(labels: NDArray[np.generic]) -> set[Label]:
     """The labels in an array. Whole numbers beside NaN are integers: they are floats only because NaN is one."""
     different = np.unique(labels).tolist()
-    known = {label for label in different if not is_missing(label) and check_label(label)}
+    known = {
+        label for label in different if not is_missing(label) and check_label(label)
+    }
     forced = len(known) < len(different) and all(is_whole(label) for label in known)
     return {int(label) for label in known} if forced else known
 
 
 def check_label(label: object) -> TypeGuard[Label]:
     """True for what can be a class; anything else is refused."""
-    if not isinstance(label, (str, int, float)) or (isinstance(label, float) and not math.isfinite(label)):
+    if not isinstance(label, (str, int, float)) or (
+        isinstance(label, float) and not math.isfinite(label)
+    ):
         raise InputError(
             f"a class must be a string, a number or a boolean, so that it can be saved; not {shown(label)}"
         )
     if isinstance(label, int) and not -(2**63) <= label < 2**63:
-        raise InputError(f"a class is {shown(label)}; expected an integer of at most 64 bits")
+        raise InputError(
+            f"a class is {shown(label)}; expected an integer of at most 64 bits"
+        )
     return True
 
 

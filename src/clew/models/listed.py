@@ -50,4 +50,6 @@ def list_outputs(model: StructuredModel, X: Examples, Y: Examples) -> ListedTask
             rows.append(sp.csr_array(model.joint_features(X[n], y)[None, :]))
             example_of.append(n)
             compatible.append(model.loss(Y[n], y) == 0)
-    return ListedTask(sp.vstack(rows, format="csr"), np.array(example_of), np.array(compatible), keys)
+    return ListedTask(
+        sp.vstack(rows, format="csr"), np.array(example_of), np.array(compatible), keys
+    )

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
-from clew.checks import is_number
 from clew.errors import InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Matrix, Space
 from clew.models.base import (
@@ -23,12 +22,13 @@ from clew.models.base import (
     identity,
     n_examples,
 )
-from clew.models.blocks import Block, input_names
 from clew.models.examples import Annotation, Examples, Input
 from clew.models.fingerprint import fingerprint, fingerprint_arrays
-from clew.models.inputs import Inputs, as_matrix
 from clew.models.labels import Classes, ClassWeight, Label, LabelSpace
+from clew.models.node_features import Inputs, as_matrix
 from clew.models.node_task import NodeTask
+from clew.models.weight_blocks import Block, input_names
+from clew.utils.validation import is_number
 
 
 class Multiclass(Model):
@@ -44,7 +44,12 @@ class Multiclass(Model):
     classes_: list[Label]
     n_inputs_: int
 
-    def __init__(self, classes: Classes | None = None, n_classes: int | None = None, bias: bool = True) -> None:
+    def __init__(
+        self,
+        classes: Classes | None = None,
+        n_classes: int | None = None,
+        bias: bool = True,
+    ) -> None:
         self.classes = classes
         self.n_classes = n_classes
         self.bias = bias
@@ -53,7 +58,9 @@ class Multiclass(Model):
     def labels(self) -> LabelSpace:
         """The labels."""
         if not hasattr(self, "classes_"):
-            raise InputError("this Multiclass does not know its classes yet: call prepare(X, Y)")
+            raise InputError(
+                "this Multiclass does not know its classes yet: call prepare(X, Y)"
+            )
         return LabelSpace(tuple(self.classes_))
 
     @property
@@ -66,12 +73,18 @@ class Multiclass(Model):
         matrix = as_matrix(X, None)
         check_rows(matrix, Y)
         model = copy.copy(self)
-        n_states = max(0, min(self.n_classes or 0, 10**18)) if is_number(self.n_classes) else 0
-        check_size(
-            float(n_states * (matrix.shape[1] + 1.0)), MAX_WEIGHTS, f"a Multiclass with {n_states} classes: its weights"
+        n_states = (
+            max(0, min(self.n_classes or 0, 10**18)) if is_number(self.n_classes) else 0
         )
         check_size(
-            float(n_states * float(matrix.shape[0])), MAX_TABLE, f"a Multiclass with {n_states} classes: its scores"
+            float(n_states * (matrix.shape[1] + 1.0)),
+            MAX_WEIGHTS,
+            f"a Multiclass with {n_states} classes: its weights",
+        )
+        check_size(
+            float(n_states * float(matrix.shape[0])),
+            MAX_TABLE,
+            f"a Multiclass with {n_states} classes: its scores",
         )
         model.classes_ = list(LabelSpace.of([Y], self.classes, self.n_classes).classes)
         model.n_inputs_ = int(matrix.shape[1])
@@ -83,12 +96,17 @@ class Multiclass(Model):
 
     def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
         """The weights of inputs and classes; in w, the bias of a class follows its inputs."""
-        labels, inputs = tuple(map(str, self.classes_)), tuple(input_names(names, self.n_inputs_))
+        labels, inputs = (
+            tuple(map(str, self.classes_)),
+            tuple(input_names(names, self.n_inputs_)),
+        )
         places = np.arange(self.n_features, dtype=np.intp).reshape(len(labels), -1)
         blocks = [Block("input", (labels, inputs), places[:, : len(inputs)])]
         return blocks + [Block("bias", (labels,), places[:, -1])] * bool(self.bias)
 
-    def with_class_weight(self, class_weight: ClassWeight, Y: Mask) -> tuple[Self, Array | None]:
+    def with_class_weight(
+        self, class_weight: ClassWeight, Y: Mask
+    ) -> tuple[Self, Array | None]:
         """Weights of the examples: those of their classes, the mean where there are several candidates."""
         weights = self.labels.class_weights(class_weight, Y)
         return self, Y @ weights / Y.sum(axis=1)
@@ -99,20 +117,26 @@ class Multiclass(Model):
 
     def count_parts(self, Y: Examples) -> Indices:
         """(n,) 1 where some class is wrong, else 0."""
-        return np.asarray(~self.labels.allowed(Y, n_examples(Y, "Y")).all(axis=1), dtype=np.intp)
+        return np.asarray(
+            ~self.labels.allowed(Y, n_examples(Y, "Y")).all(axis=1), dtype=np.intp
+        )
 
     def _inputs(self, X: Examples) -> Inputs:
         """The checked rows of X."""
         matrix = as_matrix(X, None)
         if matrix.shape[1] != self.n_inputs_:
-            raise InputError(f"X has {matrix.shape[1]} features, where {self.n_inputs_} are expected")
+            raise InputError(
+                f"X has {matrix.shape[1]} features, where {self.n_inputs_} are expected"
+            )
         return Inputs.of(matrix, lambda row: (row, None))
 
     def task(self, X: Examples, Y: Examples, n_jobs: int = 1) -> MulticlassTask:  # noqa: ARG002  # one product is all the work
         """All examples as one vectorised Task."""
         check_rows(as_matrix(X, None), Y)
         inputs = self._inputs(X)
-        task = MulticlassTask(self, inputs, self.labels.allowed(Y, inputs.n_rows, lambda row: (row, None)))
+        task = MulticlassTask(
+            self, inputs, self.labels.allowed(Y, inputs.n_rows, lambda row: (row, None))
+        )
         task.keys = task.fingerprints()
         return task
 
@@ -146,31 +170,48 @@ class Multiclass(Model):
     def _unannotated(self, X: Examples) -> MulticlassTask:
         """All rows, of which nothing is known."""
         n_states, inputs = self.labels.n_states, self._inputs(X)
-        return MulticlassTask(self, inputs, np.ones((inputs.n_rows, n_states), dtype=bool))
+        return MulticlassTask(
+            self, inputs, np.ones((inputs.n_rows, n_states), dtype=bool)
+        )
 
     def _one(self, x: Input, annotation: Annotation) -> MulticlassTask:
         """One example as a task."""
         row: Matrix = x if sp.issparse(x) else np.asarray(x)
-        return MulticlassTask(self, self._inputs(row.reshape(1, -1)), self._allowed(annotation)[None])
+        return MulticlassTask(
+            self, self._inputs(row.reshape(1, -1)), self._allowed(annotation)[None]
+        )
 
     def _allowed(self, annotation: Annotation) -> Mask:
         """(S,) the states that one annotation allows."""
-        return self.labels.allowed([annotation], place=lambda _: (None, None)).reshape(-1)
+        return self.labels.allowed([annotation], place=lambda _: (None, None)).reshape(
+            -1
+        )
 
     def joint_features(self, x: Input, y: Label) -> Array:
         """(d,) x, and 1 for the bias, in the block of y."""
         states = self.labels.encode([y])
         return np.asarray(
-            self._one(x, None).rows_of(states, np.ones(1, dtype=bool), np.arange(1)).features.toarray()[0]
+            self._one(x, None)
+            .rows_of(states, np.ones(1, dtype=bool), np.arange(1))
+            .features.toarray()[0]
         )
 
     def loss(self, annotation: Annotation, y: Label) -> float:
         """Δ(y*, y) = [y is no candidate]."""
         return float(self.mistakes(annotation, y))
 
-    def argmax(self, x: Input, w: Array, annotation: Annotation, space: Space, loss_weight: float) -> Label | None:
+    def argmax(
+        self,
+        x: Input,
+        w: Array,
+        annotation: Annotation,
+        space: Space,
+        loss_weight: float,
+    ) -> Label | None:
         """The best label in `space`; None where Y° is empty."""
-        states, found = self._one(x, annotation).best_states(w, space, loss_weight, np.arange(1))
+        states, found = self._one(x, annotation).best_states(
+            w, space, loss_weight, np.arange(1)
+        )
         return self.classes_[states[0]] if found[0] else None
 
     def outputs(self, x: Input) -> Iterator[Label]:  # noqa: ARG002
@@ -192,7 +233,9 @@ class Multiclass(Model):
     def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
         """None where the one part is marked."""
         if len(parts) != self.n_parts(annotation):
-            raise InputError(f"the mask has {len(parts)} entries for {self.n_parts(annotation)} annotated parts")
+            raise InputError(
+                f"the mask has {len(parts)} entries for {self.n_parts(annotation)} annotated parts"
+            )
         return None if np.any(parts) else annotation
 
     def mistakes(self, annotation: Annotation, y: Label) -> int:
@@ -222,9 +265,18 @@ class MulticlassTask(NodeTask):
         common = fingerprint(*identity(self.model))
         contents = self.inputs.contents(np.arange(self.n_examples + 1))
         rows = zip(contents, self.allowed, self.counted[:, None], strict=True)
-        return [fingerprint_arrays(common, *content, allowed, counted) for content, allowed, counted in rows]
+        return [
+            fingerprint_arrays(common, *content, allowed, counted)
+            for content, allowed, counted in rows
+        ]
 
-    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
         """The best classes in `space`."""
         every = np.arange(self.n_examples)
         chosen = every if examples is None else every[np.asarray(examples)]
@@ -245,7 +297,9 @@ class MulticlassTask(NodeTask):
         self, w: Array, space: Space, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
         """(n,) log Σ over `space` of exp⟨w, φ⟩, and (d,) its gradient summed with `share`: Σ_n share_n E[φ_n]."""
-        chosen = np.arange(self.n_examples) if examples is None else np.asarray(examples)
+        chosen = (
+            np.arange(self.n_examples) if examples is None else np.asarray(examples)
+        )
         scores = self.scores(w, chosen)
         if space is Space.COMPATIBLE:
             scores[~self.allowed[chosen]] = -np.inf
@@ -254,7 +308,9 @@ class MulticlassTask(NodeTask):
         gradient += [probability.sum(axis=0)[:, None]] * bool(self.model.bias)
         return np.asarray(logsumexp(scores, axis=1)), np.hstack(gradient).ravel()
 
-    def best_states(self, w: Array, space: Space, loss_weight: float, chosen: Indices) -> tuple[Indices, Mask]:
+    def best_states(
+        self, w: Array, space: Space, loss_weight: float, chosen: Indices
+    ) -> tuple[Indices, Mask]:
         """The class of each chosen row (the lowest among equals), and the rows for which `space` is not empty."""
         scores, allowed = self.scores(w, chosen), self.allowed[chosen]
         if space is Space.COMPATIBLE:
@@ -270,14 +326,30 @@ class MulticlassTask(NodeTask):
     def rows_of(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
         """φ and Δ of given classes of the chosen rows."""
         inputs, bias = self.inputs, int(self.model.bias)
-        counts = np.where(found & self.counted[chosen], np.diff(inputs.begins)[chosen] + bias, 0)
+        counts = np.where(
+            found & self.counted[chosen], np.diff(inputs.begins)[chosen] + bias, 0
+        )
         indptr = np.concatenate([[0], np.cumsum(counts)])
         within = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
-        is_bias = within == np.repeat(counts, counts) - 1 if bias else np.zeros(indptr[-1], dtype=bool)
+        is_bias = (
+            within == np.repeat(counts, counts) - 1
+            if bias
+            else np.zeros(indptr[-1], dtype=bool)
+        )
         data = np.ones(indptr[-1])
         columns = np.full(indptr[-1], inputs.n_inputs)
-        data[~is_bias] = inputs.data[(np.repeat(inputs.begins[chosen], counts) + within)[~is_bias]]
-        columns[~is_bias] = inputs.columns[(np.repeat(inputs.column_begins[chosen], counts) + within)[~is_bias]]
+        data[~is_bias] = inputs.data[
+            (np.repeat(inputs.begins[chosen], counts) + within)[~is_bias]
+        ]
+        columns[~is_bias] = inputs.columns[
+            (np.repeat(inputs.column_begins[chosen], counts) + within)[~is_bias]
+        ]
         columns += np.repeat(states * (inputs.n_inputs + bias), counts)
-        features = sp.csr_array((data, columns, indptr), shape=(len(chosen), self.n_features))
-        return Argmax(features, np.where(found, ~self.allowed[chosen, states], False).astype(float), found)
+        features = sp.csr_array(
+            (data, columns, indptr), shape=(len(chosen), self.n_features)
+        )
+        return Argmax(
+            features,
+            np.where(found, ~self.allowed[chosen, states], False).astype(float),
+            found,
+        )

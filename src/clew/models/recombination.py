@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numba import njit
 
 from clew.learning.task import Array, Indices, Matrix
-from clew.models.highs import Binary
+from clew.models.highs_solver import Binary
 
 REMEMBERED = 30
 """Outputs that are remembered of each programme; 10 take a sixth more passes, 100 no fewer: optimiser.py."""
@@ -61,9 +61,16 @@ def _pieces(
         for j in range(n):
             count += outputs[k, j] != first[j]
     variables, changes = np.empty(count, np.intp), np.empty(count, np.int8)
-    variable_begins, row_begins = np.zeros(count + 1, np.intp), np.zeros(count + 1, np.intp)
+    variable_begins, row_begins = (
+        np.zeros(count + 1, np.intp),
+        np.zeros(count + 1, np.intp),
+    )
     touched = np.empty(n_rows * max(len(outputs) - 1, 0), np.intp)
-    differing, root, piece = np.empty(n, np.intp), np.empty(n, np.intp), np.empty(n, np.intp)
+    differing, root, piece = (
+        np.empty(n, np.intp),
+        np.empty(n, np.intp),
+        np.empty(n, np.intp),
+    )
     holder = np.full(n_rows, -1)  # a variable that touches the row
     met = np.empty(n_rows, np.intp)  # the rows that have one
     n_pieces = 0
@@ -104,7 +111,10 @@ def _pieces(
             variable_begins[q + 1] += variable_begins[q]
             row_begins[q + 1] += row_begins[q]
         # counted sort: each piece is filled from its beginning on
-        placed, row_placed = variable_begins[before:n_pieces].copy(), row_begins[before:n_pieces].copy()
+        placed, row_placed = (
+            variable_begins[before:n_pieces].copy(),
+            row_begins[before:n_pieces].copy(),
+        )
         for i in range(n_differing):
             q = piece[i] - before
             variables[placed[q]] = differing[i]
@@ -115,14 +125,26 @@ def _pieces(
             touched[row_placed[q]] = met[i]
             row_placed[q] += 1
             holder[met[i]] = -1
-    return variable_begins[: n_pieces + 1], variables, changes, row_begins[: n_pieces + 1], touched
+    return (
+        variable_begins[: n_pieces + 1],
+        variables,
+        changes,
+        row_begins[: n_pieces + 1],
+        touched,
+    )
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _take(
-    z: Binary, scores: Array, begins: Indices, variables: Indices, changes: Binary, row_begins: Indices,
-    rows: Indices, n_rows: int,
-) -> None:  # fmt: skip
+    z: Binary,
+    scores: Array,
+    begins: Indices,
+    variables: Indices,
+    changes: Binary,
+    row_begins: Indices,
+    rows: Indices,
+    n_rows: int,
+) -> None:
     """Add to z, in place, the pieces that raise its score, where none before has one of their rows."""
     gains = np.zeros(len(begins) - 1)
     for q in range(len(gains)):
@@ -136,7 +158,9 @@ def _take(
         free = True
         for p in range(row_begins[q], row_begins[q + 1]):
             free = free and not used[rows[p]]
-        for p in range(begins[q], begins[q + 1]):  # variables without rows may be in several pieces
+        for p in range(
+            begins[q], begins[q + 1]
+        ):  # variables without rows may be in several pieces
             free = free and 0 <= z[variables[p]] + changes[p] <= 1
         if free:
             for p in range(row_begins[q], row_begins[q + 1]):

@@ -38,32 +38,51 @@ class Basis:
     """
 
     def __init__(
-        self, A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array, basic: Indices, y: Array
+        self,
+        A: Matrix,
+        row_lower: Array,
+        row_upper: Array,
+        lower: Array,
+        upper: Array,
+        basic: Indices,
+        y: Array,
     ) -> None:
         m, n = A.shape
         row, largest = row_of_entries(A), np.zeros(m)
         np.maximum.at(largest, row, np.abs(A.data))
         self.units = np.ldexp(1.0, np.maximum(np.frexp(largest)[1] - 1, 0))
         by_column = np.argsort(A.indices, kind="stable")
-        sizes = np.concatenate([[0], np.bincount(A.indices, minlength=n), np.ones(m, dtype=np.intp)])
+        sizes = np.concatenate(
+            [[0], np.bincount(A.indices, minlength=n), np.ones(m, dtype=np.intp)]
+        )
         self.begins = np.cumsum(sizes)
         # without a sign, which spares compiled code the check for negative ones
         self.rows = np.concatenate([row[by_column], np.arange(m)]).astype(np.uint32)
-        self.entries = np.concatenate([(A.data / self.units[row])[by_column], np.full(m, -1.0)])
+        self.entries = np.concatenate(
+            [(A.data / self.units[row])[by_column], np.full(m, -1.0)]
+        )
         self.lower = np.concatenate([lower, row_lower / self.units])
         self.upper = np.concatenate([upper, row_upper / self.units])
-        self.tolerances = np.maximum(TOLERANCE / np.concatenate([np.ones(n), self.units]), ROUNDING)
+        self.tolerances = np.maximum(
+            TOLERANCE / np.concatenate([np.ones(n), self.units]), ROUNDING
+        )
         """Of values and their bounds: those of the rows as they were given."""
         at = np.concatenate([y, (A @ y) / self.units])
-        self.values = np.where(at - self.lower <= self.upper - at, self.lower, self.upper)
+        self.values = np.where(
+            at - self.lower <= self.upper - at, self.lower, self.upper
+        )
         self.costs, self._prices = np.zeros(n + m), np.zeros(m)
         self.head, self.inverse = np.arange(n, n + m), -np.eye(m)
         self.pivots = 0
         """Of the last question."""
         basic = np.where(basic < 0, n - 1 - basic, basic).astype(np.intp)
-        regular = _enter(basic, self.begins, self.rows, self.entries, self.head, self.inverse)
+        regular = _enter(
+            basic, self.begins, self.rows, self.entries, self.head, self.inverse
+        )
         self.values[self.head] = 0.0
-        self.values[self.head] = -self.inverse @ _row_sums(self.begins, self.rows, self.entries, self.values, m)
+        self.values[self.head] = -self.inverse @ _row_sums(
+            self.begins, self.rows, self.entries, self.values, m
+        )
         self.usable = bool(regular and np.isfinite(self.values).all())
 
     @property
@@ -77,15 +96,31 @@ class Basis:
             return None
         self.costs[: len(costs)] = costs
         self.pivots = _maximise(
-            self.costs, self.begins, self.rows, self.entries, self.lower, self.upper, self.tolerances, self.values,
-            self.head, self.inverse, self._prices,
-        )  # fmt: skip
+            self.costs,
+            self.begins,
+            self.rows,
+            self.entries,
+            self.lower,
+            self.upper,
+            self.tolerances,
+            self.values,
+            self.head,
+            self.inverse,
+            self._prices,
+        )
         self.usable = self.pivots >= 0
         return self.values[: len(costs)].copy() if self.usable else None
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _enter(basic: Indices, begins: Indices, rows: Indices, entries: Array, head: Indices, inverse: Array) -> bool:
+def _enter(
+    basic: Indices,
+    begins: Indices,
+    rows: Indices,
+    entries: Array,
+    head: Indices,
+    inverse: Array,
+) -> bool:
     """From the basis of all row sums to this one; False where it is singular."""
     m = len(head)
     n = len(begins) - 1 - m
@@ -112,9 +147,18 @@ def _enter(basic: Indices, begins: Indices, rows: Indices, entries: Array, head:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _maximise(
-    costs: Array, begins: Indices, rows: Indices, entries: Array, lower: Array, upper: Array, tolerances: Array,
-    values: Array, head: Indices, inverse: Array, prices: Array,
-) -> int:  # fmt: skip
+    costs: Array,
+    begins: Indices,
+    rows: Indices,
+    entries: Array,
+    lower: Array,
+    upper: Array,
+    tolerances: Array,
+    values: Array,
+    head: Indices,
+    inverse: Array,
+    prices: Array,
+) -> int:
     """Pivot until no variable gains by leaving its bound; how many pivots it took, −1 where they led to no answer."""
     m = len(head)
     column = np.empty(m)
@@ -127,7 +171,18 @@ def _maximise(
     _price(costs, head, inverse, prices)
     fresh = True  # whether prices are those of the basis itself, not of one step after the other
     while True:
-        q, gain = _entering(costs, begins, rows, entries, lower, upper, values, prices, free, idle > DEGENERATE)
+        q, gain = _entering(
+            costs,
+            begins,
+            rows,
+            entries,
+            lower,
+            upper,
+            values,
+            prices,
+            free,
+            idle > DEGENERATE,
+        )
         if q < 0 and fresh:
             break
         if q < 0:
@@ -135,8 +190,19 @@ def _maximise(
             fresh = True
             continue
         _transform(q, begins, rows, entries, inverse, column)
-        sign = 1.0 if gain > 0.0 else -1.0  # up from its lower bound or down from its upper one
-        length, r = _leaving(sign, column, lower, upper, values, head, upper[q] - lower[q], idle > DEGENERATE)
+        sign = (
+            1.0 if gain > 0.0 else -1.0
+        )  # up from its lower bound or down from its upper one
+        length, r = _leaving(
+            sign,
+            column,
+            lower,
+            upper,
+            values,
+            head,
+            upper[q] - lower[q],
+            idle > DEGENERATE,
+        )
         idle = 0 if length > TOLERANCE else idle + 1
         for i in range(m):
             values[head[i]] -= sign * length * column[i]
@@ -155,14 +221,28 @@ def _maximise(
         for k in range(m):
             prices[k] += gain * inverse[r, k]
         fresh = False
-    return pivots if _holds(costs, begins, rows, entries, lower, upper, tolerances, values, head, prices) else -1
+    return (
+        pivots
+        if _holds(
+            costs, begins, rows, entries, lower, upper, tolerances, values, head, prices
+        )
+        else -1
+    )
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _entering(
-    costs: Array, begins: Indices, rows: Indices, entries: Array, lower: Array, upper: Array, values: Array,
-    prices: Array, free: Mask, first: bool,
-) -> tuple[int, float]:  # fmt: skip
+    costs: Array,
+    begins: Indices,
+    rows: Indices,
+    entries: Array,
+    lower: Array,
+    upper: Array,
+    values: Array,
+    prices: Array,
+    free: Mask,
+    first: bool,
+) -> tuple[int, float]:
     """The variable that gains most by leaving its bound, or the first that gains, and its gain; −1 if none does."""
     q, gain = -1, TOLERANCE
     for j in range(len(values)):
@@ -171,7 +251,9 @@ def _entering(
         reduced = costs[j]
         for p in range(begins[j], begins[j + 1]):
             reduced -= prices[rows[p]] * entries[p]
-        if abs(reduced) > abs(gain) and values[j] == (lower[j] if reduced > 0.0 else upper[j]):
+        if abs(reduced) > abs(gain) and values[j] == (
+            lower[j] if reduced > 0.0 else upper[j]
+        ):
             q, gain = j, reduced
             if first:
                 break
@@ -180,7 +262,14 @@ def _entering(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _leaving(
-    sign: float, column: Array, lower: Array, upper: Array, values: Array, head: Indices, length: float, first: bool
+    sign: float,
+    column: Array,
+    lower: Array,
+    upper: Array,
+    values: Array,
+    head: Indices,
+    length: float,
+    first: bool,
 ) -> tuple[float, int]:
     """How far a variable can move, `length` at the most, and the place of the basis that ends it, or −1.
 
@@ -195,13 +284,24 @@ def _leaving(
         room = max(0.0, (values[k] - (lower[k] if falls > 0.0 else upper[k])) / falls)
         if room < length:
             length, r = room, i
-        elif room == length and r >= 0 and (k < head[r] if first else abs(column[i]) > abs(column[r])):
+        elif (
+            room == length
+            and r >= 0
+            and (k < head[r] if first else abs(column[i]) > abs(column[r]))
+        ):
             r = i
     return length, r
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _transform(j: int, begins: Indices, rows: Indices, entries: Array, inverse: Array, column: Array) -> None:
+def _transform(
+    j: int,
+    begins: Indices,
+    rows: Indices,
+    entries: Array,
+    inverse: Array,
+    column: Array,
+) -> None:
     """What each variable of the basis loses when variable j grows by 1."""
     for i in range(len(column)):
         total = 0.0
@@ -237,7 +337,9 @@ def _price(costs: Array, head: Indices, inverse: Array, prices: Array) -> None:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _row_sums(begins: Indices, rows: Indices, entries: Array, values: Array, m: int) -> Array:
+def _row_sums(
+    begins: Indices, rows: Indices, entries: Array, values: Array, m: int
+) -> Array:
     """(m,) A y − s, zero where s are the row sums."""
     sums = np.zeros(m)
     for j in range(len(values)):
@@ -248,9 +350,17 @@ def _row_sums(begins: Indices, rows: Indices, entries: Array, values: Array, m: 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _holds(
-    costs: Array, begins: Indices, rows: Indices, entries: Array, lower: Array, upper: Array, tolerances: Array,
-    values: Array, head: Indices, prices: Array,
-) -> bool:  # fmt: skip
+    costs: Array,
+    begins: Indices,
+    rows: Indices,
+    entries: Array,
+    lower: Array,
+    upper: Array,
+    tolerances: Array,
+    values: Array,
+    head: Indices,
+    prices: Array,
+) -> bool:
     """Whether all bounds and rows hold, and no variable of the basis gains or loses by these prices.
 
     With what pivots end at, that no other variable gains, these are the conditions of optimality: an inverse that

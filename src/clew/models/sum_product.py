@@ -28,7 +28,14 @@ def log_sum(values: Array) -> float:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def combine(values: Array, transition: Array, weights: Array, shift: float, soft: bool, message: Array) -> None:
+def combine(
+    values: Array,
+    transition: Array,
+    weights: Array,
+    shift: float,
+    soft: bool,
+    message: Array,
+) -> None:
     """message[i] = max_j or log Σ_j exp of [transition[j, i] + values[j]]; weights = exp(transition − shift).
 
     A sum takes one exponential for each state, and not for each pair; where it nearly underflows, all of them.
@@ -50,7 +57,11 @@ def combine(values: Array, transition: Array, weights: Array, shift: float, soft
             message[i] += share * weights[j, i]
     for i in range(len(message)):
         exact = message[i] < 1e-200
-        message[i] = log_sum(transition[:, i] + values) if exact else top + shift + np.log(message[i])
+        message[i] = (
+            log_sum(transition[:, i] + values)
+            if exact
+            else top + shift + np.log(message[i])
+        )
 
 
 @kernel  # type: ignore[untyped-decorator]
@@ -140,7 +151,9 @@ def expected_transitions(
                     for i in range(n_states):
                         pair[i, j] = p_rest[i] * weights[j, i] * p_below[j]
                         total += pair[i, j]
-                if total < 1e-200:  # the likely ends do not go together: all in log space
+                if (
+                    total < 1e-200
+                ):  # the likely ends do not go together: all in log space
                     most = -np.inf
                     for j in range(n_states):
                         for i in range(n_states):

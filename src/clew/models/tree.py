@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.checks import array
 from clew.errors import InputError
 from clew.models.examples import Input
 from clew.models.forest import ForestModel
 from clew.models.labels import name_place
+from clew.utils.validation import array
 
 
 class Tree(ForestModel):
@@ -25,21 +25,31 @@ class Tree(ForestModel):
     def node_features(self, x: Input, example: int | None = None) -> Input:
         """(n, F) the first of x's two parts."""
         if not isinstance(x, (tuple, list)) or len(x) != 2:
-            raise InputError(f"{name_place(example, unnamed='x')}: a tree is a pair (features, parents)")
+            raise InputError(
+                f"{name_place(example, unnamed='x')}: a tree is a pair (features, parents)"
+            )
         return x[0]
 
-    def node_parents(self, x: Input, n_nodes: int, example: int | None = None) -> NDArray[np.int64]:
+    def node_parents(
+        self, x: Input, n_nodes: int, example: int | None = None
+    ) -> NDArray[np.int64]:
         """(n,) the second of x's two parts, checked; cycles are found when the nodes are put in order."""
         name = name_place(example, unnamed="x")
         parents = array(x[1], f"{name}: parents")
         if parents.shape != (n_nodes,) or parents.dtype.kind not in "iu":
             kind = f"shape {parents.shape} and type {parents.dtype}"
-            raise InputError(f"{name}: parents must be {n_nodes} integers, one for each node; they have {kind}")
+            raise InputError(
+                f"{name}: parents must be {n_nodes} integers, one for each node; they have {kind}"
+            )
         outside = np.flatnonzero((parents < -1) | (parents >= n_nodes))
         if len(outside):
             node = outside[0]
-            raise InputError(f"{name}: node {node} has parent {parents[node]}; expected -1 (a root) to {n_nodes - 1}")
+            raise InputError(
+                f"{name}: node {node} has parent {parents[node]}; expected -1 (a root) to {n_nodes - 1}"
+            )
         itself = np.flatnonzero(parents == np.arange(n_nodes))
         if len(itself):
-            raise InputError(f"{name}: node {itself[0]} is its own parent; the parent of a root is -1")
+            raise InputError(
+                f"{name}: node {itself[0]} is its own parent; the parent of a root is -1"
+            )
         return parents.astype(np.int64)

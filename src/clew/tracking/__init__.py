@@ -6,15 +6,15 @@ The names that users write stand here; they are imported when they are first use
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clew import extras
+from clew.utils import extras
 
 if TYPE_CHECKING:
     from clew.tracking.detections import DetectionTable
     from clew.tracking.evaluation.evaluate import evaluate
     from clew.tracking.events import Annotations, Event, EventTable
-    from clew.tracking.formats.annotations import read_annotations
-    from clew.tracking.formats.results import write_results
-    from clew.tracking.lineage import Lineage
+    from clew.tracking.io.annotations import read_annotations
+    from clew.tracking.io.results import write_results
+    from clew.tracking.lineage.lineage import Lineage
     from clew.tracking.movie import Movie, open_movie
     from clew.tracking.tracker import Tracker
 
@@ -25,13 +25,13 @@ _HOMES = {
     "DetectionTable": "detections",
     "Event": "events",
     "EventTable": "events",
-    "Lineage": "lineage",
+    "Lineage": "lineage.lineage",
     "Movie": "movie",
     "Tracker": "tracker",
     "evaluate": "evaluation.evaluate",
     "open_movie": "movie",
-    "read_annotations": "formats.annotations",
-    "write_results": "formats.results",
+    "read_annotations": "io.annotations",
+    "write_results": "io.results",
 }
 
 __all__ = [
@@ -52,7 +52,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'clew.tracking' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"clew.tracking.{_HOMES[name]}"), name)
+    value = globals()[name] = getattr(
+        import_module(f"clew.tracking.{_HOMES[name]}"), name
+    )
     return value
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from clew import checks
-from clew.checks import array, floats, whole
 from clew.errors import InputError
 from clew.learning.task import Indices
 from clew.tracking.events import NONE, Labels
+from clew.utils import validation as checks
+from clew.utils.validation import array, floats, whole
 
 if TYPE_CHECKING:  # a movie knows of detections' limits
     from clew.tracking.movie import Movie
@@ -32,8 +32,11 @@ GROUPS = {
 }
 """Which columns make up which group of measurements; a further group, "overlap", is about two frames."""
 WIDTHS = {
-    "axes": {2: 2, 3: 3}, "direction": {2: 2, 3: 3}, "support": {2: 16, 3: 26}, "quantiles": {2: 12, 3: 12},
-}  # fmt: skip
+    "axes": {2: 2, 3: 3},
+    "direction": {2: 2, 3: 3},
+    "support": {2: 16, 3: 26},
+    "quantiles": {2: 12, 3: 12},
+}
 """How many numbers a cell has in a column, in 2D and in 3D; one where it is not here (see `measurement.regions`)."""
 OVERLAP = "overlap"
 MAX_FRAMES = 1_000_000
@@ -160,22 +163,39 @@ class DetectionTable:
         frame, label = _integers("frame", frame), _integers("label", label)
         self._position = _numbers("position", position, len(frame))
         if self._position.ndim != 2 or self._position.shape[1] not in (2, 3):
-            raise InputError(f"position has shape {self._position.shape}; expected (n, 2) or (n, 3)")
+            raise InputError(
+                f"position has shape {self._position.shape}; expected (n, 2) or (n, 3)"
+            )
         if len(label) != len(frame):
-            raise InputError(f"frame has {len(frame)} rows and label {len(label)}; each detection needs both")
+            raise InputError(
+                f"frame has {len(frame)} rows and label {len(label)}; each detection needs both"
+            )
         if len(frame) and (frame.min() < 0 or label.min() <= NONE):
-            raise InputError("frames count from 0 and labels from 1; there are smaller ones in the table")
+            raise InputError(
+                "frames count from 0 and labels from 1; there are smaller ones in the table"
+            )
         n_frames = None if n_frames is None else whole(n_frames, "n_frames", 0)
         check_length(frame, n_frames)
         if columns is not None and not isinstance(columns, Mapping):
-            raise InputError(f"columns is a {type(columns).__name__}; expected a mapping from names to columns")
+            raise InputError(
+                f"columns is a {type(columns).__name__}; expected a mapping from names to columns"
+            )
         known = {column for group in GROUPS.values() for column in group}
         if unknown := set(columns or {}) - known:
-            raise InputError(f"unknown columns {sorted(map(str, unknown))}; tracking uses {sorted(known)}")
-        measured = {key: _numbers(key, column, len(frame)) for key, column in (columns or {}).items()}
+            raise InputError(
+                f"unknown columns {sorted(map(str, unknown))}; tracking uses {sorted(known)}"
+            )
+        measured = {
+            key: _numbers(key, column, len(frame))
+            for key, column in (columns or {}).items()
+        }
         _check_columns(measured, len(frame), self._position.shape[1])
         order = np.lexsort((label, frame))
-        frame, self._label, self._position = frame[order], label[order], self._position[order]
+        frame, self._label, self._position = (
+            frame[order],
+            label[order],
+            self._position[order],
+        )
         _refuse_duplicates(frame, self._label)
         self._columns = {key: column[order] for key, column in measured.items()}
         if "border_distance" not in self._columns:
@@ -194,28 +214,53 @@ class DetectionTable:
         part = copy(self)
         begin, end = self._begin[first], self._begin[last + 1]
         part._label, part._position = self._label[begin:end], self._position[begin:end]
-        part._columns = {key: column[begin:end] for key, column in self._columns.items()}
-        part._begin, part._frames = np.clip(self._begin, begin, end) - begin, range(first, last + 1)
+        part._columns = {
+            key: column[begin:end] for key, column in self._columns.items()
+        }
+        part._begin, part._frames = (
+            np.clip(self._begin, begin, end) - begin,
+            range(first, last + 1),
+        )
         return part
 
     def content(self, t: int) -> bytes:
         """A digest of all that is known of frame `t`."""
         cells = self.detections(t)
         whole = hashlib.blake2b(repr(sorted(cells.columns)).encode(), digest_size=20)
-        for part in (cells.label, cells.position, *(cells.columns[name] for name in sorted(cells.columns))):
-            whole.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+        for part in (
+            cells.label,
+            cells.position,
+            *(cells.columns[name] for name in sorted(cells.columns)),
+        ):
+            whole.update(
+                repr(part.shape).encode() + np.ascontiguousarray(part).tobytes()
+            )
         return whole.digest()
 
     def __getitem__(self, frames: slice) -> Self:
         """Some of the frames, one after the other, counted from 0 again."""
         which = checks.frames(frames, self.n_frames, "frames")
         if which.step != 1:
-            raise InputError(f"every {which.step}th frame of a table is asked for; expected all between two frames")
-        rows = slice(self._begin[which.start], self._begin[max(which.start, which.stop)])
-        frame = np.repeat(np.arange(self.n_frames), np.diff(self._begin))[rows] - which.start
+            raise InputError(
+                f"every {which.step}th frame of a table is asked for; expected all between two frames"
+            )
+        rows = slice(
+            self._begin[which.start], self._begin[max(which.start, which.stop)]
+        )
+        frame = (
+            np.repeat(np.arange(self.n_frames), np.diff(self._begin))[rows]
+            - which.start
+        )
         columns = {key: column[rows] for key, column in self._columns.items()}
         place = self._position[rows]
-        part = type(self)(frame, self._label[rows], place, columns, n_frames=len(which), name=self.name)
+        part = type(self)(
+            frame,
+            self._label[rows],
+            place,
+            columns,
+            n_frames=len(which),
+            name=self.name,
+        )
         part.excerpt = which if self.excerpt is None else self.excerpt[frames]
         part.source, part.spacing = self.source, self.spacing
         return part
@@ -232,17 +277,24 @@ class DetectionTable:
         return Overlap.none()
 
 
-def _check_columns(columns: Mapping[str, NDArray[np.float64]], n: int, ndim: int) -> None:
+def _check_columns(
+    columns: Mapping[str, NDArray[np.float64]], n: int, ndim: int
+) -> None:
     """Refuse columns of another width than those that are measured, sizes that are not positive, negative distances."""
     for name, column in columns.items():
         width = WIDTHS.get(name, {}).get(ndim)
         expected = (n,) if width is None else (n, width)
         if column.shape != expected:
             raise InputError(f"{name} has shape {column.shape}; expected {expected}")
-        least = {"volume": (column > 0, "more than 0"), "border_distance": (column >= 0, "0 or more")}.get(name)
+        least = {
+            "volume": (column > 0, "more than 0"),
+            "border_distance": (column >= 0, "0 or more"),
+        }.get(name)
         if least is not None and not least[0].all():
             row = int(np.argmin(least[0]))
-            raise InputError(f"{name} is {column[row]:g} in row {row} (counted from 0); expected {least[1]}")
+            raise InputError(
+                f"{name} is {column[row]:g} in row {row} (counted from 0); expected {least[1]}"
+            )
 
 
 def check_length(frame: Labels, n_frames: int | None) -> None:
@@ -250,7 +302,9 @@ def check_length(frame: Labels, n_frames: int | None) -> None:
     used = np.unique(frame)
     longest = max(int(used[-1]) + 1 if len(used) else 0, n_frames or 0)
     if longest > MAX_FRAMES:
-        raise InputError(f"the table has {min(longest, 10**18):,} frames or more; expected {MAX_FRAMES:,} at most")
+        raise InputError(
+            f"the table has {min(longest, 10**18):,} frames or more; expected {MAX_FRAMES:,} at most"
+        )
     gap = np.diff(used, prepend=-1)
     if len(used) and gap.max() > MAX_GAP:
         at = int(np.argmax(gap))
@@ -262,18 +316,30 @@ def check_length(frame: Labels, n_frames: int | None) -> None:
 
 def groups_of(columns: Set[str]) -> frozenset[str]:
     """The groups all of whose columns are there."""
-    return frozenset(group for group, needed in GROUPS.items() if set(needed) <= columns)
+    return frozenset(
+        group for group, needed in GROUPS.items() if set(needed) <= columns
+    )
 
 
 def _integers(name: str, values: Any) -> Labels:
     """(n,) whole numbers, also if they came as floats."""
     given = array(values, name)
     if given.ndim == 1 and not given.size:
-        return np.zeros(0, dtype=np.int64)  # an empty list has a dtype that says nothing
-    if given.ndim != 1 or given.dtype.kind not in "iuf" or not np.all(given == np.floor(given)):
-        raise InputError(f"{name} must be one column of whole numbers; it is {given.dtype} of shape {given.shape}")
+        return np.zeros(
+            0, dtype=np.int64
+        )  # an empty list has a dtype that says nothing
+    if (
+        given.ndim != 1
+        or given.dtype.kind not in "iuf"
+        or not np.all(given == np.floor(given))
+    ):
+        raise InputError(
+            f"{name} must be one column of whole numbers; it is {given.dtype} of shape {given.shape}"
+        )
     if given.dtype.kind != "i" and given.max() >= 2.0**63:
-        raise InputError(f"{name} has the number {given.max()}; expected less than 2**63")
+        raise InputError(
+            f"{name} has the number {given.max()}; expected less than 2**63"
+        )
     return given.astype(np.int64)
 
 
@@ -287,7 +353,9 @@ def _numbers(name: str, values: Any, n: int) -> NDArray[np.float64]:
         raise InputError(f"{name} is not a finite number in row {bad} (counted from 0)")
     if np.abs(given).max(initial=0) > MAX_NUMBER:
         far = np.flatnonzero((np.abs(given.reshape(n, -1)) > MAX_NUMBER).any(axis=1))[0]
-        raise InputError(f"{name} is larger than {MAX_NUMBER:g} in row {far} (counted from 0); expected a smaller unit")
+        raise InputError(
+            f"{name} is larger than {MAX_NUMBER:g} in row {far} (counted from 0); expected a smaller unit"
+        )
     return given
 
 
@@ -304,5 +372,7 @@ def _distance_to_box(position: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n,) how far each position is from the box around all of them."""
     if not len(position):
         return np.zeros(0)
-    inside = np.minimum(position - position.min(axis=0), position.max(axis=0) - position)
+    inside = np.minimum(
+        position - position.min(axis=0), position.max(axis=0) - position
+    )
     return np.asarray(inside.min(axis=1))

@@ -11,9 +11,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.checks import floats, shown
 from clew.errors import InputError
 from clew.learning.task import Indices, Mask
+from clew.utils.validation import floats, shown
 
 Labels = NDArray[np.int64]
 
@@ -57,9 +57,14 @@ class Event(IntEnum):
 BY_NAME = {str(event): event for event in Event}
 """Events by the names that files and requests have for them."""
 ARITY = {
-    Event.MOVE: (1, 1), Event.DIVIDE: (1, 2), Event.APPEAR: (0, 1),
-    Event.DISAPPEAR: (1, 0), Event.SPLIT: (1, 2), Event.MERGE: (2, 1), Event.GAP: (1, 1),
-}  # fmt: skip
+    Event.MOVE: (1, 1),
+    Event.DIVIDE: (1, 2),
+    Event.APPEAR: (0, 1),
+    Event.DISAPPEAR: (1, 0),
+    Event.SPLIT: (1, 2),
+    Event.MERGE: (2, 1),
+    Event.GAP: (1, 1),
+}
 PAIRWISE = tuple(event for event in Event if event.span == 1)
 """The six that are about two consecutive frames: what the candidates of a frame pair are of."""
 
@@ -79,10 +84,18 @@ class EventTable:
 
     def __post_init__(self) -> None:
         """Refuse columns that are no arrays of as many whole numbers; `of` makes them from tuples."""
-        shapes = [(column.shape, column.dtype.kind) for column in self._columns() if isinstance(column, np.ndarray)]
+        shapes = [
+            (column.shape, column.dtype.kind)
+            for column in self._columns()
+            if isinstance(column, np.ndarray)
+        ]
         n = shapes[0][0][:1] if shapes else ()
-        if [shape for shape, _ in shapes] != [n, n, (*n, 2), (*n, 2)] or any(kind not in "iu" for _, kind in shapes):
-            raise InputError("an event table has integer arrays frame (n,), event (n,), sources (n, 2), targets (n, 2)")
+        if [shape for shape, _ in shapes] != [n, n, (*n, 2), (*n, 2)] or any(
+            kind not in "iu" for _, kind in shapes
+        ):
+            raise InputError(
+                "an event table has integer arrays frame (n,), event (n,), sources (n, 2), targets (n, 2)"
+            )
 
     def _columns(self) -> tuple[NDArray[Any], ...]:
         return self.frame, self.event, self.sources, self.targets
@@ -93,18 +106,29 @@ class EventTable:
         return cls.of([])
 
     @classmethod
-    def of(cls, events: Sequence[tuple[int, Event, Sequence[int], Sequence[int]]]) -> Self:
+    def of(
+        cls, events: Sequence[tuple[int, Event, Sequence[int], Sequence[int]]]
+    ) -> Self:
         """A table from tuples (frame, event, sources, targets)."""
         try:
             given: list[Any] = list(events)  # an iterator can be read once only
-            frame, event = (np.array([row[k] for row in given], dtype=np.float64) for k in (0, 1))
+            frame, event = (
+                np.array([row[k] for row in given], dtype=np.float64) for k in (0, 1)
+            )
             sources, targets = (_padded([row[k] for row in given]) for k in (2, 3))
         except (TypeError, ValueError, OverflowError, LookupError, AttributeError):
             raise InputError(
                 "events are tuples: (frame, event, labels of the sources, labels of the targets)"
             ) from None
-        if not (np.isfinite(frame) & (frame % 1 == 0) & (np.abs(frame) < 2.0**62) & np.isin(event, list(Event))).all():
-            raise InputError("events have frames that are whole numbers, and kinds from clew.tracking.Event")
+        if not (
+            np.isfinite(frame)
+            & (frame % 1 == 0)
+            & (np.abs(frame) < 2.0**62)
+            & np.isin(event, list(Event))
+        ).all():
+            raise InputError(
+                "events have frames that are whole numbers, and kinds from clew.tracking.Event"
+            )
         return cls(frame.astype(np.int64), event.astype(np.int8), sources, targets)
 
     @classmethod
@@ -112,21 +136,37 @@ class EventTable:
         """Several tables as one."""
         if not tables:
             return cls.empty()
-        return cls(*(np.concatenate([getattr(table, f.name) for table in tables]) for f in fields(cls)))
+        return cls(
+            *(
+                np.concatenate([getattr(table, f.name) for table in tables])
+                for f in fields(cls)
+            )
+        )
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def __getitem__(self, rows: Mask | Indices | slice) -> Self:
         """Some of the events."""
-        return type(self)(self.frame[rows], self.event[rows], self.sources[rows], self.targets[rows])
+        return type(self)(
+            self.frame[rows], self.event[rows], self.sources[rows], self.targets[rows]
+        )
 
     def __iter__(self) -> Iterator[tuple[int, Event, tuple[int, ...], tuple[int, ...]]]:
         """One by one, as (frame, event, sources, targets)."""
         for frame, event, sources, targets in zip(
-            self.frame.tolist(), self.event.tolist(), self.sources.tolist(), self.targets.tolist(), strict=True
+            self.frame.tolist(),
+            self.event.tolist(),
+            self.sources.tolist(),
+            self.targets.tolist(),
+            strict=True,
         ):
-            yield frame, Event(event), tuple(filter(None, sources)), tuple(filter(None, targets))
+            yield (
+                frame,
+                Event(event),
+                tuple(filter(None, sources)),
+                tuple(filter(None, targets)),
+            )
 
     def later(self, frames: int) -> Self:
         """The same events, so many frames later: by another count of frames."""
@@ -142,19 +182,34 @@ class EventTable:
         if not len(gaps):
             return self
         none = np.full_like(gaps.sources, NONE)
-        gone = type(self)(gaps.frame, np.full(len(gaps), Event.DISAPPEAR, np.int8), gaps.sources, none)
-        back = type(self)(gaps.frame + 1, np.full(len(gaps), Event.APPEAR, np.int8), none, gaps.targets)
+        gone = type(self)(
+            gaps.frame, np.full(len(gaps), Event.DISAPPEAR, np.int8), gaps.sources, none
+        )
+        back = type(self)(
+            gaps.frame + 1,
+            np.full(len(gaps), Event.APPEAR, np.int8),
+            none,
+            gaps.targets,
+        )
         return type(self).join([self[self.event != Event.GAP], gone, back])
 
     def keys(self) -> NDArray[Any]:
         """(n,) one value for each event that is the same exactly for the same event; for `np.isin` and the like."""
-        columns = np.column_stack([self.frame, self.event, self.sources, self.targets]).astype(np.int64)
-        return np.ascontiguousarray(columns).view([("", np.int64)] * columns.shape[1]).ravel()
+        columns = np.column_stack(
+            [self.frame, self.event, self.sources, self.targets]
+        ).astype(np.int64)
+        return (
+            np.ascontiguousarray(columns)
+            .view([("", np.int64)] * columns.shape[1])
+            .ravel()
+        )
 
     def describe(self, row: int) -> str:
         """One event in words: "divide 5 → 17 + 18 from frame 12 to 13"."""
         ((frame, event, sources, targets),) = self[row : row + 1]
-        names = " → ".join(" + ".join(map(str, side)) for side in (sources, targets) if side)
+        names = " → ".join(
+            " + ".join(map(str, side)) for side in (sources, targets) if side
+        )
         return f"{event} {names} from frame {frame} to {frame + event.span}"
 
 
@@ -167,37 +222,60 @@ class EventIndex:
         target = place >= 2
         self.events = events
         self.stride = int(cells.max(initial=0)) + 1
-        keys = self._keys(np.where(target, events.ends()[row], events.frame[row]), target, cells[row, place])
+        keys = self._keys(
+            np.where(target, events.ends()[row], events.frame[row]),
+            target,
+            cells[row, place],
+        )
         order = np.argsort(keys, kind="stable")
         self.keys, self.rows = keys[order], row[order]
 
-    def _keys(self, frame: NDArray[np.int64], is_target: Mask, label: Labels) -> NDArray[np.int64]:
+    def _keys(
+        self, frame: NDArray[np.int64], is_target: Mask, label: Labels
+    ) -> NDArray[np.int64]:
         return (2 * frame + is_target) * self.stride + label
 
-    def __call__(self, frame: NDArray[np.int64], is_target: Mask, label: Labels) -> Indices:
+    def __call__(
+        self, frame: NDArray[np.int64], is_target: Mask, label: Labels
+    ) -> Indices:
         """(n,) rows of the events that cells of these frames are a source or target of, −1 where there is none."""
         if not len(self.keys):
             return np.full(len(label), -1, dtype=np.intp)
         keys = self._keys(frame, is_target, label)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where((self.keys[at] == keys) & (label < self.stride), self.rows[at], -1)
+        return np.where(
+            (self.keys[at] == keys) & (label < self.stride), self.rows[at], -1
+        )
 
     def of_cells(self, asked: EventTable) -> Indices:
         """(n, 4) rows of the events that the sources and targets of others take part in; −1 where there is none."""
-        sides = ((asked.sources, asked.frame, False), (asked.targets, asked.ends(), True))
+        sides = (
+            (asked.sources, asked.frame, False),
+            (asked.targets, asked.ends(), True),
+        )
         return np.column_stack(
-            [self(frame, np.full(len(asked), target), label) for cells, frame, target in sides for label in cells.T]
+            [
+                self(frame, np.full(len(asked), target), label)
+                for cells, frame, target in sides
+                for label in cells.T
+            ]
         )
 
     def find(self, asked: EventTable) -> Indices:
         """(n,) rows of the very same events, −1 where there is none: an event's first cell leads to the only one."""
         no_source = asked.sources[:, 0] == NONE
         frame = np.where(no_source, asked.ends(), asked.frame)
-        row = self(frame, no_source, np.where(no_source, asked.targets[:, 0], asked.sources[:, 0]))
+        row = self(
+            frame,
+            no_source,
+            np.where(no_source, asked.targets[:, 0], asked.sources[:, 0]),
+        )
         there = np.flatnonzero(row >= 0)
         at, mine = self.events[row[there]], asked[there]
         same = (at.event == mine.event) & (at.frame == mine.frame)
-        same &= (at.sources == mine.sources).all(axis=1) & (at.targets == mine.targets).all(axis=1)
+        same &= (at.sources == mine.sources).all(axis=1) & (
+            at.targets == mine.targets
+        ).all(axis=1)
         row[there[~same]] = -1
         return row
 
@@ -223,26 +301,45 @@ class Annotations:
     def __post_init__(self) -> None:
         """Refuse what does not fit the events; `of` makes all of it."""
         if not isinstance(self.events, EventTable):
-            raise InputError(f"events is {shown(self.events)}; expected an EventTable, as EventTable.of makes it")
-        for name, column, kinds in (("happened", self.happened, "b"), ("row", self.row, "iu")):
-            fits = isinstance(column, np.ndarray) and column.shape == (len(self.events),)
+            raise InputError(
+                f"events is {shown(self.events)}; expected an EventTable, as EventTable.of makes it"
+            )
+        for name, column, kinds in (
+            ("happened", self.happened, "b"),
+            ("row", self.row, "iu"),
+        ):
+            fits = isinstance(column, np.ndarray) and column.shape == (
+                len(self.events),
+            )
             if not fits or column.dtype.kind not in kinds:
                 what = "booleans" if name == "happened" else "integers"
-                raise InputError(f"{name} is {shown(column)}; expected an array of {len(self.events)} {what}")
+                raise InputError(
+                    f"{name} is {shown(column)}; expected an array of {len(self.events)} {what}"
+                )
 
     @classmethod
     def of(cls, events: EventTable, happened: Any = True, row: Any = None) -> Self:
         """Events as annotations; all of them happened unless told otherwise."""
         if not isinstance(events, EventTable):
-            raise InputError(f"events is {shown(events)}; expected an EventTable, as EventTable.of makes it")
+            raise InputError(
+                f"events is {shown(events)}; expected an EventTable, as EventTable.of makes it"
+            )
         n = len(events)
         said = floats(happened, "happened")
         if said.shape not in ((), (n,)) or not np.isin(said, (0, 1)).all():
-            raise InputError(f"happened is {shown(happened)}; expected True or False, or one of both for each event")
+            raise InputError(
+                f"happened is {shown(happened)}; expected True or False, or one of both for each event"
+            )
         rows = np.arange(1, n + 1) if row is None else floats(row, "row")
         if rows.shape != (n,) or not (np.abs(rows) < 2.0**62).all():
-            raise InputError(f"row is {shown(row)}; expected a number for each of the {n} events")
-        return cls(events, np.broadcast_to(said.astype(bool), (n,)).copy(), rows.astype(np.intp))
+            raise InputError(
+                f"row is {shown(row)}; expected a number for each of the {n} events"
+            )
+        return cls(
+            events,
+            np.broadcast_to(said.astype(bool), (n,)).copy(),
+            rows.astype(np.intp),
+        )
 
     def __len__(self) -> int:
         return len(self.events)
@@ -257,7 +354,9 @@ class Annotations:
 
     def within(self, excerpt: range) -> Self:
         """Those between the frames of an excerpt of the movie, counted as the excerpt does."""
-        inside = (self.events.frame >= excerpt.start) & (self.events.ends() < excerpt.stop)
+        inside = (self.events.frame >= excerpt.start) & (
+            self.events.ends() < excerpt.stop
+        )
         return self[inside].later(-excerpt.start)
 
     def pairwise(self) -> Self:
@@ -267,9 +366,14 @@ class Annotations:
             return self
         known = self[~gap | self.happened]
         events = known.events.pairwise()
-        rest, gaps = known[known.events.event != Event.GAP], known[known.events.event == Event.GAP]
+        rest, gaps = (
+            known[known.events.event != Event.GAP],
+            known[known.events.event == Event.GAP],
+        )
         happened = np.concatenate([rest.happened, gaps.happened, gaps.happened])
-        return type(self)(events, happened, np.concatenate([rest.row, gaps.row, gaps.row]))
+        return type(self)(
+            events, happened, np.concatenate([rest.row, gaps.row, gaps.row])
+        )
 
     def gaps(self) -> Self:
         """Those about gaps alone."""
@@ -281,7 +385,9 @@ class Annotations:
 
     def kinds(self) -> frozenset[Event]:
         """The kinds of events that happened."""
-        return frozenset(map(Event, np.unique(self.events.event[self.happened]).tolist()))
+        return frozenset(
+            map(Event, np.unique(self.events.event[self.happened]).tolist())
+        )
 
     def moves(self) -> EventTable:
         """The moves that happened."""

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from clew.checks import array
 from clew.errors import InputError
+from clew.utils.validation import array
 
 
 class Frames(Protocol):
@@ -50,14 +50,28 @@ class ArrayFrames:
     @classmethod
     def of(cls, data: Any, what: str) -> Self:
         """Check that the frames are alike; `what` names them in messages."""
-        indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes | dict)
-        if not indexed or isinstance(data, type) or sp.issparse(data) or getattr(data, "ndim", 1) == 0:
-            raise InputError(f"{what} is a {type(data).__name__}; expected an array (t, …) or a list of images")
+        indexed = (
+            hasattr(data, "__getitem__")
+            and hasattr(data, "__len__")
+            and not isinstance(data, str | bytes | dict)
+        )
+        if (
+            not indexed
+            or isinstance(data, type)
+            or sp.issparse(data)
+            or getattr(data, "ndim", 1) == 0
+        ):
+            raise InputError(
+                f"{what} is a {type(data).__name__}; expected an array (t, …) or a list of images"
+            )
         if not len(data):
             raise InputError(f"{what} has no frames; a movie has at least one")
         if hasattr(data, "shape") and hasattr(data, "dtype"):
             return cls(data, tuple(data.shape[1:]), np.dtype(data.dtype))
-        kinds = [(frame.shape, frame.dtype) for frame in (array(one, f"a frame of {what}") for one in data)]
+        kinds = [
+            (frame.shape, frame.dtype)
+            for frame in (array(one, f"a frame of {what}") for one in data)
+        ]
         for t, kind in enumerate(kinds):
             if kind != kinds[0]:
                 raise InputError(
@@ -141,13 +155,17 @@ def excerpt(frames: Frames, which: range, what: str) -> Excerpt:
     """Some of the frames, if all of them are there; `what` names them in messages."""
     if not len(which) or which.stop > len(frames):
         last = len(frames) - 1
-        raise InputError(f"{what} has the frames 0 to {last}; {which.start} to {which.stop - 1} were asked for")
+        raise InputError(
+            f"{what} has the frames 0 to {last}; {which.start} to {which.stop - 1} were asked for"
+        )
     return Excerpt(frames, which)
 
 
 def window(frames: Frames, first: int, last: int) -> Frames:
     """Frames `first` to `last` of those that are in memory; what is read from files is small as it is."""
-    if not isinstance(frames, ArrayFrames) or not isinstance(frames.data, np.ndarray | list | tuple):
+    if not isinstance(frames, ArrayFrames) or not isinstance(
+        frames.data, np.ndarray | list | tuple
+    ):
         return frames
     part = replace(frames, data=frames.data[first : last + 1])
     return Window(part, first, len(frames))

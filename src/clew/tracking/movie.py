@@ -11,16 +11,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clew import checks
-from clew.checks import floats
 from clew.errors import InputError
 from clew.tracking.detections import MAX_FRAMES
-from clew.tracking.faults import printable
-from clew.tracking.formats import tiff, zarr
-from clew.tracking.formats.manifest import warn_if_changed
-from clew.tracking.formats.staging import settle
-from clew.tracking.formats.tables import is_table
 from clew.tracking.frames import ArrayFrames, Excerpt, Frames, window
+from clew.tracking.io import tiff, zarr
+from clew.tracking.io.manifest import warn_if_changed
+from clew.tracking.io.staging import settle
+from clew.tracking.io.tables import is_table
+from clew.tracking.lineage.track_faults import printable
+from clew.utils import validation as checks
+from clew.utils.validation import floats
 
 MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
 """Where masks lie beside the images of a Cell Tracking Challenge sequence, best first; `{}_SEG` is clew's own."""
@@ -47,20 +47,29 @@ class Movie:
     def __post_init__(self) -> None:
         self._check_types()
         if not 1 <= len(self.labels) <= MAX_FRAMES:
-            raise InputError(f"{self.name} has {len(self.labels):,} frames; expected 1 to {MAX_FRAMES:,}")
+            raise InputError(
+                f"{self.name} has {len(self.labels):,} frames; expected 1 to {MAX_FRAMES:,}"
+            )
         if self.labels.dtype.kind not in "iu":
             raise InputError(
                 f"the labels of {self.name} have dtype {self.labels.dtype}; expected integers, a number for each cell "
                 "and 0 for the background; floats that are whole numbers can be saved again as uint16 or uint32"
             )
         if self.ndim not in (2, 3):
-            raise InputError(f"the frames of {self.name} have the shape {self.shape}; expected (y, x) or (z, y, x)")
-        if self.images is not None and (len(self.images), self.images.shape) != (self.n_frames, self.shape):
+            raise InputError(
+                f"the frames of {self.name} have the shape {self.shape}; expected (y, x) or (z, y, x)"
+            )
+        if self.images is not None and (len(self.images), self.images.shape) != (
+            self.n_frames,
+            self.shape,
+        ):
             raise InputError(
                 f"{self.name} has {self.n_frames} label images of shape {self.shape}, but {len(self.images)} raw "
                 f"images of shape {self.images.shape}; there is one for each, of the same shape"
             )
-        if len(self.spacing) != self.ndim or not all(0 < size < math.inf for size in self.spacing):
+        if len(self.spacing) != self.ndim or not all(
+            0 < size < math.inf for size in self.spacing
+        ):
             raise InputError(
                 f"spacing is {self.spacing}; a movie in {self.ndim} dimensions has {self.ndim} positive numbers, for "
                 f"{', '.join('zyx'[-self.ndim :])}"
@@ -70,17 +79,35 @@ class Movie:
         """Refuse what are no frames and no sizes; `from_arrays` takes arrays and lists of any kind."""
         for what, given in (("labels", self.labels), ("images", self.images)):
             alike = all(
-                hasattr(given, name) for name in ("shape", "dtype", "spacing", "first", "__len__", "__getitem__")
+                hasattr(given, name)
+                for name in (
+                    "shape",
+                    "dtype",
+                    "spacing",
+                    "first",
+                    "__len__",
+                    "__getitem__",
+                )
             )
             if not alike and not (given is None and what == "images"):
-                raise InputError(f"{what} is {checks.shown(given)}; expected frames, as Movie.from_arrays makes them")
+                raise InputError(
+                    f"{what} is {checks.shown(given)}; expected frames, as Movie.from_arrays makes them"
+                )
         if not isinstance(self.name, str) or not isinstance(self.excerpt, range | None):
-            raise InputError("a movie has a name, and as its excerpt a range of frames or None")
-        object.__setattr__(self, "spacing", tuple(floats(self.spacing, "spacing").ravel().tolist()))
+            raise InputError(
+                "a movie has a name, and as its excerpt a range of frames or None"
+            )
+        object.__setattr__(
+            self, "spacing", tuple(floats(self.spacing, "spacing").ravel().tolist())
+        )
 
     @classmethod
     def from_arrays(
-        cls, labels: Any, images: Any = None, spacing: Sequence[float] | None = None, name: str = "array"
+        cls,
+        labels: Any,
+        images: Any = None,
+        spacing: Sequence[float] | None = None,
+        name: str = "array",
     ) -> Self:
         """A movie of anything that is indexed by frame: arrays (t, …), lists of images, Zarr arrays."""
         masks = ArrayFrames.of(labels, "labels")
@@ -117,16 +144,26 @@ class Movie:
         """The label image of frame t."""
         frame = self.labels[checks.frame(t, 0, self.n_frames - 1, self.name)]
         if frame.dtype.kind == "i" and frame.min(initial=0) < 0:
-            raise InputError(f"frame {t} of {self.name} has the label {frame.min()}; labels are not negative")
-        if frame.dtype == np.uint64:  # NumPy computes with it and other integers in floats
+            raise InputError(
+                f"frame {t} of {self.name} has the label {frame.min()}; labels are not negative"
+            )
+        if (
+            frame.dtype == np.uint64
+        ):  # NumPy computes with it and other integers in floats
             if frame.max(initial=0) > np.iinfo(np.int64).max:
-                raise InputError(f"frame {t} of {self.name} has the label {frame.max()}; labels are less than 2**63")
+                raise InputError(
+                    f"frame {t} of {self.name} has the label {frame.max()}; labels are less than 2**63"
+                )
             return frame.astype(np.int64)
         return frame
 
     def image(self, t: int) -> NDArray[Any] | None:
         """The raw image of frame t, if there are any."""
-        return None if self.images is None else self.images[checks.frame(t, 0, self.n_frames - 1, self.name)]
+        return (
+            None
+            if self.images is None
+            else self.images[checks.frame(t, 0, self.n_frames - 1, self.name)]
+        )
 
     def __len__(self) -> int:
         return self.n_frames
@@ -136,12 +173,18 @@ class Movie:
         which = checks.frames(frames, self.n_frames, "frames")
         images = None if self.images is None else Excerpt(self.images, which)
         of_whole = which if self.excerpt is None else self.excerpt[frames]
-        return replace(self, labels=Excerpt(self.labels, which), images=images, excerpt=of_whole)
+        return replace(
+            self, labels=Excerpt(self.labels, which), images=images, excerpt=of_whole
+        )
 
 
 def open_frames(
-    path: str | Path, *, channel: int | None = None, sparse: bool = False, masks: bool = False
-) -> Frames:  # fmt: skip
+    path: str | Path,
+    *,
+    channel: int | None = None,
+    sparse: bool = False,
+    masks: bool = False,
+) -> Frames:
     """Images from a path: a folder of TIFFs, a TIFF stack, a Zarr array or OME-Zarr group.
 
     Where there are several channels, `channel` is the one to take, from 0 on. `sparse` says that a Zarr array lacks the
@@ -151,7 +194,9 @@ def open_frames(
     channel = None if channel is None else checks.whole(channel, "channel", 0)
     checks.flag(sparse, "sparse")
     if not where.exists():
-        raise InputError(f"{where} does not exist; a folder of TIFFs, a TIFF stack or a Zarr array is looked for")
+        raise InputError(
+            f"{where} does not exist; a folder of TIFFs, a TIFF stack or a Zarr array is looked for"
+        )
     if where.is_dir():
         warn_if_changed(where)
         if zarr.is_zarr(where):
@@ -161,9 +206,13 @@ def open_frames(
             raise InputError(f"{where} has no label images that can be read: {instead}")
         return tiff.open_folder(where, which, channel)
     if is_table(where):
-        raise InputError(f"{where} is a table; images are looked for here, and a table of detections is opened as such")
+        raise InputError(
+            f"{where} is a table; images are looked for here, and a table of detections is opened as such"
+        )
     if where.suffix.lower() not in tiff.SUFFIXES:
-        raise InputError(f"{where} is of an unknown kind; expected a folder of TIFFs, a .tif stack or a Zarr array")
+        raise InputError(
+            f"{where} is of an unknown kind; expected a folder of TIFFs, a .tif stack or a Zarr array"
+        )
     return tiff.open_stack(where, channel)
 
 
@@ -190,12 +239,16 @@ def open_movie(
     )
     channel = None if channel is None else checks.whole(channel, "channel", 0)
     if path is not None and images is not None:
-        raise InputError("images is for a movie that is opened by its labels; a sequence folder has its images in it")
+        raise InputError(
+            "images is for a movie that is opened by its labels; a sequence folder has its images in it"
+        )
     if labels is not None:
         folder = Path(labels if path is None else path).absolute()
         masks = open_frames(labels, sparse=sparse, masks=True)
         seen = images if path is None else path
-        raw = None if seen is None else open_frames(seen, channel=channel, sparse=sparse)
+        raw = (
+            None if seen is None else open_frames(seen, channel=channel, sparse=sparse)
+        )
         source = f"labels from {labels}{_time_of(masks)}" + (
             ", no images" if raw is None else f", images from {seen}{_time_of(raw)}"
         )
@@ -203,7 +256,9 @@ def open_movie(
         folder = Path(path).absolute()
         raw, masks, source = _sequence(folder, channel)
     else:
-        raise InputError("a movie is opened by the path of a sequence folder, by labels (and images), or by both")
+        raise InputError(
+            "a movie is opened by the path of a sequence folder, by labels (and images), or by both"
+        )
     name = folder.stem if path is None else f"{folder.parent.name}-{folder.name}"
     if spacing is not None:
         size: Any = spacing
@@ -216,7 +271,11 @@ def open_movie(
 def _time_of(frames: Frames) -> str:
     """What is taken as time where a file calls it depth."""
     layout = frames.layout if isinstance(frames, tiff.TiffStack) else None
-    is_depth = layout is not None and layout.time is not None and layout.axes[layout.time] == "Z"
+    is_depth = (
+        layout is not None
+        and layout.time is not None
+        and layout.axes[layout.time] == "Z"
+    )
     return " (its axis Z is taken as time)" if is_depth else ""
 
 
@@ -231,16 +290,29 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
             "--images (labels=… and images=… in Python)"
         )
     if not folder.is_dir():
-        hint = next((f"; {mask} exists: give it as labels" for mask in candidates if mask.is_dir()), "")
+        hint = next(
+            (
+                f"; {mask} exists: give it as labels"
+                for mask in candidates
+                if mask.is_dir()
+            ),
+            "",
+        )
         raise InputError(
             f"{folder} does not exist; a sequence folder has the images t000.tif, t001.tif … in it, and beside it "
             f"masks in one of {looked_for}{hint}"
         )
     if zarr.is_zarr(folder):
-        raise InputError(f"{folder} is a Zarr store, not a sequence folder; give it as labels (or as images)")
+        raise InputError(
+            f"{folder} is a Zarr store, not a sequence folder; give it as labels (or as images)"
+        )
     images = tiff.open_folder(folder, tiff.frames_among(folder, masks=False), channel)
     if beside := tiff.frames_among(folder, masks=True):
-        return images, tiff.open_folder(folder, beside), f"images and masks (…_cp_masks) from {folder}"
+        return (
+            images,
+            tiff.open_folder(folder, beside),
+            f"images and masks (…_cp_masks) from {folder}",
+        )
     passed_over: list[str] = []
     for mask in candidates:
         if not mask.is_dir():
@@ -250,7 +322,11 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
             warn_if_changed(mask)
             masks = tiff.open_folder(mask)
             note = f" ({'; '.join(passed_over)})" if passed_over else ""
-            return images, masks, f"images from {folder}, masks from {mask.relative_to(folder.parent)}{note}"
+            return (
+                images,
+                masks,
+                f"images from {folder}, masks from {mask.relative_to(folder.parent)}{note}",
+            )
         passed_over.append(f"{mask.relative_to(folder.parent)} passed over: {reason}")
     if instead := tiff.unread_masks(folder):
         passed_over.append(instead)
@@ -268,4 +344,8 @@ def _incomplete(folder: Path, images: tiff.TiffFolder) -> str | None:
     if not lacking:
         return None
     which = f"{min(lacking)}{' …' if len(lacking) > 1 else ''}"
-    return f"it lacks {len(lacking)} of {len(images)} frames ({which})" if numbers else "it has no frames"
+    return (
+        f"it lacks {len(lacking)} of {len(images)} frames ({which})"
+        if numbers
+        else "it has no frames"
+    )

@@ -10,8 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from clew import checks
-from clew.checks import shown, whole
 from clew.errors import DataWarning, InputError
 from clew.executors import Executor, Threads, executor_for
 from clew.learning.cccp import Algorithm
@@ -19,35 +17,23 @@ from clew.learning.losses import Loss
 from clew.learning.master import Regulariser
 from clew.learning.result import Result
 from clew.learning.task import Array
-from clew.parameters import Parametrised, check_fitted
-from clew.progress import ProgressBar
 from clew.tracking.annotations import check_annotations
 from clew.tracking.blocks.plan import PAIRS, block_length, sizes
 from clew.tracking.blocks.track import Problems, TrackedBlocks, track_problems
+from clew.tracking.candidates.candidates import NEIGHBOURS
+from clew.tracking.candidates.features import feature_names
+from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations, Event
-from clew.tracking.formats.checkpoints import Checkpoints
-from clew.tracking.lineage import Lineage
+from clew.tracking.io.checkpoints import Checkpoints
+from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.measurement.measure import measure
-from clew.tracking.model.candidates import NEIGHBOURS
-from clew.tracking.model.coverage import Coverage, look_for
-from clew.tracking.model.domain import Domain, look_at, look_over
-from clew.tracking.model.event_kinds import EventKinds, decide_events, parse_events
-from clew.tracking.model.features import feature_names
-from clew.tracking.model.gap_training import gap_examples
-from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.prior import (
-    first_weights,
-    generic_weights,
-    joined,
-    prior_calibration,
-    prior_direction,
-    weights_by_name,
-)
-from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration
-from clew.tracking.model.pseudo_labels import PseudoLabels, with_all
-from clew.tracking.model.recalibration import GENERIC, recalibrate
-from clew.tracking.model.training import (
+from clew.tracking.movie import Movie, open_movie
+from clew.tracking.profiling.coverage import Coverage, look_for
+from clew.tracking.profiling.domain import Domain, look_at, look_over
+from clew.tracking.profiling.event_kinds import EventKinds, decide_events, parse_events
+from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
+from clew.tracking.training.examples import (
     MODEL,
     TrainingExample,
     held_out_folds,
@@ -56,7 +42,21 @@ from clew.tracking.model.training import (
     training_examples,
     with_starts,
 )
-from clew.tracking.movie import Movie, open_movie
+from clew.tracking.training.gap_training import gap_examples
+from clew.tracking.training.prior import (
+    first_weights,
+    generic_weights,
+    joined,
+    prior_calibration,
+    prior_direction,
+    weights_by_name,
+)
+from clew.tracking.training.pseudo_labels import PseudoLabels, with_all
+from clew.tracking.training.recalibration import GENERIC, recalibrate
+from clew.utils import validation as checks
+from clew.utils.parameters import Parametrised, check_fitted
+from clew.utils.progress import ProgressBar
+from clew.utils.validation import shown, whole
 
 AnyMovie = Movie | Source | str | Path
 
@@ -142,14 +142,23 @@ class Tracker(Parametrised):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, movie: Any, annotations: Any, *, warm_start: Result | None = None, client: Any = None) -> Self:
+    def fit(
+        self,
+        movie: Any,
+        annotations: Any,
+        *,
+        warm_start: Result | None = None,
+        client: Any = None,
+    ) -> Self:
         """Learn from annotated events of a movie, or of several: then both are lists, one entry a movie.
 
         Only frame pairs that carry an annotation take part; each is one example (a programme). `warm_start` is the
         `result_` of an earlier fit, whose bounds serve again where a pair's annotations are the same. `client` is a
         Dask client, on whose workers cells are measured and frame pairs are solved.
         """
-        from clew.estimator import StructuredSVM  # scikit-learn's, which loads slowly: only to learn
+        from clew.estimators.svm import (
+            StructuredSVM,
+        )  # scikit-learn's, which loads slowly: only to learn
 
         movies, given = _as_lists(movie, annotations)
         executor = executor_for(client, self.n_jobs)
@@ -160,7 +169,10 @@ class Tracker(Parametrised):
         gaps: list[TrainingExample] = []
         covered: list[Coverage] = []
         kinds: list[EventKinds] = []
-        given = [_checked(table, source) for source, table in zip(sources, given, strict=True)]
+        given = [
+            _checked(table, source)
+            for source, table in zip(sources, given, strict=True)
+        ]
         n_annotated = sum(map(len, given))
         for source, checked in zip(sources, given, strict=True):
             pairs = self._training_pairs(source, groups, checked, prior, executor)
@@ -171,37 +183,71 @@ class Tracker(Parametrised):
             gaps += gap_examples(examples[-1], checked, prior)
         every, self.coverage_ = [*chain(*examples), *gaps], Coverage.sum(covered)
         self.svm_ = StructuredSVM(
-            MODEL, loss=self.loss, lam=lambdas(self.lam, len(every), prior), regulariser=self.regulariser,
-            algorithm=with_starts(self.algorithm) if warm_start is None else self.algorithm,
+            MODEL,
+            loss=self.loss,
+            lam=lambdas(self.lam, len(every), prior),
+            regulariser=self.regulariser,
+            algorithm=with_starts(self.algorithm)
+            if warm_start is None
+            else self.algorithm,
             start=first_weights(prior) if warm_start is None else "auto",
-            n_jobs=self.n_jobs, verbose=self.verbose, random_state=self.random_state,
-        )  # fmt: skip
-        programs, annotated = [one.program for one in every], [one.annotated for one in every]
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+            random_state=self.random_state,
+        )
+        programs, annotated = (
+            [one.program for one in every],
+            [one.annotated for one in every],
+        )
         self.svm_.fit(
-            programs, annotated, warm_start=warm_start, client=getattr(executor, "client", None), pseudo_labels=with_all
+            programs,
+            annotated,
+            warm_start=warm_start,
+            client=getattr(executor, "client", None),
+            pseudo_labels=with_all,
         )
         self.groups_, self.feature_names_ = groups, feature_names(groups)
         self.improved_ = prior is None or improves(self.svm_, every, prior)
-        self.coef_ = joined(self.svm_.coef_ if self.improved_ else first_weights(prior), prior)
+        self.coef_ = joined(
+            self.svm_.coef_ if self.improved_ else first_weights(prior), prior
+        )
         self.result_, self.lam_ = self.svm_.result_, self.svm_.lam_
         self.n_annotated_ = n_annotated
         self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
-        self.events_, self.learned_kinds_ = frozenset().union(*(table.kinds() for table in given)), kinds
+        self.events_, self.learned_kinds_ = (
+            frozenset().union(*(table.kinds() for table in given)),
+            kinds,
+        )
         self.calibration_ = self._calibrated(list(chain(*examples)), prior)
-        self.domain_ = Domain.of(look_over([one.pair for one in some], self.coef_, groups) for some in examples)
+        self.domain_ = Domain.of(
+            look_over([one.pair for one in some], self.coef_, groups)
+            for some in examples
+        )
         return self
 
-    def _calibrated(self, examples: Sequence[TrainingExample], prior: Array | None) -> Calibration:
+    def _calibrated(
+        self, examples: Sequence[TrainingExample], prior: Array | None
+    ) -> Calibration:
         """How likely what was learned predicts is right; the prior's weights have not seen any annotation."""
         used = [one for one in examples if one.annotated]
         pairs = [one.pair for one in used]
         if not self.improved_:
             unseen = [(self.coef_, [one.annotated for one in used])]
-            return recalibrate(pairs, self.coef_, unseen, prior_calibration(self.prior), GENERIC)
-        folds = [(w, parts[: len(pairs)]) for w, parts in held_out_folds(self.svm_, prior)]  # gaps come after the pairs
+            return recalibrate(
+                pairs, self.coef_, unseen, prior_calibration(self.prior), GENERIC
+            )
+        folds = [
+            (w, parts[: len(pairs)]) for w, parts in held_out_folds(self.svm_, prior)
+        ]  # gaps come after the pairs
         return recalibrate(pairs, self.coef_, folds, GENERIC_CALIBRATION)
 
-    def track(self, movie: AnyMovie, *, annotations: Annotations | None = None, client: Any = None) -> Lineage:
+    def track(
+        self,
+        movie: AnyMovie,
+        *,
+        annotations: Annotations | None = None,
+        client: Any = None,
+    ) -> Lineage:
         """Track a whole movie; `annotations` of it are kept to, whatever the weights say.
 
         It is solved in blocks of frames, in threads or on the workers of `client`, a Dask client: with the same result.
@@ -229,10 +275,16 @@ class Tracker(Parametrised):
         memory = None if memory is None else whole(memory, "memory", 1)
         executor = executor_for(client, self.n_jobs)
         work = self._problems(movie, annotations, executor, memory)
-        return TrackedBlocks.of(work, executor, Checkpoints.beside(folder), self.verbose)
+        return TrackedBlocks.of(
+            work, executor, Checkpoints.beside(folder), self.verbose
+        )
 
     def _problems(
-        self, movie: AnyMovie, annotations: Annotations | None, executor: Executor, memory: int | None = None
+        self,
+        movie: AnyMovie,
+        annotations: Annotations | None,
+        executor: Executor,
+        memory: int | None = None,
     ) -> Problems:
         """The blocks of a movie, ready to be solved."""
         check_fitted(self, "coef_")
@@ -243,7 +295,9 @@ class Tracker(Parametrised):
             annotations = _checked(annotations, source)
         pairs = self.pairs(source, groups, annotations, executor)
         self.coverage_ = look_for(pairs, annotations, executor.map)
-        self.unfamiliar_ = self.domain_.warning(look_at(pairs, w, executor.map), source.name)
+        self.unfamiliar_ = self.domain_.warning(
+            look_at(pairs, w, executor.map), source.name
+        )
         if self.unfamiliar_:
             warnings.warn(self.unfamiliar_, DataWarning, stacklevel=3)
         length = PAIRS if memory is None else block_length(memory, *sizes(source))
@@ -270,13 +324,23 @@ class Tracker(Parametrised):
             movie = open_movie(movie)
         if not isinstance(movie, Movie):
             lacking = [
-                name for name in ("detections", "overlap", "n_frames", "ndim", "has") if not hasattr(movie, name)
+                name
+                for name in ("detections", "overlap", "n_frames", "ndim", "has")
+                if not hasattr(movie, name)
             ]
             if lacking or isinstance(movie, type):
-                raise InputError(f"movie is {shown(movie)}; expected a Movie, a DetectionTable or a path")
+                raise InputError(
+                    f"movie is {shown(movie)}; expected a Movie, a DetectionTable or a path"
+                )
             return movie
         with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
-            return measure(movie, cache=self.cache, n_jobs=self.n_jobs, progress=progress, executor=executor)
+            return measure(
+                movie,
+                cache=self.cache,
+                n_jobs=self.n_jobs,
+                progress=progress,
+                executor=executor,
+            )
 
     def pairs(
         self,
@@ -289,7 +353,9 @@ class Tracker(Parametrised):
 
         Kinds that were learned from, or that are annotated in this movie, are kinds that it has.
         """
-        known = self.events_ if annotations is None else self.events_ | annotations.kinds()
+        known = (
+            self.events_ if annotations is None else self.events_ | annotations.kinds()
+        )
         w = weights_by_name(self, feature_names(groups))
         return self._pairs(source, groups, w, known, executor or Threads(self.n_jobs))
 
@@ -302,7 +368,9 @@ class Tracker(Parametrised):
         executor: Executor | None = None,
     ) -> Pairs:
         """The frame pairs to learn from; the prior's weights look for kinds that nobody annotated."""
-        return self._pairs(source, groups, prior, annotations.kinds(), executor or Threads(self.n_jobs))
+        return self._pairs(
+            source, groups, prior, annotations.kinds(), executor or Threads(self.n_jobs)
+        )
 
     def _pseudo_labels(
         self, pairs: Pairs, prior: Array | None, n_annotated: int, executor: Executor
@@ -310,13 +378,26 @@ class Tracker(Parametrised):
         """What the prior is almost certain about in a movie."""
         if prior is None:
             return None
-        return PseudoLabels.of(pairs, prior, prior_calibration(self.prior), n_annotated, executor.map)
+        return PseudoLabels.of(
+            pairs, prior, prior_calibration(self.prior), n_annotated, executor.map
+        )
 
     def _pairs(
-        self, source: Source, groups: frozenset[str], w: Array | None, known: frozenset[Event], executor: Executor
+        self,
+        source: Source,
+        groups: frozenset[str],
+        w: Array | None,
+        known: frozenset[Event],
+        executor: Executor,
     ) -> Pairs:
         """The frame pairs of a movie; weights `w` look for kinds of events that are not `known` to happen in it."""
-        pairs = Pairs.of(source, groups, neighbours=self.neighbours, reach=self.reach, over=executor.map)
+        pairs = Pairs.of(
+            source,
+            groups,
+            neighbours=self.neighbours,
+            reach=self.reach,
+            over=executor.map,
+        )
         given = parse_events(self.events)
         if given is not None:
             self.event_kinds_ = EventKinds(given | known, "as asked for")
@@ -326,7 +407,7 @@ class Tracker(Parametrised):
 
     def save(self, path: str | Path) -> None:
         """Write the learned weights with all that `track` needs to one file; `clew.load` reads it."""
-        from clew.tracking import archive  # which makes trackers, so it cannot be imported before this module
+        from clew.tracking import persistence as archive
 
         archive.save(self, path)
 
@@ -335,7 +416,11 @@ class Tracker(Parametrised):
 
         Generic weights were learned for movies in general, so that those for what a movie lacks just drop out.
         """
-        missing = [name for name in self.feature_names_ if name not in set(feature_names(source.has))]
+        missing = [
+            name
+            for name in self.feature_names_
+            if name not in set(feature_names(source.has))
+        ]
         if missing and self.origin_ is not Origin.GENERIC:
             lacking = ", ".join(sorted(self.groups_ - source.has))
             raise InputError(
@@ -350,19 +435,30 @@ def _as_lists(movie: Any, annotations: Any) -> tuple[list[Any], list[Annotations
     if not isinstance(movie, list | tuple):
         movie, annotations = [movie], [annotations]
     if len(movie) != len(annotations) or not len(movie):
-        raise InputError(f"there are {len(movie)} movies and annotations of {len(annotations)}; expected as many")
+        raise InputError(
+            f"there are {len(movie)} movies and annotations of {len(annotations)}; expected as many"
+        )
     for table in annotations:
         if not isinstance(table, Annotations):
-            raise InputError(f"annotations is a {type(table).__name__}; expected a clew.tracking Annotations table")
+            raise InputError(
+                f"annotations is a {type(table).__name__}; expected a clew.tracking Annotations table"
+            )
     if not sum(len(table) for table in annotations):
-        raise InputError("nothing is annotated; at least a few events are needed to learn from")
+        raise InputError(
+            "nothing is annotated; at least a few events are needed to learn from"
+        )
     return list(movie), list(annotations)
 
 
 def _checked(annotations: Annotations, source: Source) -> Annotations:
     """Annotations whose cells are in the movie and that do not contradict each other, each once."""
     if not isinstance(annotations, Annotations):
-        raise InputError(f"annotations is {shown(annotations)}; expected a clew.tracking Annotations table")
+        raise InputError(
+            f"annotations is {shown(annotations)}; expected a clew.tracking Annotations table"
+        )
     return check_annotations(
-        annotations, lambda t: source.detections(t).label, source.n_frames, f"annotations of {source.name}"
+        annotations,
+        lambda t: source.detections(t).label,
+        source.n_frames,
+        f"annotations of {source.name}",
     )

@@ -8,16 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from clew.annotation.edits.edit import Edit, EditKind, apply, free_label
-from clew.annotation.edits.layer import changed_frames, edited_movie, edited_source
+from clew.annotation.edits.edited_movie import (
+    changed_frames,
+    edited_movie,
+    edited_source,
+)
+from clew.annotation.edits.mask_edits import Edit, EditKind, apply, free_label
 from clew.annotation.edits.operations import cut, delete, grow, merge, outline
 from clew.errors import InputError
 from clew.tracking.measurement.measure import measure
 from clew.tracking.movie import Movie
 
-from ...effort import examples
+from ...helpers.effort import examples
 
-IMAGES = arrays(np.uint16, st.tuples(st.integers(2, 12), st.integers(2, 12)), elements=st.integers(0, 4))
+IMAGES = arrays(
+    np.uint16,
+    st.tuples(st.integers(2, 12), st.integers(2, 12)),
+    elements=st.integers(0, 4),
+)
 
 
 def changed(before, after):
@@ -48,7 +56,9 @@ def edits(draw):
 
 @given(edits())
 @examples(150)
-def test_cells_that_are_not_touched_keep_their_pixels_and_undoing_restores_the_bits(case):
+def test_cells_that_are_not_touched_keep_their_pixels_and_undoing_restores_the_bits(
+    case,
+):
     labels, edit = case
     if edit is None:
         return
@@ -62,7 +72,12 @@ def test_cells_that_are_not_touched_keep_their_pixels_and_undoing_restores_the_b
     restored.reshape(-1)[edit.indices()] = labels.reshape(-1)[edit.indices()]
     assert restored.tobytes() == before.tobytes()
     cells, others = set(np.unique(labels)) - {0}, set(np.unique(after)) - {0}
-    gained = {EditKind.MERGE: -1, EditKind.DELETE: -1, EditKind.CUT: 1, EditKind.ADD: 1}[edit.kind]
+    gained = {
+        EditKind.MERGE: -1,
+        EditKind.DELETE: -1,
+        EditKind.CUT: 1,
+        EditKind.ADD: 1,
+    }[edit.kind]
     assert len(others) == len(cells) + gained
     assert Edit.from_json(json.loads(json.dumps(edit.to_json()))) == edit
 
@@ -77,7 +92,14 @@ def test_any_pixels_are_kept_as_they_are(pixels):
 
 @pytest.mark.parametrize("pixels", ["%%", "QUJD", ""])
 def test_pixels_that_are_none_are_refused(pixels):
-    content = {"frame": 0, "kind": "cut", "label": 1, "touched": [1], "pixels": pixels, "base": ""}
+    content = {
+        "frame": 0,
+        "kind": "cut",
+        "label": 1,
+        "touched": [1],
+        "pixels": pixels,
+        "base": "",
+    }
     with pytest.raises(ValueError, match="cannot be read"):
         Edit.from_json(content)
 
@@ -98,7 +120,12 @@ def test_labels_are_new_even_if_edits_were_undone():
 
 
 def disc(shape, middle, radius):
-    away = sum((axis - at) ** 2 for axis, at in zip(np.ogrid[tuple(slice(n) for n in shape)], middle, strict=True))
+    away = sum(
+        (axis - at) ** 2
+        for axis, at in zip(
+            np.ogrid[tuple(slice(n) for n in shape)], middle, strict=True
+        )
+    )
     return away <= radius**2
 
 
@@ -109,7 +136,9 @@ def test_a_stroke_cuts_where_it_was_drawn():
     assert set(np.unique(after)) == {0, 2, 7, 8}
     assert (np.argwhere(after == 8)[:, 1] > 33).all()  # the smaller part is the new one
     assert (np.argwhere(after == 7)[:, 1] < 36).all()
-    short = apply(labels, [cut(0, labels, [(34, 14), (34, 26)])])  # it goes straight on to both sides
+    short = apply(
+        labels, [cut(0, labels, [(34, 14), (34, 26)])]
+    )  # it goes straight on to both sides
     assert np.array_equal(short, after)
 
 
@@ -152,15 +181,21 @@ def test_in_depth_a_cut_goes_through_all_slices_and_an_outline_is_inflated():
     circle = np.column_stack([20 + 8 * np.cos(angle), 20 + 8 * np.sin(angle)]).tolist()
     empty = np.zeros_like(labels)
     body = apply(empty, [outline(0, empty, None, circle, (2.0, 1.0, 1.0), 10)])
-    ball = disc((20, 40, 40), (10, 19.5, 19.5), 8)  # flatter in slices of twice the thickness
+    ball = disc(
+        (20, 40, 40), (10, 19.5, 19.5), 8
+    )  # flatter in slices of twice the thickness
     depth = np.flatnonzero((body > 0).any(axis=(1, 2)))
-    assert depth.tolist() == list(range(7, 14))  # the inner radius, three slices of two pixels, to both sides
+    assert depth.tolist() == list(
+        range(7, 14)
+    )  # the inner radius, three slices of two pixels, to both sides
     assert ((body[10] > 0) == ball[10]).mean() > 0.99
     bright = np.zeros((20, 40, 40))
     bright[3, 15:25, 15:25] = 1.0
     found = apply(empty, [outline(0, empty, bright, circle, (2.0, 1.0, 1.0))])
     depth = np.flatnonzero((found > 0).any(axis=(1, 2)))
-    assert depth.tolist() == list(range(7))  # in a projection: around where it is brightest
+    assert depth.tolist() == list(
+        range(7)
+    )  # in a projection: around where it is brightest
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
@@ -187,7 +222,9 @@ def test_a_region_grows_to_the_edge_of_a_cell(ndim, sign):
         grow(0, labels, None, at, 12.0, spacing, z)
 
 
-def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(simulated, tmp_path):
+def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(
+    simulated, tmp_path
+):
     movie: Movie = simulated.movie
     source = measure(movie, cache=tmp_path / "cache", n_jobs=1)
     cells = source.detections(5).label.tolist()
@@ -203,7 +240,9 @@ def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(simulat
     for t in range(movie.n_frames):
         one, two = again.detections(t), scratch.detections(t)
         assert one.label.tolist() == two.label.tolist()
-        assert all(np.array_equal(one.columns[name], two.columns[name]) for name in one.columns)
+        assert all(
+            np.array_equal(one.columns[name], two.columns[name]) for name in one.columns
+        )
     for t in range(movie.n_frames - 1):
         assert np.array_equal(again.overlap(t).volume, scratch.overlap(t).volume)
     back = edited_source(again, edits, ())

@@ -5,14 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.tracking.events import Event
 
 MOVIE = MovieIdentity("cells", 10**6, 2, (64, 64), "0" * 40)
 SETUP = f"""
 import os, resource, shutil, signal, sys, time
-from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.errors import StoreError
 from clew.tracking.events import Event
@@ -37,7 +37,9 @@ def fill(path: Path, n: int = 30) -> None:
     with Store.open(path, movie=MOVIE) as store:
         store._connection.execute("PRAGMA synchronous = OFF")
         for i in range(n):
-            store.answer(i // 2, Event.MOVE, [1], [2 + i % 2], key=f"k{i}", replace=True)
+            store.answer(
+                i // 2, Event.MOVE, [1], [2 + i % 2], key=f"k{i}", replace=True
+            )
         for _ in range(5):
             store.undo()
         store.redo()
@@ -48,15 +50,32 @@ def fill(path: Path, n: int = 30) -> None:
 def content(store: Store) -> tuple:
     """All that a store tells."""
     annotations = store.annotations()
-    held = list(annotations.events), annotations.happened.tolist(), annotations.row.tolist()
-    return held, store.history(), store.noted("place"), store.noted("curve"), store.can_undo, store.can_redo
+    held = (
+        list(annotations.events),
+        annotations.happened.tolist(),
+        annotations.row.tolist(),
+    )
+    return (
+        held,
+        store.history(),
+        store.noted("place"),
+        store.noted("curve"),
+        store.can_undo,
+        store.can_redo,
+    )
 
 
 def files(folder: Path) -> dict[str, bytes]:
     """All files of a folder; SQLite's own map of its log holds nothing of ours."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if not path.name.endswith("-shm")
+    }
 
 
 def answer_next(store: Store) -> int:
     """Answer about the next frame."""
-    return store.answer(store.revision, Event.MOVE, [1], [2], key=f"next-{store.revision}")
+    return store.answer(
+        store.revision, Event.MOVE, [1], [2], key=f"next-{store.revision}"
+    )

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from clew.annotation.store.answers import Answer
 from clew.annotation.store.history import Act, Contradiction, StaleRevision
-from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.errors import InputError, StoreError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.events import Event
 
-from ...effort import examples
+from ...helpers.effort import examples
 
 MOVIE = MovieIdentity("cells", 10, 2, (64, 64), "0" * 40)
 
@@ -35,11 +35,19 @@ def store(path):
 def rows(store: Store) -> list[tuple]:
     """What holds, as plain tuples."""
     annotations = store.annotations()
-    return [(*event, bool(yes)) for event, yes in zip(annotations.events, annotations.happened, strict=True)]
+    return [
+        (*event, bool(yes))
+        for event, yes in zip(annotations.events, annotations.happened, strict=True)
+    ]
 
 
 def test_a_new_store_is_empty(store):
-    assert (store.revision, len(store), store.can_undo, store.can_redo) == (0, 0, False, False)
+    assert (store.revision, len(store), store.can_undo, store.can_redo) == (
+        0,
+        0,
+        False,
+        False,
+    )
     assert len(store.annotations()) == 0
     assert store.history() == []
 
@@ -48,7 +56,9 @@ def test_answers_are_kept_in_order_and_after_reopening(path):
     with Store.open(path, movie=MOVIE) as store:
         assert store.answer(3, Event.DIVIDE, [5], [18, 17], key="a") == 1
         assert store.answer(0, Event.APPEAR, [], [2], key="b", revision=1) == 2
-        assert store.answer(0, Event.MERGE, [2, 1], [3], False, key="c", revision=2) == 3
+        assert (
+            store.answer(0, Event.MERGE, [2, 1], [3], False, key="c", revision=2) == 3
+        )
     expected = [
         (3, Event.DIVIDE, (5,), (17, 18), True),
         (0, Event.APPEAR, (), (2,), True),
@@ -59,18 +69,30 @@ def test_answers_are_kept_in_order_and_after_reopening(path):
         assert store.annotations().row.tolist() == [1, 2, 3]
         assert (store.revision, len(store)) == (3, 3)
         assert [entry.key for entry in store.history()] == ["a", "b", "c"]
-        assert all(datetime.now(UTC) - entry.time < timedelta(minutes=5) for entry in store.history())
+        assert all(
+            datetime.now(UTC) - entry.time < timedelta(minutes=5)
+            for entry in store.history()
+        )
 
 
 def test_numpy_integers_are_as_good(store):
-    store.answer(np.int64(1), Event.MOVE, np.array([4], np.uint16), np.array([9]), np.True_, key="a")
+    store.answer(
+        np.int64(1),
+        Event.MOVE,
+        np.array([4], np.uint16),
+        np.array([9]),
+        np.True_,
+        key="a",
+    )
     assert rows(store) == [(1, Event.MOVE, (4,), (9,), True)]
 
 
 def test_the_same_key_twice_is_one_answer(path):
     with Store.open(path, movie=MOVIE) as store:
         assert store.answer(1, Event.MOVE, [1], [1], key="a", revision=0) == 1
-        assert store.answer(1, Event.MOVE, [1], [1], key="a", revision=0) == 1  # the reply was lost, asked again
+        assert (
+            store.answer(1, Event.MOVE, [1], [1], key="a", revision=0) == 1
+        )  # the reply was lost, asked again
         store.answer(2, Event.MOVE, [1], [1], key="b")
         assert store.undo(key="u", revision=2) == 3
         assert store.undo(key="u", revision=2) == 3
@@ -84,7 +106,10 @@ def test_the_same_key_twice_is_one_answer(path):
 
 def test_a_key_cannot_mean_two_things(store):
     store.answer(1, Event.MOVE, [1], [1], key="a")
-    with pytest.raises(InputError, match=r"key 'a' was given to move 1 → 1 from frame 1 to 2.*move 1 → 2"):
+    with pytest.raises(
+        InputError,
+        match=r"key 'a' was given to move 1 → 1 from frame 1 to 2.*move 1 → 2",
+    ):
         store.answer(1, Event.MOVE, [1], [2], key="a")
     with pytest.raises(InputError, match="key 'a' was that of answer"):
         store.undo(key="a")
@@ -101,7 +126,10 @@ def test_a_key_is_a_short_text(store, key):
 def test_a_stale_revision_is_refused(store):
     store.answer(1, Event.MOVE, [1], [1], key="a")
     store.answer(2, Event.MOVE, [1], [1], key="b")
-    for change in (lambda: store.answer(3, Event.MOVE, [1], [1], key="c", revision=1), lambda: store.undo(revision=0)):
+    for change in (
+        lambda: store.answer(3, Event.MOVE, [1], [1], key="c", revision=1),
+        lambda: store.undo(revision=0),
+    ):
         with pytest.raises(StaleRevision, match="at revision 2") as caught:
             change()
         assert isinstance(caught.value, StoreError)
@@ -126,7 +154,9 @@ CLASHES = [
 ]
 
 
-@pytest.mark.parametrize(("first", "first_happened", "second", "second_happened"), CLASHES)
+@pytest.mark.parametrize(
+    ("first", "first_happened", "second", "second_happened"), CLASHES
+)
 def test_a_contradiction_names_both_events_and_keeps_neither_twice(
     store, first, first_happened, second, second_happened
 ):
@@ -164,7 +194,11 @@ def test_a_correction_keeps_its_history_and_undo_brings_the_old_back(path):
         assert store.answer(*new, key="c", replace=True) == 3
         assert rows(store) == [new]
         assert store.entry(3).replaced == (1, 2)
-        assert [entry.answer.event for entry in store.history()] == [Event.MOVE, Event.MOVE, Event.DIVIDE]
+        assert [entry.answer.event for entry in store.history()] == [
+            Event.MOVE,
+            Event.MOVE,
+            Event.DIVIDE,
+        ]
         with pytest.raises(Contradiction, match="revision 3, divide 1"):
             store.answer(1, Event.MOVE, [5], [3], key="d")
     with Store.open(path, movie=MOVIE) as store:
@@ -203,9 +237,9 @@ def test_an_answer_after_undo_ends_redo_but_the_history_has_all(store):
     store.answer(1, Event.MOVE, [1], [3], key="b")
     assert not store.can_redo
     assert store.redo() is None
-    assert [(entry.act, entry.answer.targets, entry.of) for entry in store.history()] == [
-        (Act.ANSWER, (2,), 1), (Act.UNDO, (2,), 1), (Act.ANSWER, (3,), 3)
-    ]  # fmt: skip
+    assert [
+        (entry.act, entry.answer.targets, entry.of) for entry in store.history()
+    ] == [(Act.ANSWER, (2,), 1), (Act.UNDO, (2,), 1), (Act.ANSWER, (3,), 3)]
 
 
 @pytest.mark.parametrize(
@@ -237,9 +271,14 @@ def test_an_impossible_answer_is_refused(store, answer, message):
 
 
 def test_cells_that_are_not_there_are_refused(path):
-    with Store.open(path, movie=MOVIE, labels_of=lambda t: np.array([t + 1, t + 2])) as store:
+    with Store.open(
+        path, movie=MOVIE, labels_of=lambda t: np.array([t + 1, t + 2])
+    ) as store:
         assert store.answer(3, Event.MOVE, [4], [6], key="a") == 1
-        with pytest.raises(InputError, match="move 7 → 5 from frame 3 to 4, but there is no label 7 in frame 3"):
+        with pytest.raises(
+            InputError,
+            match="move 7 → 5 from frame 3 to 4, but there is no label 7 in frame 3",
+        ):
             store.answer(3, Event.MOVE, [7], [5], key="b")
         with pytest.raises(InputError, match="no label 4 in frame 4"):
             store.answer(3, Event.DIVIDE, [5], [4, 5], key="c")
@@ -258,7 +297,10 @@ def test_notes(path):
             with pytest.raises(InputError, match="note 'place'"):
                 store.note("place", bad)
     with Store.open(path, movie=MOVIE) as store:
-        assert (store.noted("place"), store.noted("curve")) == ({"frame": 4}, [[1, 0.5]])
+        assert (store.noted("place"), store.noted("curve")) == (
+            {"frame": 4},
+            [[1, 0.5]],
+        )
 
 
 def test_what_noted_gave_is_a_copy(store):
@@ -284,13 +326,22 @@ def test_answering_does_not_read_the_history_again(store):
 
 def test_every_commit_waits_for_the_disk(store):
     settings = {"synchronous": 2, "journal_mode": "wal", "locking_mode": "exclusive"}
-    assert {name: store._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings} == settings
+    assert {
+        name: store._connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in settings
+    } == settings
 
 
 def test_threads_may_answer_at_once(store):
     def work(name: int) -> None:
         for i in range(20):
-            store.answer(i % 9, Event.MOVE, [100 * name + i + 1], [100 * name + i + 1], key=f"{name}-{i}")
+            store.answer(
+                i % 9,
+                Event.MOVE,
+                [100 * name + i + 1],
+                [100 * name + i + 1],
+                key=f"{name}-{i}",
+            )
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
     for thread in threads:
@@ -311,15 +362,23 @@ def test_a_closed_store_says_so(path):
 
 
 SMALL = st.tuples(
-    st.sampled_from([0, 1]), st.sampled_from(list(Event)), st.permutations([1, 2, 3]), st.permutations([1, 2, 3])
+    st.sampled_from([0, 1]),
+    st.sampled_from(list(Event)),
+    st.permutations([1, 2, 3]),
+    st.permutations([1, 2, 3]),
 ).map(lambda a: (a[0], a[1], a[2][: a[1].arity[0]], a[3][: a[1].arity[1]]))
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("answer"), SMALL, st.booleans(), st.booleans()), st.just(("undo",)), st.just(("redo",)),
-        st.tuples(st.just("many"), st.lists(st.tuples(SMALL, st.booleans()), max_size=4)), st.just(("reopen",)),
+        st.tuples(st.just("answer"), SMALL, st.booleans(), st.booleans()),
+        st.just(("undo",)),
+        st.just(("redo",)),
+        st.tuples(
+            st.just("many"), st.lists(st.tuples(SMALL, st.booleans()), max_size=4)
+        ),
+        st.just(("reopen",)),
     ),
     max_size=25,
-)  # fmt: skip
+)
 
 
 @given(steps=STEPS)
@@ -345,18 +404,33 @@ def test_any_sequence_is_as_with_a_list_of_states(steps, tmp_path_factory):
                 other
                 for other, yes in now.items()
                 if (other == answer.fact and yes != happened)
-                or (other != answer.fact and yes and happened and shares_a_cell(other, answer.fact))
+                or (
+                    other != answer.fact
+                    and yes
+                    and happened
+                    and shares_a_cell(other, answer.fact)
+                )
             ]
             if clashes and not replace:
                 with pytest.raises(Contradiction) as caught:
                     store.answer(*fact, happened, key=str(i))
-                assert {entry.answer.fact for entry in caught.value.existing} == set(clashes)
+                assert {entry.answer.fact for entry in caught.value.existing} == set(
+                    clashes
+                )
             elif now.get(answer.fact) == happened:
-                assert store.answer(*fact, happened, key=str(i), replace=replace) == revision
+                assert (
+                    store.answer(*fact, happened, key=str(i), replace=replace)
+                    == revision
+                )
             else:
                 revision += 1
-                assert store.answer(*fact, happened, key=str(i), replace=replace) == revision
-                kept = {other: yes for other, yes in now.items() if other not in clashes}
+                assert (
+                    store.answer(*fact, happened, key=str(i), replace=replace)
+                    == revision
+                )
+                kept = {
+                    other: yes for other, yes in now.items() if other not in clashes
+                }
                 states = [*states[: place + 1], {**kept, answer.fact: happened}]
                 changes = [*changes[: place + 1], 1]
                 place += 1
@@ -365,13 +439,24 @@ def test_any_sequence_is_as_with_a_list_of_states(steps, tmp_path_factory):
             now = dict(states[place])
             for fact, happened in given:
                 answer = Answer.of(*fact, happened)
-                clashes = (yes and happened and shares_a_cell(other, answer.fact) for other, yes in now.items())
+                clashes = (
+                    yes and happened and shares_a_cell(other, answer.fact)
+                    for other, yes in now.items()
+                )
                 if answer.fact not in now and not any(clashes):
                     now[answer.fact] = happened
             new = len(now) - len(states[place])
-            assert store.answer_many([(Answer.of(*fact, yes), ()) for fact, yes in given], key=str(i)) == new
+            assert (
+                store.answer_many(
+                    [(Answer.of(*fact, yes), ()) for fact, yes in given], key=str(i)
+                )
+                == new
+            )
             if new:
-                states, changes = [*states[: place + 1], now], [*changes[: place + 1], new]
+                states, changes = (
+                    [*states[: place + 1], now],
+                    [*changes[: place + 1], new],
+                )
                 place, revision = place + 1, revision + new
         else:
             step = -1 if act == "undo" else 1
@@ -380,9 +465,15 @@ def test_any_sequence_is_as_with_a_list_of_states(steps, tmp_path_factory):
             if possible:
                 revision += changes[place if act == "undo" else place + 1]
                 place += step
-            assert (store.undo() if act == "undo" else store.redo()) == (revision if possible else None)
+            assert (store.undo() if act == "undo" else store.redo()) == (
+                revision if possible else None
+            )
         assert {row[:4]: row[4] for row in rows(store)} == states[place]
-        assert (store.revision, len(store), len(store.history())) == (revision, len(states[place]), revision)
+        assert (store.revision, len(store), len(store.history())) == (
+            revision,
+            len(states[place]),
+            revision,
+        )
         check_annotations(store.annotations(), lambda t: [1, 2, 3], MOVIE.n_frames)
     store.close()
 

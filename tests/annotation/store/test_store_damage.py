@@ -21,7 +21,10 @@ def killed(tmp_path_factory):
     """A folder as kill −9 leaves it: with a log and a beacon beside the store."""
     folder = tmp_path_factory.mktemp("killed")
     fill(folder / "store")
-    run("store = Store.open(path, movie=movie)\nfor _ in range(5): answer(store)\ndie()", folder / "store")
+    run(
+        "store = Store.open(path, movie=movie)\nfor _ in range(5): answer(store)\ndie()",
+        folder / "store",
+    )
     assert set(files(folder)) == {"store", "store-wal", "store.lock"}
     assert len(files(folder)["store-wal"]) > 0
     return folder
@@ -100,16 +103,22 @@ def test_every_flipped_byte_of_an_answer_is_noticed(fast, thin):
     whole = (fast / "store").read_bytes()
     start = whole.index(b'"key":"k7"')
     for at in range(start, start + 120, thin):
-        assert reopened(fast / "copy", {"store": flipped(whole, at, 1)}) is None, f"byte {at}"
+        assert reopened(fast / "copy", {"store": flipped(whole, at, 1)}) is None, (
+            f"byte {at}"
+        )
 
 
 @sampled
 @pytest.mark.parametrize(("name", "step"), [("store-wal", 131), ("store.lock", 7)])
-def test_a_flipped_byte_beside_a_killed_store_is_noticed_or_harmless(killed, before_kill, fast, name, step, thin):
+def test_a_flipped_byte_beside_a_killed_store_is_noticed_or_harmless(
+    killed, before_kill, fast, name, step, thin
+):
     whole = files(killed)
     told = []
     for at in offsets(len(whole[name]), step, thin):
-        told.append(reopened(fast / "copy", whole | {name: flipped(whole[name], at, 0x55)}))
+        told.append(
+            reopened(fast / "copy", whole | {name: flipped(whole[name], at, 0x55)})
+        )
         assert told[-1] in (None, before_kill), f"byte {at}"
     assert (None in told) == (name == "store-wal")
 
@@ -118,11 +127,15 @@ def test_a_truncated_store_is_noticed(fast):
     fill(fast / "store")
     whole = (fast / "store").read_bytes()
     for length in [*range(1, len(whole), 1024), len(whole) - 1]:
-        assert reopened(fast / "copy", {"store": whole[:length]}) is None, f"{length} bytes"
+        assert reopened(fast / "copy", {"store": whole[:length]}) is None, (
+            f"{length} bytes"
+        )
 
 
 @pytest.mark.parametrize("lost", ["store-wal", "store", "emptied"])
-def test_a_file_that_went_missing_after_a_kill_is_noticed(killed, before_kill, tmp_path, lost):
+def test_a_file_that_went_missing_after_a_kill_is_noticed(
+    killed, before_kill, tmp_path, lost
+):
     folder = tmp_path / "copy"
     shutil.copytree(killed, folder)
     if lost == "emptied":
@@ -130,16 +143,22 @@ def test_a_file_that_went_missing_after_a_kill_is_noticed(killed, before_kill, t
     else:
         (folder / lost).unlink()
     before = files(folder)
-    with pytest.raises(StoreError, match=r"damaged, or an older copy|restore it, or, to begin anew"):
+    with pytest.raises(
+        StoreError, match=r"damaged, or an older copy|restore it, or, to begin anew"
+    ):
         Store.open(folder / "store", movie=MOVIE)
-    assert {name: data for name, data in files(folder).items() if data} == {k: v for k, v in before.items() if v}
+    assert {name: data for name, data in files(folder).items() if data} == {
+        k: v for k, v in before.items() if v
+    }
     shutil.copytree(killed, folder, dirs_exist_ok=True)
     with Store.open(folder / "store", movie=MOVIE) as store:
         assert content(store) == before_kill
 
 
 def test_one_may_go_on_without_what_is_missing(killed, tmp_path):
-    shutil.copy(killed / "store", tmp_path / "store")  # the message says to delete the beacon
+    shutil.copy(
+        killed / "store", tmp_path / "store"
+    )  # the message says to delete the beacon
     with Store.open(tmp_path / "store", movie=MOVIE) as store:
         assert store.revision == 36
         assert answer_next(store) == 37

@@ -44,7 +44,9 @@ for line in sys.stdin:
 def writers():
     """A function that lets a writer work on a store, kills it after some seconds, and gives all that it said."""
     command = [sys.executable, "-c", SETUP + WRITERS, "-"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
 
         def killed_after(path, seconds: float) -> list[tuple[str, int]]:
             process.stdin.write(f"{path}\n")
@@ -64,7 +66,9 @@ def test_kill_at_random_moments_loses_no_acknowledged_answer(tmp_path):
     with writers() as killed_after:
         for kill in range(30):
             # some of them while they open
-            for word, number in killed_after(path, rng.uniform(0, 0.03 if kill % 3 == 0 else 0.2)):
+            for word, number in killed_after(
+                path, rng.uniform(0, 0.03 if kill % 3 == 0 else 0.2)
+            ):
                 if word == "noted":
                     noted = number
                 else:
@@ -74,7 +78,9 @@ def test_kill_at_random_moments_loses_no_acknowledged_answer(tmp_path):
             if kill % 3 == 2:
                 with Store.open(path, movie=MOVIE) as store:
                     assert store.revision - known in (0, 1)
-                    assert [entry.key for entry in store.history()] == [f"k{i}" for i in range(store.revision)]
+                    assert [entry.key for entry in store.history()] == [
+                        f"k{i}" for i in range(store.revision)
+                    ]
                     assert store.noted("place", 0) >= noted
                     known = store.revision
     assert known > 20

@@ -28,10 +28,13 @@ def small_drive(tmp_path):
     folder = tmp_path / "drive"
     folder.mkdir()
     mounted = shutil.which("mount") and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(folder)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(folder)],
+        capture_output=True,
     )
     if not mounted or mounted.returncode:
-        pytest.skip("mounting a small drive needs root; the limit on a file's size stands in for it")
+        pytest.skip(
+            "mounting a small drive needs root; the limit on a file's size stands in for it"
+        )
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
@@ -49,7 +52,10 @@ def answer_until_refused(store: Store) -> str:
 def test_a_full_drive_is_an_error_and_loses_nothing(small_drive):
     path = small_drive / "store"
     store = Store.open(path, movie=MOVIE)
-    assert "full or read-only?; what was there before is untouched" in answer_until_refused(store)
+    assert (
+        "full or read-only?; what was there before is untouched"
+        in answer_until_refused(store)
+    )
     with pytest.raises(StoreError, match="untouched"):
         store.note("place", "x" * 300_000)
     answer_until_refused(store)  # there may be room for a few more
@@ -132,7 +138,9 @@ def test_a_path_that_cannot_be(tmp_path):
     assert files(tmp_path) == {"file": b"mine"}
 
 
-@pytest.mark.parametrize("name", [b"caf\xe9.store", b"a?mode=memory#b%20c.store", "ζελλ.store".encode()])
+@pytest.mark.parametrize(
+    "name", [b"caf\xe9.store", b"a?mode=memory#b%20c.store", "ζελλ.store".encode()]
+)
 def test_any_file_name(tmp_path, name):
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
     for revision in (1, 2):
@@ -144,7 +152,9 @@ def test_any_file_name(tmp_path, name):
 def test_a_second_writer_is_refused_with_the_reason(path):
     with Store.open(path, movie=MOVIE) as store:
         answer_next(store)
-        attempt = "try: Store.open(path, movie=movie)\nexcept StoreError as error: say(error)"
+        attempt = (
+            "try: Store.open(path, movie=movie)\nexcept StoreError as error: say(error)"
+        )
         said = run(attempt, path)
         assert f"process {os.getpid()} has it open" in said
         with pytest.raises(StoreError, match="this process already has it open"):
@@ -180,7 +190,9 @@ for turn in range(6):
     for child in children: os.waitpid(child, 0)
 """
     said = run(script, tmp_path / "store").splitlines()
-    assert sorted(said) == sorted(f"{turn} {word}" for turn in range(6) for word in ("got", "refused"))
+    assert sorted(said) == sorted(
+        f"{turn} {word}" for turn in range(6) for word in ("got", "refused")
+    )
 
 
 def test_a_newer_schema_is_refused_untouched(tmp_path):
@@ -191,19 +203,24 @@ def test_a_newer_schema_is_refused_untouched(tmp_path):
     connection.execute("PRAGMA user_version = 4")
     connection.close()
     before = files(path.parent)
-    with pytest.raises(StoreError, match=r"schema 4, this clew .* knows up to 3.*newer clew"):
+    with pytest.raises(
+        StoreError, match=r"schema 4, this clew .* knows up to 3.*newer clew"
+    ):
         Store.open(path, movie=MOVIE)
     assert files(path.parent) == before | {"store-wal": b""}
 
 
 def test_a_newer_schema_that_is_in_the_log_only_is_refused_untouched(path):
     fill(path)
-    run("""
+    run(
+        """
 import sqlite3
 connection = sqlite3.connect(path, isolation_level=None)
 connection.execute("PRAGMA user_version = 4")
 die()
-""", path)  # fmt: skip
+""",
+        path,
+    )
     before = files(path.parent)
     assert len(before[path.name + "-wal"]) > 0
     with pytest.raises(StoreError, match="schema 4"):

@@ -8,11 +8,11 @@ from pathlib import Path
 from PIL import Image
 from screenshots import DOCS, few_colours
 
+from clew.simulation.simulate import NucleiSettings
+from clew.simulation.write import write_simulation
 from clew.tracking.evaluation.truth import truth_annotations
-from clew.tracking.formats.ctc import open_truth
-from clew.tracking.formats.simulated import write_simulation
+from clew.tracking.io.ctc import open_truth
 from clew.tracking.movie import open_movie
-from clew.tracking.simulation.simulate import NucleiSettings
 from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
 
 SIZE, SCALE = (1280, 800), 0.75
@@ -49,12 +49,24 @@ class Recorder:
 
     def save(self, path: Path) -> None:
         """One palette for all frames, so that only what changes is stored."""
-        strip = Image.new("RGB", (self.frames[0].width, self.frames[0].height * len(self.frames)))
+        strip = Image.new(
+            "RGB", (self.frames[0].width, self.frames[0].height * len(self.frames))
+        )
         for place, frame in enumerate(self.frames):
             strip.paste(frame, (0, place * frame.height))
         palette = few_colours(strip)
-        frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in self.frames]
-        frames[0].save(path, save_all=True, append_images=frames[1:], duration=self.durations, loop=0, optimize=True)
+        frames = [
+            frame.quantize(palette=palette, dither=Image.Dither.NONE)
+            for frame in self.frames
+        ]
+        frames[0].save(
+            path,
+            save_all=True,
+            append_images=frames[1:],
+            duration=self.durations,
+            loop=0,
+            optimize=True,
+        )
 
 
 def record(person: Annotator, truth: set, recorder: Recorder) -> None:
@@ -75,14 +87,29 @@ def record(person: Annotator, truth: set, recorder: Recorder) -> None:
 
 def main(path: Path = DOCS / "images/page.gif") -> None:
     """The animation, of a simulated movie."""
-    with tempfile.TemporaryDirectory() as temporary, playwright.sync_playwright() as driver:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        playwright.sync_playwright() as driver,
+    ):
         movie = Path(temporary) / "nuclei"
-        write_simulation(movie, NucleiSettings(frames=40, cells=60, cycle=45, seed=3, noise=0.3))
-        events = truth_annotations(open_truth(movie / "01_GT/TRA"), open_movie(movie / "01")).events
-        truth = {(frame, str(event), sources, targets) for frame, event, sources, targets in events}
+        write_simulation(
+            movie, NucleiSettings(frames=40, cells=60, cycle=45, seed=3, noise=0.3)
+        )
+        events = truth_annotations(
+            open_truth(movie / "01_GT/TRA"), open_movie(movie / "01")
+        ).events
+        truth = {
+            (frame, str(event), sources, targets)
+            for frame, event, sources, targets in events
+        }
         served = Served([movie / "01"])
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = chromium.new_context(viewport=dict(zip(("width", "height"), SIZE, strict=True)), color_scheme="dark")
+        chromium = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        context = chromium.new_context(
+            viewport=dict(zip(("width", "height"), SIZE, strict=True)),
+            color_scheme="dark",
+        )
         person = Annotator(context.new_page())
         person.open(served.address)
         person.until("state.wrong && state.curve.length")  # all of the movie is tracked
@@ -98,7 +125,9 @@ def main(path: Path = DOCS / "images/page.gif") -> None:
         context.close()
         undo_all(served)
         served.stop()
-    print(f"written: {path}, {len(recorder.frames)} frames, {path.stat().st_size / 1e3:.0f} kB")
+    print(
+        f"written: {path}, {len(recorder.frames)} frames, {path.stat().st_size / 1e3:.0f} kB"
+    )
 
 
 if __name__ == "__main__":

@@ -20,14 +20,20 @@ from typing import Any
 
 import pytest
 
-from clew.tracking.formats.simulated import write_simulation
-from clew.tracking.simulation.simulate import NucleiSettings
+from clew.simulation.simulate import NucleiSettings
+from clew.simulation.write import write_simulation
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the tests of the page need playwright (clew[test])")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="the tests of the page need playwright (clew[test])"
+)
 
 PATIENCE = 120
 """Seconds that a busy machine has for anything."""
-CHROMIUM = os.environ.get("CLEW_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = (
+    os.environ.get("CLEW_CHROMIUM")
+    or shutil.which("chromium")
+    or shutil.which("google-chrome")
+)
 
 
 Answer = tuple[int, str, tuple[int, ...], tuple[int, ...], bool]
@@ -46,10 +52,14 @@ class Served:
         command = [sys.executable, "-m", "clew.cli", "annotate", *map(str, self.movies)]
         self.process = subprocess.Popen(
             [*command, "--no-browser", "--port", str(self.port), *self.options],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         assert self.process.stdout is not None
-        line = next(line for line in self.process.stdout if line.startswith("clew annotate: "))
+        line = next(
+            line for line in self.process.stdout if line.startswith("clew annotate: ")
+        )
         self.address = line.removeprefix("clew annotate: ").strip()
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -57,7 +67,9 @@ class Served:
         base, token = self.address.split("/?token=")
         data = None if body is None else json.dumps(body).encode()
         headers = {"X-Clew-Token": token, "Content-Type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(base + path, data, headers), timeout=PATIENCE) as reply:
+        with urllib.request.urlopen(
+            urllib.request.Request(base + path, data, headers), timeout=PATIENCE
+        ) as reply:
             return json.load(reply)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -79,12 +91,19 @@ class Annotator:
     def __init__(self, page: Any) -> None:
         self.page, self.complaints = page, list[str]()
         page.set_default_timeout(1000 * PATIENCE)
-        page.on("console", lambda message: message.type == "error" and self._complain(message.text))
+        page.on(
+            "console",
+            lambda message: message.type == "error" and self._complain(message.text),
+        )
         page.on("pageerror", lambda error: self._complain(str(error)))
 
     def _complain(self, text: str) -> None:
-        if "net::ERR_" not in text and not any(code in text for code in ("400", "409", "422", "403")):
-            self.complaints.append(text)  # those are the browser's way to log what the tests bring about
+        if "net::ERR_" not in text and not any(
+            code in text for code in ("400", "409", "422", "403")
+        ):
+            self.complaints.append(
+                text
+            )  # those are the browser's way to log what the tests bring about
 
     def open(self, address: str) -> None:
         """Go to the page and wait for the first question."""
@@ -94,7 +113,9 @@ class Annotator:
 
     def settle(self) -> None:
         """Wait until the pictures and predictions of the present question are there."""
-        self.until("frameAt(state.frame) && frameAt(state.frame + 1) && pairAt(state.frame) && state.framed")
+        self.until(
+            "frameAt(state.frame) && frameAt(state.frame + 1) && pairAt(state.frame) && state.framed"
+        )
 
     def until(self, condition: str) -> None:
         """Wait for something that the page's own modules know."""
@@ -113,12 +134,18 @@ class Annotator:
 
     def saved(self) -> None:
         """Wait until the server has all answers."""
-        self.until("!state.waiting")  # the words may be those of before the last key, which are drawn a little later
-        playwright.expect(self.page.locator("#saved")).to_have_text("all answers saved", timeout=1000 * PATIENCE)
+        self.until(
+            "!state.waiting"
+        )  # the words may be those of before the last key, which are drawn a little later
+        playwright.expect(self.page.locator("#saved")).to_have_text(
+            "all answers saved", timeout=1000 * PATIENCE
+        )
 
     def until_annotated(self, n: int) -> None:
         """Wait for the number of annotated events."""
-        playwright.expect(self.page.locator("#annotated")).to_have_text(str(n), timeout=1000 * PATIENCE)
+        playwright.expect(self.page.locator("#annotated")).to_have_text(
+            str(n), timeout=1000 * PATIENCE
+        )
 
     def asked(self) -> Answer | None:
         """The event in question."""
@@ -145,7 +172,9 @@ class Annotator:
                 self.settle()
                 return question
             if self.page.is_visible("#question p.action"):
-                self.page.click("#question p.action")  # all were skipped: once more from the start
+                self.page.click(
+                    "#question p.action"
+                )  # all were skipped: once more from the start
             self.press("Space")
             self.page.wait_for_timeout(30)
         raise AssertionError(f"no question about: {event}")
@@ -196,7 +225,10 @@ class Annotator:
         """The cells of the right frame that are nearest to one of the left frame, nearest first."""
         pair = self.pair()
         (here,) = (cell for cell in pair["a"] if cell["id"] == source)
-        away = {cell["id"]: (cell["x"] - here["x"]) ** 2 + (cell["y"] - here["y"]) ** 2 for cell in pair["b"]}
+        away = {
+            cell["id"]: (cell["x"] - here["x"]) ** 2 + (cell["y"] - here["y"]) ** 2
+            for cell in pair["b"]
+        }
         return sorted(away, key=lambda label: away[label])[:n]
 
     def export(self, folder: Path, kind: str = "annotations.csv") -> Path:
@@ -238,9 +270,13 @@ def chromium() -> Iterator[Any]:
     """Chromium without a window."""
     if CHROMIUM is None:
         how = "no Chromium here: run scripts/browser, which installs it, or name one in CLEW_CHROMIUM"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(how)  # where all must pass, none may be left out
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            how
+        )  # where all must pass, none may be left out
     with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        launched = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
         yield launched
         launched.close()
 
@@ -280,10 +316,14 @@ def served(movie: Path, solid: Path) -> Iterator[Served]:
 @pytest.fixture
 def annotator(browser: Any, served: Served) -> Iterator[Annotator]:
     """A person with the page open; whatever the browser complains of fails the test."""
-    if served.process.poll() is not None:  # a test that ended it failed before it started it again
+    if (
+        served.process.poll() is not None
+    ):  # a test that ended it failed before it started it again
         served.start()
     undo_all(served)  # an answer of the test before may have arrived after its end
-    person = Annotator(browser.new_context(viewport={"width": 1280, "height": 800}).new_page())
+    person = Annotator(
+        browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    )
     person.open(served.address)
     yield person
     leave(person, served)
@@ -291,8 +331,12 @@ def annotator(browser: Any, served: Served) -> Iterator[Annotator]:
 
 def leave(person: Annotator, served: Served) -> None:
     """Close the page of a person, and take back what was answered."""
-    with contextlib.suppress(Exception):  # an answer that is on its way arrives, unless the test cut it off
-        playwright.expect(person.page.locator("#saved")).not_to_have_text("saving …", timeout=3000)
+    with contextlib.suppress(
+        Exception
+    ):  # an answer that is on its way arrives, unless the test cut it off
+        playwright.expect(person.page.locator("#saved")).not_to_have_text(
+            "saving …", timeout=3000
+        )
     person.page.context.close()
     undo_all(served)
     assert person.complaints == []
@@ -301,7 +345,9 @@ def leave(person: Annotator, served: Served) -> None:
 @pytest.fixture
 def another(browser: Any, served: Served) -> Iterator[Annotator]:
     """A second person with the same movie open."""
-    person = Annotator(browser.new_context(viewport={"width": 1280, "height": 800}).new_page())
+    person = Annotator(
+        browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    )
     person.open(served.address)
     yield person
     person.page.context.close()
@@ -311,4 +357,7 @@ def undo_all(served: Served) -> None:
     """Take back every answer; one that was still on its way may come in between."""
     while (status := served.ask("/api/movies/0/status"))["can_undo"]:
         with contextlib.suppress(urllib.error.HTTPError):
-            served.ask("/api/movies/0/undo", {"key": secrets.token_hex(8), "revision": status["revision"]})
+            served.ask(
+                "/api/movies/0/undo",
+                {"key": secrets.token_hex(8), "revision": status["revision"]},
+            )

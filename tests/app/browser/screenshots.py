@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from clew.simulation.simulate import NucleiSettings
+from clew.simulation.write import write_simulation
 from clew.tracking.evaluation.truth import truth_annotations
-from clew.tracking.formats.ctc import open_truth
-from clew.tracking.formats.simulated import write_simulation
+from clew.tracking.io.ctc import open_truth
 from clew.tracking.movie import open_movie
-from clew.tracking.simulation.simulate import NucleiSettings
 from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -45,10 +45,17 @@ def few_colours(picture: Image.Image) -> Image.Image:
     """A palette of its own for the greys and one for the rest: a third of the size, and no thin line fades."""
     pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
     grey = np.ptp(pixels.astype(int), axis=1) <= 24
-    codes = np.unique(pixels[~grey].astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32))
-    bright = np.column_stack([codes >> 16, codes >> 8 & 255, codes & 255]).astype(np.uint8)
+    codes = np.unique(
+        pixels[~grey].astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
+    )
+    bright = np.column_stack([codes >> 16, codes >> 8 & 255, codes & 255]).astype(
+        np.uint8
+    )
     parts = [(bright, 160, Image.Quantize.MAXCOVERAGE), (pixels[grey], 96, None)]
-    colours = [Image.fromarray(part[None]).quantize(n, method).getpalette()[: 3 * n] for part, n, method in parts]
+    colours = [
+        Image.fromarray(part[None]).quantize(n, method).getpalette()[: 3 * n]
+        for part, n, method in parts
+    ]
     palette = Image.new("P", (1, 1))
     palette.putpalette([*colours[0], *colours[1]])
     return picture.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)
@@ -137,9 +144,15 @@ def states(person: Annotator, folder: Path, split: dict) -> None:
     person.page.wait_for_selector("#banner", state="visible")
     take(person, "offline", folder)
     person.page.unroute("**/api/**")
-    doing = {"doing": "Measuring the cells of nuclei-01: frame 17 of 30", "done": 17, "total": 30}
+    doing = {
+        "doing": "Measuring the cells of nuclei-01: frame 17 of 30",
+        "done": 17,
+        "total": 30,
+    }
     how_far = {"error": "", "kind": "opening", **doing}
-    person.page.route("**/api/movies", lambda route: route.fulfill(status=503, json=how_far))
+    person.page.route(
+        "**/api/movies", lambda route: route.fulfill(status=503, json=how_far)
+    )
     person.page.reload()
     person.page.wait_for_selector("#opening", state="visible")
     take(person, "opening", folder)
@@ -156,21 +169,37 @@ def shown_in_docs(folder: Path) -> None:
 
 def main(folder: Path) -> None:
     """All pictures, of a simulated movie."""
-    with tempfile.TemporaryDirectory() as temporary, playwright.sync_playwright() as driver:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        playwright.sync_playwright() as driver,
+    ):
         movie = Path(temporary) / "nuclei"
-        write_simulation(movie, NucleiSettings(frames=30, cells=50, cycle=40, seed=3, noise=0.3))
-        marks = truth_annotations(open_truth(movie / "01_GT/TRA"), open_movie(movie / "01"))
-        truth = {(frame, str(event), sources, targets) for frame, event, sources, targets in marks.events}
+        write_simulation(
+            movie, NucleiSettings(frames=30, cells=50, cycle=40, seed=3, noise=0.3)
+        )
+        marks = truth_annotations(
+            open_truth(movie / "01_GT/TRA"), open_movie(movie / "01")
+        )
+        truth = {
+            (frame, str(event), sources, targets)
+            for frame, event, sources, targets in marks.events
+        }
         other = Path(temporary) / "others"
         write_simulation(other, NucleiSettings(frames=12, cells=30, seed=4))
         served = Served([movie / "01", other / "01"])
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        chromium = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
         first = True
         for width, height in SIZES:
             for theme in ("light", "dark"):
-                fingers = {"has_touch": True, "is_mobile": True} if width < height else {}  # a tablet
+                fingers = (
+                    {"has_touch": True, "is_mobile": True} if width < height else {}
+                )  # a tablet
                 size = {"width": width, "height": height}
-                context = chromium.new_context(viewport=size, color_scheme=theme, **fingers)
+                context = chromium.new_context(
+                    viewport=size, color_scheme=theme, **fingers
+                )
                 person = Annotator(context.new_page())
                 person.open(served.address)
                 if first:

@@ -9,28 +9,53 @@ def test_twenty_questions_by_keyboard_are_what_is_exported(annotator, tmp_path):
     said, doubted = set(), set()
     for k in range(20):
         frame, event, sources, targets, _ = annotator.asked()
-        cells = {(frame, cell) for cell in sources} | {(frame + 1, cell) for cell in targets}
-        denied = k % 5 == 4 and not cells & doubted  # to deny all that a cell can do is impossible, and refused
+        cells = {(frame, cell) for cell in sources} | {
+            (frame + 1, cell) for cell in targets
+        }
+        denied = (
+            k % 5 == 4 and not cells & doubted
+        )  # to deny all that a cell can do is impossible, and refused
         doubted |= cells if denied else set()
         said.add((frame, event, sources, targets, not denied))
         annotator.settle()
         annotator.press("n" if denied else ("Enter", "y")[k % 2])
-        assert annotator.asked() != (frame, event, sources, targets, True)  # the next one is there at once
+        assert annotator.asked() != (
+            frame,
+            event,
+            sources,
+            targets,
+            True,
+        )  # the next one is there at once
     annotator.saved()
     annotator.until_annotated(20)
     assert annotator.exported(tmp_path) == said
 
 
-def test_a_division_is_corrected_by_one_click_and_a_move_by_two(annotator, served, tmp_path):
+def test_a_division_is_corrected_by_one_click_and_a_move_by_two(
+    annotator, served, tmp_path
+):
     pairs = (served.ask(f"/api/movies/0/pair/{t}") for t in range(13))
-    found = ((pair["frame"], event) for pair in pairs for event in pair["events"] if event["event"] == "divide")
+    found = (
+        (pair["frame"], event)
+        for pair in pairs
+        for event in pair["events"]
+        if event["event"] == "divide"
+    )
     frame, division = next(found)
     (mother,), (daughter, _) = division["sources"], division["targets"]
     annotator.look_at(frame, mother)
-    assert annotator.asked() == (frame, "divide", (mother,), tuple(division["targets"]), True)
+    assert annotator.asked() == (
+        frame,
+        "divide",
+        (mother,),
+        tuple(division["targets"]),
+        True,
+    )
     annotator.click_cell("b", daughter)
     annotator.page.wait_for_selector("#hint", state="visible")
-    annotator.page.wait_for_selector("#hint", state="hidden")  # a moment later it counts as a move
+    annotator.page.wait_for_selector(
+        "#hint", state="hidden"
+    )  # a moment later it counts as a move
     moved = (frame, "move", (mother,), (daughter,), True)
 
     annotator.press("q")
@@ -47,7 +72,9 @@ def test_letters_say_what_happened_instead(annotator, tmp_path):
     said = []
 
     def cells(frame, sources, targets):
-        return {(frame, label) for label in sources} | {(frame + 1, label) for label in targets}
+        return {(frame, label) for label in sources} | {
+            (frame + 1, label) for label in targets
+        }
 
     def asked():
         """A question about cells of which nothing was said: an answer about others would correct what was said."""
@@ -58,7 +85,9 @@ def test_letters_say_what_happened_instead(annotator, tmp_path):
             annotator.press("Space")
 
     def taken():
-        return set().union(*(cells(frame, sources, targets) for frame, _, sources, targets, _ in said))
+        return set().union(
+            *(cells(frame, sources, targets) for frame, _, sources, targets, _ in said)
+        )
 
     frame, source, _ = asked()
     annotator.press("d")
@@ -68,7 +97,11 @@ def test_letters_say_what_happened_instead(annotator, tmp_path):
     said.append((frame, "appear", (), target, True))
     frame, source, target = asked()
     known = taken() | cells(frame, source, target)
-    other = next(label for label in annotator.nearest(source[0], 6) if (frame + 1, label) not in known)
+    other = next(
+        label
+        for label in annotator.nearest(source[0], 6)
+        if (frame + 1, label) not in known
+    )
     annotator.press("s")  # into this one and which other?
     annotator.click_cell("b", other)
     said.append((frame, "split", source, tuple(sorted((*target, other))), True))
@@ -76,7 +109,9 @@ def test_letters_say_what_happened_instead(annotator, tmp_path):
     known = taken() | cells(frame, source, target)
     annotator.press("m")  # with which other cell?
     assert "click the other cell" in annotator.page.inner_text("#hint")
-    other = next(cell["id"] for cell in annotator.pair()["a"] if (frame, cell["id"]) not in known)
+    other = next(
+        cell["id"] for cell in annotator.pair()["a"] if (frame, cell["id"]) not in known
+    )
     annotator.press("0")
     annotator.click_cell("a", other)
     said.append((frame, "merge", tuple(sorted((*source, other))), target, True))
@@ -120,7 +155,9 @@ def test_undo_asks_the_question_again(annotator):
 
 def test_the_next_question_does_not_wait_for_the_server(annotator, tmp_path):
     held = []
-    annotator.page.route("**/answers", lambda route: route.continue_() if held else held.append(route))
+    annotator.page.route(
+        "**/answers", lambda route: route.continue_() if held else held.append(route)
+    )
     said = set()
     for _ in range(4):
         annotator.settle()
@@ -163,4 +200,6 @@ def test_an_answer_counts_when_it_is_saved_and_looks_so(annotator):
 
 def _key(answer):
     frame, event, sources, targets, _ = answer
-    return ":".join([str(frame), event, "+".join(map(str, sources)), "+".join(map(str, targets))])
+    return ":".join(
+        [str(frame), event, "+".join(map(str, sources)), "+".join(map(str, targets))]
+    )

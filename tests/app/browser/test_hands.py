@@ -25,7 +25,9 @@ def test_keyboard_alone(annotator, tmp_path):
     annotator.until_annotated(len(said) + 1)
     assert annotator.asked() == browsed  # it stays in view, now as an answer
     # the pair is fetched again after the answer was saved
-    page.wait_for_function("() => document.getElementById('sureness').innerText === 'your answer'")
+    page.wait_for_function(
+        "() => document.getElementById('sureness').innerText === 'your answer'"
+    )
 
     annotator.press("?")
     assert page.is_visible("#help")
@@ -50,7 +52,10 @@ def test_every_button_can_be_reached_by_tab_and_shows_its_focus(annotator):
         annotator.press("Tab")
         name = page.evaluate("document.activeElement.dataset.action ?? ''")
         if name:
-            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid", name
+            assert (
+                page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+                == "solid"
+            ), name
             reached.add(name)
     enabled = "[...document.querySelectorAll('[data-action]:not(:disabled)')].filter((b) => b.offsetParent)"
     assert reached == set(page.evaluate(f"{enabled}.map((b) => b.dataset.action)"))
@@ -102,7 +107,9 @@ def test_zoom_pan_and_levels(annotator):
     assert page.evaluate(scale)[1] > x
     assert annotator.asked() == asked  # a drag is no click
     page.locator("#white").fill("0.5")
-    page.wait_for_function("() => document.querySelector('canvas.image').style.filter.includes('brightness')")
+    page.wait_for_function(
+        "() => document.querySelector('canvas.image').style.filter.includes('brightness')"
+    )
 
 
 def test_names_are_text_and_the_tree_leads_to_its_frames(annotator):

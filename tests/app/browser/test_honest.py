@@ -13,7 +13,9 @@ BOXES = """() => {
 }"""
 
 
-def test_an_answer_for_a_store_that_is_not_open_goes_to_no_other_movie(annotator, served, tmp_path):
+def test_an_answer_for_a_store_that_is_not_open_goes_to_no_other_movie(
+    annotator, served, tmp_path
+):
     """It was known by name, number of frames and shape before, which another movie can share."""
     page = annotator.page
     (movie, _) = served.ask("/api/movies")
@@ -27,10 +29,20 @@ def test_an_answer_for_a_store_that_is_not_open_goes_to_no_other_movie(annotator
         "happened": True,
     }
     item = {
-        "kind": "answers", "movie": 0, "name": movie["name"], "time": 1, "store": "another store",
-        "identity": json.dumps([movie["name"], movie["n_frames"], movie["shape"]], separators=(",", ":")), "body": body,
-    }  # fmt: skip
-    page.evaluate("(item) => localStorage.setItem('clew-outbox/left-behind', JSON.stringify(item))", item)
+        "kind": "answers",
+        "movie": 0,
+        "name": movie["name"],
+        "time": 1,
+        "store": "another store",
+        "identity": json.dumps(
+            [movie["name"], movie["n_frames"], movie["shape"]], separators=(",", ":")
+        ),
+        "body": body,
+    }
+    page.evaluate(
+        "(item) => localStorage.setItem('clew-outbox/left-behind', JSON.stringify(item))",
+        item,
+    )
     annotator.open(served.address)
     page.wait_for_selector("#banner", state="visible")
     assert "is not open here, and never sent" in page.inner_text("#banner")
@@ -38,7 +50,12 @@ def test_an_answer_for_a_store_that_is_not_open_goes_to_no_other_movie(annotator
     with page.expect_download() as download:
         page.click("#banner >> text=Save to a file")
     download.value.save_as(tmp_path / "unsent.csv")
-    assert (tmp_path / "unsent.csv").read_text().splitlines()[1].startswith(f"{frame},{event},")
+    assert (
+        (tmp_path / "unsent.csv")
+        .read_text()
+        .splitlines()[1]
+        .startswith(f"{frame},{event},")
+    )
     page.click("#banner >> text=Drop")
     page.wait_for_selector("#banner", state="hidden")
     assert page.evaluate("localStorage.getItem('clew-outbox/left-behind')") is None
@@ -48,14 +65,21 @@ def test_in_a_merge_one_of_the_two_can_have_moved_there(annotator, served, tmp_p
     served.ask("/api/movies/0/events", {"events": ["divide", "split", "merge"]})
     annotator.open(served.address)
     pairs = (served.ask(f"/api/movies/0/pair/{t}") for t in range(13))
-    frame, merge = next((pair["frame"], e) for pair in pairs for e in pair["events"] if e["event"] == "merge")
+    frame, merge = next(
+        (pair["frame"], e)
+        for pair in pairs
+        for e in pair["events"]
+        if e["event"] == "merge"
+    )
     (one, _), (target,) = merge["sources"], merge["targets"]
     annotator.look_at(frame, one)
     annotator.page.evaluate(
         "import('/static/state.js').then(({ state }) => { state.cell = null; state.mode = 'questions'; })"
     )
     annotator.click_cell("b", target)
-    assert "Which of" in annotator.page.inner_text("#hint")  # it was stored as "yes, they merge" before
+    assert "Which of" in annotator.page.inner_text(
+        "#hint"
+    )  # it was stored as "yes, they merge" before
     annotator.click_cell("a", one)
     annotator.saved()
     assert annotator.exported(tmp_path) == {(frame, "move", (one,), (target,), True)}
@@ -67,7 +91,9 @@ def test_a_dead_worker_is_told_after_a_reload(annotator, served):
     def dead(route):
         reply = route.fetch()
         route.fulfill(
-            response=reply, json=reply.json() | {"worker": {"alive": False, "problem": "it ended with code 3"}}
+            response=reply,
+            json=reply.json()
+            | {"worker": {"alive": False, "problem": "it ended with code 3"}},
         )
 
     page.route("**/status?*", dead)
@@ -90,7 +116,10 @@ def test_an_export_that_fails_or_takes_long_says_so(annotator):
 
 def test_nothing_is_answered_before_its_picture_is_there(annotator, served):
     page, held, open_again = annotator.page, [], []
-    page.route("**/image/*", lambda route: route.continue_() if open_again else held.append(route))
+    page.route(
+        "**/image/*",
+        lambda route: route.continue_() if open_again else held.append(route),
+    )
     page.goto(served.address)
     page.wait_for_selector('#question:not([data-key=""])[data-key]')
     question = annotator.asked()
@@ -108,24 +137,33 @@ def test_nothing_is_answered_before_its_picture_is_there(annotator, served):
 def test_a_refused_denial_is_quoted_as_one_and_can_be_looked_at(annotator, another):
     page = annotator.page
     frame, _, source, target, _ = annotator.skip_to("move")
-    page.route("**/pair/*", lambda route: None)  # this page learns nothing of what the other one says
+    page.route(
+        "**/pair/*", lambda route: None
+    )  # this page learns nothing of what the other one says
     another.look_at(frame, source[0])
     another.press("y")
     another.saved()
     annotator.press("n")
     page.wait_for_selector("#refused", state="visible")
     words = page.inner_text("#refused")
-    assert f"It is not so that cell {source[0]} is cell {target[0]} of the next frame" in words
+    assert (
+        f"It is not so that cell {source[0]} is cell {target[0]} of the next frame"
+        in words
+    )
     page.unroute("**/pair/*")
     page.click("#refused >> text=Show me")
     page.wait_for_selector("[data-action=browse][aria-pressed=true]")
-    page.wait_for_selector('#question:not([data-key=""])[data-key]')  # the pair is fetched first
+    page.wait_for_selector(
+        '#question:not([data-key=""])[data-key]'
+    )  # the pair is fetched first
     assert annotator.asked()[:3] == (frame, "move", source)
     page.click("#refused >> text=Leave it")
     page.wait_for_selector("#refused", state="hidden")
 
 
-def test_undo_in_one_tab_leaves_the_answer_of_another_alone(annotator, another, tmp_path):
+def test_undo_in_one_tab_leaves_the_answer_of_another_alone(
+    annotator, another, tmp_path
+):
     mine = annotator.asked()
     annotator.press("y")
     annotator.saved()
@@ -140,7 +178,9 @@ def test_undo_in_one_tab_leaves_the_answer_of_another_alone(annotator, another, 
     annotator.page.wait_for_selector("[data-action=undo]:disabled")
 
 
-@pytest.mark.parametrize("size", [(1024, 600), (1280, 800), (820, 1180), (640, 400)])  # the last: 200 % zoom
+@pytest.mark.parametrize(
+    "size", [(1024, 600), (1280, 800), (820, 1180), (640, 400)]
+)  # the last: 200 % zoom
 def test_nothing_lies_over_anything_else(annotator, size):
     width, height = size
     annotator.page.set_viewport_size({"width": width, "height": height})
@@ -150,7 +190,12 @@ def test_nothing_lies_over_anything_else(annotator, size):
     for i, one in enumerate(names):
         for other in names[i + 1 :]:
             p, q = boxes[one], boxes[other]
-            apart = p[2] <= q[0] + 1 or q[2] <= p[0] + 1 or p[3] <= q[1] + 1 or q[3] <= p[1] + 1
+            apart = (
+                p[2] <= q[0] + 1
+                or q[2] <= p[0] + 1
+                or p[3] <= q[1] + 1
+                or q[3] <= p[1] + 1
+            )
             assert apart, (one, p, other, q)
     assert annotator.page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -173,8 +218,13 @@ def test_numbered_tags_cover_neither_each_other_nor_the_cells_in_question(annota
 def test_words_and_lines_agree_about_how_sure_clew_is(annotator):
     for _ in range(12):
         annotator.settle()
-        reason, line = annotator.page.inner_text("#question p"), annotator.page.inner_text("#sureness")
-        assert not (line == "sure" and ("almost tie" in reason or "not much worse" in reason)), (reason, line)
+        reason, line = (
+            annotator.page.inner_text("#question p"),
+            annotator.page.inner_text("#sureness"),
+        )
+        assert not (
+            line == "sure" and ("almost tie" in reason or "not much worse" in reason)
+        ), (reason, line)
         annotator.press("Space")
     assert "estimated error" not in annotator.page.inner_text("aside")
 
@@ -201,16 +251,22 @@ def test_hints_and_notices_keep_off_the_cells_in_question(annotator, size):
     annotator.skip_to("move")
     annotator.press("m")  # the other cell is to be clicked
     page.evaluate(CELLS_LOW)
-    page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+    page.evaluate(
+        "() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
+    )
     hint, cells = page.locator("#hint").bounding_box(), page.evaluate(BOXES_OF_CELLS)
     assert cells
     for left, top, right, bottom in cells:
         beside = hint["x"] + hint["width"] <= left or right <= hint["x"]
         assert beside or hint["y"] + hint["height"] <= top or bottom <= hint["y"]
     annotator.press("Escape")
-    page.evaluate("import('/static/state.js').then(({ tell }) => tell('Something was not done.'))")
+    page.evaluate(
+        "import('/static/state.js').then(({ tell }) => tell('Something was not done.'))"
+    )
     page.wait_for_selector("#refused >> text=Something was not done")
-    stage, notice = (page.locator(name).bounding_box() for name in ("#stage", "#refused"))
+    stage, notice = (
+        page.locator(name).bounding_box() for name in ("#stage", "#refused")
+    )
     assert stage["y"] + stage["height"] <= notice["y"] + 1
 
 
@@ -239,13 +295,20 @@ def test_the_headline_says_how_many_events_are_wrong(annotator, served):
     assert wrong["low"] <= wrong["number"] <= wrong["high"]
     page.wait_for_selector(f"#until >> text=after about {wrong['until']} more answer")
     assert page.inner_text("#wrong") == f"≈ {wrong['number']:.0f}"
-    assert page.inner_text("#wrong-of").startswith(f"wrong ({wrong['low']}–{wrong['high']}) of {wrong['events']:,}")
+    assert page.inner_text("#wrong-of").startswith(
+        f"wrong ({wrong['low']}–{wrong['high']}) of {wrong['events']:,}"
+    )
 
 
-def test_as_long_as_more_questions_are_on_their_way_there_is_something_to_ask(annotator):
+def test_as_long_as_more_questions_are_on_their_way_there_is_something_to_ask(
+    annotator,
+):
     """A fast hand that skipped all that lay ready was told that nothing else was left."""
     page, held, open_again = annotator.page, [], []
-    page.route("**/questions?*", lambda route: route.continue_() if open_again else held.append(route))
+    page.route(
+        "**/questions?*",
+        lambda route: route.continue_() if open_again else held.append(route),
+    )
     for _ in range(60):
         annotator.press("Space")
     page.wait_for_selector("#question >> text=Looking for a good question")

@@ -51,7 +51,9 @@ def overlap(p, q):
 
 def inside(p, q):
     """Whether a box lies in another."""
-    return p[0] >= q[0] - 1 and p[1] >= q[1] - 1 and p[2] <= q[2] + 1 and p[3] <= q[3] + 1
+    return (
+        p[0] >= q[0] - 1 and p[1] >= q[1] - 1 and p[2] <= q[2] + 1 and p[3] <= q[3] + 1
+    )
 
 
 def far(p, q):
@@ -70,7 +72,12 @@ def look(annotator, frame, label):
 def outermost(cells):
     """The cells that are nearest to the corners and to the edges."""
     ways = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1) if (x, y) != (0, 0)]
-    return sorted({max(cells, key=lambda cell, x=x, y=y: x * cell["x"] + y * cell["y"])["id"] for x, y in ways})
+    return sorted(
+        {
+            max(cells, key=lambda cell, x=x, y=y: x * cell["x"] + y * cell["y"])["id"]
+            for x, y in ways
+        }
+    )
 
 
 @pytest.mark.parametrize("size", [(1024, 600), (1280, 800), (820, 1180)])
@@ -82,7 +89,12 @@ def test_nothing_hides_the_cells_in_question_or_a_tag(annotator, served, size):
             assert places["names"]
             for box in [*places["cells"], *places["names"], *places["keys"]]:
                 assert inside(box, places["stage"]), (frame, label)
-                assert not any(overlap(box, other) for other in places["over"]), (frame, label, box, places["over"])
+                assert not any(overlap(box, other) for other in places["over"]), (
+                    frame,
+                    label,
+                    box,
+                    places["over"],
+                )
 
 
 def test_a_number_is_at_its_own_cell_which_is_seen(annotator, served):
@@ -92,7 +104,9 @@ def test_a_number_is_at_its_own_cell_which_is_seen(annotator, served):
         for label in outermost(served.ask(f"/api/movies/0/pair/{frame}")["a"])[:4]:
             look(annotator, frame, label)
             page.mouse.move(300, 300)
-            page.mouse.wheel(0, -400)  # nearer: some of the nearest cells are not seen any more
+            page.mouse.wheel(
+                0, -400
+            )  # nearer: some of the nearest cells are not seen any more
             page.evaluate(PAINTED)
             places = page.evaluate(PLACES)
             for key in places["keys"]:
@@ -143,7 +157,9 @@ def test_the_focus_of_the_pictures_is_seen(annotator):
         (x + width / 3, y + 1),
         (x + width / 4, y + height - 2),
     ]
-    assert {picture.getpixel((round(left), round(top))) for left, top in edges} == {(0x6C, 0xB4, 0xF2)}
+    assert {picture.getpixel((round(left), round(top))) for left, top in edges} == {
+        (0x6C, 0xB4, 0xF2)
+    }
 
 
 @pytest.mark.parametrize("size", [(1024, 600), (1280, 800)])
@@ -160,7 +176,10 @@ def test_a_hint_has_one_line_and_hides_as_few_cells_as_it_can(annotator, served,
         assert height < 50
         places = page.evaluate(PLACES)
         _, top, _, bottom = places["stage"]
-        ends = [(x, at, x + width, at + height) for at in (y, top + 40 if y > top + 41 else bottom - 14 - height)]
+        ends = [
+            (x, at, x + width, at + height)
+            for at in (y, top + 40 if y > top + 41 else bottom - 14 - height)
+        ]
         here, there = ([overlap(end, box) for box in places["open"]] for end in ends)
         in_question = ([overlap(end, box) for box in places["cells"]] for end in ends)
         assert sum(next(in_question)) == 0
@@ -172,7 +191,12 @@ def test_a_hint_has_one_line_and_hides_as_few_cells_as_it_can(annotator, served,
 def test_all_keys_are_seen_at_once(annotator, size):
     annotator.page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
     annotator.press("?")
-    assert annotator.page.evaluate("(({ scrollHeight, clientHeight }) => scrollHeight - clientHeight)(help)") == 0
+    assert (
+        annotator.page.evaluate(
+            "(({ scrollHeight, clientHeight }) => scrollHeight - clientHeight)(help)"
+        )
+        == 0
+    )
 
 
 def test_on_a_tablet_the_pictures_have_half_of_the_screen(annotator):
@@ -181,6 +205,10 @@ def test_on_a_tablet_the_pictures_have_half_of_the_screen(annotator):
     annotator.skip_to("move")
     annotator.until("state.wrong")
     assert page.locator("#stage").bounding_box()["height"] > 1180 * 0.45
-    page.wait_for_function("() => document.querySelector('#tree svg')?.clientWidth > 340")  # as wide as its panel
-    progress, lineage = (page.locator(f"aside section >> nth={n}").bounding_box() for n in (0, 1))
+    page.wait_for_function(
+        "() => document.querySelector('#tree svg')?.clientWidth > 340"
+    )  # as wide as its panel
+    progress, lineage = (
+        page.locator(f"aside section >> nth={n}").bounding_box() for n in (0, 1)
+    )
     assert progress["y"] == lineage["y"]

@@ -9,9 +9,9 @@ import pytest
 import tifffile
 from tests.app.browser.conftest import Annotator, Served
 
-from clew.tracking.formats.simulated import write_simulation
+from clew.simulation.simulate import NucleiSettings
+from clew.simulation.write import write_simulation
 from clew.tracking.movie import open_movie
-from clew.tracking.simulation.simulate import NucleiSettings
 
 LABELS = """async ([side]) => {
     const { frameAt } = await import("/static/frames.js"), { state } = await import("/static/state.js");
@@ -33,9 +33,13 @@ SCREEN = """async ([side, points]) => {
 def own(browser, tmp_path):
     """A server of its own on a small movie in 2D and one in 3D, and a person at it."""
     for name, dims in (("flat", 2), ("deep", 3)):
-        write_simulation(tmp_path / name, NucleiSettings(frames=4, cells=10, dims=dims, seed=2))
+        write_simulation(
+            tmp_path / name, NucleiSettings(frames=4, cells=10, dims=dims, seed=2)
+        )
     server = Served([tmp_path / "flat/01", tmp_path / "deep/01"])
-    person = Annotator(browser.new_context(viewport={"width": 1280, "height": 800}).new_page())
+    person = Annotator(
+        browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    )
     person.open(server.address)
     yield person, server, tmp_path
     person.page.context.close()
@@ -46,12 +50,18 @@ def own(browser, tmp_path):
 def seen(person, side="a"):
     """The label image of a pane, as the page has it."""
     height, width, labels = person.page.evaluate(LABELS, [side])
-    return np.frombuffer(base64.b64decode(labels), "<u4").astype(int).reshape(height, width)
+    return (
+        np.frombuffer(base64.b64decode(labels), "<u4")
+        .astype(int)
+        .reshape(height, width)
+    )
 
 
 def draw(person, side, points):
     """Press the button at the first point of the picture, move to the others, and let go."""
-    (x, y), *others = person.page.evaluate(SCREEN, [side, [list(map(float, point)) for point in points]])
+    (x, y), *others = person.page.evaluate(
+        SCREEN, [side, [list(map(float, point)) for point in points]]
+    )
     mouse = person.page.mouse
     mouse.move(x, y)
     mouse.down()
@@ -71,7 +81,10 @@ def edited(person, n):
 def mend(person, frame=1):
     """Go to a frame, seen as a whole, with the tools at hand."""
     person.press("b")
-    person.page.evaluate("(t) => import('/static/asking.js').then((asking) => asking.browseTo(t, null))", frame)
+    person.page.evaluate(
+        "(t) => import('/static/asking.js').then((asking) => asking.browseTo(t, null))",
+        frame,
+    )
     person.until(f"frameAt({frame}) && frameAt({frame} + 1) && pairAt({frame})")
     person.press("0")
     person.click("mend")
@@ -89,7 +102,11 @@ def across(labels, label):
 def masks_in(path):
     """The label images in an exported zip."""
     with zipfile.ZipFile(path) as files:
-        return [tifffile.imread(io.BytesIO(files.read(name))) for name in sorted(files.namelist()) if "mask" in name]
+        return [
+            tifffile.imread(io.BytesIO(files.read(name)))
+            for name in sorted(files.namelist())
+            if "mask" in name
+        ]
 
 
 def test_merge_cut_delete_and_add_by_mouse_undo_export_and_reopen(own):
@@ -122,13 +139,17 @@ def test_merge_cut_delete_and_add_by_mouse_undo_export_and_reopen(own):
     gone = seen(person)
     assert not np.isin(gone, second).any()
 
-    person.press("a")  # a click grows the cell that was deleted anew, from the raw image
+    person.press(
+        "a"
+    )  # a click grows the cell that was deleted anew, from the raw image
     ys, xs = np.nonzero(before == second)
     draw(person, "a", [(xs.mean() + 0.5, ys.mean() + 0.5)])
     edited(person, 4)
     grown = seen(person)
     region = (grown > 0) & (gone == 0)
-    assert (region & (before == second)).sum() / (region | (before == second)).sum() > 0.7
+    assert (region & (before == second)).sum() / (
+        region | (before == second)
+    ).sum() > 0.7
 
     person.press("d")
     person.click_cell("b", int(seen(person, "b").max()))
@@ -156,7 +177,10 @@ def test_merge_cut_delete_and_add_by_mouse_undo_export_and_reopen(own):
     assert np.array_equal(exported[1], now[0])
     assert np.array_equal(exported[2], now[1])
     tracked = masks_in(person.export(folder, "ctc"))
-    assert all(np.array_equal(one > 0, other > 0) for one, other in zip(tracked, exported, strict=True))
+    assert all(
+        np.array_equal(one > 0, other > 0)
+        for one, other in zip(tracked, exported, strict=True)
+    )
     assert third in now[0]
 
     server.stop()
@@ -196,15 +220,23 @@ def test_masks_in_depth_are_mended_in_a_slice_and_in_the_projection_and_reopened
 
     page.locator("#slice").fill("-1")
     person.until("frameAt(1) && frameAt(2)")
-    other = next(label for label in np.unique(seen(person)).tolist() if label not in (0, cell) and label <= sizes.size)
+    other = next(
+        label
+        for label in np.unique(seen(person)).tolist()
+        if label not in (0, cell) and label <= sizes.size
+    )
     person.press("d")
     person.click_cell("a", other)
     edited(person, 2)
 
     after = masks_in(person.export(folder, "masks"))[1]
     (new,) = set(np.unique(after)) - set(np.unique(before))
-    assert np.array_equal(np.isin(after, [cell, new]), before == cell)  # through all slices
-    assert min((after == cell).sum(), (after == new).sum()) > 0.2 * (before == cell).sum()
+    assert np.array_equal(
+        np.isin(after, [cell, new]), before == cell
+    )  # through all slices
+    assert (
+        min((after == cell).sum(), (after == new).sum()) > 0.2 * (before == cell).sum()
+    )
     assert len(np.flatnonzero((after == new).any(axis=(1, 2)))) > 1
     assert not (after == other).any()
     untouched = ~np.isin(before, [0, cell, other])
@@ -228,12 +260,16 @@ def test_what_cannot_be_edited_is_told_and_the_keys_fit_the_mode(annotator):
     mend(annotator, 2)
     labels = seen(annotator)
     free = np.argwhere(labels == 0)[50][::-1]
-    draw(annotator, "a", [free, free + 0.01])  # a click where a stroke is expected does nothing
+    draw(
+        annotator, "a", [free, free + 0.01]
+    )  # a click where a stroke is expected does nothing
     assert page.is_hidden("#refused")
     corner = np.argwhere(labels == 0)[len(np.argwhere(labels == 0)) // 3][::-1]
     blank = [(corner[0], corner[1]), (corner[0] + 1, corner[1] + 1)]
     if not labels[corner[1] : corner[1] + 2, corner[0] : corner[0] + 2].any():
-        zoom = page.evaluate("import('/static/camera.js').then(({ camera }) => camera.scale)")
+        zoom = page.evaluate(
+            "import('/static/camera.js').then(({ camera }) => camera.scale)"
+        )
         draw(annotator, "a", [blank[0], (blank[0][0] + 5 / zoom, blank[0][1])])
         page.wait_for_selector("#refused >> text=The masks were not changed")
         page.click("#refused >> text=Leave it")

@@ -25,12 +25,20 @@ class Proxy(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        upstream = http.client.HTTPConnection("127.0.0.1", self.server.behind, timeout=60)
-        upstream.request(self.command, "/" + self.path.removeprefix(PATH), body, dict(self.headers))
+        upstream = http.client.HTTPConnection(
+            "127.0.0.1", self.server.behind, timeout=60
+        )
+        upstream.request(
+            self.command, "/" + self.path.removeprefix(PATH), body, dict(self.headers)
+        )
         reply = upstream.getresponse()
         self.send_response(reply.status)
         for name, value in reply.getheaders():
-            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+            if name.lower() not in (
+                "transfer-encoding",
+                "connection",
+                "content-length",
+            ):
                 self.send_header(name, value)
         self.send_header("Connection", "close")
         self.end_headers()
@@ -56,7 +64,9 @@ def proxy():
 
 def test_the_page_works_below_a_path_of_another_server(browser, proxy, solid, tmp_path):
     public = f"http://127.0.0.1:{proxy.server_port}{PATH}"
-    served = Served([solid], "--public", public, "--store", str(tmp_path / "answers.clewdb"))
+    served = Served(
+        [solid], "--public", public, "--store", str(tmp_path / "answers.clewdb")
+    )
     proxy.behind = served.port
     try:
         assert served.address.startswith(public)
@@ -92,12 +102,16 @@ def pump(one, other):
         other.shutdown(socket.SHUT_WR)
 
 
-def test_the_page_at_the_near_end_of_a_tunnel_with_another_port(browser, solid, tmp_path):
+def test_the_page_at_the_near_end_of_a_tunnel_with_another_port(
+    browser, solid, tmp_path
+):
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as tunnel:
         tunnel.daemon_threads = True
         threading.Thread(target=tunnel.serve_forever, daemon=True).start()
         public = f"http://localhost:{tunnel.server_address[1]}/"
-        served = Served([solid], "--public", public, "--store", str(tmp_path / "answers.clewdb"))
+        served = Served(
+            [solid], "--public", public, "--store", str(tmp_path / "answers.clewdb")
+        )
         tunnel.behind = served.port
         try:
             assert served.address.startswith(public)
@@ -112,11 +126,31 @@ def test_the_page_at_the_near_end_of_a_tunnel_with_another_port(browser, solid, 
             tunnel.shutdown()
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="a certificate is made with openssl")
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="a certificate is made with openssl"
+)
 def test_the_page_by_tls(browser, solid, tmp_path):
     names = [tmp_path / name for name in ("key.pem", "cert.pem")]
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    said = ["-subj", "/CN=127.0.0.1", "-days", "2", "-keyout", str(names[0]), "-out", str(names[1])]
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    said = [
+        "-subj",
+        "/CN=127.0.0.1",
+        "-days",
+        "2",
+        "-keyout",
+        str(names[0]),
+        "-out",
+        str(names[1]),
+    ]
     subprocess.run([*make, *said], check=True, capture_output=True)
     files = ["--tls-key", str(names[0]), "--tls-cert", str(names[1])]
     served = Served([solid], *files, "--store", str(tmp_path / "answers.clewdb"))
@@ -130,7 +164,9 @@ def test_the_page_by_tls(browser, solid, tmp_path):
         assert person.complaints == []
         plain = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
         plain.request("GET", "/")
-        with pytest.raises((http.client.HTTPException, ConnectionError)):  # nothing is told in the clear
+        with pytest.raises(
+            (http.client.HTTPException, ConnectionError)
+        ):  # nothing is told in the clear
             plain.getresponse()
     finally:
         served.stop()

@@ -8,7 +8,9 @@ def test_questions_of_one_kind_and_time_alone(annotator, served):
     page.fill("#only-last", "3")
     page.press("#only-last", "Tab")
     annotator.press("Escape")
-    page.wait_for_function("() => document.getElementById('question').dataset.key.includes(':move:')")
+    page.wait_for_function(
+        "() => document.getElementById('question').dataset.key.includes(':move:')"
+    )
     for _ in range(3):
         annotator.settle()
         frame, event, *_ = annotator.asked()
@@ -32,10 +34,14 @@ def test_questions_of_the_part_that_is_shown(annotator):
     page.mouse.wheel(0, -300)
     annotator.press("f")
     page.check("#only-box")
-    left, top, right, bottom = page.evaluate("import('/static/state.js').then(({ state }) => state.filter.box)")
+    left, top, right, bottom = page.evaluate(
+        "import('/static/state.js').then(({ state }) => state.filter.box)"
+    )
     annotator.press("Escape")
     annotator.until("state.mode === 'questions' && state.question")
-    x, y = page.evaluate("import('/static/state.js').then(({ state }) => state.question.centre)")
+    x, y = page.evaluate(
+        "import('/static/state.js').then(({ state }) => state.question.centre)"
+    )
     assert left <= x <= right
     assert top <= y <= bottom
 
@@ -75,7 +81,9 @@ def test_going_to_a_frame_and_to_a_cell(annotator):
     annotator.press("g")
     page.keyboard.type(f"/{label}")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => document.getElementById('question').dataset.key.startsWith('7:')")
+    page.wait_for_function(
+        "() => document.getElementById('question').dataset.key.startsWith('7:')"
+    )
     assert label in annotator.asked()[2]
     annotator.press("g")
     page.keyboard.type("99")
@@ -87,7 +95,9 @@ def test_the_loop_shows_the_frames_around_and_ends_with_the_question(annotator):
     page = annotator.page
     annotator.skip_to("move")
     annotator.press("l")
-    page.wait_for_selector(".chip.left >> text=Loop")  # what the panes are called is drawn with the next picture
+    page.wait_for_selector(
+        ".chip.left >> text=Loop"
+    )  # what the panes are called is drawn with the next picture
     seen = set()
     for _ in range(40):
         seen.add(page.inner_text(".chip.left"))
@@ -98,7 +108,9 @@ def test_the_loop_shows_the_frames_around_and_ends_with_the_question(annotator):
     assert len(seen) > 2
     annotator.settle()
     annotator.press("y")
-    page.wait_for_function("() => !document.querySelector('.chip.left').textContent.includes('Loop')")
+    page.wait_for_function(
+        "() => !document.querySelector('.chip.left').textContent.includes('Loop')"
+    )
 
 
 def test_a_whole_track_is_right_and_who_said_so(annotator, served, tmp_path):
@@ -120,21 +132,35 @@ def test_a_whole_track_is_right_and_who_said_so(annotator, served, tmp_path):
 def annotator_cell(served, frame):
     """A cell that goes on for a while."""
     pair = served.ask(f"/api/movies/0/pair/{frame}")
-    return next(event["sources"][0] for event in pair["events"] if event["event"] == "move")
+    return next(
+        event["sources"][0] for event in pair["events"] if event["event"] == "move"
+    )
 
 
-def test_earlier_annotations_are_imported_once_and_contradict_nobody(annotator, served, tmp_path):
+def test_earlier_annotations_are_imported_once_and_contradict_nobody(
+    annotator, served, tmp_path
+):
     page = annotator.page
-    moves = [event for event in served.ask("/api/movies/0/pair/2")["events"] if event["event"] == "move"][:3]
-    rows = [f"2,move,{event['sources'][0]},{event['targets'][0]},yes" for event in moves]
-    (tmp_path / "early.csv").write_text("\n".join(["frame,event,sources,targets,happened", *rows]) + "\n")
+    moves = [
+        event
+        for event in served.ask("/api/movies/0/pair/2")["events"]
+        if event["event"] == "move"
+    ][:3]
+    rows = [
+        f"2,move,{event['sources'][0]},{event['targets'][0]},yes" for event in moves
+    ]
+    (tmp_path / "early.csv").write_text(
+        "\n".join(["frame,event,sources,targets,happened", *rows]) + "\n"
+    )
     for expected in ("3 new answers", "0 new answers"):
         annotator.click("export")
         page.set_input_files("#import", tmp_path / "early.csv")
         page.wait_for_selector(f"#refused >> text={expected} were kept")
         annotator.click("export")
     annotator.until_annotated(3)
-    (tmp_path / "bad.csv").write_text("frame,event,sources,targets,happened\n2,move,99999,1,yes\n")
+    (tmp_path / "bad.csv").write_text(
+        "frame,event,sources,targets,happened\n2,move,99999,1,yes\n"
+    )
     annotator.click("export")
     page.set_input_files("#import", tmp_path / "bad.csv")
     page.wait_for_selector("#refused >> text=there is no label 99999 in frame 2")
@@ -149,7 +175,9 @@ def test_wrong_from_here_and_then_re_linked_by_two_clicks(annotator, served, tmp
     page.focus("#stage")
     annotator.press("w")
     page.wait_for_selector("#refused >> text=new answers were kept")
-    annotator.until(f"state.question && !(state.question.event === 'move' && state.question.targets[0] === {target})")
+    annotator.until(
+        f"state.question && !(state.question.event === 'move' && state.question.targets[0] === {target})"
+    )
     said = annotator.exported(tmp_path)
     assert (3, "move", (cell,), (target,), False) in said
     assert all(happened for frame, *_, happened in said if frame < 3)
@@ -160,7 +188,9 @@ def test_wrong_from_here_and_then_re_linked_by_two_clicks(annotator, served, tmp
     annotator.click_cell("b", target)
     annotator.saved()
     now = annotator.exported(tmp_path)
-    assert now - said == {(3, "move", (cell,), (target,), True)}  # it corrects what was said before
+    assert now - said == {
+        (3, "move", (cell,), (target,), True)
+    }  # it corrects what was said before
     assert said - now == {(3, "move", (cell,), (target,), False)}
     annotator.press("Control+z")
     annotator.until_annotated(len(said))
@@ -179,7 +209,9 @@ def test_questions_of_the_track_that_is_looked_at(annotator, served):
     annotator.press("Escape")
     annotator.until("state.mode === 'questions' && state.question")
     tree = served.ask(f"/api/movies/0/tree?frame=4&label={cell}")
-    track = next(one["cells"] for one in tree["tracks"] if one["id"] == tree["selected"]["track"])
+    track = next(
+        one["cells"] for one in tree["tracks"] if one["id"] == tree["selected"]["track"]
+    )
     frame, _, sources, targets, _ = annotator.asked()
     mine = {(frame, s) for s in sources} | {(frame + 1, t) for t in targets}
     assert mine & {(t, c) for t, c, _ in track}
@@ -197,7 +229,9 @@ def test_what_was_learned_is_applied_to_the_other_movies(annotator, served):
     before = page.locator("#overview thead th", has_text="Before these weights")
     assert not before.is_visible()  # nothing to tell yet
     page.click("#apply")
-    rows.nth(1).locator("td", has_text="<script>alert(1)").wait_for()  # begins with what was learned here
+    rows.nth(1).locator(
+        "td", has_text="<script>alert(1)"
+    ).wait_for()  # begins with what was learned here
     before.wait_for(state="visible")
     assert rows.nth(0).locator("td").nth(1).inner_text() == "generic"
     rows.nth(1).locator("th button").click()
@@ -212,9 +246,16 @@ def test_kinds_of_events_that_cannot_happen_are_switched_off(annotator, served):
     box = page.locator("[data-event=divide]")
     assert box.is_checked()
     held = []  # the server answers when it is told to
-    page.route("**/events", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+    page.route(
+        "**/events",
+        lambda route: (
+            held.append(route) if route.request.method == "POST" else route.continue_()
+        ),
+    )
     box.uncheck()
-    page.evaluate("import('/static/movie.js').then(({ fetchStatus }) => fetchStatus())")  # of the kinds as they were
+    page.evaluate(
+        "import('/static/movie.js').then(({ fetchStatus }) => fetchStatus())"
+    )  # of the kinds as they were
     page.wait_for_timeout(300)
     assert not box.is_checked()  # it does not spring back while nobody has answered
     held[0].continue_()

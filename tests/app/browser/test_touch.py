@@ -10,7 +10,9 @@ SCALE = "import('/static/camera.js').then(({ camera }) => camera.scale)"
 def tablet(browser, served):
     """A person with a tablet."""
     undo_all(served)
-    context = browser.new_context(viewport={"width": 820, "height": 1180}, has_touch=True)
+    context = browser.new_context(
+        viewport={"width": 820, "height": 1180}, has_touch=True
+    )
     person = Annotator(context.new_page())
     person.open(served.address)
     yield person
@@ -36,7 +38,9 @@ def test_tap_long_press_and_pinch(tablet):
     far = tablet.nearest(source, 2)[1]
     x, y = tablet._place("b", far)
     touch("touchStart", (x, y))
-    page.wait_for_function("() => document.querySelector('[data-action=browse]').ariaPressed === 'true'")
+    page.wait_for_function(
+        "() => document.querySelector('[data-action=browse]').ariaPressed === 'true'"
+    )
     touch("touchEnd")
     assert far in tablet.asked()[3]  # it is looked at, and nothing was said
     tablet.until_annotated(1)

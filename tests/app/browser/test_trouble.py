@@ -8,7 +8,9 @@ import pytest
 @pytest.mark.posix
 def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tmp_path):
     page = annotator.page
-    page.wait_for_timeout(2000)  # the pictures of the next questions are fetched before these are asked
+    page.wait_for_timeout(
+        2000
+    )  # the pictures of the next questions are fetched before these are asked
     served.stop(signal.SIGKILL)
     said = set()
     for _ in range(3):
@@ -18,7 +20,9 @@ def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tm
     page.wait_for_selector("#banner", state="visible")
     assert "3 waiting" in page.inner_text("#banner")
     served.start()  # on the same port, with another token
-    page.wait_for_function("() => document.getElementById('banner').textContent.includes('started anew')")
+    page.wait_for_function(
+        "() => document.getElementById('banner').textContent.includes('started anew')"
+    )
     annotator.open(served.address)
     annotator.saved()
     assert page.is_hidden("#banner")
@@ -27,13 +31,17 @@ def test_answers_given_while_the_server_is_gone_come_later(annotator, served, tm
 
 def test_an_answer_to_an_old_state_is_sent_again(annotator, another, tmp_path):
     stale = []
-    annotator.page.on("response", lambda reply: stale.append(reply) if reply.status == 409 else None)
+    annotator.page.on(
+        "response", lambda reply: stale.append(reply) if reply.status == 409 else None
+    )
     mine = annotator.asked()
     while (theirs := another.asked()) == mine:
         another.press("Space")
     # the first page's answer is held back until the other one's is through: it then builds on an old revision
     held = []
-    annotator.page.route("**/answers", lambda route: route.continue_() if held else held.append(route))
+    annotator.page.route(
+        "**/answers", lambda route: route.continue_() if held else held.append(route)
+    )
     annotator.press("y")
     annotator.page.wait_for_timeout(100)
     another.press("y")
@@ -47,7 +55,9 @@ def test_an_answer_to_an_old_state_is_sent_again(annotator, another, tmp_path):
 def test_a_contradiction_is_shown_and_can_replace(annotator, another, tmp_path):
     page = annotator.page
     frame, _, source, target, _ = annotator.skip_to("move")
-    page.route("**/pair/*", lambda route: None)  # this page learns nothing of what the other one says
+    page.route(
+        "**/pair/*", lambda route: None
+    )  # this page learns nothing of what the other one says
     another.look_at(frame, source[0])
     another.press("d")
     another.saved()
@@ -63,7 +73,11 @@ def test_a_contradiction_is_shown_and_can_replace(annotator, another, tmp_path):
 
 def test_the_page_shows_how_far_the_opening_is(browser, served):
     page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    how_far = {"doing": "Measuring the cells of 01: frame 5 of 20", "done": 5, "total": 20}
+    how_far = {
+        "doing": "Measuring the cells of 01: frame 5 of 20",
+        "done": 5,
+        "total": 20,
+    }
     replies = [{"error": "", "kind": "opening", **how_far}] * 3
 
     def reply(route):
@@ -75,7 +89,10 @@ def test_the_page_shows_how_far_the_opening_is(browser, served):
     assert page.get_attribute("#opening", "value") == "0.25"
     assert page.is_hidden("#movie")
     usable = "[...document.querySelectorAll('[data-action]:not(:disabled)')].map((one) => one.dataset.action)"
-    assert set(page.evaluate(usable)) == {"theme", "help"}  # the others looked as if they could be used
+    assert set(page.evaluate(usable)) == {
+        "theme",
+        "help",
+    }  # the others looked as if they could be used
     page.wait_for_selector('#question:not([data-key=""])[data-key]')
     assert page.is_hidden("#opening")
     page.context.close()

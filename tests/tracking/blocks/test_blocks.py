@@ -13,20 +13,20 @@ from clew.tracking.blocks.parts import parts_of as parts_of_movie
 from clew.tracking.blocks.plan import BASE, block_length, cut, parse_memory
 from clew.tracking.blocks.skeleton import Skeleton
 from clew.tracking.blocks.track import Problems, TrackedBlocks, lineage_of, track_pairs
+from clew.tracking.candidates.candidates import ALL_EVENTS
+from clew.tracking.candidates.features import feature_names, features_of
+from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Event, EventTable
-from clew.tracking.formats.checkpoints import Checkpoints
-from clew.tracking.lineage import Lineage
-from clew.tracking.linking.gaps import Gaps, Joined
+from clew.tracking.io.checkpoints import Checkpoints
+from clew.tracking.lineage.gaps import Gaps, Joined
+from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.measurement.measure import measure
-from clew.tracking.model.candidates import ALL_EVENTS
-from clew.tracking.model.features import feature_names, features_of
-from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.prior import generic_weights
-from clew.tracking.model.probability import GENERIC_CALIBRATION
-from clew.tracking.model.solve import Nodes, join_events
+from clew.tracking.solve import Nodes, join_events
+from clew.tracking.training.calibration import GENERIC_CALIBRATION
+from clew.tracking.training.prior import generic_weights
 
-from ...effort import examples
+from ...helpers.effort import examples
 
 
 @pytest.fixture(scope="module")
@@ -52,25 +52,39 @@ def assert_same(one, other):
 @pytest.mark.parametrize(("per_block", "jobs"), [(1, 1), (2, 3), (5, 2), (16, 1)])
 def test_blocks_of_any_length_give_the_same_lineage(work, whole, per_block, jobs):
     assert set(np.unique(whole.events.event)) >= {Event.MERGE, Event.SPLIT}
-    assert_same(track_pairs(work.pairs, work.w, n_jobs=jobs, per_block=per_block), whole)
+    assert_same(
+        track_pairs(work.pairs, work.w, n_jobs=jobs, per_block=per_block), whole
+    )
 
 
 def parts_of(blocks, executor):
     tracks, ids, seen = join_blocks([Summary.of(block) for block in blocks], executor)
     for_all = GENERIC_CALIBRATION.of_movie(seen)
-    parts = [Part.of(block, each, block is blocks[-1], for_all) for block, each in zip(blocks, ids, strict=True)]
+    parts = [
+        Part.of(block, each, block is blocks[-1], for_all)
+        for block, each in zip(blocks, ids, strict=True)
+    ]
     return tracks, parts
 
 
 def assert_parts_are(parts, tracks, whole):
     for name in ("frame", "label", "position"):
         np.testing.assert_array_equal(
-            np.concatenate([getattr(part.nodes, name) for part in parts]), getattr(whole, name)
+            np.concatenate([getattr(part.nodes, name) for part in parts]),
+            getattr(whole, name),
         )
-    np.testing.assert_array_equal(np.concatenate([part.track for part in parts]), whole.track)
-    np.testing.assert_array_equal(EventTable.join([part.events for part in parts]).keys(), whole.events.keys())
-    np.testing.assert_array_equal(np.concatenate([part.confidence for part in parts]), whole.confidence)
-    np.testing.assert_array_equal(np.concatenate([part.probability for part in parts]), whole.probability)
+    np.testing.assert_array_equal(
+        np.concatenate([part.track for part in parts]), whole.track
+    )
+    np.testing.assert_array_equal(
+        EventTable.join([part.events for part in parts]).keys(), whole.events.keys()
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([part.confidence for part in parts]), whole.confidence
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([part.probability for part in parts]), whole.probability
+    )
     assert np.array_equal(tracks.table(), whole.tracks.table())
 
 
@@ -107,15 +121,31 @@ def lineages(draw):
             there += 1
             new.append((Event.APPEAR, [], [there]))
         relabel = rng.permutation(there) + 1
-        rows += [(t, kind, sources, [int(relabel[k - 1]) for k in targets]) for kind, sources, targets in new]
+        rows += [
+            (t, kind, sources, [int(relabel[k - 1]) for k in targets])
+            for kind, sources, targets in new
+        ]
         cells.append(there)
     frame = np.repeat(np.arange(n_frames), cells)
     label = np.concatenate([np.arange(1, n + 1) for n in cells])
     n, events = len(frame), EventTable.of(rows)
-    lead = np.where(np.isin(events.event, [Event.SPLIT, Event.DIVIDE]), rng.normal(0, 0.1, len(events)), np.nan)
+    lead = np.where(
+        np.isin(events.event, [Event.SPLIT, Event.DIVIDE]),
+        rng.normal(0, 0.1, len(events)),
+        np.nan,
+    )
     lead[rng.random(len(events)) < 0.2] = np.nan
     columns = {"volume": rng.uniform(1, 2, n)} if rng.random() < 0.7 else {}
-    return n_frames, frame, label, rng.uniform(0, 9, (n, 2)), columns, events, rng.exponential(1, len(events)), lead
+    return (
+        n_frames,
+        frame,
+        label,
+        rng.uniform(0, 9, (n, 2)),
+        columns,
+        events,
+        rng.exponential(1, len(events)),
+        lead,
+    )
 
 
 def near_border(sure):
@@ -131,13 +161,29 @@ def cut_up(movie, per_block):
         rows = (events.frame >= pairs.start) & (events.frame < pairs.stop)
         inside = events[rows]
         lineage = Lineage(
-            len(pairs) + 1, frame[nodes] - pairs.start, label[nodes], position[nodes],
-            EventTable(inside.frame - pairs.start, inside.event, inside.sources, inside.targets), sure[rows],
+            len(pairs) + 1,
+            frame[nodes] - pairs.start,
+            label[nodes],
+            position[nodes],
+            EventTable(
+                inside.frame - pairs.start, inside.event, inside.sources, inside.targets
+            ),
+            sure[rows],
             {name: column[nodes] for name, column in columns.items()},
-        )  # fmt: skip
+        )
         gaps = gaps_of(events).within(pairs.start - 1, pairs.stop - 1)
         border = near_border(sure)[rows]
-        blocks.append(Block(pairs.start, lineage, lead[rows], border, 1.0, gaps, beyond(movie, gaps, pairs.stop)))
+        blocks.append(
+            Block(
+                pairs.start,
+                lineage,
+                lead[rows],
+                border,
+                1.0,
+                gaps,
+                beyond(movie, gaps, pairs.stop),
+            )
+        )
     return blocks
 
 
@@ -145,8 +191,12 @@ def gaps_of(events):
     """Cells that disappear before a frame and appear after it, as many as there are of both, as gaps."""
     found = []
     for t in np.unique(events.frame).tolist():
-        gone = events.sources[(events.frame == t) & (events.event == Event.DISAPPEAR), 0].tolist()
-        back = events.targets[(events.frame == t + 1) & (events.event == Event.APPEAR), 0].tolist()
+        gone = events.sources[
+            (events.frame == t) & (events.event == Event.DISAPPEAR), 0
+        ].tolist()
+        back = events.targets[
+            (events.frame == t + 1) & (events.event == Event.APPEAR), 0
+        ].tolist()
         found += [(t, Event.GAP, (a,), (b,)) for a, b in zip(gone, back, strict=False)]
     return Gaps(EventTable.of(found), np.arange(len(found)) / 7)
 
@@ -157,7 +207,9 @@ def beyond(movie, gaps, last):
     targets = np.sort(gaps.events.targets[gaps.events.frame == last - 1, 0])
     begin = np.searchsorted(frame, last + 1)
     row = np.searchsorted(label[begin : np.searchsorted(frame, last + 2)], targets)
-    kept = {name: column[begin + row] for name, column in columns.items()} | {ROW: row.astype(float)}
+    kept = {name: column[begin + row] for name, column in columns.items()} | {
+        ROW: row.astype(float)
+    }
     return Nodes(frame[begin + row], label[begin + row], position[begin + row], kept)
 
 
@@ -166,7 +218,9 @@ def beyond(movie, gaps, last):
 def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
     n_frames, frame, label, position, columns, events, sure, lead = movie
     joined = Joined(events, sure, lead, near_border(sure))
-    expected = join_events(n_frames, (frame, label, position, columns), joined, gaps_of(events), 1.0)
+    expected = join_events(
+        n_frames, (frame, label, position, columns), joined, gaps_of(events), 1.0
+    )
     blocks = cut_up(movie, per_block)
     assert_same(lineage_of(blocks, n_frames), expected)
     tracks, parts = parts_of(blocks, Threads(1))
@@ -178,7 +232,11 @@ def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
 def test_skeletons_join_in_any_order_of_brackets(movie, per_block, at):
     parts = [Skeleton.of(block) for block in cut_up(movie, per_block)]
     at = min(at, len(parts) - 1)
-    bracketed = Skeleton.join([Skeleton.join(parts[:at]), Skeleton.join(parts[at:])]) if at else parts[0]
+    bracketed = (
+        Skeleton.join([Skeleton.join(parts[:at]), Skeleton.join(parts[at:])])
+        if at
+        else parts[0]
+    )
     together = Skeleton.join(parts)
     np.testing.assert_array_equal(bracketed.key, together.key)
     ends = [
@@ -213,7 +271,11 @@ def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch
     fail_at = 1000
     tracked = TrackedBlocks.of(problems, Threads(1), kept)
     assert solved == [problem.which for problem in problems.blocks]  # each once
-    assert (tracked.n_solved, len(tracked), tracked.n_cells) == (len(problems.blocks) - 2, 4, len(whole.frame))
+    assert (tracked.n_solved, len(tracked), tracked.n_cells) == (
+        len(problems.blocks) - 2,
+        4,
+        len(whole.frame),
+    )
     assert_same(tracked.lineage(), whole)
     assert_parts_are(list(parts_of_movie(tracked)), tracked.tracks, whole)
     kept.forget()
@@ -235,15 +297,22 @@ def test_a_damaged_checkpoint_is_solved_anew(work, whole, tmp_path):
     assert_same(again.lineage(), whole)
 
 
-def test_other_weights_settings_annotations_and_pixels_have_other_names(work, simulated):
+def test_other_weights_settings_annotations_and_pixels_have_other_names(
+    work, simulated
+):
     def names(pairs=work.pairs, w=work.w, annotations=None, per_block=4):
-        return [problem.key() for problem in Problems(pairs, w, annotations, per_block).blocks]
+        return [
+            problem.key()
+            for problem in Problems(pairs, w, annotations, per_block).blocks
+        ]
 
     plain = names()
     assert len(set(plain)) == len(plain)
     assert names() == plain
     source = measure(simulated.movie, cache=None)
-    assert names(Pairs.of(source, source.has, events=ALL_EVENTS)) == plain  # measured again
+    assert (
+        names(Pairs.of(source, source.has, events=ALL_EVENTS)) == plain
+    )  # measured again
     for other in (
         names(w=work.w + 1e-9),
         names(per_block=5),
@@ -263,17 +332,23 @@ def test_a_block_is_the_same_after_it_was_kept(work):
     for name, array in block.arrays().items():
         np.testing.assert_array_equal(array, again.arrays()[name])
     with pytest.raises(StoreError, match="block"):
-        Block.from_arrays({name: array for name, array in block.arrays().items() if name != "lead"})
+        Block.from_arrays(
+            {name: array for name, array in block.arrays().items() if name != "lead"}
+        )
 
 
 def test_gaps_over_borders_in_files_and_in_memory(work, tmp_path):
     w = work.w.copy()
-    w[-len(features_of(Event.GAP, work.pairs.groups))] += 5.0  # the bias: many gaps, over borders too
+    w[-len(features_of(Event.GAP, work.pairs.groups))] += (
+        5.0  # the bias: many gaps, over borders too
+    )
     whole = track_pairs(work.pairs, w, per_block=1000)
     assert (whole.events.event == Event.GAP).sum() > 3
     for per_block in (1, 3):
         tracked = TrackedBlocks.of(
-            Problems(work.pairs, w, None, per_block), Threads(1), Checkpoints.beside(tmp_path / f"{per_block}")
+            Problems(work.pairs, w, None, per_block),
+            Threads(1),
+            Checkpoints.beside(tmp_path / f"{per_block}"),
         )
         assert_same(tracked.lineage(), whole)
         assert_parts_are(list(parts_of_movie(tracked)), tracked.tracks, whole)
@@ -288,13 +363,17 @@ def test_gaps_over_borders_in_files_and_in_memory(work, tmp_path):
 @given(st.integers(0, 60), st.integers(1, 20))
 def test_every_pair_is_in_one_block(n_frames, per_block):
     blocks = cut(n_frames, per_block)
-    assert [pair for block in blocks for pair in block] == list(range(max(n_frames - 1, 0)))
+    assert [pair for block in blocks for pair in block] == list(
+        range(max(n_frames - 1, 0))
+    )
     assert len(blocks) >= 1
     assert all(len(block) <= per_block for block in blocks)
 
 
 def test_blocks_shrink_with_memory_and_too_little_is_told():
-    lengths = [block_length(BASE + extra * 10**6, 10_000) for extra in (389, 395, 405, 1000)]
+    lengths = [
+        block_length(BASE + extra * 10**6, 10_000) for extra in (389, 395, 405, 1000)
+    ]
     assert lengths == sorted(lengths)
     assert lengths[0] >= 1
     assert lengths[0] < lengths[-1]
@@ -305,13 +384,21 @@ def test_blocks_shrink_with_memory_and_too_little_is_told():
 
 
 @pytest.mark.parametrize(
-    ("text", "n"), [("4GB", 4 * 10**9), ("512MiB", 2**29), ("2e9", 2 * 10**9), (" 1.5 gib ", 3 * 2**29)]
+    ("text", "n"),
+    [
+        ("4GB", 4 * 10**9),
+        ("512MiB", 2**29),
+        ("2e9", 2 * 10**9),
+        (" 1.5 gib ", 3 * 2**29),
+    ],
 )
 def test_memory_is_read_as_people_write_it(text, n):
     assert parse_memory(text) == n
 
 
-@pytest.mark.parametrize("text", ["", "lots", "-3GB", "0", "1.2.3GB", "nan", "4 gallons"])
+@pytest.mark.parametrize(
+    "text", ["", "lots", "-3GB", "0", "1.2.3GB", "nan", "4 gallons"]
+)
 def test_what_is_no_memory_is_refused(text):
     with pytest.raises(InputError, match="expected bytes"):
         parse_memory(text)
@@ -322,7 +409,12 @@ def test_what_is_no_memory_is_refused(text):
 
 def test_a_window_has_its_frames_under_their_numbers_and_no_others(work):
     source = work.pairs.source
-    for whole in (source, DetectionTable(np.repeat(np.arange(6), 2), [1, 2] * 6, np.arange(24).reshape(12, 2))):
+    for whole in (
+        source,
+        DetectionTable(
+            np.repeat(np.arange(6), 2), [1, 2] * 6, np.arange(24).reshape(12, 2)
+        ),
+    ):
         part = whole.window(2, 4)
         assert part.n_frames == whole.n_frames
         for t in (2, 3, 4):

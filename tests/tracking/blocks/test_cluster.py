@@ -11,9 +11,9 @@ import pytest
 
 from clew.executors import Cluster, Threads
 from clew.tracking.blocks.track import Problems, TrackedBlocks
-from clew.tracking.formats import names
-from clew.tracking.formats.checkpoints import Checkpoints
-from clew.tracking.formats.results import write_results
+from clew.tracking.io import names
+from clew.tracking.io.checkpoints import Checkpoints
+from clew.tracking.io.results import write_results
 from clew.tracking.tracker import Tracker
 
 distributed = pytest.importorskip("distributed")
@@ -22,24 +22,43 @@ distributed = pytest.importorskip("distributed")
 @pytest.fixture(scope="module")
 def client():
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         yield client
 
 
 def digest(folder):
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and ".blocks" not in path.parts)
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and ".blocks" not in path.parts
+    )
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
+        for path in files
+    }
 
 
-def test_tracking_and_writing_on_a_cluster_give_the_same_bytes(simulated, client, tmp_path):
+def test_tracking_and_writing_on_a_cluster_give_the_same_bytes(
+    simulated, client, tmp_path
+):
     tracker = Tracker.generic(cache=None, n_jobs=1)
     here, there = tmp_path / "here", tmp_path / "there"
     lineage = tracker.track(simulated.movie)
     write_results(here, lineage, simulated.movie, ["ctc", "csv", "parquet", "zarr"])
     tracked = tracker.track_blocks(simulated.movie, there, client=client, memory=2**31)
-    write_results(there, tracked, simulated.movie, ["ctc", "csv", "parquet", "zarr"], executor=Cluster(client))
+    write_results(
+        there,
+        tracked,
+        simulated.movie,
+        ["ctc", "csv", "parquet", "zarr"],
+        executor=Cluster(client),
+    )
     assert digest(here) == digest(there)
     again = tracker.track(simulated.movie, client=client)
     assert np.array_equal(again.events.keys(), lineage.events.keys())
@@ -57,7 +76,11 @@ def test_learning_on_a_cluster_gives_the_same_weights(simulated, client):
 def alive(cluster):
     """Processes of workers that are up: a nanny whose worker dies while it starts gives up."""
     processes = [nanny.process for nanny in cluster.workers.values()]
-    return {process.pid for process in processes if process is not None and process.status.name == "running"}
+    return {
+        process.pid
+        for process in processes
+        if process is not None and process.status.name == "running"
+    }
 
 
 class Killer(threading.Thread):
@@ -93,7 +116,9 @@ def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path, 
     expected = TrackedBlocks.of(work, Threads(1), Checkpoints.beside(tmp_path / "here"))
     kept = Checkpoints.beside(tmp_path / "there")
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         killer = Killer(cluster, kept.folder, at=at)

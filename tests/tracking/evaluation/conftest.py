@@ -4,28 +4,36 @@ import numpy as np
 import pytest
 
 from clew.tracking.events import Event, EventTable
-from clew.tracking.formats import tiff
-from clew.tracking.formats.ctc import write_tracks
-from clew.tracking.lineage import Lineage
+from clew.tracking.io import tiff
+from clew.tracking.io.ctc import write_tracks
+from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.tracks import Tracks
 from clew.tracking.movie import Movie
-from clew.tracking.tracks import Tracks
 
 MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
 
 
 def images(*rows):
     """A label image of two equal rows for each row of digits; dots are background."""
-    return [np.array([[int(pixel) for pixel in row.replace(".", "0")]] * 2, dtype=np.uint16) for row in rows]
+    return [
+        np.array([[int(pixel) for pixel in row.replace(".", "0")]] * 2, dtype=np.uint16)
+        for row in rows
+    ]
 
 
 # 1 divides into 4 and 5; what was detected is one in the second frame where 1 and 2 touch
 MASKS = images("11.22.3", "1122..3", "4.5.223")
-TABLE = Tracks.of([[1, 0, 1, 0], [2, 0, 2, 0], [3, 0, 2, 0], [4, 2, 2, 1], [5, 2, 2, 1]])
+TABLE = Tracks.of(
+    [[1, 0, 1, 0], [2, 0, 2, 0], [3, 0, 2, 0], [4, 2, 2, 1], [5, 2, 2, 1]]
+)
 LABELS = images("88.99.1", "8888..1", "7.6.992")
 EVENTS = [
-    (0, MERGE, [8, 9], [8]), (0, MOVE, [1], [1]),
-    (1, SPLIT, [8], [6, 9]), (1, APPEAR, [], [7]), (1, MOVE, [1], [2]),
-]  # fmt: skip
+    (0, MERGE, [8, 9], [8]),
+    (0, MOVE, [1], [1]),
+    (1, SPLIT, [8], [6, 9]),
+    (1, APPEAR, [], [7]),
+    (1, MOVE, [1], [2]),
+]
 
 
 @pytest.fixture
@@ -49,6 +57,19 @@ def result():
     labels = [np.setdiff1d(frame, 0) for frame in LABELS]
     frame = np.repeat(range(3), [len(names) for names in labels])
     label = np.concatenate(labels)
-    position = np.array([np.argwhere(LABELS[t] == name).mean(axis=0) for t, name in zip(frame, label, strict=True)])
+    position = np.array(
+        [
+            np.argwhere(LABELS[t] == name).mean(axis=0)
+            for t, name in zip(frame, label, strict=True)
+        ]
+    )
     table = EventTable.of(EVENTS)
-    return Lineage(3, frame, label, position, table, np.ones(len(table)), {"volume": np.full(len(frame), 4.0)})
+    return Lineage(
+        3,
+        frame,
+        label,
+        position,
+        table,
+        np.ones(len(table)),
+        {"volume": np.full(len(frame), 4.0)},
+    )

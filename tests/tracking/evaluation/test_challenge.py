@@ -8,9 +8,9 @@ import pytest
 from clew.errors import MissingExtra
 from clew.tracking.evaluation.challenge import ctc_scores
 from clew.tracking.evaluation.evaluate import evaluate
-from clew.tracking.formats import tiff
-from clew.tracking.formats.ctc import write_result, write_tracks
-from clew.tracking.tracks import Tracks
+from clew.tracking.io import tiff
+from clew.tracking.io.ctc import write_result, write_tracks
+from clew.tracking.lineage.tracks import Tracks
 
 
 def test_scores(tmp_path, truth, movie, result):
@@ -23,14 +23,18 @@ def test_scores(tmp_path, truth, movie, result):
     theirs = evaluate_sequence(str(folder), str(truth.parent), threads=1)
     assert theirs["Valid"] == 1
     for name in ("DET", "SEG", "TRA", "LNK", "CT", "TF", "CCA"):
-        assert scores[name] == (None if theirs[name] is None else pytest.approx(theirs[name])), name
+        assert scores[name] == (
+            None if theirs[name] is None else pytest.approx(theirs[name])
+        ), name
     assert scores["BIO"] == pytest.approx(theirs["BIO(0)"])
     assert scores["BC"] == pytest.approx(theirs["BC(0)"])
     assert evaluate(folder, truth).aogm.total == pytest.approx(theirs["AOGM"])
     assert evaluate(folder, truth).aogm.score == pytest.approx(theirs["TRA"])
     assert evaluate(folder, truth).scores == scores
     perfect = ctc_scores(truth, truth)
-    assert {name for name, value in perfect.items() if value is not None and value < 1} == set()
+    assert {
+        name for name, value in perfect.items() if value is not None and value < 1
+    } == set()
     assert perfect["SEG"] == 1
 
 

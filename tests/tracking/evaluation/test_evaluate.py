@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.tracking.evaluation.aogm import Found
 from clew.tracking.evaluation.evaluate import evaluate
+from clew.tracking.evaluation.metrics import Found
 from clew.tracking.evaluation.task_loss import NOTHING
 from clew.tracking.events import PAIRWISE, Event
-from clew.tracking.formats.ctc import write_result
-from clew.tracking.formats.events_csv import write_events
-from clew.tracking.formats.names import MANIFEST
-from clew.tracking.formats.tracks_csv import write_track_table
+from clew.tracking.io.ctc import write_result
+from clew.tracking.io.events_csv import write_events
+from clew.tracking.io.names import MANIFEST
+from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.movie import Movie
 
 
@@ -32,7 +32,9 @@ def test_a_lineage(truth, movie, result):
         evaluate(result, truth, movie, scores=True)
     first, *others = (movie.label(t) for t in range(3))
     with pytest.raises(InputError, match="frame 0: the lineage lacks label 5"):
-        evaluate(result, truth, Movie.from_arrays([np.where(first == 8, 5, first), *others]))
+        evaluate(
+            result, truth, Movie.from_arrays([np.where(first == 8, 5, first), *others])
+        )
 
 
 def test_a_folder_with_its_tables_and_without(tmp_path, truth, movie, result):
@@ -41,9 +43,19 @@ def test_a_folder_with_its_tables_and_without(tmp_path, truth, movie, result):
     by_tracks = evaluate(folder, truth)
     # the tracks cannot tell the merge: one of the two cells is said to disappear
     assert by_tracks.loss.missed[list(PAIRWISE)].tolist() == [0, 0, 0, 0, 0, 1]
-    assert by_tracks.loss.confusion[Event.MERGE][[*PAIRWISE, NOTHING]].tolist() == [1, 0, 0, 1, 0, 0, 0]
+    assert by_tracks.loss.confusion[Event.MERGE][[*PAIRWISE, NOTHING]].tolist() == [
+        1,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+    ]
     assert "tracks" in by_tracks.events_from
-    (folder / MANIFEST).unlink()  # a folder from elsewhere, which says nothing of its files
+    (
+        folder / MANIFEST
+    ).unlink()  # a folder from elsewhere, which says nothing of its files
     write_events(folder / "events.csv", result)
     write_track_table(folder / "tracks.csv", result)
     by_events = evaluate(folder, truth)

@@ -17,16 +17,18 @@ from clew.tracking.evaluation.truth import (
     truth_annotations,
 )
 from clew.tracking.events import Event
-from clew.tracking.formats.ctc import CtcLineage, open_truth
+from clew.tracking.io.ctc import CtcLineage, open_truth
+from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie, open_movie
-from clew.tracking.tracks import Tracks, check_frame
 
 MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
 
 
 def image(*rows):
     """A label image, a digit for each pixel, a dot for the background."""
-    return np.array([[0 if pixel == "." else int(pixel) for pixel in row] for row in rows])
+    return np.array(
+        [[0 if pixel == "." else int(pixel) for pixel in row] for row in rows]
+    )
 
 
 def happened(tracks, truth, detections):
@@ -71,8 +73,12 @@ def test_empty_frames():
     held = match_frame(image("...."), image("11.."))
     assert [len(column) for column in held] == [0, 0, 0]
     assert happened([[1, 1, 1, 0]], ["....", "11.."], ["....", ".22."]) == set()
-    assert happened([[1, 1, 1, 0]], ["....", "11.."], ["....", "22.."]) == {(0, APPEAR, (), (2,))}
-    assert happened([[1, 0, 0, 0]], ["11..", "...."], ["22..", "...."]) == {(0, DISAPPEAR, (2,), ())}
+    assert happened([[1, 1, 1, 0]], ["....", "11.."], ["....", "22.."]) == {
+        (0, APPEAR, (), (2,))
+    }
+    assert happened([[1, 0, 0, 0]], ["11..", "...."], ["22..", "...."]) == {
+        (0, DISAPPEAR, (2,), ())
+    }
 
 
 LIFE, FAMILY = [[1, 0, 1, 0]], [[1, 0, 0, 0], [2, 1, 1, 1], [3, 1, 1, 1]]
@@ -96,7 +102,12 @@ THREE = [*TWO, [3, 0, 1, 0]]
         (FAMILY, [".11.", "22.3"], [".55.", "66.."], set()),
         (FAMILY, [".11.", "22.3"], [".55.", "6666"], {(0, MOVE, (5,), (6,))}),
         (FAMILY, [".11.", "22.3"], [".55.", "...."], {(0, DISAPPEAR, (5,), ())}),
-        (FAMILY, [".11.", "22.3"], ["....", "66.7"], {(0, APPEAR, (), (6,)), (0, APPEAR, (), (7,))}),
+        (
+            FAMILY,
+            [".11.", "22.3"],
+            ["....", "66.7"],
+            {(0, APPEAR, (), (6,)), (0, APPEAR, (), (7,))},
+        ),
         # two cells in one detection
         (TWO, ["11.2", "11.2"], ["3333", "44.5"], {(0, SPLIT, (3,), (4, 5))}),
         (TWO, ["11.2", "11.2"], ["33.4", "5555"], {(0, MERGE, (3, 4), (5,))}),
@@ -111,9 +122,14 @@ THREE = [*TWO, [3, 0, 1, 0]]
         ([*FAMILY, [4, 0, 1, 0]], ["11.4.", "2.34."], ["5555.", "6.77."], set()),
         ([*FAMILY, [4, 0, 0, 0]], ["11.4.", "2.3.."], ["5555.", "6.7.."], set()),
         # a single child goes on as another track
-        ([[1, 0, 0, 0], [2, 1, 1, 1]], ["11", "22"], ["33", "44"], {(0, MOVE, (3,), (4,))}),
+        (
+            [[1, 0, 0, 0], [2, 1, 1, 1]],
+            ["11", "22"],
+            ["33", "44"],
+            {(0, MOVE, (3,), (4,))},
+        ),
     ],
-)  # fmt: skip
+)
 def test_events(tracks, truth, detections, events):
     assert happened(tracks, truth, detections) == events
 
@@ -121,7 +137,11 @@ def test_events(tracks, truth, detections, events):
 def test_links_over_a_gap_do_not_count():
     tracks = [[1, 0, 0, 0], [2, 2, 2, 1], [3, 2, 2, 1]]
     truth = ["11.", "...", "2.3"]
-    assert happened(tracks, truth, truth) == {(0, DISAPPEAR, (1,), ()), (1, APPEAR, (), (2,)), (1, APPEAR, (), (3,))}
+    assert happened(tracks, truth, truth) == {
+        (0, DISAPPEAR, (1,), ()),
+        (1, APPEAR, (), (2,)),
+        (1, APPEAR, (), (3,)),
+    }
 
 
 def test_a_label_that_the_table_lacks():
@@ -139,32 +159,46 @@ def truths(draw, frames=4, width=12):
     for id in range(1, draw(st.integers(1, 5)) + 1):
         begin = draw(st.integers(0, frames - 1))
         end = draw(st.integers(begin, frames - 1))
-        free = [p for p, _, e, _ in rows if e < begin and sum(row[3] == p for row in rows) < 2]
+        free = [
+            p
+            for p, _, e, _ in rows
+            if e < begin and sum(row[3] == p for row in rows) < 2
+        ]
         rows.append([id, begin, end, draw(st.sampled_from([0, *free, *free]))])
         last.append(end)
     for t in range(frames):
         alive = [id for id, begin, end, _ in rows if begin <= t <= end]
-        fill = draw(st.lists(st.sampled_from([0, *alive]), min_size=width, max_size=width))
+        fill = draw(
+            st.lists(st.sampled_from([0, *alive]), min_size=width, max_size=width)
+        )
         masks.append(np.array([sorted(fill[: width - len(alive)] + alive)]))
     return CtcLineage(Tracks.of(rows), masks, "random")
 
 
 def label_images(frames=4, width=12):
     row = st.lists(st.sampled_from([0, 1, 2, 3, 70000]), min_size=width, max_size=width)
-    return st.lists(row.map(lambda labels: np.array([sorted(labels)])), min_size=frames, max_size=frames)
+    return st.lists(
+        row.map(lambda labels: np.array([sorted(labels)])),
+        min_size=frames,
+        max_size=frames,
+    )
 
 
 @given(truths(), label_images())
 def test_events_never_contradict_each_other(truth, detections):
     movie = Movie.from_arrays(detections)
     said = truth_annotations(truth, movie)
-    checked = check_annotations(said, lambda t: np.setdiff1d(detections[t], 0), len(detections))
+    checked = check_annotations(
+        said, lambda t: np.setdiff1d(detections[t], 0), len(detections)
+    )
     assert len(checked) == len(said)
 
 
 @pytest.mark.parametrize("unseen", [(), (3,)])
 def test_three_daughters_are_unknown_whether_all_are_seen_or_two(unseen):
-    tracks = Tracks.of([[1, 0, 0, 0], [2, 1, 1, 1], [3, 1, 1, 1], [4, 1, 1, 1], [5, 0, 1, 0]])
+    tracks = Tracks.of(
+        [[1, 0, 0, 0], [2, 1, 1, 1], [3, 1, 1, 1], [4, 1, 1, 1], [5, 0, 1, 0]]
+    )
     before, after = np.array([1, 5]), np.array([2, 3, 4, 5])
     seen = np.where(np.isin(after, unseen), 0, after)
     frames = [Held(before, before, before > 0), Held(after, seen, seen > 0)]
@@ -177,7 +211,11 @@ def test_matching_by_brute_force(truth, detections):
         held = match_frame(mask, found)
         for cell, holder, touched in zip(*held, strict=True):
             inside = mask == cell
-            over = [d for d in np.unique(found) if d and 2 * (inside & (found == d)).sum() > inside.sum()]
+            over = [
+                d
+                for d in np.unique(found)
+                if d and 2 * (inside & (found == d)).sum() > inside.sum()
+            ]
             assert [holder] == (over or [0])
             assert touched == found[inside].any()
         assert held.cell.tolist() == np.setdiff1d(mask, 0).tolist()
@@ -189,17 +227,29 @@ def test_its_own_masks_say_the_same_as_the_tracks(truth):
     assert said == set(events_of_tracks(truth.tracks, len(truth.masks)))
     # every detection has its fate, unless one of two daughters comes later than the other
     rows = truth.tracks.table().tolist()
-    children = {id: [begin for _, begin, _, parent in rows if parent == id] for id, *_ in rows}
+    children = {
+        id: [begin for _, begin, _, parent in rows if parent == id] for id, *_ in rows
+    }
     for id, begin, end, _ in rows:
         for t in range(begin, min(end, len(truth.masks) - 2) + 1):
-            fates = [event for frame, event, sources, _ in said if frame == t and id in sources]
+            fates = [
+                event
+                for frame, event, sources, _ in said
+                if frame == t and id in sources
+            ]
             if t == end and children[id] == [end + 2]:
                 assert fates == [GAP]
             elif t < end or end + 1 not in children[id]:
                 assert fates == [MOVE if t < end else DISAPPEAR]
             else:
                 at_once = children[id].count(end + 1)
-                assert fates == ([] if at_once < len(children[id]) else [DIVIDE] if at_once == 2 else [MOVE])
+                assert fates == (
+                    []
+                    if at_once < len(children[id])
+                    else [DIVIDE]
+                    if at_once == 2
+                    else [MOVE]
+                )
 
 
 def test_hela(clew_data):
@@ -209,5 +259,13 @@ def test_hela(clew_data):
     assert np.bincount(own.event, minlength=7).tolist() == [8374, 94, 34, 34, 0, 0, 0]
     seen = truth_annotations(truth, movie).events  # 119 cells have no mask of their own
     assert np.bincount(seen.event, minlength=7).tolist() == [8233, 93, 46, 50, 0, 0, 12]
-    assert np.bincount(seen.pairwise().event, minlength=7).tolist() == [8233, 93, 58, 62, 0, 0, 0]
+    assert np.bincount(seen.pairwise().event, minlength=7).tolist() == [
+        8233,
+        93,
+        58,
+        62,
+        0,
+        0,
+        0,
+    ]
     check_frame(truth.tracks, 91, np.unique(truth.masks[91]))

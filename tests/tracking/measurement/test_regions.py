@@ -24,7 +24,9 @@ def blobs(shape, seed=0, share=0.25):
     noise = rng.random(shape)
     for axis in range(len(shape)):
         noise = sum(np.roll(noise, shift, axis) for shift in (-1, 0, 1))
-    labels = components(noise > np.quantile(noise, 1 - share), connectivity=1).astype(np.uint16)
+    labels = components(noise > np.quantile(noise, 1 - share), connectivity=1).astype(
+        np.uint16
+    )
     labels[labels > 0] = labels[labels > 0] * 3 + 4
     return labels, rng.integers(50, 4000, shape, dtype=np.uint16)
 
@@ -48,13 +50,22 @@ def test_agrees_with_regionprops(shape, spacing):
     assert cells.frame == 7
     assert len(oracle) > 10
     np.testing.assert_array_equal(cells.label, [cell.label for cell in oracle])
-    np.testing.assert_allclose(cells.columns["volume"], [cell.area for cell in oracle], rtol=1e-9)
-    np.testing.assert_allclose(cells.position, [cell.centroid for cell in oracle], rtol=1e-6)
+    np.testing.assert_allclose(
+        cells.columns["volume"], [cell.area for cell in oracle], rtol=1e-9
+    )
+    np.testing.assert_allclose(
+        cells.position, [cell.centroid for cell in oracle], rtol=1e-6
+    )
     background = np.median(image[labels == 0])
     means = np.array([cell.intensity_mean for cell in oracle])
-    np.testing.assert_allclose(cells.columns["intensity"], means - background, rtol=1e-6)
     np.testing.assert_allclose(
-        cells.columns["deviation"], [cell.image_intensity[cell.image].std() for cell in oracle], rtol=1e-6, atol=1e-6
+        cells.columns["intensity"], means - background, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        cells.columns["deviation"],
+        [cell.image_intensity[cell.image].std() for cell in oracle],
+        rtol=1e-6,
+        atol=1e-6,
     )
 
 
@@ -65,11 +76,18 @@ def test_axes_are_those_of_regionprops_with_pixels_as_boxes(shape, spacing):
     for row, cell in enumerate(regionprops(labels, spacing=spacing)):
         axes = np.eye(len(shape), dtype=int)
         moments = [[cell.moments_central[tuple(i + j)] for j in axes] for i in axes]
-        covariance = np.array(moments) / cell.moments_central[(0,) * len(shape)] + np.diag(np.square(spacing)) / 12
+        covariance = (
+            np.array(moments) / cell.moments_central[(0,) * len(shape)]
+            + np.diag(np.square(spacing)) / 12
+        )
         eigenvalues = np.linalg.eigvalsh(covariance)[::-1]
-        np.testing.assert_allclose(cells.columns["axes"][row] ** 2, eigenvalues, rtol=1e-6)
         np.testing.assert_allclose(
-            cells.columns["eccentricity"][row], np.sqrt(1 - eigenvalues[-1] / eigenvalues[0]), atol=1e-6
+            cells.columns["axes"][row] ** 2, eigenvalues, rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            cells.columns["eccentricity"][row],
+            np.sqrt(1 - eigenvalues[-1] / eigenvalues[0]),
+            atol=1e-6,
         )
 
 
@@ -82,18 +100,30 @@ def test_support_and_border_by_brute_force(shape, spacing):
     for row, label in enumerate(cells.label):
         pixels = np.argwhere(labels == label)
         corners = (
-            np.concatenate([pixels + np.array(shift) - 0.5 for shift in np.ndindex(*(2,) * len(shape))]) * size
+            np.concatenate(
+                [
+                    pixels + np.array(shift) - 0.5
+                    for shift in np.ndindex(*(2,) * len(shape))
+                ]
+            )
+            * size
             - cells.position[row]
         )
-        np.testing.assert_allclose(cells.columns["support"][row], (corners @ toward.T).max(axis=0), atol=1e-9)
+        np.testing.assert_allclose(
+            cells.columns["support"][row], (corners @ toward.T).max(axis=0), atol=1e-9
+        )
         faces = [
-            ((pixels[:, axis] == 0).sum() + (pixels[:, axis] == length - 1).sum()) * size.prod() / size[axis]
+            ((pixels[:, axis] == 0).sum() + (pixels[:, axis] == length - 1).sum())
+            * size.prod()
+            / size[axis]
             for axis, length in enumerate(shape)
         ]
         share = sum(faces) / cells.columns["volume"][row] ** (1 - 1 / len(shape))
         np.testing.assert_allclose(cells.columns["border_share"][row], share)
         centre, outer = cells.position[row] + size / 2, np.array(shape) * size
-        np.testing.assert_allclose(cells.columns["border_distance"][row], min(*centre, *(outer - centre)))
+        np.testing.assert_allclose(
+            cells.columns["border_distance"][row], min(*centre, *(outer - centre))
+        )
 
 
 def test_directions_are_unit_vectors_with_their_opposites():
@@ -105,23 +135,39 @@ def test_directions_are_unit_vectors_with_their_opposites():
         assert len(np.unique(toward.round(9), axis=0)) == count
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "dtype", [np.uint8, np.uint16, np.int32, np.float32, np.float64]
+)
 def test_quantiles_are_those_of_sorted_pixels(dtype):
     labels, image = blobs((60, 70), share=0.5)
-    image = (image / 16).astype(dtype) if dtype == np.uint8 else (image * dtype(1.37)).astype(dtype)
+    image = (
+        (image / 16).astype(dtype)
+        if dtype == np.uint8
+        else (image * dtype(1.37)).astype(dtype)
+    )
     cells = measure_frame(0, labels, image, (1.0, 1.0))
     background = np.median(image[labels == 0])
-    precision = np.ptp(image[labels > 0].astype(float)) / 65535 if np.dtype(dtype).kind == "f" else 1e-9
+    precision = (
+        np.ptp(image[labels > 0].astype(float)) / 65535
+        if np.dtype(dtype).kind == "f"
+        else 1e-9
+    )
     for row, label in enumerate(cells.label):
         values = np.sort(image[labels == label].astype(float)) - background
-        expected = values[(len(values) * (np.arange(N_QUANTILES) + 0.5) / N_QUANTILES).astype(int)]
-        np.testing.assert_allclose(cells.columns["quantiles"][row], expected, atol=precision)
+        expected = values[
+            (len(values) * (np.arange(N_QUANTILES) + 0.5) / N_QUANTILES).astype(int)
+        ]
+        np.testing.assert_allclose(
+            cells.columns["quantiles"][row], expected, atol=precision
+        )
 
 
 @pytest.mark.parametrize(("shape", "spacing"), CASES)
 def test_shared_volume_by_brute_force(shape, spacing):
     first, second = blobs(shape, 0, 0.5)[0], blobs(shape, 1, 0.5)[0]
-    pairs = [(a, b) for a, b in zip(first.ravel(), second.ravel(), strict=True) if a and b]
+    pairs = [
+        (a, b) for a, b in zip(first.ravel(), second.ravel(), strict=True) if a and b
+    ]
     expected = {pair: pairs.count(pair) * np.prod(spacing) for pair in set(pairs)}
     source, target, volume = shared_volume(first, second, spacing)
     assert list(zip(source, target, strict=True)) == sorted(expected)
@@ -136,7 +182,9 @@ def test_moved_volume_by_brute_force(shape, spacing):
     shift = rng.normal(scale=3, size=(len(labels), len(shape))) * spacing
     expected = {}
     for row, label in enumerate(labels):
-        places = np.argwhere(first == label) + np.rint(shift[row] / np.array(spacing)).astype(int)
+        places = np.argwhere(first == label) + np.rint(
+            shift[row] / np.array(spacing)
+        ).astype(int)
         inside = ((places >= 0) & (places < shape)).all(axis=1)
         for other in second[tuple(places[inside].T)]:
             if other:
@@ -150,7 +198,9 @@ def test_moved_volume_by_brute_force(shape, spacing):
 def test_cells_that_stay_share_what_was_measured(shape, spacing):
     first, second = blobs(shape, 0, 0.5)[0], blobs(shape, 1, 0.5)[0]
     labels = np.unique(first[first > 0])
-    source, target, volume = moved_volume(first, second, labels, np.zeros((len(labels), len(shape))), spacing)
+    source, target, volume = moved_volume(
+        first, second, labels, np.zeros((len(labels), len(shape))), spacing
+    )
     before = shared_volume(first, second, spacing)
     for now, then in zip((labels[source], target, volume), before, strict=True):
         np.testing.assert_allclose(now, then)
@@ -172,9 +222,15 @@ def test_no_cells_and_nothing_but_a_cell():
     assert [len(part) for part in shared_volume(full, None, (1.0, 1.0))] == [0, 0, 0]
     cell = measure_frame(0, full, image, (1.0, 1.0))
     assert cell.columns["volume"] == [30]
-    assert cell.columns["intensity"] == [14.5]  # no background: the least value stands for it
+    assert cell.columns["intensity"] == [
+        14.5
+    ]  # no background: the least value stands for it
     names = measure_frame(0, empty, image, (1.0, 1.0)).columns.keys()
-    assert names == cell.columns.keys() > measure_frame(0, full, None, (1.0, 1.0)).columns.keys()
+    assert (
+        names
+        == cell.columns.keys()
+        > measure_frame(0, full, None, (1.0, 1.0)).columns.keys()
+    )
 
 
 def test_many_cells():
@@ -182,7 +238,9 @@ def test_many_cells():
     labels = np.arange(1, 300 * 300 + 1, dtype=np.int32).reshape(300, 300)
     cells = measure_frame(0, labels, labels, (1.0, 1.0))
     assert len(cells) == 90_000
-    np.testing.assert_allclose(cells.columns["quantiles"][:, 5], np.arange(90_000), atol=0.7)
+    np.testing.assert_allclose(
+        cells.columns["quantiles"][:, 5], np.arange(90_000), atol=0.7
+    )
 
 
 @pytest.mark.parametrize(

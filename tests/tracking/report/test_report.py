@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.tracking.evaluation.aogm import Aogm, Found
 from clew.tracking.evaluation.evaluate import Evaluation
+from clew.tracking.evaluation.metrics import Aogm, Found
 from clew.tracking.evaluation.task_loss import NOTHING, TaskLoss
 from clew.tracking.events import PAIRWISE, Event, EventTable
-from clew.tracking.lineage import Lineage
+from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
-from clew.tracking.report import events_figure, lineage_figure, make_report, weights_figure, weights_rows
+from clew.tracking.report import (
+    events_figure,
+    lineage_figure,
+    make_report,
+    weights_figure,
+    weights_rows,
+)
 from clew.tracking.report.crops import crops
 from clew.tracking.report.doubts import doubts_section, least_certain
 from clew.tracking.report.forest import Forest
@@ -29,7 +35,14 @@ from clew.tracking.report.tree import confidence_class
 #                            4 comes →     4
 #           5 →  5 ┐  5 →    5 ┬    5 →    5
 #           6 →  6 ┘         6 └→   6 →    6
-ALIVE = [{1, 3, 5, 6}, {1, 3, 5, 6}, {1, 2, 3, 5}, {1, 2, 3, 4, 5}, {1, 2, 4, 5, 6}, {1, 2, 4, 5, 6}]
+ALIVE = [
+    {1, 3, 5, 6},
+    {1, 3, 5, 6},
+    {1, 2, 3, 5},
+    {1, 2, 3, 4, 5},
+    {1, 2, 4, 5, 6},
+    {1, 2, 4, 5, 6},
+]
 SPECIAL = {
     1: [(Event.DIVIDE, [1], [1, 2]), (Event.MERGE, [5, 6], [5])],
     2: [(Event.APPEAR, [], [4])],
@@ -46,13 +59,25 @@ def toy(confidence=None, ndim=2):
     events = []
     for t in range(5):
         special = SPECIAL.get(t, [])
-        done = [{label for event in special for label in event[side]} for side in (1, 2)]
+        done = [
+            {label for event in special for label in event[side]} for side in (1, 2)
+        ]
         events += [(t, *event) for event in special]
-        events += [(t, Event.MOVE, [label], [label]) for label in sorted(ALIVE[t] - done[0]) if label in ALIVE[t + 1]]
+        events += [
+            (t, Event.MOVE, [label], [label])
+            for label in sorted(ALIVE[t] - done[0])
+            if label in ALIVE[t + 1]
+        ]
     nodes = [(t, label) for t, labels in enumerate(ALIVE) for label in sorted(labels)]
     table = EventTable.of(events)
-    confidence = np.arange(len(table), 0, -1) / 10 if confidence is None else np.full(len(table), confidence)
-    position = np.array([[2.0][: ndim - 2] + list(place(label, t)) for t, label in nodes], dtype=float)
+    confidence = (
+        np.arange(len(table), 0, -1) / 10
+        if confidence is None
+        else np.full(len(table), confidence)
+    )
+    position = np.array(
+        [[2.0][: ndim - 2] + list(place(label, t)) for t, label in nodes], dtype=float
+    )
     frame, label = np.array(nodes).T
     return Lineage(6, frame, label, position, table, confidence)
 
@@ -64,8 +89,15 @@ def filmed(images=True, ndim=2, name="toy", spacing=None):
             y, x = place(label, t)
             labels[t, y - 3 : y + 4, x - 3 : x + 4] = label
     if ndim == 3:
-        labels = np.stack([np.zeros_like(labels), labels, labels, labels, np.zeros_like(labels)], axis=1)
-    raw = 100.0 * (labels > 0) + np.random.default_rng(0).normal(size=labels.shape) if images else None
+        labels = np.stack(
+            [np.zeros_like(labels), labels, labels, labels, np.zeros_like(labels)],
+            axis=1,
+        )
+    raw = (
+        100.0 * (labels > 0) + np.random.default_rng(0).normal(size=labels.shape)
+        if images
+        else None
+    )
     return Movie.from_arrays(labels, raw, spacing=spacing, name=name)
 
 
@@ -87,7 +119,9 @@ def evaluation(scores=True):
         TaskLoss(annotated, missed, none, none, confusion),
         Aogm(1, 2, 3, 4, 6, 5, 100, 90),
         {0: Found(8, 1, 3), 1: Found(9, 0, 2)},
-        {"DET": 0.98765, "SEG": None, "TRA": 0.97654, "LNK": 0.9, "BIO": 0.8} if scores else None,
+        {"DET": 0.98765, "SEG": None, "TRA": 0.97654, "LNK": 0.9, "BIO": 0.8}
+        if scores
+        else None,
         "events.csv",
     )
 
@@ -112,14 +146,25 @@ def cells(tree):
 def page():
     """A report with every part."""
     facts = {"certificate": "gap 1e-4"}
-    return make_report(toy(), movie=filmed(), weights=WEIGHTS, evaluation=evaluation(), title="A day", facts=facts)
+    return make_report(
+        toy(),
+        movie=filmed(),
+        weights=WEIGHTS,
+        evaluation=evaluation(),
+        title="A day",
+        facts=facts,
+    )
 
 
 def test_the_page_has_every_part(page):
     tree = parsed(page)
     assert [heading.text for heading in tree.iter("h2")] == [
-        "Against the truth", "Lineage", "Events over time", "Least certain events", "Learned weights",
-    ]  # fmt: skip
+        "Against the truth",
+        "Lineage",
+        "Events over time",
+        "Least certain events",
+        "Learned weights",
+    ]
     assert tree.find("body/main/header/h1").text == "A day"
     assert "gap 1e-4" in words(page)
 
@@ -144,7 +189,10 @@ def test_it_says_how_many_events_are_expected_to_be_wrong():
     rows = {row[0]: row[1:] for row in cells(next(parsed(page).iter("table")))}
     moves = int((lineage.events.event == Event.MOVE).sum())
     assert rows["move"][1] == f"{moves / 4:.1f}"
-    assert f"about {len(probability) / 4:.0f} of {len(probability)} events are wrong" in words(page)
+    assert (
+        f"about {len(probability) / 4:.0f} of {len(probability)} events are wrong"
+        in words(page)
+    )
 
 
 def test_its_scores_are_the_evaluations(page):
@@ -154,7 +202,10 @@ def test_its_scores_are_the_evaluations(page):
     assert ["total", "1,272", "20", "1.57 %", ""] in rows
     assert ["DET, detection", "0.9877"] in rows
     assert ["SEG, segmentation", "–"] in rows
-    assert ["AOGM, the weighted sum", number(5 * 1 + 10 * 2 + 3 + 4 + 1.5 * 6 + 5)] in rows
+    assert [
+        "AOGM, the weighted sum",
+        number(5 * 1 + 10 * 2 + 3 + 4 + 1.5 * 6 + 5),
+    ] in rows
     assert ["division F1, exact frame (8 right, 1 false, 3 missed)", "0.8000"] in rows
 
 
@@ -162,7 +213,13 @@ def test_denied_events_are_counted():
     loss = evaluation().loss
     first = (np.arange(len(Event)) == 0).astype(int)
     denied = TaskLoss(loss.annotated, loss.missed, 6 * first, 3 * first, loss.confusion)
-    rows = cells(ET.fromstring(evaluation_section(Evaluation(denied, Aogm(0, 0, 0, 0, 0, 0, 1, 1), {}, None, "x"))))
+    rows = cells(
+        ET.fromstring(
+            evaluation_section(
+                Evaluation(denied, Aogm(0, 0, 0, 0, 0, 0, 1, 1), {}, None, "x")
+            )
+        )
+    )
     assert ["move", "1,234", "17", "1.61 %", "6", "3", "–"] in rows
     assert ["TRA, tracking", "1.0000"] in rows
 
@@ -172,7 +229,9 @@ def test_nothing_is_loaded_and_nothing_runs(page):
     assert "//" not in re.sub(r"base64,[^\"]*", "", page)
     assert "@import" not in page
     tree = parsed(page)
-    assert not {"script", "link", "iframe", "object", "base"} & {element.tag for element in tree.iter()}
+    assert not {"script", "link", "iframe", "object", "base"} & {
+        element.tag for element in tree.iter()
+    }
     for element in tree.iter():
         for name, value in element.attrib.items():
             assert not name.startswith("on")
@@ -181,7 +240,11 @@ def test_nothing_is_loaded_and_nothing_runs(page):
 
 
 def test_ids_are_unique_and_references_lead_somewhere(page):
-    ids = [element.attrib["id"] for element in parsed(page).iter() if "id" in element.attrib]
+    ids = [
+        element.attrib["id"]
+        for element in parsed(page).iter()
+        if "id" in element.attrib
+    ]
     assert len(ids) == len(set(ids))
     asked = re.findall(r'href="#([^"]+)"', page) + re.findall(r"url\(#([^)]+)\)", page)
     assert asked
@@ -189,7 +252,13 @@ def test_ids_are_unique_and_references_lead_somewhere(page):
 
 
 def test_names_from_files_are_text():
-    names = ["<script>alert(1)</script>", "a\"b'c&amp;", "nul\x00bell\x07", "bad\udce9path", "$x$ -->"]
+    names = [
+        "<script>alert(1)</script>",
+        "a\"b'c&amp;",
+        "nul\x00bell\x07",
+        "bad\udce9path",
+        "$x$ -->",
+    ]
     name = " ".join(names)
     page = make_report(
         toy(),
@@ -202,7 +271,11 @@ def test_names_from_files_are_text():
     tree = parsed(page)
     assert not list(tree.iter("script"))
     shown = [re.sub("[\x00-\x1f\udce9]", "\ufffd", part) for part in names]
-    assert tree.find("body/main/header/h1").text == tree.find("head/title").text == " ".join(shown)
+    assert (
+        tree.find("body/main/header/h1").text
+        == tree.find("head/title").text
+        == " ".join(shown)
+    )
     labels = ["".join(label.itertext()) for label in tree.iter("text")]
     assert set(shown) <= set(labels)
 
@@ -218,27 +291,52 @@ def test_every_doubt_has_a_picture(ndim, images, spacing):
     spacing = None if spacing is None else (*(1.0,) * (ndim - 2), *spacing)
     lineage = toy(ndim=ndim)
     scale = np.ones(ndim) if spacing is None else np.array(spacing)
-    lineage = Lineage(6, lineage.frame, lineage.label, lineage.position * scale, lineage.events, lineage.confidence)
-    tree = ET.fromstring(doubts_section(lineage, filmed(images, ndim, spacing=spacing), 5))
+    lineage = Lineage(
+        6,
+        lineage.frame,
+        lineage.label,
+        lineage.position * scale,
+        lineage.events,
+        lineage.confidence,
+    )
+    tree = ET.fromstring(
+        doubts_section(lineage, filmed(images, ndim, spacing=spacing), 5)
+    )
     items = list(tree.iter("li"))
     assert len(items) == 5
     for item, row in zip(items, lineage.least_certain(5), strict=True):
         svg = item.find("svg")
         assert svg.attrib["aria-label"] == lineage.events.describe(row)
         assert len(svg.findall(".//image")) == 2
-        own = [label for label in (*lineage.events.sources[row], *lineage.events.targets[row]) if label]
-        bold = sorted(int(name.text) for name in svg.iter("text") if name.attrib.get("font-weight") == "600")
+        own = [
+            label
+            for label in (*lineage.events.sources[row], *lineage.events.targets[row])
+            if label
+        ]
+        bold = sorted(
+            int(name.text)
+            for name in svg.iter("text")
+            if name.attrib.get("font-weight") == "600"
+        )
         assert bold == sorted(own)
         source, target = Event(lineage.events.event[row]).arity
         assert len(svg.findall(".//polygon")) == source * target
-        assert f"confidence {number(lineage.confidence[row])}" in "".join(item.itertext())
+        assert f"confidence {number(lineage.confidence[row])}" in "".join(
+            item.itertext()
+        )
 
 
 def test_crops_read_the_frames_they_need_and_no_other():
     movie, read = filmed(), []
 
     class Spy:
-        name, spacing, n_frames, ndim, shape = movie.name, movie.spacing, movie.n_frames, movie.ndim, movie.shape
+        name, spacing, n_frames, ndim, shape = (
+            movie.name,
+            movie.spacing,
+            movie.n_frames,
+            movie.ndim,
+            movie.shape,
+        )
 
         def label(self, t):
             read.append(t)
@@ -270,19 +368,33 @@ def test_large_crops_are_thinned_out():
 
 
 def test_of_a_crowd_only_the_nearest_are_outlined():
-    mask = np.kron(np.arange(1, 401).reshape(20, 20), np.pad(np.ones((6, 6), dtype=int), 1))
+    mask = np.kron(
+        np.arange(1, 401).reshape(20, 20), np.pad(np.ones((6, 6), dtype=int), 1)
+    )
     label = mask[82, 82]
     lineage = Lineage(
-        2, np.array([0, 1]), np.full(2, label), np.full((2, 2), 82.0),
-        EventTable.of([(0, Event.MOVE, [label], [label])]), np.ones(1),
-    )  # fmt: skip
+        2,
+        np.array([0, 1]),
+        np.full(2, label),
+        np.full((2, 2), 82.0),
+        EventTable.of([(0, Event.MOVE, [label], [label])]),
+        np.ones(1),
+    )
     (close,) = crops(lineage, Movie.from_arrays(np.stack([mask, mask])), [[0]])
-    outlined = {int(name.text) for name in ET.fromstring(close).iter("text") if "dy" in name.attrib}
+    outlined = {
+        int(name.text)
+        for name in ET.fromstring(close).iter("text")
+        if "dy" in name.attrib
+    }
     assert {label - 1, label, label + 1, label - 20, label + 20} <= outlined
     wide = Lineage(
-        2, np.array([0, 1]), np.array([1, 400]), np.array([[3.0, 3.0], [155.0, 155.0]]),
-        EventTable.of([(0, Event.MOVE, [1], [400])]), np.ones(1),
-    )  # fmt: skip
+        2,
+        np.array([0, 1]),
+        np.array([1, 400]),
+        np.array([[3.0, 3.0], [155.0, 155.0]]),
+        EventTable.of([(0, Event.MOVE, [1], [400])]),
+        np.ones(1),
+    )
     (crowd,) = crops(wide, Movie.from_arrays(np.stack([mask, mask])), [[0]])
     assert len(ET.fromstring(crowd).findall(".//g/path")) <= 2 * (30 + 1) + 1
 
@@ -291,8 +403,17 @@ def test_cells_at_the_border_and_constant_images():
     mask = np.zeros((2, 30, 40), dtype=np.int32)
     mask[:, :3, 36:] = 1
     events = EventTable.of([(0, Event.MOVE, [1], [1])])
-    lineage = Lineage(2, np.array([0, 1]), np.array([1, 1]), np.array([[1.0, 38.0]] * 2), events, np.ones(1))
-    assert "top right of the image" in doubts_section(lineage, Movie.from_arrays(mask, np.full(mask.shape, np.nan)), 1)
+    lineage = Lineage(
+        2,
+        np.array([0, 1]),
+        np.array([1, 1]),
+        np.array([[1.0, 38.0]] * 2),
+        events,
+        np.ones(1),
+    )
+    assert "top right of the image" in doubts_section(
+        lineage, Movie.from_arrays(mask, np.full(mask.shape, np.nan)), 1
+    )
 
 
 def test_events_that_stand_or_fall_together_are_one_doubt():
@@ -301,11 +422,15 @@ def test_events_that_stand_or_fall_together_are_one_doubt():
     first = np.flatnonzero(lineage.events.frame == 4)[:2]
     confidence[first] = 0.5
     confidence[np.flatnonzero(lineage.events.frame == 0)[:1]] = 0.5
-    tied = Lineage(6, lineage.frame, lineage.label, lineage.position, lineage.events, confidence)
+    tied = Lineage(
+        6, lineage.frame, lineage.label, lineage.position, lineage.events, confidence
+    )
     assert sorted(map(len, least_certain(tied, 2))) == [1, 2]
     assert first.tolist() in least_certain(tied, 2)
     assert all(
-        len(rows) == 1 for rows in least_certain(toy(0.0), 20) if lineage.events.frame[rows[0]] == 4
+        len(rows) == 1
+        for rows in least_certain(toy(0.0), 20)
+        if lineage.events.frame[rows[0]] == 4
     )  # five tied
 
 
@@ -318,7 +443,9 @@ def test_certain_events_are_no_doubts():
 
 def nothing(n_frames):
     empty = np.zeros(0, dtype=np.int64)
-    return Lineage(n_frames, empty, empty, np.zeros((0, 2)), EventTable.empty(), np.zeros(0))
+    return Lineage(
+        n_frames, empty, empty, np.zeros((0, 2)), EventTable.empty(), np.zeros(0)
+    )
 
 
 @pytest.mark.parametrize("n_frames", [1, 4])
@@ -331,12 +458,23 @@ def test_a_movie_without_cells(n_frames):
 
 
 def test_one_frame_and_frames_without_cells():
-    one = Lineage(1, np.array([0]), np.array([3]), np.zeros((1, 2)), EventTable.empty(), np.zeros(0))
+    one = Lineage(
+        1,
+        np.array([0]),
+        np.array([3]),
+        np.zeros((1, 2)),
+        EventTable.empty(),
+        np.zeros(0),
+    )
     assert "1 track in 1 family, all of them." in words(make_report(one))
     gap = Lineage(
-        4, np.array([0, 3]), np.array([1, 1]), np.zeros((2, 2)),
-        EventTable.of([(0, Event.DISAPPEAR, [1], []), (2, Event.APPEAR, [], [1])]), np.ones(2),
-    )  # fmt: skip
+        4,
+        np.array([0, 3]),
+        np.array([1, 1]),
+        np.zeros((2, 2)),
+        EventTable.of([(0, Event.DISAPPEAR, [1], []), (2, Event.APPEAR, [], [1])]),
+        np.ones(2),
+    )
     assert "never happen: move, divide, split, merge" in words(make_report(gap))
 
 
@@ -364,10 +502,20 @@ def family(generations, length=3):
         if (t + 1) % length:
             events += [(t, Event.MOVE, [cell], [cell]) for cell in alive]
         else:
-            events += [(t, Event.DIVIDE, [cell], [2 * cell - 1, 2 * cell]) for cell in alive]
-    nodes = np.array([(t, c) for t in range(n_frames) for c in range(1, 2 ** (t // length) + 1)])
+            events += [
+                (t, Event.DIVIDE, [cell], [2 * cell - 1, 2 * cell]) for cell in alive
+            ]
+    nodes = np.array(
+        [(t, c) for t in range(n_frames) for c in range(1, 2 ** (t // length) + 1)]
+    )
     table = EventTable.of(events)
-    return Lineage(n_frames, *nodes.T, np.zeros((len(nodes), 2)), table, np.linspace(1, 2, len(table)))
+    return Lineage(
+        n_frames,
+        *nodes.T,
+        np.zeros((len(nodes), 2)),
+        table,
+        np.linspace(1, 2, len(table)),
+    )
 
 
 def test_mothers_lie_amid_their_daughters_and_leaves_one_below_the_other():
@@ -382,8 +530,12 @@ def test_mothers_lie_amid_their_daughters_and_leaves_one_below_the_other():
 def test_a_family_that_is_too_large_loses_its_last_tracks():
     forest = Forest(family(5), 10)
     assert len(forest.shown) == 10
-    assert set(forest.parent[forest.shown].tolist()) - {-1} <= set(forest.shown.tolist())
-    assert forest.describe().startswith("The first 10 tracks of the largest family, which has 31.")
+    assert set(forest.parent[forest.shown].tolist()) - {-1} <= set(
+        forest.shown.tolist()
+    )
+    assert forest.describe().startswith(
+        "The first 10 tracks of the largest family, which has 31."
+    )
     lineage_figure(family(5), max_tracks=10)
 
 
@@ -414,12 +566,16 @@ def test_lines_cover_every_link_once():
 def test_weights_by_event_the_largest_first():
     rows = weights_rows(list(WEIGHTS), list(WEIGHTS.values()))
     assert rows == [
-        ("move", "overlap", 3.0), ("move", "distance", -2.5), ("divide", "angle of the daughters", 1.25),
+        ("move", "overlap", 3.0),
+        ("move", "distance", -2.5),
+        ("divide", "angle of the daughters", 1.25),
         ("appear", "constant", 0.0),
-    ]  # fmt: skip
+    ]
     axes = weights_figure(list(WEIGHTS), list(WEIGHTS.values())).axes[0]
     assert [bar.get_width() for bar in axes.patches] == [row.weight for row in rows]
-    assert [label.get_text() for label in axes.get_yticklabels()] == [row.feature for row in rows]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        row.feature for row in rows
+    ]
     assert [row.event for row in weights_rows(["bias"], [1])] == [""]
     weights_figure([], [])
     weights_figure(["move: a"], [0.0])
@@ -432,9 +588,17 @@ def test_weights_without_names_are_refused():
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(3, "3"), (12345, "12,345"), (-0.5, "−0.500"), (0.00012, "0.00012"), (float("inf"), "∞"), (float("nan"), "–"),
-     (2.5e9, "2,500,000,000"), (0.0, "0")],
-)  # fmt: skip
+    [
+        (3, "3"),
+        (12345, "12,345"),
+        (-0.5, "−0.500"),
+        (0.00012, "0.00012"),
+        (float("inf"), "∞"),
+        (float("nan"), "–"),
+        (2.5e9, "2,500,000,000"),
+        (0.0, "0"),
+    ],
+)
 def test_numbers_for_people(value, shown):
     assert number(value) == shown
 
@@ -443,9 +607,13 @@ def test_a_large_movie_makes_a_small_page():
     n_frames, n = 300, 300
     frame, label = np.divmod(np.arange(n_frames * n), n)
     source = np.column_stack([label[:-n] + 1, np.zeros_like(label[:-n])])
-    events = EventTable(frame[:-n], np.zeros(len(source), dtype=np.int8), source, source)
+    events = EventTable(
+        frame[:-n], np.zeros(len(source), dtype=np.int8), source, source
+    )
     confidence = np.random.default_rng(0).exponential(size=len(source))
-    lineage = Lineage(n_frames, frame, label + 1, np.zeros((len(frame), 2)), events, confidence)
+    lineage = Lineage(
+        n_frames, frame, label + 1, np.zeros((len(frame), 2)), events, confidence
+    )
     page = make_report(lineage)
     assert len(page) < 1_000_000
     assert "The largest 120 of 300 families" in words(page)

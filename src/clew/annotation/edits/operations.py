@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from skimage.draw import line, polygon2mask
 from skimage.filters import threshold_otsu
 
-from clew.annotation.edits.edit import Edit, EditKind, free_label
+from clew.annotation.edits.mask_edits import Edit, EditKind, free_label
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
 from clew.tracking.measurement.regions import LabelImage
@@ -34,9 +34,13 @@ SMOOTHING = 0.08
 def merge(frame: int, labels: LabelImage, cells: Sequence[int]) -> Edit:
     """Two cells become one, which has the label of the larger one."""
     if len(set(cells)) != 2:
-        raise InputError(f"cells {list(cells)} of frame {frame} cannot be merged; expected two different ones")
+        raise InputError(
+            f"cells {list(cells)} of frame {frame} cannot be merged; expected two different ones"
+        )
     first, second = (_pixels(frame, labels, cell) for cell in cells)
-    stays, pixels = (cells[0], second) if len(first) >= len(second) else (cells[1], first)
+    stays, pixels = (
+        (cells[0], second) if len(first) >= len(second) else (cells[1], first)
+    )
     return Edit.of(frame, EditKind.MERGE, labels, pixels, int(stays))
 
 
@@ -45,7 +49,13 @@ def delete(frame: int, labels: LabelImage, cell: int) -> Edit:
     return Edit.of(frame, EditKind.DELETE, labels, _pixels(frame, labels, cell), 0)
 
 
-def cut(frame: int, labels: LabelImage, stroke: Points, z: int | None = None, used: Sequence[int] = ()) -> Edit:
+def cut(
+    frame: int,
+    labels: LabelImage,
+    stroke: Points,
+    z: int | None = None,
+    used: Sequence[int] = (),
+) -> Edit:
     """The cell that most of a stroke lies in becomes two; the larger part keeps its label.
 
     A stroke that ends within the cell goes straight on. Where the rest of the cell belongs to neither part (the stroke
@@ -54,80 +64,144 @@ def cut(frame: int, labels: LabelImage, stroke: Points, z: int | None = None, us
     plane = _plane(labels, z)
     cell = _most_under(plane, _raster(stroke, plane.shape))
     if not cell:
-        raise InputError(f"there is no cell under the stroke in frame {frame}; draw it across the cell to be cut")
+        raise InputError(
+            f"there is no cell under the stroke in frame {frame}; draw it across the cell to be cut"
+        )
     whole = labels == cell
-    face: Mask = whole if labels.ndim == 2 else whole.any(axis=0) if z is None else whole[z]
+    face: Mask = (
+        whole if labels.ndim == 2 else whole.any(axis=0) if z is None else whole[z]
+    )
     sides = _sides(face, _raster(stroke, plane.shape))
     if sides is None:
         sides = _sides(face, _raster(_prolonged(stroke, sum(plane.shape)), plane.shape))
     if sides is None:
-        raise InputError(f"the stroke does not cut cell {cell} of frame {frame}; draw it from one side to the other")
+        raise InputError(
+            f"the stroke does not cut cell {cell} of frame {frame}; draw it from one side to the other"
+        )
     # nearest side in the plane for every pixel: slices other than the one shown reach beyond its face
-    nearest = ndi.distance_transform_edt(sides == 0, return_distances=False, return_indices=True)
+    nearest = ndi.distance_transform_edt(
+        sides == 0, return_distances=False, return_indices=True
+    )
     everywhere = sides[tuple(nearest)]
     part = whole & (everywhere == 2)
     if 2 * int(part.sum()) > int(whole.sum()):
         part = whole & (everywhere == 1)
-    return Edit.of(frame, EditKind.CUT, labels, np.flatnonzero(part), free_label(labels, used))
+    return Edit.of(
+        frame, EditKind.CUT, labels, np.flatnonzero(part), free_label(labels, used)
+    )
 
 
 def outline(
-    frame: int, labels: LabelImage, image: NDArray[np.generic] | None, drawn: Points, spacing: Sequence[float],
-    z: int | None = None, used: Sequence[int] = (),
-) -> Edit:  # fmt: skip
+    frame: int,
+    labels: LabelImage,
+    image: NDArray[np.generic] | None,
+    drawn: Points,
+    spacing: Sequence[float],
+    z: int | None = None,
+    used: Sequence[int] = (),
+) -> Edit:
     """A new cell inside of a drawn line, where no other cell is; in a projection, at its brightest slice."""
     shape = labels.shape[-2:]
-    corners = np.asarray(drawn, dtype=float)[:, ::-1] - 0.5  # polygon2mask looks at the pixels' middles
-    inside: Mask = polygon2mask(shape, corners) if len(corners) > 2 else np.zeros(shape, bool)
+    corners = (
+        np.asarray(drawn, dtype=float)[:, ::-1] - 0.5
+    )  # polygon2mask looks at the pixels' middles
+    inside: Mask = (
+        polygon2mask(shape, corners) if len(corners) > 2 else np.zeros(shape, bool)
+    )
     if not inside.any():
         raise InputError("the outline holds no pixel; draw it around the cell")
     if labels.ndim == 2:
         body = inside
     else:
-        body = _inflated(inside, len(labels), _brightest(image, inside, len(labels)) if z is None else z, spacing)
-    return _added(frame, labels, body & (labels == 0), used, "nothing inside of the outline is free of other cells")
+        body = _inflated(
+            inside,
+            len(labels),
+            _brightest(image, inside, len(labels)) if z is None else z,
+            spacing,
+        )
+    return _added(
+        frame,
+        labels,
+        body & (labels == 0),
+        used,
+        "nothing inside of the outline is free of other cells",
+    )
 
 
 def grow(
-    frame: int, labels: LabelImage, image: NDArray[np.generic] | None, at: Sequence[float], diameter: float,
-    spacing: Sequence[float], z: int | None = None, used: Sequence[int] = (),
-) -> Edit:  # fmt: skip
+    frame: int,
+    labels: LabelImage,
+    image: NDArray[np.generic] | None,
+    at: Sequence[float],
+    diameter: float,
+    spacing: Sequence[float],
+    z: int | None = None,
+    used: Sequence[int] = (),
+) -> Edit:
     """A new cell around a click: the pixels that are as bright, or as dark, as what was clicked.
 
     Otsu's threshold (1979) of the smoothed pixels that are free and within a cell's `diameter`, in the unit of the
     spacing, parts them in two; the connected part with the click in it is the cell, its holes filled.
     """
     if image is None:
-        raise InputError("the movie has no raw images in which a region could grow; draw an outline instead")
+        raise InputError(
+            "the movie has no raw images in which a region could grow; draw an outline instead"
+        )
     x, y = (int(np.floor(value)) for value in at)
     if not (0 <= y < labels.shape[-2] and 0 <= x < labels.shape[-1]):
         raise InputError(f"the click at {x}, {y} is not in the picture")
-    seed = (y, x) if labels.ndim == 2 else (int(np.argmax(image[:, y, x])) if z is None else z, y, x)
+    seed = (
+        (y, x)
+        if labels.ndim == 2
+        else (int(np.argmax(image[:, y, x])) if z is None else z, y, x)
+    )
     if labels[seed]:
-        raise InputError(f"there is cell {labels[seed]} already; click where none is, or delete it first")
+        raise InputError(
+            f"there is cell {labels[seed]} already; click where none is, or delete it first"
+        )
     size = np.asarray(spacing, dtype=float)
     box = _box(seed, REACH * diameter / size, labels.shape)
     here = tuple(at - part.start for at, part in zip(seed, box, strict=True))
-    smooth = ndi.gaussian_filter(np.asarray(image[box], dtype=np.float32), SMOOTHING * diameter / size)
-    free = (labels[box] == 0) & (_distance(smooth.shape, here, size) <= REACH * diameter)
+    smooth = ndi.gaussian_filter(
+        np.asarray(image[box], dtype=np.float32), SMOOTHING * diameter / size
+    )
+    free = (labels[box] == 0) & (
+        _distance(smooth.shape, here, size) <= REACH * diameter
+    )
     values = smooth[free]
     if values.min() == values.max():
-        raise InputError("all is equally bright around the click; draw an outline instead")
+        raise InputError(
+            "all is equally bright around the click; draw an outline instead"
+        )
     bright = smooth > threshold_otsu(values)
     parts, _ = ndi.label((bright == bright[here]) & free)
     region = ndi.binary_fill_holes(parts == parts[here]) & free
     body = np.zeros(labels.shape, bool)
     body[box] = region
-    return _added(frame, labels, body, used, "nothing grew from the click; draw an outline instead")
+    return _added(
+        frame,
+        labels,
+        body,
+        used,
+        "nothing grew from the click; draw an outline instead",
+    )
 
 
-def _added(frame: int, labels: LabelImage, body: Mask, used: Sequence[int], problem: str) -> Edit:
+def _added(
+    frame: int, labels: LabelImage, body: Mask, used: Sequence[int], problem: str
+) -> Edit:
     """A new cell of the largest connected part of a body."""
     parts, n = ndi.label(body)
     if not n:
         raise InputError(f"{problem}, in frame {frame}")
     largest = int(np.argmax(np.bincount(parts.reshape(-1))[1:])) + 1
-    return Edit.of(frame, EditKind.ADD, labels, np.flatnonzero(parts == largest), free_label(labels, used))
+    return Edit.of(
+        frame,
+        EditKind.ADD,
+        labels,
+        np.flatnonzero(parts == largest),
+        free_label(labels, used),
+    )
 
 
 def _pixels(frame: int, labels: LabelImage, cell: int) -> Indices:
@@ -192,7 +266,11 @@ def _prolonged(stroke: Points, by: float) -> Points:
 
 def _brightest(image: NDArray[np.generic] | None, inside: Mask, depth: int) -> int:
     """The slice that is brightest within an outline; the middle one without an image."""
-    return depth // 2 if image is None else int(np.argmax([plane[inside].astype(float).mean() for plane in image]))
+    return (
+        depth // 2
+        if image is None
+        else int(np.argmax([plane[inside].astype(float).mean() for plane in image]))
+    )
 
 
 def _inflated(inside: Mask, depth: int, z: int, spacing: Sequence[float]) -> Mask:
@@ -200,7 +278,9 @@ def _inflated(inside: Mask, depth: int, z: int, spacing: Sequence[float]) -> Mas
 
     At distance d from the outline its half height is √(R² − (R − d)²), where R is the largest d.
     """
-    away = ndi.distance_transform_edt(np.pad(inside, 1), sampling=spacing[1:])[1:-1, 1:-1]
+    away = ndi.distance_transform_edt(np.pad(inside, 1), sampling=spacing[1:])[
+        1:-1, 1:-1
+    ]
     radius = float(away.max())
     half = np.sqrt(np.maximum(radius**2 - (radius - away) ** 2, 0.0))
     height = np.abs(np.arange(depth) - z)[:, None, None] * spacing[0]
@@ -211,7 +291,9 @@ def _inflated(inside: Mask, depth: int, z: int, spacing: Sequence[float]) -> Mas
 def _box(at: Sequence[int], reach: Array, shape: tuple[int, ...]) -> tuple[slice, ...]:
     """The part of an image within a reach of a pixel."""
     return tuple(
-        slice(max(0, int(middle - np.ceil(far))), min(n, int(middle + np.ceil(far)) + 1))
+        slice(
+            max(0, int(middle - np.ceil(far))), min(n, int(middle + np.ceil(far)) + 1)
+        )
         for middle, far, n in zip(at, reach, shape, strict=True)
     )
 
@@ -219,5 +301,8 @@ def _box(at: Sequence[int], reach: Array, shape: tuple[int, ...]) -> tuple[slice
 def _distance(shape: tuple[int, ...], at: Sequence[int], spacing: Array) -> Array:
     """The distance of each pixel from one of them."""
     axes = np.ogrid[tuple(slice(0, n) for n in shape)]
-    squares = sum(((axis - middle) * size) ** 2 for axis, middle, size in zip(axes, at, spacing, strict=True))
+    squares = sum(
+        ((axis - middle) * size) ** 2
+        for axis, middle, size in zip(axes, at, spacing, strict=True)
+    )
     return np.asarray(np.sqrt(squares))

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from clew.annotation.edits.edit import Edit
-from clew.annotation.stopping import Check
+from clew.annotation.edits.mask_edits import Edit
+from clew.annotation.error_estimate import Check
 from clew.annotation.store.answers import Answer, Cell, Fact
 from clew.errors import InputError, StoreError
 from clew.tracking.events import Annotations, Event, EventTable
@@ -37,7 +37,9 @@ class Contradiction(InputError):
     """An answer contradicts annotations that hold; `existing` are their entries. It may replace them if told to."""
 
     def __init__(self, answer: Answer, existing: list[Entry]) -> None:
-        others = " and ".join(f"revision {entry.revision}, {entry.answer}" for entry in existing)
+        others = " and ".join(
+            f"revision {entry.revision}, {entry.answer}" for entry in existing
+        )
         super().__init__(f"{answer} contradicts {others}; undo that, or replace it")
         self.answer, self.existing = answer, existing
 
@@ -92,24 +94,39 @@ class Entry:
     def answer(self) -> Answer:
         """The answer; to be asked for only if it is about one."""
         if not isinstance(self.change, Answer):
-            raise TypeError(f"revision {self.revision} is about an edit of masks: {self.change}")
+            raise TypeError(
+                f"revision {self.revision} is about an edit of masks: {self.change}"
+            )
         return self.change
 
     def to_line(self) -> str:
         """Canonical JSON, all but the revision; see `History.parse`."""
-        content: dict[str, Any] = {"act": self.act, "key": self.key, "time": self.time.isoformat()}
+        content: dict[str, Any] = {
+            "act": self.act,
+            "key": self.key,
+            "time": self.time.isoformat(),
+        }
         if self.act is Act.EDIT and isinstance(self.change, Edit):
             content |= {"edit": self.change.to_json()}
         elif self.act is Act.ANSWER:
             frame, event, sources, targets = self.answer.fact
-            content |= {"frame": frame, "event": str(event), "sources": sources, "targets": targets}
+            content |= {
+                "frame": frame,
+                "event": str(event),
+                "sources": sources,
+                "targets": targets,
+            }
             content |= {"happened": self.answer.happened, "replaced": self.replaced}
         else:
             content["of"] = self.of
         if self.batch:
             content["batch"] = self.batch
         if self.check is not None:
-            content["check"] = [self.check.expected, self.check.wrong, str(self.check.event)]
+            content["check"] = [
+                self.check.expected,
+                self.check.wrong,
+                str(self.check.event),
+            ]
         told = {"name": self.author.name, "page": self.author.page, "looks": self.looks}
         content |= {name: value for name, value in told.items() if value}
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -147,7 +164,11 @@ class History:
         """What holds now, in the order of answering; `row` is the answer's revision."""
         valid = self.holding()
         events = EventTable.of([entry.answer.fact for entry in valid])
-        return Annotations.of(events, [e.answer.happened for e in valid], np.array([e.revision for e in valid], int))
+        return Annotations.of(
+            events,
+            [e.answer.happened for e in valid],
+            np.array([e.revision for e in valid], int),
+        )
 
     def edits(self) -> tuple[Edit, ...]:
         """The edits of masks that hold now, in their order."""
@@ -157,7 +178,11 @@ class History:
     def labels_used(self, frame: int) -> list[int]:
         """Labels that any edit of a frame ever gave, undone or not: none of them is given to another cell."""
         every = (entry.change for entry in self.entries if entry.act is Act.EDIT)
-        return [change.label for change in every if isinstance(change, Edit) and change.frame == frame]
+        return [
+            change.label
+            for change in every
+            if isinstance(change, Edit) and change.frame == frame
+        ]
 
     def same(self, answer: Answer) -> Entry | None:
         """The entry that says so already."""
@@ -169,37 +194,69 @@ class History:
         found = [self._facts.get(answer.fact)]
         if answer.happened:
             found += [self._cells.get(cell) for cell in answer.cells()]
-        clashes = {entry.revision: entry for entry in found if entry is not None and entry.answer != answer}
+        clashes = {
+            entry.revision: entry
+            for entry in found
+            if entry is not None and entry.answer != answer
+        }
         return [clashes[revision] for revision in sorted(clashes)]
 
     def to_undo(self, others: Collection[str] = ()) -> Entry | None:
         """What undoing takes back next: the last that holds and was not done in one of the `others`."""
-        mine = (entry for entry in reversed(self._done) if entry.author.page not in others)
-        return next((entry for entry in mine if entry.revision in self._valid or entry.revision in self._edits), None)
+        mine = (
+            entry for entry in reversed(self._done) if entry.author.page not in others
+        )
+        return next(
+            (
+                entry
+                for entry in mine
+                if entry.revision in self._valid or entry.revision in self._edits
+            ),
+            None,
+        )
 
     def to_redo(self, others: Collection[str] = ()) -> Entry | None:
         """The answer that redoing brings back next; answering anew leaves what was undone in the history only."""
-        mine = (entry for entry in reversed(self._undone) if entry.author.page not in others)
+        mine = (
+            entry for entry in reversed(self._undone) if entry.author.page not in others
+        )
         return next((entry for entry in mine if self._can_return(entry)), None)
 
     def together(self, entry: Entry, act: Act) -> list[Entry]:
         """An entry and what was answered at once with it, in the order in which that is undone or redone."""
         if not entry.batch:
             return [entry]
-        mine = [other for other in (self._done if act is Act.UNDO else self._undone) if other.batch == entry.batch]
-        possible = [one for one in mine if (one.revision in self._valid if act is Act.UNDO else self._can_return(one))]
+        mine = [
+            other
+            for other in (self._done if act is Act.UNDO else self._undone)
+            if other.batch == entry.batch
+        ]
+        possible = [
+            one
+            for one in mine
+            if (
+                one.revision in self._valid
+                if act is Act.UNDO
+                else self._can_return(one)
+            )
+        ]
         return possible[::-1]
 
     def _can_return(self, entry: Entry) -> bool:
         """Whether nothing that was answered since contradicts an answer."""
         if isinstance(entry.change, Edit):
             return True
-        return all(other.revision in entry.replaced for other in self.contradicting(entry.answer))
+        return all(
+            other.revision in entry.replaced
+            for other in self.contradicting(entry.answer)
+        )
 
     def append(self, entry: Entry) -> None:
         """Take the next entry in."""
         if entry.revision != self.revision + 1:
-            raise ValueError(f"entry {entry.revision} cannot follow entry {self.revision}")
+            raise ValueError(
+                f"entry {entry.revision} cannot follow entry {self.revision}"
+            )
         self.entries.append(entry)
         if entry.key is not None:
             self.by_key[entry.key] = entry
@@ -209,13 +266,18 @@ class History:
             self._undone.append(answer)
             self._drop([answer.revision], entry.revision)
             earlier = [self.entries[revision - 1] for revision in answer.replaced]
-            self._hold([other for other in earlier if not self.contradicting(other.answer)], entry.revision)
+            self._hold(
+                [other for other in earlier if not self.contradicting(other.answer)],
+                entry.revision,
+            )
             return
         if entry.act is Act.REDO:
             self._undone.remove(answer)
         else:
             page = entry.author.page
-            self._undone = [other for other in self._undone if page and other.author.page != page]
+            self._undone = [
+                other for other in self._undone if page and other.author.page != page
+            ]
         self._done.append(answer)
         self._drop(answer.replaced, entry.revision)
         self._hold([answer], entry.revision)
@@ -227,19 +289,54 @@ class History:
         key, time = content["key"], datetime.fromisoformat(content["time"])
         author = Author(content.get("name", ""), content.get("page", ""))
         if act is Act.EDIT:
-            return Entry(revision, act, Edit.from_json(content["edit"]), revision, key, time, author=author)
+            return Entry(
+                revision,
+                act,
+                Edit.from_json(content["edit"]),
+                revision,
+                key,
+                time,
+                author=author,
+            )
         if act is Act.ANSWER:
             event = Event[content["event"].upper()]
-            answer = Answer.of(content["frame"], event, content["sources"], content["targets"], content["happened"])
-            replaced, looks = tuple(content["replaced"]), tuple(content.get("looks", ()))
+            answer = Answer.of(
+                content["frame"],
+                event,
+                content["sources"],
+                content["targets"],
+                content["happened"],
+            )
+            replaced, looks = (
+                tuple(content["replaced"]),
+                tuple(content.get("looks", ())),
+            )
             check = _check(content.get("check", []))
             batch = int(content.get("batch", 0))
-            return Entry(revision, act, answer, revision, key, time, replaced, author, looks, check, batch)
+            return Entry(
+                revision,
+                act,
+                answer,
+                revision,
+                key,
+                time,
+                replaced,
+                author,
+                looks,
+                check,
+                batch,
+            )
         among = self._done if act is Act.UNDO else self._undone
-        earlier = next((entry for entry in among if entry.revision == content["of"]), None)
+        earlier = next(
+            (entry for entry in among if entry.revision == content["of"]), None
+        )
         if earlier is None:
-            raise ValueError(f"entry {revision} is to {act} revision {content['of']}, which cannot be")
-        return Entry(revision, act, earlier.change, earlier.revision, key, time, author=author)
+            raise ValueError(
+                f"entry {revision} is to {act} revision {content['of']}, which cannot be"
+            )
+        return Entry(
+            revision, act, earlier.change, earlier.revision, key, time, author=author
+        )
 
     def _drop(self, revisions: Iterable[int], now: int) -> None:
         """Let some answers or edits no longer hold, by the entry `now`."""

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from clew.annotation.store.history import History, chained
-from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.movie_identity import MovieIdentity
 from clew.errors import StoreError
 
 SCHEMA = 3
@@ -29,7 +29,10 @@ def beginning(movie: MovieIdentity) -> Iterator[tuple[str, tuple[object, ...]]]:
     """The statements, with their values, that make an empty store."""
     yield from ((table, ()) for table in TABLES)
     name, described = uuid4().hex, json.dumps(movie.to_json())
-    yield "INSERT INTO store VALUES (?, ?, 0, ?)", (name, described, chained(name, described))
+    yield (
+        "INSERT INTO store VALUES (?, ?, 0, ?)",
+        (name, described, chained(name, described)),
+    )
     yield f"PRAGMA application_id = {APPLICATION}", ()
     yield f"PRAGMA user_version = {SCHEMA}", ()
 
@@ -51,7 +54,12 @@ class Content:
     """All that a store holds. Reading it raises nearly anything if a byte was changed, and only then."""
 
     def __init__(self, execute: Execute) -> None:
-        if tuple(sql for (sql,) in execute("SELECT sql FROM sqlite_master ORDER BY name")) != TABLES:
+        if (
+            tuple(
+                sql for (sql,) in execute("SELECT sql FROM sqlite_master ORDER BY name")
+            )
+            != TABLES
+        ):
             raise ValueError("its tables are not as they were made")
         ((verdict,),) = execute("PRAGMA integrity_check(1)")
         if verdict != "ok":
@@ -64,10 +72,14 @@ class Content:
         for number, line, digest in execute("SELECT * FROM history ORDER BY revision"):
             self.digests.append(chained(self.digests[-1], line))
             if number != self.history.revision + 1 or digest != self.digests[-1]:
-                raise ValueError(f"revision {number} of the history is not what was written")
+                raise ValueError(
+                    f"revision {number} of the history is not what was written"
+                )
             self.history.append(self.history.parse(line))
         if (revision, last) != (self.history.revision, self.digests[-1]):
-            raise ValueError(f"revision {self.history.revision} of the history is not the last that was written")
+            raise ValueError(
+                f"revision {self.history.revision} of the history is not the last that was written"
+            )
         self.notes: dict[str, str] = {}
         for name, text, digest in execute("SELECT * FROM note"):
             if digest != chained(name, text):

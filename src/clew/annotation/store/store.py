@@ -18,14 +18,30 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
-from clew.annotation.edits.edit import Edit
-from clew.annotation.stopping import Check
+from clew.annotation.edits.mask_edits import Edit
+from clew.annotation.error_estimate import Check
+from clew.annotation.store.acknowledged import Beacon, beside
 from clew.annotation.store.answers import Answer, LabelsOf
-from clew.annotation.store.beacon import Beacon, beside
-from clew.annotation.store.connection import Holds, begin, connect, is_unwritten, prepare, read_checked, reported
-from clew.annotation.store.history import NOBODY, Act, Author, Contradiction, Entry, StaleRevision, chained
-from clew.annotation.store.identity import MovieIdentity
+from clew.annotation.store.history import (
+    NOBODY,
+    Act,
+    Author,
+    Contradiction,
+    Entry,
+    StaleRevision,
+    chained,
+)
+from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.schema import Content
+from clew.annotation.store.sqlite import (
+    Holds,
+    begin,
+    connect,
+    is_unwritten,
+    prepare,
+    read_checked,
+    reported,
+)
 from clew.errors import InputError, StoreError
 from clew.tracking.events import Annotations, Event
 
@@ -38,7 +54,9 @@ def noted_in(path: str | Path, name: str) -> Any:
         where = Path(os.path.realpath(path))
         if where.is_file() and where.stat().st_size:
             with contextlib.closing(connect(where, "ro")) as connection:
-                found = connection.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone()
+                found = connection.execute(
+                    "SELECT value FROM note WHERE name = ?", (name,)
+                ).fetchone()
             return None if found is None else json.loads(found[0])
     return None
 
@@ -50,20 +68,34 @@ class Store:
     """
 
     def __init__(
-        self, path: Path, movie: MovieIdentity, labels_of: LabelsOf | None, content: Content,
-        connection: sqlite3.Connection, beacon: Beacon,
-    ) -> None:  # fmt: skip
+        self,
+        path: Path,
+        movie: MovieIdentity,
+        labels_of: LabelsOf | None,
+        content: Content,
+        connection: sqlite3.Connection,
+        beacon: Beacon,
+    ) -> None:
         self.path, self.movie = path, movie
         self._labels_of, self._connection, self._beacon = labels_of, connection, beacon
         self.id = content.id
         """Of this store, made when it was begun: the same for no other one."""
-        self._history, self._digests, self._notes = content.history, content.digests, content.notes
+        self._history, self._digests, self._notes = (
+            content.history,
+            content.digests,
+            content.notes,
+        )
         self._annotations: tuple[int, Annotations] | None = None
         self._turn = threading.RLock()
 
     @classmethod
     def open(
-        cls, path: str | Path, *, movie: MovieIdentity, labels_of: LabelsOf | None = None, holds: Holds | None = None
+        cls,
+        path: str | Path,
+        *,
+        movie: MovieIdentity,
+        labels_of: LabelsOf | None = None,
+        holds: Holds | None = None,
     ) -> Self:
         """Open the store of a movie for writing, or begin one; refused with a StoreError if anything is wrong with it.
 
@@ -72,7 +104,9 @@ class Store:
         for some answer.
         """
         with reported(path):
-            where = Path(os.path.realpath(path))  # SQLite follows links, so the files beside it are there
+            where = Path(
+                os.path.realpath(path)
+            )  # SQLite follows links, so the files beside it are there
             if where.exists() and not where.is_file():
                 raise StoreError("is not a file")
             beacon = Beacon(where)
@@ -93,9 +127,18 @@ class Store:
         """Give the file free for others; it then holds everything, and nothing is left beside it."""
         with self._turn:
             complete = False
-            with contextlib.suppress(sqlite3.Error):  # a full disk; the log stays, and is as good
-                complete = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
-            self._beacon.release(remove=complete)  # as long as the lock is held, so that it is nobody else's
+            with contextlib.suppress(
+                sqlite3.Error
+            ):  # a full disk; the log stays, and is as good
+                complete = (
+                    self._connection.execute(
+                        "PRAGMA wal_checkpoint(TRUNCATE)"
+                    ).fetchone()[0]
+                    == 0
+                )
+            self._beacon.release(
+                remove=complete
+            )  # as long as the lock is held, so that it is nobody else's
             with contextlib.suppress(OSError):
                 if complete:
                     beside(self.path, "-shm").unlink(missing_ok=True)
@@ -157,10 +200,20 @@ class Store:
         return self._history.entries[range(1, self.revision + 1).index(revision)]
 
     def answer(
-        self, frame: int, event: Event, sources: Sequence[int], targets: Sequence[int], happened: bool = True, *,
-        key: str, revision: int | None = None, replace: bool = False, author: Author = NOBODY,
-        looks: Sequence[str] = (), check: Check | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        frame: int,
+        event: Event,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        happened: bool = True,
+        *,
+        key: str,
+        revision: int | None = None,
+        replace: bool = False,
+        author: Author = NOBODY,
+        looks: Sequence[str] = (),
+        check: Check | None = None,
+    ) -> int:
         """Keep that an event happened or did not; the revision that this gives.
 
         A `key` that was given before makes this the same answer, which is kept once. With `revision`, the answer is
@@ -173,7 +226,9 @@ class Store:
         with self._turn:
             if (earlier := self._earlier(key, Act.ANSWER, revision)) is not None:
                 if earlier.change != answer:
-                    raise InputError(f"the key {key!r} was given to {earlier.change}, it cannot be that of {answer}")
+                    raise InputError(
+                        f"the key {key!r} was given to {earlier.change}, it cannot be that of {answer}"
+                    )
                 return earlier.revision
             known = self._history.same(answer)
             if known is not None and known.looks in (tuple(looks), ()):
@@ -182,11 +237,33 @@ class Store:
             if clashes and not replace:
                 raise Contradiction(answer, clashes)
             new = self.revision + 1
-            replaced = tuple(entry.revision for entry in ([*clashes, known] if known is not None else clashes))
+            replaced = tuple(
+                entry.revision
+                for entry in ([*clashes, known] if known is not None else clashes)
+            )
             now = datetime.now(UTC)
-            return self._accept(Entry(new, Act.ANSWER, answer, new, key, now, replaced, author, tuple(looks), check))
+            return self._accept(
+                Entry(
+                    new,
+                    Act.ANSWER,
+                    answer,
+                    new,
+                    key,
+                    now,
+                    replaced,
+                    author,
+                    tuple(looks),
+                    check,
+                )
+            )
 
-    def answer_many(self, answers: Sequence[tuple[Answer, Sequence[str]]], *, key: str, author: Author = NOBODY) -> int:
+    def answer_many(
+        self,
+        answers: Sequence[tuple[Answer, Sequence[str]]],
+        *,
+        key: str,
+        author: Author = NOBODY,
+    ) -> int:
         """Keep answers, each with the looks of its cells, that neither hold already nor contradict what does.
 
         All of them or none, in one commit, undone as one; the number of those that were new. The same key again keeps
@@ -195,21 +272,45 @@ class Store:
         with self._turn:
             now, new, taken = datetime.now(UTC), list[Entry](), set[object]()
             batch = self.revision + 1
-            for answer, looks in answers if f"{key}.0" not in self._history.by_key else ():
+            for answer, looks in (
+                answers if f"{key}.0" not in self._history.by_key else ()
+            ):
                 answer.check(self.movie.n_frames, self._labels_of)
                 about = {answer.fact, *(answer.cells() if answer.happened else ())}
-                if self._history.same(answer) or self._history.contradicting(answer) or taken & about:
+                if (
+                    self._history.same(answer)
+                    or self._history.contradicting(answer)
+                    or taken & about
+                ):
                     continue
                 taken |= about
                 at = self.revision + len(new) + 1
                 name = f"{key}.{len(new)}"
-                new.append(Entry(at, Act.ANSWER, answer, at, name, now, (), author, tuple(looks), batch=batch))
+                new.append(
+                    Entry(
+                        at,
+                        Act.ANSWER,
+                        answer,
+                        at,
+                        name,
+                        now,
+                        (),
+                        author,
+                        tuple(looks),
+                        batch=batch,
+                    )
+                )
             if new:
                 self._accept(*new)
             return len(new)
 
     def edit(
-        self, make: Callable[[], Edit], *, key: str | None = None, revision: int | None = None, author: Author = NOBODY
+        self,
+        make: Callable[[], Edit],
+        *,
+        key: str | None = None,
+        revision: int | None = None,
+        author: Author = NOBODY,
     ) -> int:
         """Keep an edit of masks; returns its revision. The same key again does nothing, and makes no edit.
 
@@ -220,8 +321,12 @@ class Store:
                 return earlier.revision
             edit, new = make(), self.revision + 1
             if not 0 <= edit.frame < self.movie.n_frames:
-                raise InputError(f"{edit}, but the movie has {self.movie.n_frames} frames, which count from 0")
-            return self._accept(Entry(new, Act.EDIT, edit, new, key, datetime.now(UTC), author=author))
+                raise InputError(
+                    f"{edit}, but the movie has {self.movie.n_frames} frames, which count from 0"
+                )
+            return self._accept(
+                Entry(new, Act.EDIT, edit, new, key, datetime.now(UTC), author=author)
+            )
 
     def edits(self) -> tuple[Edit, ...]:
         """The edits of masks that hold, in their order."""
@@ -239,22 +344,34 @@ class Store:
             return self._history.labels_used(frame)
 
     def undo(
-        self, *, key: str | None = None, revision: int | None = None, author: Author = NOBODY,
+        self,
+        *,
+        key: str | None = None,
+        revision: int | None = None,
+        author: Author = NOBODY,
         others: Collection[str] = (),
-    ) -> int | None:  # fmt: skip
+    ) -> int | None:
         """Take the last answer back, and bring back what it replaced; None if there is nothing to take back.
 
         Answers that were given at once are taken back at once. Those that were given in one of the `others`, pages that
         are open, are theirs to take back.
         """
-        return self._step(Act.UNDO, lambda: self._history.to_undo(others), key, revision, author)
+        return self._step(
+            Act.UNDO, lambda: self._history.to_undo(others), key, revision, author
+        )
 
     def redo(
-        self, *, key: str | None = None, revision: int | None = None, author: Author = NOBODY,
+        self,
+        *,
+        key: str | None = None,
+        revision: int | None = None,
+        author: Author = NOBODY,
         others: Collection[str] = (),
-    ) -> int | None:  # fmt: skip
+    ) -> int | None:
         """Bring back the answer that was undone last; None if there is none, or another was given since."""
-        return self._step(Act.REDO, lambda: self._history.to_redo(others), key, revision, author)
+        return self._step(
+            Act.REDO, lambda: self._history.to_redo(others), key, revision, author
+        )
 
     def note(self, name: str, value: Any) -> None:
         """Keep a small setting, anything that JSON can hold; it replaces an earlier one of this name."""
@@ -265,7 +382,10 @@ class Store:
             raise InputError(f"the note {name!r} cannot be kept: {error}") from error
         with self._turn:
             with self._transaction() as execute:
-                execute("INSERT OR REPLACE INTO note VALUES (?, ?, ?)", (name, text, chained(name, text)))
+                execute(
+                    "INSERT OR REPLACE INTO note VALUES (?, ?, ?)",
+                    (name, text, chained(name, text)),
+                )
             self._notes[name] = text
 
     def noted(self, name: str, default: Any = None) -> Any:
@@ -274,15 +394,27 @@ class Store:
         return default if text is None else json.loads(text)
 
     def _step(
-        self, act: Act, which: Callable[[], Entry | None], key: str | None, revision: int | None, author: Author
+        self,
+        act: Act,
+        which: Callable[[], Entry | None],
+        key: str | None,
+        revision: int | None,
+        author: Author,
     ) -> int | None:
         with self._turn:
             if (earlier := self._earlier(key, act, revision)) is not None:
                 return earlier.revision
             if (last := which()) is None:
                 return None
-            now, those, first = datetime.now(UTC), self._history.together(last, act), self.revision + 1
-            names = [*[None] * (len(those) - 1), key]  # the last is what the caller is told
+            now, those, first = (
+                datetime.now(UTC),
+                self._history.together(last, act),
+                self.revision + 1,
+            )
+            names = [
+                *[None] * (len(those) - 1),
+                key,
+            ]  # the last is what the caller is told
             return self._accept(
                 *(
                     Entry(first + n, act, one.change, one.of, name, now, author=author)
@@ -294,11 +426,19 @@ class Store:
         """The change that has this key; if there is none, a new one must be asked for at the present revision."""
         earlier = None
         if key is not None:
-            if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not key.isprintable():
-                raise InputError(f"the key of a change is {key!r}; expected 1 to {MAX_KEY} printable characters")
+            if (
+                not isinstance(key, str)
+                or not 0 < len(key) <= MAX_KEY
+                or not key.isprintable()
+            ):
+                raise InputError(
+                    f"the key of a change is {key!r}; expected 1 to {MAX_KEY} printable characters"
+                )
             earlier = self._history.by_key.get(key)
         if earlier is not None and earlier.act is not act:
-            raise InputError(f"the key {key!r} was that of {earlier.act} before, it cannot be that of {act}")
+            raise InputError(
+                f"the key {key!r} was that of {earlier.act} before, it cannot be that of {act}"
+            )
         if earlier is None and revision is not None and revision != self.revision:
             raise StaleRevision(revision, self.revision)
         return earlier
@@ -310,7 +450,10 @@ class Store:
         last = entries[-1].revision
         with self._transaction() as execute:
             for entry, line, digest in zip(entries, lines, digests, strict=True):
-                execute("INSERT INTO history VALUES (?, ?, ?)", (entry.revision, line, digest))
+                execute(
+                    "INSERT INTO history VALUES (?, ?, ?)",
+                    (entry.revision, line, digest),
+                )
             execute("UPDATE store SET revision = ?, digest = ?", (last, digests[-1]))
         for entry in entries:
             self._history.append(entry)

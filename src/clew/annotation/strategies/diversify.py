@@ -18,7 +18,14 @@ NEAR_FRAMES = 1
 """Events that are as many frames apart can be about the same cells."""
 
 
-def diversify(value: Array, frame: NDArray[Any], kind: NDArray[Any], place: Array, near: float, n: int) -> list[int]:
+def diversify(
+    value: Array,
+    frame: NDArray[Any],
+    kind: NDArray[Any],
+    place: Array,
+    near: float,
+    n: int,
+) -> list[int]:
     """At most `n` rows, the most valuable first, where each one lowers the value of those that are like it.
 
     `place` is (m, ndim); what is within `near` of each other in time and space is one place.
@@ -30,7 +37,9 @@ def diversify(value: Array, frame: NDArray[Any], kind: NDArray[Any], place: Arra
         chosen.append(row)
         close = np.abs(frame - frame[row]) <= NEAR_FRAMES
         close &= ((place - place[row]) ** 2).sum(axis=1) <= near**2
-        left *= np.where(frame == frame[row], SAME_PAIR, 1.0) * np.where(kind == kind[row], SAME_KIND, 1.0)
+        left *= np.where(frame == frame[row], SAME_PAIR, 1.0) * np.where(
+            kind == kind[row], SAME_KIND, 1.0
+        )
         left *= np.where(close, SAME_PLACE, 1.0)
         left[chosen] = -np.inf
     return chosen

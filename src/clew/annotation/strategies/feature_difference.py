@@ -7,8 +7,8 @@ import numpy as np
 from clew.annotation.learner import Learner
 from clew.annotation.strategies.pool import Pool
 from clew.learning.task import Array, Indices
+from clew.tracking.candidates.frame_pairs import FramePair
 from clew.tracking.events import Event
-from clew.tracking.model.pairs import FramePair
 
 
 def feature_differences(learner: Learner, pool: Pool) -> Array:
@@ -22,7 +22,9 @@ def feature_differences(learner: Learner, pool: Pool) -> Array:
         rows = np.fromiter(of_row, dtype=np.intp)
         at = here[np.fromiter(of_row.values(), dtype=np.intp)]
         _, added, removed = answer.alternatives(rows)
-        found[at] = _summed(pair, removed, len(learner.w)) - _summed(pair, added, len(learner.w))
+        found[at] = _summed(pair, removed, len(learner.w)) - _summed(
+            pair, added, len(learner.w)
+        )
     return found
 
 

@@ -34,21 +34,29 @@ class Pool:
         events = EventTable.join([one.events for one in solved])
         confidence = np.concatenate([np.zeros(0), *(one.confidence for one in solved)])
         finite = np.isfinite(confidence)
-        kinds = np.bincount(annotations.events.event[annotations.happened], minlength=len(Event))
+        kinds = np.bincount(
+            annotations.events.event[annotations.happened], minlength=len(Event)
+        )
         rows = np.flatnonzero(finite & ~settled(events, annotations))
-        return cls(events[rows], confidence[rows], usual_confidence([confidence]), kinds)
+        return cls(
+            events[rows], confidence[rows], usual_confidence([confidence]), kinds
+        )
 
     def __len__(self) -> int:
         return len(self.events)
 
     def __getitem__(self, rows: Indices) -> Self:
         """Some of the events."""
-        return type(self)(self.events[rows], self.confidence[rows], self.scale, self.annotated)
+        return type(self)(
+            self.events[rows], self.confidence[rows], self.scale, self.annotated
+        )
 
     @property
     def doubt(self) -> Array:
         """(n,) how likely a prediction is wrong as far as its confidence tells: from 1/2 for a tie down to 0."""
-        return np.asarray(1.0 / (1.0 + np.exp(np.minimum(4.0 * self.confidence / self.scale, 700.0))))
+        return np.asarray(
+            1.0 / (1.0 + np.exp(np.minimum(4.0 * self.confidence / self.scale, 700.0)))
+        )
 
     def least_certain(self, n: int) -> Self:
         """The `n` events of least confidence, in their order in the movie."""
@@ -62,7 +70,10 @@ class Pool:
         for frame in np.unique(self.events.frame).tolist():
             here = np.flatnonzero(self.events.frame == frame)
             pair = learner.pair(frame)
-            sides = _positions(pair.a, self.events.sources[here]), _positions(pair.b, self.events.targets[here])
+            sides = (
+                _positions(pair.a, self.events.sources[here]),
+                _positions(pair.b, self.events.targets[here]),
+            )
             places[here] = np.nanmean(np.concatenate(sides, axis=1), axis=1)
         return places
 
@@ -100,5 +111,7 @@ def _cells(events: EventTable, labels: Labels) -> Labels:
 def _positions(detections: Detections, labels: Labels) -> Array:
     """(n, 2, ndim) of cells by their labels, NaN for none."""
     rows = detections.rows(labels)
-    known = np.vstack([detections.position, np.full((1, detections.position.shape[1]), np.nan)])
+    known = np.vstack(
+        [detections.position, np.full((1, detections.position.shape[1]), np.nan)]
+    )
     return np.asarray(known[rows])

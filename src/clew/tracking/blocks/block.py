@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from clew.errors import StoreError
 from clew.learning.task import Array
+from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import Divisible
 from clew.tracking.events import Annotations, Event, EventTable, Labels
-from clew.tracking.lineage import Lineage
-from clew.tracking.linking.gaps import Gaps
-from clew.tracking.model.pairs import Pairs
-from clew.tracking.model.solve import Nodes, joined_pairs, nodes_of, solve_pair
+from clew.tracking.lineage.gaps import Gaps
+from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.solve import Nodes, joined_pairs, nodes_of, solve_pair
 
 VERSION = 5
 """Of what a block holds and of how it is solved; blocks of another version are solved anew."""
@@ -57,47 +57,106 @@ class Block:
     def nodes(self, shared: bool) -> Nodes:
         """The cells under the movie's frame numbers; those of the last frame, which the next block has, if `shared`."""
         inside = self.lineage
-        n = len(inside.frame) if shared else int(np.searchsorted(inside.frame, self.n_pairs))
+        n = (
+            len(inside.frame)
+            if shared
+            else int(np.searchsorted(inside.frame, self.n_pairs))
+        )
         columns = {name: column[:n] for name, column in inside.columns.items()}
-        return Nodes(inside.frame[:n] + self.first, inside.label[:n], inside.position[:n], columns)
+        return Nodes(
+            inside.frame[:n] + self.first,
+            inside.label[:n],
+            inside.position[:n],
+            columns,
+        )
 
     def events(self) -> EventTable:
         """The events under the movie's frame numbers."""
-        return replace(self.lineage.events, frame=self.lineage.events.frame + self.first)
+        return replace(
+            self.lineage.events, frame=self.lineage.events.frame + self.first
+        )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All of it as plain arrays."""
         inside = self.lineage
-        events = {f"event.{name}": getattr(inside.events, name) for name in ("frame", "event", "sources", "targets")}
+        events = {
+            f"event.{name}": getattr(inside.events, name)
+            for name in ("frame", "event", "sources", "targets")
+        }
         columns = {f"column.{name}": column for name, column in inside.columns.items()}
         return {
-            "about": np.array([self.first, inside.n_frames]), "unit": np.array([self.unit]), "frame": inside.frame,
-            "label": inside.label, "position": inside.position, "confidence": inside.confidence, "lead": self.lead,
+            "about": np.array([self.first, inside.n_frames]),
+            "unit": np.array([self.unit]),
+            "frame": inside.frame,
+            "label": inside.label,
+            "position": inside.position,
+            "confidence": inside.confidence,
+            "lead": self.lead,
             "border": self.border,
-            "gap.frame": self.gaps.events.frame, "gap.source": self.gaps.events.sources[:, 0],
-            "gap.target": self.gaps.events.targets[:, 0], "gap.confidence": self.gaps.confidence,
-            "beyond.frame": self.beyond.frame, "beyond.label": self.beyond.label,
+            "gap.frame": self.gaps.events.frame,
+            "gap.source": self.gaps.events.sources[:, 0],
+            "gap.target": self.gaps.events.targets[:, 0],
+            "gap.confidence": self.gaps.confidence,
+            "beyond.frame": self.beyond.frame,
+            "beyond.label": self.beyond.label,
             "beyond.position": self.beyond.position,
-            **{f"beyond.column.{name}": column for name, column in self.beyond.columns.items()}, **events, **columns,
-        }  # fmt: skip
+            **{
+                f"beyond.column.{name}": column
+                for name, column in self.beyond.columns.items()
+            },
+            **events,
+            **columns,
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """What `arrays` gave; anything else is refused."""
         try:
             first, n_frames = arrays["about"].tolist()
-            events = EventTable(*(arrays[f"event.{name}"] for name in ("frame", "event", "sources", "targets")))
-            columns = {name.removeprefix("column."): a for name, a in arrays.items() if name.startswith("column.")}
-            lineage = Lineage(
-                n_frames, arrays["frame"], arrays["label"], arrays["position"], events, arrays["confidence"], columns
+            events = EventTable(
+                *(
+                    arrays[f"event.{name}"]
+                    for name in ("frame", "event", "sources", "targets")
+                )
             )
-            ends = zip(*(arrays[f"gap.{name}"].tolist() for name in ("frame", "source", "target")), strict=True)
-            gaps = EventTable.of([(frame, Event.GAP, (source,), (target,)) for frame, source, target in ends])
+            columns = {
+                name.removeprefix("column."): a
+                for name, a in arrays.items()
+                if name.startswith("column.")
+            }
+            lineage = Lineage(
+                n_frames,
+                arrays["frame"],
+                arrays["label"],
+                arrays["position"],
+                events,
+                arrays["confidence"],
+                columns,
+            )
+            ends = zip(
+                *(
+                    arrays[f"gap.{name}"].tolist()
+                    for name in ("frame", "source", "target")
+                ),
+                strict=True,
+            )
+            gaps = EventTable.of(
+                [
+                    (frame, Event.GAP, (source,), (target,))
+                    for frame, source, target in ends
+                ]
+            )
             further = "beyond.column."
             beyond = Nodes(
-                arrays["beyond.frame"], arrays["beyond.label"], arrays["beyond.position"],
-                {name.removeprefix(further): a for name, a in arrays.items() if name.startswith(further)},
-            )  # fmt: skip
+                arrays["beyond.frame"],
+                arrays["beyond.label"],
+                arrays["beyond.position"],
+                {
+                    name.removeprefix(further): a
+                    for name, a in arrays.items()
+                    if name.startswith(further)
+                },
+            )
             return cls(
                 first,
                 lineage,
@@ -108,7 +167,9 @@ class Block:
                 beyond,
             )
         except (KeyError, ValueError, IndexError) as error:
-            raise StoreError(f"a block of frames is not as this clew writes them ({error})") from error
+            raise StoreError(
+                f"a block of frames is not as this clew writes them ({error})"
+            ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,27 +187,43 @@ class BlockProblem:
     """Those and `HALO` more at either side, more where there may be gaps: what happened depends on what did around."""
 
     @classmethod
-    def of(cls, pairs: Pairs, w: Array, annotations: Annotations | None, which: range) -> Self:
+    def of(
+        cls, pairs: Pairs, w: Array, annotations: Annotations | None, which: range
+    ) -> Self:
         """Cut a block out of a movie."""
         halo = GAP_HALO if Event.GAP in pairs.events else HALO
         solved = range(max(which.start - halo, 0), min(which.stop + halo, len(pairs)))
         if annotations is not None:
             at = annotations.events.frame
-            annotations = annotations[(at >= solved.start - 1) & (at < solved.stop)]  # a gap from before ends here
-        return cls(pairs.window(solved.start, solved.stop), w, annotations, which, solved)
+            annotations = annotations[
+                (at >= solved.start - 1) & (at < solved.stop)
+            ]  # a gap from before ends here
+        return cls(
+            pairs.window(solved.start, solved.stop), w, annotations, which, solved
+        )
 
     def solve(self) -> Block:
         """One frame pair after the other."""
         first, last = self.which.start, self.which.stop
-        solved = [solve_pair(self.pairs, self.w, frame, self.annotations) for frame in self.solved]
-        (events, confidence, lead, border), gaps = joined_pairs(solved, self.annotations)
+        solved = [
+            solve_pair(self.pairs, self.w, frame, self.annotations)
+            for frame in self.solved
+        ]
+        (events, confidence, lead, border), gaps = joined_pairs(
+            solved, self.annotations
+        )
         mine = np.flatnonzero((events.frame >= first) & (events.frame < last))
         nodes = nodes_of(self.pairs.source, range(first, last + 1))
         events = events[mine]
         lineage = Lineage(
-            len(self.which) + 1, nodes.frame - first, nodes.label, nodes.position,
-            replace(events, frame=events.frame - first), confidence[mine], nodes.columns,
-        )  # fmt: skip
+            len(self.which) + 1,
+            nodes.frame - first,
+            nodes.label,
+            nodes.position,
+            replace(events, frame=events.frame - first),
+            confidence[mine],
+            nodes.columns,
+        )
         gaps = gaps.within(first - 1, last - 1)
         leaving = gaps.events.targets[gaps.events.frame == last - 1, 0]
         beyond = self._beyond(last + 1, leaving)
@@ -160,7 +237,9 @@ class BlockProblem:
             return Nodes(none, none, np.zeros((0, self.pairs.source.ndim)), {})
         cells = nodes_of(self.pairs.source, range(frame, frame + 1))
         row = np.searchsorted(cells.label, np.sort(labels))
-        columns = {name: column[row] for name, column in cells.columns.items()} | {ROW: row.astype(float)}
+        columns = {name: column[row] for name, column in cells.columns.items()} | {
+            ROW: row.astype(float)
+        }
         return Nodes(cells.frame[row], cells.label[row], cells.position[row], columns)
 
     def key(self) -> str:
@@ -168,12 +247,23 @@ class BlockProblem:
         p = self.pairs
         frames = range(p.needed(self.solved.start).start, self.solved.stop + 1)
         settings = (
-            VERSION, self.which, sorted(p.groups), p.motion, p.scales, p.reach, p.neighbours, sorted(p.events),
+            VERSION,
+            self.which,
+            sorted(p.groups),
+            p.motion,
+            p.scales,
+            p.reach,
+            p.neighbours,
+            sorted(p.events),
             b"" if self.annotations is None else self.annotations.key(),
-        )  # fmt: skip
+        )
         whole = hashlib.blake2b(repr(settings).encode(), digest_size=20)
         whole.update(np.ascontiguousarray(self.w, dtype="<f8").tobytes())
         for t in frames:
             # a source that cannot say what it holds is never taken for another
-            whole.update(p.source.content(t) if isinstance(p.source, Divisible) else secrets.token_bytes(8))
+            whole.update(
+                p.source.content(t)
+                if isinstance(p.source, Divisible)
+                else secrets.token_bytes(8)
+            )
         return whole.hexdigest()

@@ -19,13 +19,17 @@ from clew.learning.task import Array, Indices, Mask
 from clew.tracking.blocks.block import Block
 from clew.tracking.blocks.skeleton import ROW_BITS, Skeleton, keys_of
 from clew.tracking.events import Event, EventTable, Labels
-from clew.tracking.linking.counts import has_mask_faults, kinds_by_counts
-from clew.tracking.linking.gaps import with_gaps
-from clew.tracking.linking.merges import resolve, runs
-from clew.tracking.linking.torn import torn_nodes
-from clew.tracking.model.probability import GENERIC_CALIBRATION, Calibration, MovieMargins
-from clew.tracking.model.solve import Nodes
-from clew.tracking.tracks import Tracks
+from clew.tracking.lineage.gaps import with_gaps
+from clew.tracking.lineage.repair import torn_nodes
+from clew.tracking.lineage.splits import has_mask_faults, kinds_by_counts
+from clew.tracking.lineage.track_ids import resolve, runs
+from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.solve import Nodes
+from clew.tracking.training.calibration import (
+    GENERIC_CALIBRATION,
+    Calibration,
+    MovieMargins,
+)
 
 FAN_IN = 8
 """Skeletons that are joined at a time: all but the last levels of the tree stay near the leaves."""
@@ -52,10 +56,13 @@ class Summary:
         inside = block.lineage
         last = np.searchsorted(inside.frame, block.n_pairs)
         return cls(
-            block.first, np.bincount(inside.frame, minlength=inside.n_frames).astype(np.int64),
-            MovieMargins.of(inside.events.event, inside.confidence, block.unit), block.unit, Skeleton.of(block),
+            block.first,
+            np.bincount(inside.frame, minlength=inside.n_frames).astype(np.int64),
+            MovieMargins.of(inside.events.event, inside.confidence, block.unit),
+            block.unit,
+            Skeleton.of(block),
             keys_of(block)[_heads(block)][last:],
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +92,14 @@ class BlockIds:
         row = np.where(at_once, keys & ((1 << ROW_BITS) - 1), 0)
         if not len(self.key):
             return self.entering[row]
-        later = self.track[np.minimum(np.searchsorted(self.key, keys), len(self.key) - 1)]
-        return np.where(at_once, self.entering[row], later) if len(self.entering) else later
+        later = self.track[
+            np.minimum(np.searchsorted(self.key, keys), len(self.key) - 1)
+        ]
+        return (
+            np.where(at_once, self.entering[row], later)
+            if len(self.entering)
+            else later
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,21 +120,33 @@ class Part:
     """(m,) None where nobody calibrated the confidences."""
 
     @classmethod
-    def of(cls, block: Block, ids: BlockIds, is_last: bool, calibration: Calibration = GENERIC_CALIBRATION) -> Self:
+    def of(
+        cls,
+        block: Block,
+        ids: BlockIds,
+        is_last: bool,
+        calibration: Calibration = GENERIC_CALIBRATION,
+    ) -> Self:
         """A block with what the others told it; the calibration is the movie's, see `Calibration.of_movie`."""
         nodes = block.nodes(shared=is_last)
-        track = ids.tracks_of(keys_of(block)[_heads(block)], block.first)[: len(nodes.frame)]
+        track = ids.tracks_of(keys_of(block)[_heads(block)], block.first)[
+            : len(nodes.frame)
+        ]
         kind, sure = block.lineage.events.event.copy(), block.lineage.confidence.copy()
         kind[ids.row], sure[ids.row] = ids.kind, ids.confidence
         context = block.border.copy()
         context[ids.torn] = 1.0
-        events, sure, context = with_gaps(replace(block.events(), event=kind), sure, context, block.gaps)
+        events, sure, context = with_gaps(
+            replace(block.events(), event=kind), sure, context, block.gaps
+        )
         probability = calibration.probability(events.event, sure, block.unit, context)
         frames = (block.first, block.first + block.n_pairs - (not is_last))
         return cls(frames, nodes, track, events, sure, probability)
 
 
-def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Tracks, list[BlockIds], MovieMargins]:
+def join_blocks(
+    summaries: Sequence[Summary], executor: Executor
+) -> tuple[Tracks, list[BlockIds], MovieMargins]:
     """The table of tracks, for each block what it needs to be part of the whole, and what all events tell together.
 
     Summaries are in order.
@@ -132,15 +157,25 @@ def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Track
         unit = max(summary.unit for summary in summaries)
         of_pairs = np.flatnonzero(kind != Event.GAP)  # which counts do not go through
         by_counts = kinds_by_counts(
-            whole.event_frame[of_pairs], kind[of_pairs], whole.sources[of_pairs], whole.targets[of_pairs],
-            sure[of_pairs], whole.lead[of_pairs], unit,
-        )  # fmt: skip
+            whole.event_frame[of_pairs],
+            kind[of_pairs],
+            whole.sources[of_pairs],
+            whole.targets[of_pairs],
+            sure[of_pairs],
+            whole.lead[of_pairs],
+            unit,
+        )
         kind, sure = kind.copy(), sure.copy()
         kind[of_pairs], sure[of_pairs] = by_counts
     track, tracks = resolve(
-        whole.frame, whole.position, whole.columns, whole.event_frame, kind,
-        whole.sources, whole.targets,
-    )  # fmt: skip
+        whole.frame,
+        whole.position,
+        whole.columns,
+        whole.event_frame,
+        kind,
+        whole.sources,
+        whole.targets,
+    )
     changed = _by_block(whole, np.isfinite(whole.lead) & has_mask_faults(whole.event))
     is_torn = torn_nodes(whole.event, whole.sources, whole.targets).events
     torn = _by_block(whole, is_torn)
@@ -150,17 +185,30 @@ def join_blocks(summaries: Sequence[Summary], executor: Executor) -> tuple[Track
         first, last = summary.first, summary.first + len(summary.cells)
         if first == 0:
             entering = track[: int(np.searchsorted(whole.key, 1 << ROW_BITS))]
-        inside = slice(*np.searchsorted(whole.key, [first + 1 << ROW_BITS, last << ROW_BITS]))
-        rows, pieces = (of[slice(*np.searchsorted(whole.origin[of, 0], [first, first + 1]))] for of in (changed, torn))
+        inside = slice(
+            *np.searchsorted(whole.key, [first + 1 << ROW_BITS, last << ROW_BITS])
+        )
+        rows, pieces = (
+            of[slice(*np.searchsorted(whole.origin[of, 0], [first, first + 1]))]
+            for of in (changed, torn)
+        )
         ids.append(
             BlockIds(
-                entering, whole.key[inside], track[inside], whole.origin[rows, 1], kind[rows], sure[rows],
+                entering,
+                whole.key[inside],
+                track[inside],
+                whole.origin[rows, 1],
+                kind[rows],
+                sure[rows],
                 whole.origin[pieces, 1],
             )
-        )  # fmt: skip
+        )
         entering = ids[-1].tracks_of(summary.leaving, first)
     seen = MovieMargins.sum(summary.margins for summary in summaries)
-    now, before = (np.bincount(kinds, minlength=len(Event)) for kinds in (kind[~is_torn], whole.event))
+    now, before = (
+        np.bincount(kinds, minlength=len(Event))
+        for kinds in (kind[~is_torn], whole.event)
+    )
     return tracks, ids, replace(seen, kinds=seen.kinds + now - before)
 
 

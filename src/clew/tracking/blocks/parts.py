@@ -10,9 +10,9 @@ import numpy as np
 
 from clew.tracking.blocks.join import Part
 from clew.tracking.blocks.plan import PAIRS
-from clew.tracking.lineage import Lineage
-from clew.tracking.model.solve import Nodes
-from clew.tracking.tracks import Tracks
+from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.tracks import Tracks
+from clew.tracking.solve import Nodes
 
 
 class PartReader(Protocol):
@@ -93,7 +93,10 @@ class InMemory:
 
     def readers(self) -> Sequence[PartReader]:
         """Slices of the lineage."""
-        return [_Held(self._part(first)) for first in range(0, max(self.n_frames, 1), self.per_part)]
+        return [
+            _Held(self._part(first))
+            for first in range(0, max(self.n_frames, 1), self.per_part)
+        ]
 
     def lineage(self) -> Lineage:
         """The lineage itself."""
@@ -103,12 +106,23 @@ class InMemory:
         whole, last = self.whole, first + self.per_part
         cells = slice(*np.searchsorted(whole.frame, [first, last]))
         columns = {name: column[cells] for name, column in whole.columns.items()}
-        nodes = Nodes(whole.frame[cells], whole.label[cells], whole.position[cells], columns)
-        rows = np.flatnonzero((whole.events.frame >= first) & (whole.events.frame < last))
+        nodes = Nodes(
+            whole.frame[cells], whole.label[cells], whole.position[cells], columns
+        )
+        rows = np.flatnonzero(
+            (whole.events.frame >= first) & (whole.events.frame < last)
+        )
         rows = rows[np.argsort(whole.events.frame[rows], kind="stable")]
         probability = None if whole.probability is None else whole.probability[rows]
         frames = (first, min(last, max(self.n_frames, 1)) - 1)
-        return Part(frames, nodes, whole.track[cells], whole.events[rows], whole.confidence[rows], probability)
+        return Part(
+            frames,
+            nodes,
+            whole.track[cells],
+            whole.events[rows],
+            whole.confidence[rows],
+            probability,
+        )
 
 
 def as_parts(movie: Lineage | TrackedMovie) -> TrackedMovie:

@@ -12,8 +12,8 @@ import re
 
 from clew.errors import InputError
 from clew.tracking.detections import Source
-from clew.tracking.measurement.scales import sampled_frames
-from clew.tracking.model.flow import SETTINGS
+from clew.tracking.flow.flow import SETTINGS
+from clew.tracking.profiling.scales import sampled_frames
 
 PAIRS = 16
 """Frame pairs of a block where nothing else limits it: the frame that two blocks share costs a sixteenth more reading,
@@ -47,13 +47,17 @@ _UNITS = {
 
 def parse_memory(text: str | float) -> int:
     """Bytes from a text as 4GB, 512MiB or 2e9."""
-    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]i?)?b?\s*", str(text).lower())
+    found = re.fullmatch(
+        r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]i?)?b?\s*", str(text).lower()
+    )
     try:
         number = float(found[1]) if found else math.nan
     except ValueError:
         number = math.nan
     if not found or not 0 < number < math.inf:
-        raise InputError(f"memory per worker is {text!r}; expected bytes, as in 4GB or 512MiB")
+        raise InputError(
+            f"memory per worker is {text!r}; expected bytes, as in 4GB or 512MiB"
+        )
     return int(number * _UNITS[found[2] or ""])
 
 
@@ -62,7 +66,10 @@ def cut(n_frames: int, per_block: int = PAIRS) -> list[range]:
     if per_block < 1:
         raise InputError(f"a block has {per_block} frame pairs; expected at least 1")
     pairs = max(n_frames - 1, 0)
-    return [range(first, min(first + per_block, pairs)) for first in range(0, max(pairs, 1), per_block)]
+    return [
+        range(first, min(first + per_block, pairs))
+        for first in range(0, max(pairs, 1), per_block)
+    ]
 
 
 def sizes(source: Source) -> tuple[int, int]:
@@ -71,16 +78,25 @@ def sizes(source: Source) -> tuple[int, int]:
     movie = source.movie
     if movie is None:
         return cells, 0
-    pixel = movie.labels.dtype.itemsize + (0 if movie.images is None else movie.images.dtype.itemsize)
+    pixel = movie.labels.dtype.itemsize + (
+        0 if movie.images is None else movie.images.dtype.itemsize
+    )
     return cells, math.prod(movie.shape) * pixel
 
 
-def block_length(memory: int, cells: int, frame_bytes: int = 0, longest: int = PAIRS) -> int:
+def block_length(
+    memory: int, cells: int, frame_bytes: int = 0, longest: int = PAIRS
+) -> int:
     """Frame pairs of a block that fits into `memory` bytes, with so many cells in the fullest frame.
 
     `frame_bytes` is what a frame's pixels take, label image and raw image together.
     """
-    needed = BASE + PIXELS * frame_bytes + (PAIR + 2 * CELL) * cells + VOTE * min(cells, SETTINGS.voters)
+    needed = (
+        BASE
+        + PIXELS * frame_bytes
+        + (PAIR + 2 * CELL) * cells
+        + VOTE * min(cells, SETTINGS.voters)
+    )
     if needed > memory:
         raise InputError(
             f"a worker has {memory / 2**20:,.0f} MiB; expected at least {needed / 2**20:,.0f} MiB for a frame pair of "

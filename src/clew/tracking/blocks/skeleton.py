@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from clew.learning.task import Array, Indices
 from clew.tracking.blocks.block import ROW, Block
 from clew.tracking.events import Event, Labels
-from clew.tracking.lineage import NO_NODE
-from clew.tracking.linking.gaps import Gaps
-from clew.tracking.linking.merges import runs
+from clew.tracking.lineage.gaps import Gaps
+from clew.tracking.lineage.lineage import NO_NODE
+from clew.tracking.lineage.track_ids import runs
 
 ROW_BITS = 32
 """A cell's key is its frame, then its row in the frame: sorted as the nodes of a lineage are."""
@@ -59,7 +59,9 @@ class Skeleton:
     @property
     def event_frame(self) -> NDArray[np.int64]:
         """(m,) of each event's sources."""
-        return self.frame[self.sources[:, 0]] if len(self.event) else np.zeros(0, np.int64)
+        return (
+            self.frame[self.sources[:, 0]] if len(self.event) else np.zeros(0, np.int64)
+        )
 
     @classmethod
     def of(cls, block: Block) -> Self:
@@ -74,14 +76,21 @@ class Skeleton:
             for name, column in inside.columns.items()
         }
         whole = cls(
-            np.concatenate([keys_of(block), _keys_beyond(block)]), np.concatenate([inside.position, beyond.position]),
-            columns, np.concatenate([inside.events.event[rows], gaps.events.event]),
+            np.concatenate([keys_of(block), _keys_beyond(block)]),
+            np.concatenate([inside.position, beyond.position]),
+            columns,
+            np.concatenate([inside.events.event[rows], gaps.events.event]),
             np.concatenate([inside.sources[rows].astype(np.intp), before]),
             np.concatenate([inside.targets[rows].astype(np.intp), after]),
             np.concatenate([inside.confidence[rows], gaps.confidence]),
             np.concatenate([block.lead[rows], np.full(n, np.nan)]),
-            np.concatenate([np.column_stack([np.full(len(rows), block.first), rows]), np.full((n, 2), -1)]),
-        )  # fmt: skip
+            np.concatenate(
+                [
+                    np.column_stack([np.full(len(rows), block.first), rows]),
+                    np.full((n, 2), -1),
+                ]
+            ),
+        )
         return whole._contracted()
 
     @classmethod
@@ -98,19 +107,30 @@ class Skeleton:
             for part in parts:
                 ends = getattr(part, side)
                 place = np.searchsorted(key, part.key)
-                found.append(np.where(ends == NO_NODE, NO_NODE, place[ends]) if len(place) else ends)
+                found.append(
+                    np.where(ends == NO_NODE, NO_NODE, place[ends])
+                    if len(place)
+                    else ends
+                )
             return np.concatenate(found)
 
         def column(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
             return np.concatenate(list(values))
 
         whole = cls(
-            key, column([part.position for part in parts])[at],
-            {name: column([part.columns[name] for part in parts])[at] for name in sorted(names)},
-            column([part.event for part in parts]), nodes("sources"), nodes("targets"),
-            column([part.confidence for part in parts]), column([part.lead for part in parts]),
+            key,
+            column([part.position for part in parts])[at],
+            {
+                name: column([part.columns[name] for part in parts])[at]
+                for name in sorted(names)
+            },
+            column([part.event for part in parts]),
+            nodes("sources"),
+            nodes("targets"),
+            column([part.confidence for part in parts]),
+            column([part.lead for part in parts]),
             column([part.origin for part in parts]),
-        )  # fmt: skip
+        )
         return whole._contracted()
 
     def heads(self) -> NDArray[np.int64]:
@@ -121,7 +141,9 @@ class Skeleton:
         """Without the cells within runs: each run is one move from its first to its last cell, or a cell alone."""
         n, head = len(self.key), self.heads()
         tail = np.zeros(n, dtype=np.intp)
-        tail[head] = np.arange(n)  # the last assignment stays, and nodes are in order of time
+        tail[head] = np.arange(
+            n
+        )  # the last assignment stays, and nodes are in order of time
         first = np.flatnonzero(head == np.arange(n))
         kept = np.zeros(n, dtype=bool)
         kept[first] = kept[tail[first]] = True
@@ -135,12 +157,18 @@ class Skeleton:
             return np.concatenate([np.hstack([place[moves][:, None], none]), again])
 
         return type(self)(
-            self.key[kept], self.position[kept], {name: column[kept] for name, column in self.columns.items()},
-            np.concatenate([np.full(len(long), Event.MOVE, dtype=np.int8), self.event[other]]),
-            ends(long, self.sources[other]), ends(tail[long], self.targets[other]),
-            np.concatenate([no, self.confidence[other]]), np.concatenate([no, self.lead[other]]),
+            self.key[kept],
+            self.position[kept],
+            {name: column[kept] for name, column in self.columns.items()},
+            np.concatenate(
+                [np.full(len(long), Event.MOVE, dtype=np.int8), self.event[other]]
+            ),
+            ends(long, self.sources[other]),
+            ends(tail[long], self.targets[other]),
+            np.concatenate([no, self.confidence[other]]),
+            np.concatenate([no, self.lead[other]]),
             np.concatenate([np.full((len(long), 2), -1), self.origin[other]]),
-        )  # fmt: skip
+        )
 
 
 def _keys_beyond(block: Block) -> NDArray[np.int64]:
@@ -163,7 +191,9 @@ def _ends_of(block: Block, gaps: Gaps) -> tuple[Indices, Indices]:
             found[here] = begin + np.searchsorted(label[begin:end], labels[here])
         return np.column_stack([found, np.full(len(found), NO_NODE, dtype=np.intp)])
 
-    return nodes(gaps.events.frame, gaps.events.sources[:, 0]), nodes(gaps.events.ends(), gaps.events.targets[:, 0])
+    return nodes(gaps.events.frame, gaps.events.sources[:, 0]), nodes(
+        gaps.events.ends(), gaps.events.targets[:, 0]
+    )
 
 
 def keys_of(block: Block) -> NDArray[np.int64]:

@@ -13,40 +13,60 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew import extras
 from clew.errors import DataWarning, InputError
 from clew.learning.task import Array
-from clew.tracking.evaluation.truth import Held, OwnMasks, Progress, jaccard, match_frames
+from clew.tracking.evaluation.truth import (
+    Held,
+    OwnMasks,
+    Progress,
+    jaccard,
+    match_frames,
+)
 from clew.tracking.events import NONE
-from clew.tracking.formats import tiff
-from clew.tracking.formats.ctc import CtcLineage, open_truth
 from clew.tracking.frames import Excerpt
+from clew.tracking.io import tiff
+from clew.tracking.io.ctc import CtcLineage, open_truth
+from clew.utils import extras
 
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
 
 
-def ctc_scores(result: str | Path, truth: str | Path, progress: Progress | None = None) -> dict[str, float | None]:
+def ctc_scores(
+    result: str | Path, truth: str | Path, progress: Progress | None = None
+) -> dict[str, float | None]:
     """DET, SEG, TRA, LNK and BIO of a result's folder by py-ctcmetrics, with the parts of BIO; None where undefined."""
     own, true = open_truth(result), open_truth(truth)
     return scores_of_matched(own, true, match_frames(true, OwnMasks(own), progress))
 
 
-def scores_of_matched(result: CtcLineage, truth: CtcLineage, frames: list[Held]) -> dict[str, float | None]:
+def scores_of_matched(
+    result: CtcLineage, truth: CtcLineage, frames: list[Held]
+) -> dict[str, float | None]:
     """What py-ctcmetrics makes of matched frames; its own matching follows the same rule and takes far longer."""
     extras.require("evaluate", "computing the challenge's scores")
     from ctc_metrics.scripts.evaluate import calculate_metrics
 
     if not len(result.tracks) or not len(truth.tracks):
-        raise InputError(f"{(truth if len(result.tracks) else result).source} has no tracks: there is nothing to score")
+        raise InputError(
+            f"{(truth if len(result.tracks) else result).source} has no tracks: there is nothing to score"
+        )
     held = [frame.holder != NONE for frame in frames]
     matched = {
         "labels_ref": [frame.cell.tolist() for frame in frames],
         "labels_comp": [
-            np.sort(result.tracks.id[(result.tracks.begin <= t) & (t <= result.tracks.end)]).tolist()
+            np.sort(
+                result.tracks.id[(result.tracks.begin <= t) & (t <= result.tracks.end)]
+            ).tolist()
             for t in range(len(frames))
         ],
-        "mapped_ref": [frame.cell[which].tolist() for frame, which in zip(frames, held, strict=True)],
-        "mapped_comp": [frame.holder[which].tolist() for frame, which in zip(frames, held, strict=True)],
+        "mapped_ref": [
+            frame.cell[which].tolist()
+            for frame, which in zip(frames, held, strict=True)
+        ],
+        "mapped_comp": [
+            frame.holder[which].tolist()
+            for frame, which in zip(frames, held, strict=True)
+        ],
     }
     covered = _segmentation(result, truth)
     segmented = {"labels_ref": covered, "ious": covered}
@@ -54,11 +74,19 @@ def scores_of_matched(result: CtcLineage, truth: CtcLineage, frames: list[Held])
     with redirect_stdout(StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = calculate_metrics(
-            result.tracks.table(), truth.tracks.table(), matched, segmented, metrics=wanted, is_valid=True
+            result.tracks.table(),
+            truth.tracks.table(),
+            matched,
+            segmented,
+            metrics=wanted,
+            is_valid=True,
         )
     found |= {"BC": found.get("BC(0)"), "BIO": found.get("BIO(0)")}
     values = {name: found.get(name) for name in SCORES}
-    return {name: None if value is None or math.isnan(value) else float(value) for name, value in values.items()}
+    return {
+        name: None if value is None or math.isnan(value) else float(value)
+        for name, value in values.items()
+    }
 
 
 def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
@@ -70,7 +98,11 @@ def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
     for file in files:
         name = re.fullmatch(r"man_seg_?([0-9]{1,9})(?:_([0-9]{1,9}))?", file.stem)
         if name is None:
-            warnings.warn(f"{file} is passed over; expected man_seg000 or man_seg_000_000", DataWarning, stacklevel=2)
+            warnings.warn(
+                f"{file} is passed over; expected man_seg000 or man_seg_000_000",
+                DataWarning,
+                stacklevel=2,
+            )
             continue
         reference = tiff.open_folder(folder, re.escape(file.name) + "$")[0]
         frame = int(name[1]) - first
@@ -89,5 +121,7 @@ def _plane(mask: NDArray[Any], plane: str | None, file: Path) -> NDArray[Any]:
     if plane is None:
         return mask
     if mask.ndim != 3 or int(plane) >= len(mask):
-        raise InputError(f"{file} is of plane {plane}, but the masks have the shape {mask.shape}")
+        raise InputError(
+            f"{file} is of plane {plane}, but the masks have the shape {mask.shape}"
+        )
     return np.asarray(mask[int(plane)])

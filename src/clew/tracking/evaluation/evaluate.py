@@ -10,20 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from clew import extras
-from clew.checks import flag
 from clew.errors import DataWarning, InputError
 from clew.executors import Executor
-from clew.tracking.evaluation.aogm import Aogm, Found, aogm, divisions
 from clew.tracking.evaluation.challenge import scores_of_matched
-from clew.tracking.evaluation.positions import FEW, cells_of, covered, match_positions
+from clew.tracking.evaluation.matching import FEW, cells_of, covered, match_positions
+from clew.tracking.evaluation.metrics import Aogm, Found, aogm, divisions
 from clew.tracking.evaluation.result_events import events_of_result
 from clew.tracking.evaluation.task_loss import TaskLoss, found_gaps, task_loss
-from clew.tracking.evaluation.truth import Held, Labelled, OwnMasks, Progress, events_of_truth, match_frames
+from clew.tracking.evaluation.truth import (
+    Held,
+    Labelled,
+    OwnMasks,
+    Progress,
+    events_of_truth,
+    match_frames,
+)
 from clew.tracking.events import NONE, PAIRWISE, Annotations
-from clew.tracking.formats.ctc import CtcLineage
-from clew.tracking.formats.track_tables import PointLineage, open_lineage
-from clew.tracking.lineage import Lineage
+from clew.tracking.io.ctc import CtcLineage
+from clew.tracking.io.track_tables import PointLineage, open_lineage
+from clew.tracking.lineage.lineage import Lineage
+from clew.utils import extras
+from clew.utils.validation import flag
 
 TOLERANCES = (0, 1)
 """How many frames too early or late a division may be found."""
@@ -52,22 +59,29 @@ class Evaluation:
         return {
             "task_loss": self.loss.to_dict(),
             "aogm": {
-                "total": self.aogm.total, "unavoidable": self.aogm.unavoidable, "avoidable": self.aogm.avoidable,
-                "score": self.aogm.score, **asdict(self.aogm),
+                "total": self.aogm.total,
+                "unavoidable": self.aogm.unavoidable,
+                "avoidable": self.aogm.avoidable,
+                "score": self.aogm.score,
+                **asdict(self.aogm),
             },
             "divisions": {
-                str(tolerance): _figures(found) for tolerance, found in self.divisions.items()
+                str(tolerance): _figures(found)
+                for tolerance, found in self.divisions.items()
             },
             "gaps": _figures(self.gaps),
             "scores": None if self.scores is None else dict(self.scores),
             "events_from": self.events_from,
             "matched_by": self.matched_by,
-        }  # fmt: skip
+        }
 
     def rows(self) -> list[tuple[str, str]]:
         """Names and figures for a table."""
         loss = self.loss
-        missed, n = loss.missed.sum() + loss.invented.sum(), loss.annotated.sum() + loss.denied.sum()
+        missed, n = (
+            loss.missed.sum() + loss.invented.sum(),
+            loss.annotated.sum() + loss.denied.sum(),
+        )
         rows = [("task loss", f"{loss.total:.2%} ({missed} of {n})")]
         rows += [
             (f"{event} missed", f"{loss.missed[event]} of {loss.annotated[event]}")
@@ -80,16 +94,26 @@ class Evaluation:
             (f"AOGM above what the {allow} allow", f"{self.aogm.avoidable:g}"),
         ]
         rows += [
-            (f"division F1, ± {tolerance} frames", _in_words(found)) for tolerance, found in self.divisions.items()
+            (f"division F1, ± {tolerance} frames", _in_words(found))
+            for tolerance, found in self.divisions.items()
         ]
         if not self.gaps.is_empty:
             rows.append(("gap F1", _in_words(self.gaps)))
-        return rows + [(name, f"{value:.4f}") for name, value in (self.scores or {}).items() if value is not None]
+        return rows + [
+            (name, f"{value:.4f}")
+            for name, value in (self.scores or {}).items()
+            if value is not None
+        ]
 
 
 def _figures(found: Found) -> dict[str, float]:
     """For JSON."""
-    return {**asdict(found), "precision": found.precision, "recall": found.recall, "f1": found.f1}
+    return {
+        **asdict(found),
+        "precision": found.precision,
+        "recall": found.recall,
+        "f1": found.f1,
+    }
 
 
 def _in_words(found: Found) -> str:
@@ -97,10 +121,17 @@ def _in_words(found: Found) -> str:
 
 
 def evaluate(
-    result: str | Path | Lineage, truth: str | Path | CtcLineage | PointLineage, movie: Labelled | None = None, *,
-    scores: bool | None = None, progress: Progress | None = None, frames: range | None = None,
-    executor: Executor | None = None, distance: float | None = None, spacing: Sequence[float] | None = None,
-) -> Evaluation:  # fmt: skip
+    result: str | Path | Lineage,
+    truth: str | Path | CtcLineage | PointLineage,
+    movie: Labelled | None = None,
+    *,
+    scores: bool | None = None,
+    progress: Progress | None = None,
+    frames: range | None = None,
+    executor: Executor | None = None,
+    distance: float | None = None,
+    spacing: Sequence[float] | None = None,
+) -> Evaluation:
     """Measure a result against a true lineage: a folder with masks and tracks, a table of tracks, or a `Lineage`.
 
     Masks of both are matched by what they share; a `Lineage` comes with its movie for that. Where one side has no
@@ -122,20 +153,44 @@ def evaluate(
         events, events_from = own.events, "the lineage"
     else:
         events, events_from = events_of_result(own)
-        shorter = own.n_frames < len(frames or ())  # as a table is whose last frames are empty
-        if frames is not None and own.n_frames != len(frames) and not (shorter and isinstance(own, PointLineage)):
-            own, events = _cut(own, frames), Annotations.of(events).within(frames).events
-    if isinstance(true, PointLineage) or isinstance(own, PointLineage) or distance is not None:
+        shorter = own.n_frames < len(
+            frames or ()
+        )  # as a table is whose last frames are empty
+        if (
+            frames is not None
+            and own.n_frames != len(frames)
+            and not (shorter and isinstance(own, PointLineage))
+        ):
+            own, events = (
+                _cut(own, frames),
+                Annotations.of(events).within(frames).events,
+            )
+    if (
+        isinstance(true, PointLineage)
+        or isinstance(own, PointLineage)
+        or distance is not None
+    ):
         n = _common_length(true, own)
-        spacing = own.spacing if spacing is None and isinstance(own, PointLineage) else spacing
+        spacing = (
+            own.spacing
+            if spacing is None and isinstance(own, PointLineage)
+            else spacing
+        )
         # clew's tables of results are in physical units
         of_result = cells_of(own, spacing if isinstance(own, CtcLineage) else None)
-        matched, within = match_positions(cells_of(true, spacing), of_result, n, distance, progress)
+        matched, within = match_positions(
+            cells_of(true, spacing), of_result, n, distance, progress
+        )
         matched_by = f"positions, at most {within:.3g} apart"
     elif isinstance(own, CtcLineage):
-        matched, matched_by = match_frames(true, OwnMasks(own), progress, executor), MASKS
+        matched, matched_by = (
+            match_frames(true, OwnMasks(own), progress, executor),
+            MASKS,
+        )
     elif movie is None:
-        raise InputError("a lineage is evaluated with the movie that it is of: pass `movie`")
+        raise InputError(
+            "a lineage is evaluated with the movie that it is of: pass `movie`"
+        )
     else:
         matched, matched_by = match_frames(true, movie, progress, executor), MASKS
     if matched_by == MASKS:
@@ -145,7 +200,10 @@ def evaluate(
     return Evaluation(
         task_loss(annotations, events),
         aogm(true.tracks, own.tracks, by_track),
-        {tolerance: divisions(true.tracks, own.tracks, by_track, tolerance) for tolerance in TOLERANCES},
+        {
+            tolerance: divisions(true.tracks, own.tracks, by_track, tolerance)
+            for tolerance in TOLERANCES
+        },
         _scores_if(scores, own, true, by_track if matched_by == MASKS else None),
         events_from,
         found_gaps(annotations, events),
@@ -172,15 +230,23 @@ def _scores_if(
     by_masks: list[Held] | None,
 ) -> dict[str, float | None] | None:
     """The challenge's scores where they are asked for, or can be had by default: of masks that were matched."""
-    if by_masks is not None and isinstance(result, CtcLineage) and isinstance(truth, CtcLineage):
+    if (
+        by_masks is not None
+        and isinstance(result, CtcLineage)
+        and isinstance(truth, CtcLineage)
+    ):
         asked = extras.is_installed("evaluate") if wanted is None else wanted
         return scores_of_matched(result, truth, by_masks) if asked else None
     if wanted:
-        raise InputError("the challenge's scores need a result with masks: write it, and evaluate the folder")
+        raise InputError(
+            "the challenge's scores need a result with masks: write it, and evaluate the folder"
+        )
     return None
 
 
-def _common_length(truth: CtcLineage | PointLineage, result: CtcLineage | PointLineage | Lineage) -> int:
+def _common_length(
+    truth: CtcLineage | PointLineage, result: CtcLineage | PointLineage | Lineage
+) -> int:
     """How many frames both have; the last ones of a table may be empty, so that it may seem to have fewer."""
     n = max(truth.n_frames, result.n_frames)
     for name, side in (("truth", truth), ("result", result)):
@@ -192,7 +258,9 @@ def _common_length(truth: CtcLineage | PointLineage, result: CtcLineage | PointL
     return n
 
 
-def _cut(lineage: CtcLineage | PointLineage, frames: range) -> CtcLineage | PointLineage:
+def _cut(
+    lineage: CtcLineage | PointLineage, frames: range
+) -> CtcLineage | PointLineage:
     """Some frames of a lineage, if it has them."""
     if frames.stop > lineage.n_frames:
         raise InputError(
@@ -211,6 +279,10 @@ def _in_tracks(frames: list[Held], lineage: Lineage) -> list[Held]:
         at = np.searchsorted(labels[:-1], held.holder)
         unknown = (labels[at] != held.holder) & (held.holder != NONE)
         if unknown.any():
-            raise InputError(f"frame {t}: the lineage lacks label {held.holder[unknown][0]} of the movie")
-        renamed.append(held._replace(holder=np.where(held.holder == NONE, NONE, tracks[at])))
+            raise InputError(
+                f"frame {t}: the lineage lacks label {held.holder[unknown][0]} of the movie"
+            )
+        renamed.append(
+            held._replace(holder=np.where(held.holder == NONE, NONE, tracks[at]))
+        )
     return renamed

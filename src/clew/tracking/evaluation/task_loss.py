@@ -9,9 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Mask
-from clew.tracking.evaluation.aogm import Found
-from clew.tracking.events import NONE, PAIRWISE, Annotations, Event, EventIndex, EventTable
-from clew.tracking.lineage import Lineage
+from clew.tracking.evaluation.metrics import Found
+from clew.tracking.events import (
+    NONE,
+    PAIRWISE,
+    Annotations,
+    Event,
+    EventIndex,
+    EventTable,
+)
+from clew.tracking.lineage.lineage import Lineage
 
 NOTHING = len(Event)
 """The column of a confusion matrix for cells about which nothing was predicted."""
@@ -48,13 +55,19 @@ class TaskLoss:
             "missed": int(self.missed.sum() + self.invented.sum()),
             "events": {
                 str(event): {
-                    "annotated": int(self.annotated[event]), "missed": int(self.missed[event]),
-                    "denied": int(self.denied[event]), "invented": int(self.invented[event]),
-                    "instead": {name: int(n) for name, n in zip(instead, self.confusion[event], strict=True) if n},
+                    "annotated": int(self.annotated[event]),
+                    "missed": int(self.missed[event]),
+                    "denied": int(self.denied[event]),
+                    "invented": int(self.invented[event]),
+                    "instead": {
+                        name: int(n)
+                        for name, n in zip(instead, self.confusion[event], strict=True)
+                        if n
+                    },
                 }
                 for event in PAIRWISE
             },
-        }  # fmt: skip
+        }
 
 
 def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
@@ -63,7 +76,9 @@ def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
     This is about pairs of frames, so that a gap on either side counts as the disappearance and the appearance that it
     is there; `found_gaps` tells of gaps.
     """
-    events = (predicted.events if isinstance(predicted, Lineage) else predicted).pairwise()
+    events = (
+        predicted.events if isinstance(predicted, Lineage) else predicted
+    ).pairwise()
     truth = truth.pairwise()
     said, happened = truth.events, truth.happened
     find = EventIndex(events)
@@ -71,9 +86,15 @@ def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
     same = find.find(said) >= 0
     missed = happened & ~same
     confusion = np.zeros((len(Event), NOTHING + 1), dtype=np.int64)
-    for cells, later in [(said.sources[:, 0], False), (said.sources[:, 1], False), (said.targets[:, 0], True)]:
+    for cells, later in [
+        (said.sources[:, 0], False),
+        (said.sources[:, 1], False),
+        (said.targets[:, 0], True),
+    ]:
         asked = np.flatnonzero(missed & (cells != NONE) & (no_source | (not later)))
-        instead = find(said.frame[asked] + later, np.full(len(asked), later), cells[asked])
+        instead = find(
+            said.frame[asked] + later, np.full(len(asked), later), cells[asked]
+        )
         kind = np.full(len(asked), NOTHING)
         kind[instead >= 0] = events.event[instead[instead >= 0]]
         np.add.at(confusion, (said.event[asked], kind), 1)
@@ -81,7 +102,13 @@ def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
     def number(which: Mask) -> NDArray[np.int64]:
         return np.bincount(said.event[which], minlength=len(Event))
 
-    return TaskLoss(number(happened), number(missed), number(~happened), number(~happened & same), confusion)
+    return TaskLoss(
+        number(happened),
+        number(missed),
+        number(~happened),
+        number(~happened & same),
+        confusion,
+    )
 
 
 def found_gaps(truth: Annotations, predicted: Lineage | EventTable) -> Found:
@@ -93,4 +120,8 @@ def found_gaps(truth: Annotations, predicted: Lineage | EventTable) -> Found:
     sources = known(told.frame, np.zeros(len(told), dtype=bool), told.sources[:, 0])
     targets = known(told.ends(), np.ones(len(told), dtype=bool), told.targets[:, 0])
     false = ~right & ((sources >= 0) | (targets >= 0))
-    return Found(int(right.sum()), int(false.sum()), int((true.event == Event.GAP).sum() - right.sum()))
+    return Found(
+        int(right.sum()),
+        int(false.sum()),
+        int((true.event == Event.GAP).sum() - right.sum()),
+    )

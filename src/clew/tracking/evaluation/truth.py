@@ -33,10 +33,17 @@ from scipy.sparse.csgraph import connected_components
 from clew.errors import InputError
 from clew.executors import Executor, Threads
 from clew.learning.task import Array, Indices, Mask
-from clew.tracking.events import NONE, Annotations, Event, EventIndex, EventTable, Labels
-from clew.tracking.formats.ctc import CtcLineage
+from clew.tracking.events import (
+    NONE,
+    Annotations,
+    Event,
+    EventIndex,
+    EventTable,
+    Labels,
+)
+from clew.tracking.io.ctc import CtcLineage
+from clew.tracking.lineage.tracks import MAX_CHILDREN, Tracks, check_frame
 from clew.tracking.measurement.regions import Runs, shared_volume
-from clew.tracking.tracks import MAX_CHILDREN, Tracks, check_frame
 
 Progress = Callable[[int, int], None]
 """Told (frames done, frames in all)."""
@@ -99,7 +106,11 @@ def jaccard(truth: NDArray[Any], detections: NDArray[Any]) -> Array:
     shared = _overlap(truth, detections)
     labels, sizes = np.unique(detections, return_counts=True)
     row, pixels = shared.row[shared.holds], shared.pixels[shared.holds]
-    union = shared.size[row] + sizes[np.searchsorted(labels, shared.label[shared.holds])] - pixels
+    union = (
+        shared.size[row]
+        + sizes[np.searchsorted(labels, shared.label[shared.holds])]
+        - pixels
+    )
     index = np.zeros(len(shared.cell))
     index[row] = pixels / union
     return index
@@ -125,12 +136,18 @@ class _Shared(NamedTuple):
 def _overlap(truth: NDArray[Any], detections: NDArray[Any]) -> _Shared:
     for mask in (truth, detections):
         if mask.dtype.kind not in "iu":
-            raise InputError(f"a mask has dtype {mask.dtype}; expected integers, a number for each cell")
+            raise InputError(
+                f"a mask has dtype {mask.dtype}; expected integers, a number for each cell"
+            )
     if truth.shape != detections.shape:
-        raise InputError(f"the truth's mask has shape {truth.shape}, the detections' mask {detections.shape}")
+        raise InputError(
+            f"the truth's mask has shape {truth.shape}, the detections' mask {detections.shape}"
+        )
     runs = Runs.of(truth)
     cell, of_run = np.unique(runs.label, return_inverse=True)
-    size = np.bincount(of_run, weights=runs.length, minlength=len(cell)).astype(np.float64)
+    size = np.bincount(of_run, weights=runs.length, minlength=len(cell)).astype(
+        np.float64
+    )
     shared, label, pixels = shared_volume(truth, detections, (1.0,) * truth.ndim)
     row = np.searchsorted(cell, shared)
     return _Shared(cell, size, row, label, pixels, 2 * pixels > size[row])
@@ -141,7 +158,10 @@ BLOCK = 8
 
 
 def match_frames(
-    truth: CtcLineage, movie: Labelled, progress: Progress | None = None, executor: Executor | None = None
+    truth: CtcLineage,
+    movie: Labelled,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> list[Held]:
     """The true cells of every frame with the detections that hold them; one frame a worker is in memory at a time."""
     n = len(truth.masks)
@@ -152,7 +172,9 @@ def match_frames(
         )
     matched: list[Held] = []
     blocks = [range(t, min(t + BLOCK, n)) for t in range(0, n, BLOCK)]
-    for found in (executor or Threads()).map(partial(_match_block, truth, movie), blocks):
+    for found in (executor or Threads()).map(
+        partial(_match_block, truth, movie), blocks
+    ):
         matched += found
         if progress is not None:
             progress(len(matched), n)
@@ -173,16 +195,23 @@ def _match_block(truth: CtcLineage, movie: Labelled, frames: range) -> list[Held
     return matched
 
 
-def truth_annotations(truth: CtcLineage, movie: Labelled, progress: Progress | None = None) -> Annotations:
+def truth_annotations(
+    truth: CtcLineage, movie: Labelled, progress: Progress | None = None
+) -> Annotations:
     """All events of a movie's detections that a true lineage determines; no two of them contradict each other."""
-    return Annotations.of(events_of_truth(truth.tracks, match_frames(truth, movie, progress)))
+    return Annotations.of(
+        events_of_truth(truth.tracks, match_frames(truth, movie, progress))
+    )
 
 
 def events_of_truth(tracks: Tracks, frames: list[Held]) -> EventTable:
     """The events that matched frames determine."""
     tracks = tracks[np.argsort(tracks.id)]
     parent = tracks.parent_row()
-    pairs = [_pair(t, _links(tracks, parent, t, *pair), *pair) for t, pair in enumerate(pairwise(frames))]
+    pairs = [
+        _pair(t, _links(tracks, parent, t, *pair), *pair)
+        for t, pair in enumerate(pairwise(frames))
+    ]
     return _with_gaps(EventTable.join(pairs), tracks, frames)
 
 
@@ -190,19 +219,32 @@ def _with_gaps(events: EventTable, tracks: Tracks, frames: list[Held]) -> EventT
     """The events with gaps in place of a disappearance and an appearance that are about the same cell."""
     index, parent = EventIndex(events), tracks.parent_row()
     # with whom each track is the same cell after a gap of one frame
-    only = (parent >= 0) & (tracks.child_count(parent)[parent] == 1) & (tracks.begin == tracks.end[parent] + 2)
+    only = (
+        (parent >= 0)
+        & (tracks.child_count(parent)[parent] == 1)
+        & (tracks.begin == tracks.end[parent] + 2)
+    )
     found = [events[:0]]
     for t, (before, after) in enumerate(zip(frames, frames[2:], strict=False)):
         cells, labels = _held_alone(after)
         earlier, earlier_labels = _held_alone(before)
         row = np.searchsorted(tracks.id, cells)
         again = only[row] & (tracks.begin[row] == t + 2)
-        name = np.where(again, tracks.parent[row], np.where(tracks.begin[row] <= t, cells, NONE))
+        name = np.where(
+            again, tracks.parent[row], np.where(tracks.begin[row] <= t, cells, NONE)
+        )
         at = np.minimum(np.searchsorted(earlier, name), max(len(earlier) - 1, 0))
-        same = np.flatnonzero(earlier[at] == name) if len(earlier) else np.zeros(0, dtype=np.intp)
+        same = (
+            np.flatnonzero(earlier[at] == name)
+            if len(earlier)
+            else np.zeros(0, dtype=np.intp)
+        )
         cells_before, cells_after = np.zeros((2, len(same), 2), dtype=np.int64)
         cells_before[:, 0], cells_after[:, 0] = earlier_labels[at[same]], labels[same]
-        time, kind = np.full(len(same), t, dtype=np.int64), np.full(len(same), Event.GAP, dtype=np.int8)
+        time, kind = (
+            np.full(len(same), t, dtype=np.int64),
+            np.full(len(same), Event.GAP, dtype=np.int8),
+        )
         gaps = EventTable(time, kind, cells_before, cells_after)
         ends = index.find(gaps.pairwise()).reshape(2, -1)
         found.append(gaps[np.flatnonzero((ends >= 0).all(axis=0))])
@@ -215,14 +257,23 @@ def _with_gaps(events: EventTable, tracks: Tracks, frames: list[Held]) -> EventT
 def _held_alone(held: Held) -> tuple[Labels, Labels]:
     """The cells that are alone in their detections, ascending, and these detections' labels."""
     labels, row, count = np.unique(held.holder, return_inverse=True, return_counts=True)
-    alone = (count[row] == 1) & (held.holder != NONE) if len(labels) else np.zeros(0, dtype=bool)
+    alone = (
+        (count[row] == 1) & (held.holder != NONE)
+        if len(labels)
+        else np.zeros(0, dtype=bool)
+    )
     return held.cell[alone], held.holder[alone]
 
 
 def events_of_tracks(tracks: Tracks, n_frames: int) -> EventTable:
     """The events that a table of tracks means, where every detection is labelled with its track."""
-    alive = [np.sort(tracks.id[(tracks.begin <= t) & (t <= tracks.end)]) for t in range(n_frames)]
-    return events_of_truth(tracks, [Held(ids, ids, np.ones(len(ids), dtype=bool)) for ids in alive])
+    alive = [
+        np.sort(tracks.id[(tracks.begin <= t) & (t <= tracks.end)])
+        for t in range(n_frames)
+    ]
+    return events_of_truth(
+        tracks, [Held(ids, ids, np.ones(len(ids), dtype=bool)) for ids in alive]
+    )
 
 
 class _Links(NamedTuple):
@@ -236,15 +287,23 @@ class _Links(NamedTuple):
     """Whether it is one of more than two, which is no event of clew's."""
 
 
-def _links(tracks: Tracks, parent_row: Indices, t: int, before: Held, after: Held) -> _Links:
+def _links(
+    tracks: Tracks, parent_row: Indices, t: int, before: Held, after: Held
+) -> _Links:
     """Which cell of the later frame comes from which of the earlier one; tracks are sorted by id."""
     row = np.searchsorted(tracks.id, after.cell)
     parent = parent_row[row]
     new = tracks.begin[row] > t
     direct = new & (parent >= 0) & (tracks.end[parent] == t)
     ancestor = np.where(new, np.where(direct, tracks.parent[row], NONE), after.cell)
-    at = np.minimum(np.searchsorted(before.cell, ancestor), max(len(before.cell) - 1, 0))
-    linked = np.flatnonzero(before.cell[at] == ancestor) if len(before.cell) else np.empty(0, dtype=np.intp)
+    at = np.minimum(
+        np.searchsorted(before.cell, ancestor), max(len(before.cell) - 1, 0)
+    )
+    linked = (
+        np.flatnonzero(before.cell[at] == ancestor)
+        if len(before.cell)
+        else np.empty(0, dtype=np.intp)
+    )
     siblings = np.where(new[linked], tracks.child_count(parent_row)[parent[linked]], 0)
     return _Links(at[linked], linked, siblings > 1, siblings > MAX_CHILDREN)
 
@@ -259,20 +318,32 @@ def _pair(t: int, links: _Links, before: Held, after: Held) -> EventTable:
     # groups of detections that belong together
     n = len(earlier) + len(later)
     ends = (source[seen], target[seen] + len(earlier))
-    count, group = connected_components(coo_array((np.ones(seen.sum()), ends), shape=(n, n)), directed=False)
+    count, group = connected_components(
+        coo_array((np.ones(seen.sum()), ends), shape=(n, n)), directed=False
+    )
     group_before, group_after = group[: len(earlier)], group[len(earlier) :]
 
     def number(groups: NDArray[Any], cells: Indices) -> NDArray[np.intp]:
         return np.bincount(groups[cells[cells >= 0]], minlength=count)
 
-    sources, targets = np.bincount(group_before, minlength=count), np.bincount(group_after, minlength=count)
-    cells_before, cells_after = number(group_before, cell_of_earlier), number(group_after, cell_of_later)
+    sources, targets = (
+        np.bincount(group_before, minlength=count),
+        np.bincount(group_after, minlength=count),
+    )
+    cells_before, cells_after = (
+        number(group_before, cell_of_earlier),
+        number(group_after, cell_of_later),
+    )
     daughters = number(group_after, target[seen & links.daughter])
 
     # what the truth leaves open
     open_ = np.zeros(count, dtype=bool)
-    open_[group_before[source[(source >= 0) & (target < 0) & after.touched[links.after]]]] = True
-    open_[group_after[target[(target >= 0) & (source < 0) & before.touched[links.before]]]] = True
+    open_[
+        group_before[source[(source >= 0) & (target < 0) & after.touched[links.after]]]
+    ] = True
+    open_[
+        group_after[target[(target >= 0) & (source < 0) & before.touched[links.before]]]
+    ] = True
     born = np.bincount(links.before[seen & links.daughter], minlength=len(before.cell))
     open_[group_before[cell_of_earlier[born == 1]]] = True
     open_[group_before[source[seen & links.crowded]]] = True
@@ -288,14 +359,24 @@ def _pair(t: int, links: _Links, before: Held, after: Held) -> EventTable:
             (sources == 1) & (targets == 2) & two_cells,
             (sources == 2) & (targets == 1) & two_cells,
         ],
-        [-1, Event.MOVE, Event.DIVIDE, Event.APPEAR, Event.DISAPPEAR, Event.SPLIT, Event.MERGE],
+        [
+            -1,
+            Event.MOVE,
+            Event.DIVIDE,
+            Event.APPEAR,
+            Event.DISAPPEAR,
+            Event.SPLIT,
+            Event.MERGE,
+        ],
         default=-1,
     )
     known = np.flatnonzero(event >= 0)
     return EventTable(
-        np.full(len(known), t, dtype=np.int64), event[known].astype(np.int8),
-        _by_group(group_before, earlier, count)[known], _by_group(group_after, later, count)[known],
-    )  # fmt: skip
+        np.full(len(known), t, dtype=np.int64),
+        event[known].astype(np.int8),
+        _by_group(group_before, earlier, count)[known],
+        _by_group(group_after, later, count)[known],
+    )
 
 
 def _detections(held: Held) -> tuple[Labels, Indices]:

@@ -8,15 +8,27 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from clew.cache import Cache
 from clew.errors import InputError, StoreError
 from clew.executors import Executor, Threads
 from clew.learning.task import Array
 from clew.models.fingerprint import fingerprint
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
-from clew.tracking.measurement.cache import Shared, Store, Where, digest, frame_digest, open_store
-from clew.tracking.measurement.regions import VERSION, measure_frame, moved_volume, shared_volume
+from clew.tracking.measurement.regions import (
+    VERSION,
+    measure_frame,
+    moved_volume,
+    shared_volume,
+)
+from clew.tracking.measurement.store import (
+    Shared,
+    Store,
+    Where,
+    digest,
+    frame_digest,
+    open_store,
+)
 from clew.tracking.movie import Movie
+from clew.utils.cache import Cache
 
 CHUNK = 8
 """Frames that one job measures: each is read once, and one more for what the last shares with its next."""
@@ -29,9 +41,15 @@ class Kept:
     """What was last measured or asked for of a movie, for all windows of it; another process begins with nothing."""
 
     def __init__(self) -> None:
-        self.frames: Cache[tuple[Detections, Shared]] = Cache(KEPT, lambda frame: _bytes(frame[0]))
-        self.overlaps: Cache[Overlap] = Cache(KEPT, lambda overlap: 3 * overlap.volume.nbytes)
-        self.labels: Cache[NDArray[Any]] = Cache(1)  # the last label image: the next frame pair begins with it
+        self.frames: Cache[tuple[Detections, Shared]] = Cache(
+            KEPT, lambda frame: _bytes(frame[0])
+        )
+        self.overlaps: Cache[Overlap] = Cache(
+            KEPT, lambda overlap: 3 * overlap.volume.nbytes
+        )
+        self.labels: Cache[NDArray[Any]] = Cache(
+            1
+        )  # the last label image: the next frame pair begins with it
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Kept, ()
@@ -40,7 +58,14 @@ class Kept:
 class Measured:
     """The detections of a movie of label images; frames are read back one by one as they are asked for."""
 
-    def __init__(self, movie: Movie, store: Store, keys: list[str], first: int = 0, kept: Kept | None = None) -> None:
+    def __init__(
+        self,
+        movie: Movie,
+        store: Store,
+        keys: list[str],
+        first: int = 0,
+        kept: Kept | None = None,
+    ) -> None:
         self.movie, self.store, self.keys, self.first = movie, store, keys, first
         self._kept = Kept() if kept is None else kept
         self.name, self.n_frames, self.ndim = movie.name, movie.n_frames, movie.ndim
@@ -65,7 +90,9 @@ class Measured:
         """The cells of frame `t`."""
         last = self.first + len(self.keys) - 1
         if not self.first <= t <= last:
-            raise InputError(f"{self.name} has no frame {t}; its frames are {self.first} to {last}")
+            raise InputError(
+                f"{self.name} has no frame {t}; its frames are {self.first} to {last}"
+            )
         return self._frame(t)[0]
 
     def overlap(self, t: int, shift: Array | None = None) -> Overlap:
@@ -82,17 +109,23 @@ class Measured:
 
     def _moved_overlap(self, a: Detections, b: Detections, shift: Array) -> Overlap:
         first, second = self._label(a.frame), self._label(b.frame)
-        rows, target, volume = moved_volume(first, second, a.label, shift, self.movie.spacing)
+        rows, target, volume = moved_volume(
+            first, second, a.label, shift, self.movie.spacing
+        )
         return Overlap(rows, b.rows(target), volume)
 
     def _label(self, t: int) -> NDArray[Any]:
         """The label image of a frame."""
-        return self._kept.labels.get(t, lambda: self.movie.label(t), self.keys[t - self.first])
+        return self._kept.labels.get(
+            t, lambda: self.movie.label(t), self.keys[t - self.first]
+        )
 
     def _frame(self, t: int) -> tuple[Detections, Shared]:
         """A measured frame, and what it shares with the next."""
         key = self.keys[t - self.first]
-        return self._kept.frames.get(t, lambda: _recall(self.movie, self.store, key, t), key)
+        return self._kept.frames.get(
+            t, lambda: _recall(self.movie, self.store, key, t), key
+        )
 
     def measured_again(self, movie: Movie, frames: Iterable[int]) -> Measured:
         """The detections of a movie that differs from this one in the label images of some frames.
@@ -101,7 +134,9 @@ class Measured:
         """
         keys = self.keys.copy()
         for t in sorted({max(at, 0) for frame in frames for at in (frame - 1, frame)}):
-            keys[t : t + 1] = _measure_chunk(self.store, Kept(), (movie, range(t, t + 1)))
+            keys[t : t + 1] = _measure_chunk(
+                self.store, Kept(), (movie, range(t, t + 1))
+            )
         return Measured(movie, self.store, keys)
 
 
@@ -128,7 +163,9 @@ def measure(
     ]
     keys: list[str] = []
     kept = Kept()
-    for done in (executor or Threads(n_jobs)).map(partial(_measure_chunk, store, kept), chunks):
+    for done in (executor or Threads(n_jobs)).map(
+        partial(_measure_chunk, store, kept), chunks
+    ):
         keys += done
         if progress is not None:
             progress(len(keys), movie.n_frames)
@@ -151,7 +188,9 @@ def _measure_chunk(store: Store, kept: Kept, chunk: tuple[Movie, range]) -> list
         frame = store.recall(keys[-1], t)
         if frame is None:
             shared = shared_volume(labels, following, movie.spacing)
-            frame = store.keep(keys[-1], measure_frame(t, labels, image, movie.spacing), shared)
+            frame = store.keep(
+                keys[-1], measure_frame(t, labels, image, movie.spacing), shared
+            )
         kept.frames.put(t, keys[-1], frame)
         if following is not None:
             labels, content = following, next_content
@@ -160,7 +199,10 @@ def _measure_chunk(store: Store, kept: Kept, chunk: tuple[Movie, range]) -> list
 
 def _bytes(cells: Detections) -> int:
     """What the measurements of a frame take."""
-    return sum(column.nbytes for column in (cells.label, cells.position, *cells.columns.values()))
+    return sum(
+        column.nbytes
+        for column in (cells.label, cells.position, *cells.columns.values())
+    )
 
 
 def _recall(movie: Movie, store: Store, key: str, t: int) -> tuple[Detections, Shared]:
@@ -168,8 +210,12 @@ def _recall(movie: Movie, store: Store, key: str, t: int) -> tuple[Detections, S
     kept = store.recall(key, t)
     if kept is None:
         if _measure_chunk(store, Kept(), (movie, range(t, t + 1))) != [key]:
-            raise InputError(f"{movie.name}: the pixels of frame {t} changed after they were measured; measure again")
+            raise InputError(
+                f"{movie.name}: the pixels of frame {t} changed after they were measured; measure again"
+            )
         kept = store.recall(key, t)
     if kept is None:
-        raise StoreError(f"{movie.name}: frame {t} was measured, but cannot be read back from {store.folder}")
+        raise StoreError(
+            f"{movie.name}: frame {t} was measured, but cannot be read back from {store.folder}"
+        )
     return kept

@@ -59,7 +59,12 @@ class Runs:
         return cls(label, np.unravel_index(start[cells], labels.shape), length[cells])
 
 
-def measure_frame(frame: int, labels: LabelImage, image: NDArray[Any] | None, spacing: tuple[float, ...]) -> Detections:
+def measure_frame(
+    frame: int,
+    labels: LabelImage,
+    image: NDArray[Any] | None,
+    spacing: tuple[float, ...],
+) -> Detections:
     """The cells of one frame with these columns, in physical units.
 
     volume; axes (n, ndim): standard deviations along the principal axes, longest first; direction (n, ndim): of the
@@ -78,11 +83,15 @@ def measure_frame(frame: int, labels: LabelImage, image: NDArray[Any] | None, sp
     volume = pixels * scale.prod()
     middle = [at.astype(float) for at in runs.start]
     middle[-1] += (runs.length - 1) / 2
-    position = np.column_stack([sums(runs.length * at) / pixels for at in middle]) * scale
+    position = (
+        np.column_stack([sums(runs.length * at) / pixels for at in middle]) * scale
+    )
     # (m, ndim) the runs' middles from the centroid; differences first, so that large coordinates cost no digits
     offset = np.column_stack(middle) * scale - position[row]
     eigenvalues, direction = _principal_axes(sums, runs.length, offset, pixels, scale)
-    border_distance, border_share = _border(sums, runs, labels.shape, position, volume, scale)
+    border_distance, border_share = _border(
+        sums, runs, labels.shape, position, volume, scale
+    )
     columns: dict[str, Array] = {
         "volume": volume,
         "axes": np.sqrt(eigenvalues),
@@ -107,10 +116,14 @@ def are_grey_values(labels: LabelImage) -> bool:
     values, index = np.unique(sampled, return_inverse=True)
     places = index.reshape(sampled.shape)
     boxes = ndimage.find_objects(places + 1)
-    box = np.array([np.prod([side.stop - side.start for side in place]) for place in boxes])
+    box = np.array(
+        [np.prod([side.stop - side.start for side in place]) for place in boxes]
+    )
     pixels, is_cell = np.bincount(places.ravel()), values != 0
     everywhere = is_cell & (4 * box > sampled.size)
-    return bool(everywhere.sum() >= 10 and 2 * pixels[everywhere].sum() > pixels[is_cell].sum())
+    return bool(
+        everywhere.sum() >= 10 and 2 * pixels[everywhere].sum() > pixels[is_cell].sum()
+    )
 
 
 def shared_volume(
@@ -120,7 +133,9 @@ def shared_volume(
     if second is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
     if first.shape != second.shape:
-        raise InputError(f"two frames have shapes {first.shape} and {second.shape}; all frames of a movie must agree")
+        raise InputError(
+            f"two frames have shapes {first.shape} and {second.shape}; all frames of a movie must agree"
+        )
     a, b = first.reshape(-1), second.reshape(-1)
     begins = np.ones(a.size + 1, dtype=bool)
     begins[1:-1] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
@@ -128,11 +143,17 @@ def shared_volume(
     start, length = limits[:-1], np.diff(limits)
     both = (a[start] > 0) & (b[start] > 0)
     start, length = start[both], length[both]
-    return _summed(a[start].astype(np.int64), b[start].astype(np.int64), length, spacing)
+    return _summed(
+        a[start].astype(np.int64), b[start].astype(np.int64), length, spacing
+    )
 
 
 def moved_volume(
-    first: LabelImage, second: LabelImage, labels: Labels, shift: Array, spacing: tuple[float, ...]
+    first: LabelImage,
+    second: LabelImage,
+    labels: Labels,
+    shift: Array,
+    spacing: tuple[float, ...],
 ) -> tuple[Indices, Labels, Array]:
     """(m,) each: what the cells of a frame share with those of the next once each was moved by its own `shift`.
 
@@ -150,8 +171,12 @@ def moved_volume(
         inside &= (at >= 0) & (at < size)
     row, length = row[inside], (end - start[-1])[inside]
     begin = np.ravel_multi_index([at[inside] for at in start], first.shape)
-    before = np.cumsum(length) - length  # where the pixels of each run begin, one run after the other
-    other = second.reshape(-1)[np.repeat(begin - before, length) + np.arange(length.sum())]
+    before = (
+        np.cumsum(length) - length
+    )  # where the pixels of each run begin, one run after the other
+    other = second.reshape(-1)[
+        np.repeat(begin - before, length) + np.arange(length.sum())
+    ]
     # again as runs, for there are far fewer of them than pixels
     new = np.ones(other.size + 1, dtype=bool)
     np.not_equal(other[1:], other[:-1], out=new[1:-1])
@@ -171,7 +196,11 @@ def _summed(
     """The volume of all runs, (m,) each, that have the same source and target; ascending."""
     order = np.lexsort((target, source))
     source, target = source[order], target[order]
-    new = np.flatnonzero(np.append(True, (source[1:] != source[:-1]) | (target[1:] != target[:-1]))[: len(source)])
+    new = np.flatnonzero(
+        np.append(True, (source[1:] != source[:-1]) | (target[1:] != target[:-1]))[
+            : len(source)
+        ]
+    )
     total = np.add.reduceat(pixels[order], new) if len(new) else np.zeros(0)
     return source[new], target[new], total * float(np.prod(spacing))
 
@@ -183,7 +212,9 @@ def directions(ndim: int) -> Array:
         angle = np.arange(8) * np.pi / 8
         half = np.column_stack([np.cos(angle), np.sin(angle)])
     else:  # from the centre of a cube to its faces, edges and corners
-        grid = np.stack(np.meshgrid(*[(-1, 0, 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+        grid = np.stack(np.meshgrid(*[(-1, 0, 1)] * 3, indexing="ij"), axis=-1).reshape(
+            -1, 3
+        )
         half = grid[14:] / np.linalg.norm(grid[14:], axis=1, keepdims=True)
     return np.concatenate([half, -half])
 
@@ -195,7 +226,9 @@ def check_frame(frame: int, labels: LabelImage, image: NDArray[Any] | None) -> N
             f"labels of frame {frame} are {labels.dtype} of shape {labels.shape}; expected integers in 2D or 3D"
         )
     if labels.size and labels.dtype.kind == "i" and labels.min() < 0:
-        raise InputError(f"frame {frame} has the label {labels.min()}; cells have positive labels, background has 0")
+        raise InputError(
+            f"frame {frame} has the label {labels.min()}; cells have positive labels, background has 0"
+        )
     if image is not None and image.shape != labels.shape:
         raise InputError(
             f"frame {frame}: the image has shape {image.shape} and the labels {labels.shape}; they must agree"
@@ -209,10 +242,14 @@ class _Sums:
         self.row, self.n = row, n
 
     def __call__(self, values: NDArray[Any]) -> Array:
-        return np.bincount(self.row, weights=values, minlength=self.n).astype(np.float64, copy=False)
+        return np.bincount(self.row, weights=values, minlength=self.n).astype(
+            np.float64, copy=False
+        )
 
 
-def _principal_axes(sums: _Sums, length: Indices, offset: Array, pixels: Array, scale: Array) -> tuple[Array, Array]:
+def _principal_axes(
+    sums: _Sums, length: Indices, offset: Array, pixels: Array, scale: Array
+) -> tuple[Array, Array]:
     """Of the covariance of a cell's pixels, each a box and not a point: eigenvalues (n, ndim), largest first, and the
     unit vector (n, ndim) of the largest.
     """
@@ -220,14 +257,20 @@ def _principal_axes(sums: _Sums, length: Indices, offset: Array, pixels: Array, 
     moments = np.empty((sums.n, ndim, ndim))
     for i in range(ndim):
         for j in range(i, ndim):
-            moments[:, i, j] = moments[:, j, i] = sums(length * offset[:, i] * offset[:, j]) / pixels
-    moments[:, -1, -1] += sums(length * (length.astype(float) ** 2 - 1)) * scale[-1] ** 2 / 12 / pixels
+            moments[:, i, j] = moments[:, j, i] = (
+                sums(length * offset[:, i] * offset[:, j]) / pixels
+            )
+    moments[:, -1, -1] += (
+        sums(length * (length.astype(float) ** 2 - 1)) * scale[-1] ** 2 / 12 / pixels
+    )
     moments += np.diag(scale**2 / 12)
     values, vectors = np.linalg.eigh(moments)
     return values[:, ::-1].astype(np.float64), vectors[:, :, -1].astype(np.float64)
 
 
-def _support(row: Indices, n: int, length: Indices, offset: Array, scale: Array) -> Array:
+def _support(
+    row: Indices, n: int, length: Indices, offset: Array, scale: Array
+) -> Array:
     """(n, K) the support function of each cell around its centroid; a pixel reaches half its size further."""
     toward = directions(len(scale))
     if not n:
@@ -235,12 +278,19 @@ def _support(row: Indices, n: int, length: Indices, offset: Array, scale: Array)
     order = np.argsort(row, kind="stable")
     first = np.flatnonzero(np.diff(row[order], prepend=-1))
     along = offset[order] @ toward.T
-    along += ((length[order] - 1) * scale[-1] / 2)[:, None] * np.abs(toward[:, -1])  # the run's farther end
+    along += ((length[order] - 1) * scale[-1] / 2)[:, None] * np.abs(
+        toward[:, -1]
+    )  # the run's farther end
     return np.maximum.reduceat(along, first) + np.abs(toward) @ scale / 2
 
 
 def _border(
-    sums: _Sums, runs: Runs, shape: tuple[int, ...], position: Array, volume: Array, scale: Array
+    sums: _Sums,
+    runs: Runs,
+    shape: tuple[int, ...],
+    position: Array,
+    volume: Array,
+    scale: Array,
 ) -> tuple[Array, Array]:
     """(n,) each: the distance from the centroid to the nearest border, and the cell's share on it."""
     edges = np.array(shape) * scale - scale / 2
@@ -249,13 +299,20 @@ def _border(
     for axis, size in enumerate(shape):
         last = axis == len(shape) - 1
         ends = runs.start[axis] + (runs.length - 1 if last else 0)
-        pixels = (1 if last else runs.length) * ((runs.start[axis] == 0) + 1 * (ends == size - 1))
+        pixels = (1 if last else runs.length) * (
+            (runs.start[axis] == 0) + 1 * (ends == size - 1)
+        )
         face += sums(pixels) * scale.prod() / scale[axis]
     return distance, face / volume ** (1 - 1 / len(shape))
 
 
 def _intensities(
-    frame: int, labels: LabelImage, image: NDArray[Any], row: Indices, length: Indices, pixels: Array
+    frame: int,
+    labels: LabelImage,
+    image: NDArray[Any],
+    row: Indices,
+    length: Indices,
+    pixels: Array,
 ) -> dict[str, Array]:
     """The columns that come from the image; intensities are above background."""
     flat = image.reshape(-1)
@@ -266,12 +323,18 @@ def _intensities(
     values = flat[inside].astype(np.float64)
     values -= background
     if not np.isfinite(values.sum()):
-        raise InputError(f"the image of frame {frame} has NaN or infinity; intensities must be finite numbers")
+        raise InputError(
+            f"the image of frame {frame} has NaN or infinity; intensities must be finite numbers"
+        )
     first = np.cumsum(length) - length
     sums = _Sums(row, len(pixels))
     mean, square = (sums(_run_sums(v, first)) / pixels for v in (values, values**2))
     deviation = np.sqrt(np.maximum(square - mean**2, 0))
-    return {"intensity": mean, "deviation": deviation, "quantiles": _quantiles(values, row, length, pixels)}
+    return {
+        "intensity": mean,
+        "deviation": deviation,
+        "quantiles": _quantiles(values, row, length, pixels),
+    }
 
 
 def _run_sums(values: Array, first: Indices) -> Array:
@@ -287,11 +350,19 @@ def _quantiles(values: Array, row: Indices, length: Indices, pixels: Array) -> A
     above = values - low
     extent = float(above.max())
     # integers of 16 bits stay what they are
-    step = 1.0 if extent <= LEVELS and np.array_equal(above, np.rint(above)) else extent / LEVELS
-    number = np.dtype(np.uint32 if len(pixels) <= LEVELS else np.uint64)  # the shorter sorts three times as fast
+    step = (
+        1.0
+        if extent <= LEVELS and np.array_equal(above, np.rint(above))
+        else extent / LEVELS
+    )
+    number = np.dtype(
+        np.uint32 if len(pixels) <= LEVELS else np.uint64
+    )  # the shorter sorts three times as fast
     key = np.repeat((row * (LEVELS + 1)).astype(number), length)
     key += np.rint(above / step).astype(number)
     key.sort()
     begin = np.cumsum(pixels) - pixels
-    at = begin[:, None] + np.floor(pixels[:, None] * (np.arange(N_QUANTILES) + 0.5) / N_QUANTILES)
+    at = begin[:, None] + np.floor(
+        pixels[:, None] * (np.arange(N_QUANTILES) + 0.5) / N_QUANTILES
+    )
     return np.asarray((key[at.astype(np.intp)] & LEVELS) * step + low, dtype=np.float64)

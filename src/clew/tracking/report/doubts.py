@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clew.learning.task import Array
-from clew.tracking.lineage import Lineage
+from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import markup
 from clew.tracking.report.crops import crops
@@ -13,7 +13,11 @@ from clew.tracking.report.markup import counted, number, text
 
 MAX_TOGETHER = 4
 """More events than these that share a confidence by chance are no single doubt."""
-PLACES = (("top left", "top", "top right"), ("left", "centre", "right"), ("bottom left", "bottom", "bottom right"))
+PLACES = (
+    ("top left", "top", "top right"),
+    ("left", "centre", "right"),
+    ("bottom left", "bottom", "bottom right"),
+)
 
 
 def least_certain(lineage: Lineage, n: int) -> list[list[int]]:
@@ -26,8 +30,13 @@ def least_certain(lineage: Lineage, n: int) -> list[list[int]]:
     frame, end = lineage.events.frame.tolist(), lineage.events.ends().tolist()
     for row in lineage.least_certain(MAX_TOGETHER * n).tolist():
         if np.isfinite(confidence := float(lineage.confidence[row])):
-            together.setdefault((frame[row], end[row], f"{confidence:.6g}"), []).append(row)
-    groups = [[rows] if len(rows) <= MAX_TOGETHER else [[row] for row in rows] for rows in together.values()]
+            together.setdefault((frame[row], end[row], f"{confidence:.6g}"), []).append(
+                row
+            )
+    groups = [
+        [rows] if len(rows) <= MAX_TOGETHER else [[row] for row in rows]
+        for rows in together.values()
+    ]
     return [rows for group in groups for rows in group][:n]
 
 
@@ -38,21 +47,39 @@ def doubts_section(lineage: Lineage, movie: Movie | None, n: int) -> str:
         return ""
     doubts = least_certain(lineage, n)
     if not doubts:
-        return markup.section(title, markup.lead("No event has an alternative, so none is less certain than another."))
-    pictures = crops(lineage, movie, doubts) if movie is not None else [""] * len(doubts)
+        return markup.section(
+            title,
+            markup.lead(
+                "No event has an alternative, so none is less certain than another."
+            ),
+        )
+    pictures = (
+        crops(lineage, movie, doubts) if movie is not None else [""] * len(doubts)
+    )
     items = [
-        f"<li>{picture}{_in_words(lineage, movie, rows)}</li>" for rows, picture in zip(doubts, pictures, strict=True)
+        f"<li>{picture}{_in_words(lineage, movie, rows)}</li>"
+        for rows, picture in zip(doubts, pictures, strict=True)
     ]
     lead = f"{counted(len(doubts), 'place')} to look at first, the least certain before the others. {_how(movie)}"
-    return markup.section(title, markup.lead(lead), f'<ol class="doubts">{"".join(items)}</ol>')
+    return markup.section(
+        title, markup.lead(lead), f'<ol class="doubts">{"".join(items)}</ol>'
+    )
 
 
 def _how(movie: Movie | None) -> str:
     """How the pictures are to be read."""
     if movie is None:
         return "Pictures of them need the movie."
-    ground = "" if movie.images is not None else " There are no images, so the cells are drawn in grey."
-    depth = " In 3D, the picture is a maximum projection over the slices of these cells." if movie.ndim == 3 else ""
+    ground = (
+        ""
+        if movie.images is not None
+        else " There are no images, so the cells are drawn in grey."
+    )
+    depth = (
+        " In 3D, the picture is a maximum projection over the slices of these cells."
+        if movie.ndim == 3
+        else ""
+    )
     return (
         "The frame before is at the left, the one after at the right. Thick outlines are the cells in question, thin "
         f"ones their neighbours; dashed is where a cell lies in the other frame. Numbers are labels.{ground}{depth}"
@@ -63,10 +90,13 @@ def _in_words(lineage: Lineage, movie: Movie | None, rows: list[int]) -> str:
     """What, how sure, when and where."""
     told = [lineage.events.describe(row).partition(" from ") for row in rows]
     what = ", ".join(name for name, _, _ in told)
-    nodes = np.concatenate([lineage.sources[rows].ravel(), lineage.targets[rows].ravel()])
+    nodes = np.concatenate(
+        [lineage.sources[rows].ravel(), lineage.targets[rows].ravel()]
+    )
     position = lineage.position[nodes[nodes >= 0]].mean(axis=0)
     place = ", ".join(
-        f"{axis} {value:.4g}" for axis, value in zip("zyx"[-len(position) :], position.tolist(), strict=True)
+        f"{axis} {value:.4g}"
+        for axis, value in zip("zyx"[-len(position) :], position.tolist(), strict=True)
     )
     return (
         f"<h3><span>{text(what[:1].upper() + what[1:])}</span>"

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from clew.learning.task import Array, Indices
-from clew.tracking.lineage import Lineage
+from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.report.markup import counted
 
 
@@ -28,7 +28,9 @@ class Forest:
     def founder(self) -> Indices:
         """(n,) rows of the tracks' first ancestors."""
         founder = np.where(self.parent < 0, np.arange(len(self.parent)), self.parent)
-        while not np.array_equal(further := founder[founder], founder):  # twice as far each time
+        while not np.array_equal(
+            further := founder[founder], founder
+        ):  # twice as far each time
             founder = further
         return founder
 
@@ -46,8 +48,12 @@ class Forest:
         tracks = self.lineage.tracks
         n = len(tracks)
         size = np.bincount(self.founder, minlength=n)
-        lifetime = np.bincount(self.founder, weights=tracks.end - tracks.begin + 1, minlength=n)
-        order = np.lexsort((tracks.begin, self.founder, -lifetime[self.founder], -size[self.founder]))
+        lifetime = np.bincount(
+            self.founder, weights=tracks.end - tracks.begin + 1, minlength=n
+        )
+        order = np.lexsort(
+            (tracks.begin, self.founder, -lifetime[self.founder], -size[self.founder])
+        )
         families = self.founder[order]
         ends = np.flatnonzero(np.diff(families, append=-1)) + 1
         whole = ends[ends <= self.max_tracks]
@@ -77,7 +83,11 @@ class Forest:
 
     def describe(self) -> str:
         """What is drawn and what is left out, in words."""
-        n, shown, families = len(self.parent), len(self.shown), len(np.unique(self.founder[self.shown]))
+        n, shown, families = (
+            len(self.parent),
+            len(self.shown),
+            len(np.unique(self.founder[self.shown])),
+        )
         if shown == n:
             return f"{counted(n, 'track')} in {counted(families, 'family', 'families')}, all of them."
         size = int((self.founder == self.founder[self.shown[0]]).sum())

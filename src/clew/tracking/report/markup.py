@@ -31,7 +31,11 @@ def number(value: float, digits: int = 3) -> str:
     if float(value).is_integer() and abs(value) < 1e15:
         plain = f"{int(value):,}"
     else:
-        plain = f"{value:,.{digits}f}" if 0.01 <= abs(value) < 1e6 else f"{value:.{digits - 1}g}"
+        plain = (
+            f"{value:,.{digits}f}"
+            if 0.01 <= abs(value) < 1e6
+            else f"{value:.{digits - 1}g}"
+        )
     return plain.replace("-", "−")
 
 
@@ -40,12 +44,25 @@ def counted(n: int, one: str, many: str | None = None) -> str:
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 1, caption: str = "") -> str:
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    words: int = 1,
+    caption: str = "",
+) -> str:
     """A table whose first `words` columns are words and whose others are figures, aligned right."""
 
     def row(cells: Sequence[object], tag: str) -> str:
         marks = ["" if at < words else ' class="figure"' for at in range(len(cells))]
-        return "<tr>" + "".join(f"<{tag}{m}>{text(c)}</{tag}>" for m, c in zip(marks, cells, strict=True)) + "</tr>"
+        return (
+            "<tr>"
+            + "".join(
+                f"<{tag}{m}>{text(c)}</{tag}>"
+                for m, c in zip(marks, cells, strict=True)
+            )
+            + "</tr>"
+        )
 
     title = f"<caption>{text(caption)}</caption>" if caption else ""
     body = "".join(row(cells, "td") for cells in rows)
@@ -61,7 +78,10 @@ def facts_list(facts: Iterable[tuple[object, object]]) -> str:
     """Names and values, one a line."""
     return (
         '<dl class="facts">'
-        + "".join(f"<div{_words(value)}><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts)
+        + "".join(
+            f"<div{_words(value)}><dt>{text(name)}</dt><dd>{text(value)}</dd></div>"
+            for name, value in facts
+        )
         + "</dl>"
     )
 

@@ -9,8 +9,7 @@ import numpy as np
 from clew.errors import InputError
 from clew.tracking.evaluation.evaluate import Evaluation
 from clew.tracking.events import Event
-from clew.tracking.lineage import Lineage
-from clew.tracking.model.probability import expected_wrong
+from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import markup
 from clew.tracking.report.doubts import doubts_section
@@ -21,6 +20,7 @@ from clew.tracking.report.palette import to_svg
 from clew.tracking.report.scores import evaluation_section
 from clew.tracking.report.style import STYLE
 from clew.tracking.report.tree import lineage_figure
+from clew.tracking.training.calibration import expected_wrong
 
 MAX_TRACKS = 120
 """Lines in the picture of the lineage."""
@@ -41,7 +41,10 @@ def make_report(
     `weights` maps names such as "divide: angle of the daughters" to values, `facts` is shown as it is (how the weights
     were learned), and of `movie` only the frames of the `uncertain` least certain events are read.
     """
-    if movie is not None and (movie.n_frames, movie.ndim) != (lineage.n_frames, lineage.position.shape[1]):
+    if movie is not None and (movie.n_frames, movie.ndim) != (
+        lineage.n_frames,
+        lineage.position.shape[1],
+    ):
         raise InputError(
             f"the lineage has {lineage.n_frames} frames in {lineage.position.shape[1]} dimensions, the movie "
             f"{movie.name} has {movie.n_frames} in {movie.ndim}; a report needs the movie that was tracked"
@@ -55,7 +58,9 @@ def make_report(
         doubts_section(lineage, movie, uncertain),
         _weights(weights),
     ]
-    source = f"<p>{text(movie.name)}: {text(movie.source)}</p>" if movie is not None else ""
+    source = (
+        f"<p>{text(movie.name)}: {text(movie.source)}</p>" if movie is not None else ""
+    )
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
@@ -70,13 +75,26 @@ def _summary(lineage: Lineage, facts: Mapping[str, str]) -> str:
     """What there is, how much of it happened, and how it was learned."""
     cells, counts = len(lineage.frame), lineage.counts().sum(axis=0)
     tiles = [
-        ("frames", lineage.n_frames), ("cells in all frames", cells), ("tracks", len(lineage.tracks)),
+        ("frames", lineage.n_frames),
+        ("cells in all frames", cells),
+        ("tracks", len(lineage.tracks)),
         ("divisions", int(counts[Event.DIVIDE])),
-    ]  # fmt: skip
-    tiled = "".join(f"<div><dt>{text(name)}</dt><dd>{value:,}</dd></div>" for name, value in tiles)
-    rows = [(str(event), f"{counts[event]:,}", *_sureness(lineage, event)) for event in Event]
-    events = markup.table(["event", "count", "wrong, expected", "least confidence", "median"], rows)
-    learned = f"<div><h3>How it was made</h3>{markup.facts_list(facts.items())}</div>" if facts else ""
+    ]
+    tiled = "".join(
+        f"<div><dt>{text(name)}</dt><dd>{value:,}</dd></div>" for name, value in tiles
+    )
+    rows = [
+        (str(event), f"{counts[event]:,}", *_sureness(lineage, event))
+        for event in Event
+    ]
+    events = markup.table(
+        ["event", "count", "wrong, expected", "least confidence", "median"], rows
+    )
+    learned = (
+        f"<div><h3>How it was made</h3>{markup.facts_list(facts.items())}</div>"
+        if facts
+        else ""
+    )
     note = (
         "An event's confidence is the score that is lost if the event is forbidden, so that the next best explanation "
         "has to be taken; ∞ where there is none."
@@ -95,14 +113,24 @@ def _sureness(lineage: Lineage, event: Event) -> tuple[str, str, str]:
     of = lineage.confidence[mine]
     if not len(of):
         return "–", "–", "–"
-    wrong = "–" if lineage.probability is None else f"{(1 - lineage.probability[mine]).sum():.1f}"
-    return wrong, number(float(of.min())), number(float(np.percentile(of, 50, method="lower")))
+    wrong = (
+        "–"
+        if lineage.probability is None
+        else f"{(1 - lineage.probability[mine]).sum():.1f}"
+    )
+    return (
+        wrong,
+        number(float(of.min())),
+        number(float(np.percentile(of, 50, method="lower"))),
+    )
 
 
 def _tree(lineage: Lineage) -> str:
     """The largest families."""
     if not len(lineage.frame):
-        return markup.section("Lineage", markup.lead("There are no cells in any frame."))
+        return markup.section(
+            "Lineage", markup.lead("There are no cells in any frame.")
+        )
     forest = Forest(lineage, MAX_TRACKS)
     label = f"Lineage trees. {forest.describe()}"
     return markup.section(
@@ -114,7 +142,11 @@ def _tree(lineage: Lineage) -> str:
 
 def _over_time(lineage: Lineage) -> str:
     """Counts of cells and events."""
-    absent = [str(event) for event, n in zip(Event, lineage.counts().sum(axis=0), strict=True) if not n]
+    absent = [
+        str(event)
+        for event, n in zip(Event, lineage.counts().sum(axis=0), strict=True)
+        if not n
+    ]
     never = f" Events that never happen: {', '.join(absent)}." if absent else ""
     label = "Cells in each frame, and counts of each event, over time"
     return markup.section(
@@ -134,13 +166,18 @@ def _weights(weights: Mapping[str, float] | None) -> str:
     label = f"Learned weights of {counted(len(names), 'feature')}, by event"
     return markup.section(
         "Learned weights",
-        markup.lead("By event and feature, the largest first. Features have no unit, so that weights can be compared."),
+        markup.lead(
+            "By event and feature, the largest first. Features have no unit, so that weights can be compared."
+        ),
         markup.picture(to_svg(weights_figure(names, values), label, "weights")),
         markup.folded(
             "The same as a table",
             markup.table(
                 ["event", "feature", "weight"],
-                [(row.event, row.feature, number(row.weight, 4)) for row in weights_rows(names, values)],
+                [
+                    (row.event, row.feature, number(row.weight, 4))
+                    for row in weights_rows(names, values)
+                ],
                 words=2,
             ),
         ),

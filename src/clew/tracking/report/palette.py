@@ -15,19 +15,39 @@ from clew.tracking.report.markup import text
 
 INK, MUTED, HAIR = "#1c2128", "#636c76", "#d5dae0"
 """Text and lines; what stands behind them; rules and grids."""
-BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
+BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#e69f00",
+    "#56b4e9",
+    "#cc79a7",
+)
 """Okabe and Ito's colours, which people with any common kind of colour vision can tell apart."""
 
 EVENT_COLOUR = {
-    Event.MOVE: MUTED, Event.DIVIDE: BLUE, Event.APPEAR: GREEN,
-    Event.DISAPPEAR: VERMILLION, Event.SPLIT: PURPLE, Event.MERGE: ORANGE, Event.GAP: SKY,
-}  # fmt: skip
+    Event.MOVE: MUTED,
+    Event.DIVIDE: BLUE,
+    Event.APPEAR: GREEN,
+    Event.DISAPPEAR: VERMILLION,
+    Event.SPLIT: PURPLE,
+    Event.MERGE: ORANGE,
+    Event.GAP: SKY,
+}
 
 # each of the colours is a variable of the page's style, where dark mode gives it another value
 VARIABLES = {
-    INK: "ink", MUTED: "muted", HAIR: "hair", BLUE: "blue", VERMILLION: "vermillion", GREEN: "green",
-    ORANGE: "orange", SKY: "sky", PURPLE: "purple", "#ffffff": "paper",
-}  # fmt: skip
+    INK: "ink",
+    MUTED: "muted",
+    HAIR: "hair",
+    BLUE: "blue",
+    VERMILLION: "vermillion",
+    GREEN: "green",
+    ORANGE: "orange",
+    SKY: "sky",
+    PURPLE: "purple",
+    "#ffffff": "paper",
+}
 PLAIN: Any = {"svg.fonttype": "none", "svg.hashsalt": "clew", "path.simplify": True}
 NO_METADATA = dict.fromkeys(["Date", "Creator", "Format", "Type"])
 

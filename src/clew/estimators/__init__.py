@@ -1,0 +1,1 @@
+"""Estimators: scikit-learn interfaces to the learners."""

@@ -1,0 +1,1 @@
+"""Simulated movies of dividing cells, one module per kind of cells."""

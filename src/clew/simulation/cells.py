@@ -1,0 +1,207 @@
+"""The state of all simulated cells, one array for each property, and what follows from it: size, shape, light."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.simulation.rows import Array, Rows
+from clew.simulation.settings import NucleiSettings
+
+WAVES = 3
+"""So many waves make a nucleus's outline irregular."""
+MITOSIS = 3
+"""A division shows at most so many frames before it happens."""
+AGONY = 4
+"""A dying cell is seen for so many frames."""
+DECONDENSING = 2.2
+"""In so many frames the chromatin of a new cell relaxes by a factor of e."""
+
+
+@dataclass
+class Cells(Rows):
+    """All n cells of the simulated world, in view and outside. Positions have d coordinates, ((z,) y, x)."""
+
+    position: Array
+    """(n, d)"""
+    velocity: Array
+    """(n, d) a frame"""
+    pace: Array
+    """(n,) some cells are quicker than others"""
+    axis: Array
+    """(n, d) unit vector: the long axis of the nucleus, and the direction in which it will divide"""
+    aspect: Array
+    """(n,) length along the axis over width"""
+    age: Array
+    """(n,) frames since birth"""
+    cycle: Array
+    """(n,) the age at which it divides"""
+    mitosis: NDArray[np.int64]
+    """(n,) for so many frames before that its chromatin is condensed"""
+    birth_size: Array
+    """(n,) area or volume"""
+    growth: Array
+    """(n,) by this factor it grows over its cycle"""
+    brightness: Array
+    """(n,) signal per area or volume, before condensation: inherited"""
+    wave: Array
+    """(n, WAVES, 4) direction and phase of the waves of its outline"""
+    texture: Array
+    """(n, 3) where in the common texture its chromatin lies"""
+    dying: NDArray[np.int64]
+    """(n,) frames of agony left, -1 where it lives"""
+
+    @property
+    def size(self) -> Array:
+        """(n,) area or volume, were the chromatin not condensed."""
+        grown: Array = self.birth_size * self.growth ** np.minimum(
+            self.age / self.cycle, 1.0
+        )
+        return grown
+
+    @property
+    def mass(self) -> Array:
+        """(n,) all light of a nucleus: grows with its size, not changed by condensation, shared among daughters."""
+        return self.brightness * self.size
+
+    @property
+    def until_division(self) -> Array:
+        """(n,) frames left, infinite for the dying."""
+        return np.where(self.dying < 0, np.ceil(self.cycle - self.age), np.inf)
+
+    @property
+    def condensation(self) -> Array:
+        """(n,) in (0, 1]: condensed size over size. Prophase, plate, daughters that relax, and the shrinking dead."""
+        plate = self.until_division <= 1
+        prophase = (self.until_division <= self.mitosis) & ~plate
+        relaxing = 1 - 0.5 * np.exp(-self.age / DECONDENSING)
+        living = np.select(
+            [plate, prophase], [np.float64(0.36), np.float64(0.72)], relaxing
+        )
+        return np.where(self.dying >= 0, 0.25 + 0.6 * self.dying / AGONY, living)
+
+    @property
+    def elongation(self) -> Array:
+        """(n,) length along the axis over width: a plate lies across the axis, and daughters are flat after it."""
+        late = np.clip(self.until_division - 1, 0, 1)  # 0 for the plate
+        young = np.exp(-self.age / DECONDENSING)
+        shape = self.aspect ** (1 - young) * 0.65**young
+        return np.where(self.dying >= 0, 1.0, np.where(late == 0, 0.36, shape))
+
+    @property
+    def grain(self) -> Array:
+        """(n,) contrast of the chromatin's texture."""
+        coarse = (self.until_division <= self.mitosis) | (self.dying >= 0)
+        return np.where(coarse, 0.45, 0.12 + 0.2 * np.exp(-self.age / DECONDENSING))
+
+    def semi_axes(self, dims: int) -> tuple[Array, Array]:
+        """(n,) along and (n,) across the axis, of the nucleus as it is seen."""
+        radius = radius_of(self.size * self.condensation, dims)
+        across = radius * self.elongation ** (-1 / dims)
+        return across * self.elongation, across
+
+
+def radius_of(size: Array, dims: int) -> Array:
+    """The radius of a disc or ball of that area or volume."""
+    return np.sqrt(size / np.pi) if dims == 2 else np.cbrt(size * 3 / (4 * np.pi))
+
+
+def unit_vectors(rng: np.random.Generator, n: int, dims: int) -> Array:
+    """(n, d) directions."""
+    return normalised(rng.standard_normal((n, dims)))
+
+
+def newcomers(
+    settings: NucleiSettings, rng: np.random.Generator, position: Array
+) -> Cells:
+    """Unrelated cells at the given positions (n, d), of all ages as in a growing culture."""
+    n, dims = position.shape
+    phase = -np.log2(
+        1 - rng.random(n) / 2
+    )  # ages in exponential growth: twice as many new cells as ripe ones
+    family = _individual(settings, rng, n)
+    return Cells(
+        position=position.copy(),
+        velocity=np.zeros((n, dims)),
+        axis=unit_vectors(rng, n, dims),
+        age=np.floor(phase * (family["cycle"] - 1)),
+        birth_size=settings.size * 0.69 * np.exp(0.15 * rng.standard_normal(n)),
+        brightness=settings.brightness
+        * np.exp(settings.brightness_spread * rng.standard_normal(n)),
+        track=np.zeros(n, np.int64),
+        mother=np.zeros(n, np.int64),
+        **family,
+    )
+
+
+def daughters(
+    settings: NucleiSettings, rng: np.random.Generator, mothers: Cells
+) -> Cells:
+    """Two cells for each mother: first all of one side, then all of the other. Her light is shared among them."""
+    n, dims = mothers.position.shape
+    share = 0.5 + 0.03 * np.clip(rng.standard_normal(n), -2, 2)
+    axis = turned(rng, mothers.axis, 0.3)
+    half_way = 1.5 * radius_of(mothers.size / 2, dims)
+    sides = []
+    for sign, part in ((1.0, share), (-1.0, 1 - share)):
+        birth_size = mothers.size * part
+        family = _individual(settings, rng, n)
+        # the smaller a cell is born the more it grows, so that sizes do not drift apart over generations
+        family["growth"] = 2 * np.sqrt(settings.size * 0.69 / birth_size)
+        away = sign * axis
+        sides.append(
+            replace(
+                mothers,
+                position=mothers.position + away * half_way[:, None],
+                velocity=away * (0.25 * half_way)[:, None],
+                axis=turned(rng, axis, 0.3),
+                age=np.zeros(n),
+                birth_size=birth_size,
+                track=np.zeros(n, np.int64),
+                mother=mothers.track,
+                **family,
+            )
+        )
+    return sides[0] + sides[1]
+
+
+def turned(rng: np.random.Generator, vectors: Array, angle: float) -> Array:
+    """(n, d) unit vectors turned at random by about that angle."""
+    moved = vectors + angle / np.sqrt(
+        max(1, vectors.shape[1] - 1)
+    ) * rng.standard_normal(vectors.shape)
+    return normalised(moved)
+
+
+def normalised(vectors: Array) -> Array:
+    """(n, d) of length 1."""
+    unit: Array = vectors / np.sqrt((vectors**2).sum(axis=1, keepdims=True))
+    return unit
+
+
+def _individual(
+    settings: NucleiSettings, rng: np.random.Generator, n: int
+) -> dict[str, Any]:
+    """What every cell has of its own and does not inherit."""
+    return {
+        "pace": np.exp(0.4 * rng.standard_normal(n)),
+        "aspect": 1.0 + 0.25 * rng.gamma(2.0, 0.6, n),
+        "cycle": np.maximum(
+            2 * MITOSIS,
+            np.round(settings.cycle * np.exp(0.13 * rng.standard_normal(n))),
+        ),
+        "mitosis": rng.integers(1, MITOSIS + 1, n),
+        "growth": np.full(n, 2.0),
+        "wave": np.concatenate(
+            [
+                2.2 * rng.standard_normal((n, WAVES, 3)),
+                rng.uniform(0, 7, (n, WAVES, 1)),
+            ],
+            axis=2,
+        ),
+        "texture": rng.uniform(0, 1000, (n, 3)),
+        "dying": np.full(n, -1),
+    }

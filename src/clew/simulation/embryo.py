@@ -1,0 +1,285 @@
+"""An early embryo in 3D: nuclei that divide nearly at once, again and again, and are smaller in each generation.
+
+The egg is an ellipsoid that turns slowly. Its volume stays the same, so that nuclei of generation g have a volume of
+2⁻ᵍ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from clew.simulation.bodies import Bodies
+from clew.simulation.cells import turned, unit_vectors
+from clew.simulation.draws import between, drawn_bodies
+from clew.simulation.optics import Optics
+from clew.simulation.rows import Array, Rows, sum_over_pairs
+from clew.simulation.scene import BodyScene, Rng
+from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
+from clew.simulation.torus import random_walk
+
+EGG = 0.42
+"""Semi-axes of the egg, as a share of the field."""
+
+DIVIDES = 1.4
+"""Nuclei above this volume, in those of the last frame, divide."""
+BEGIN = 0.35
+"""So far into a cycle the movie begins."""
+
+
+@dataclass(frozen=True)
+class EmbryoSettings(BodySettings):
+    """An embryo in figures. About `cells` are there in the last frame."""
+
+    kind: ClassVar[str] = "embryo"
+    ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
+        "cycle": (5.0, math.inf),
+        "asynchrony": NON_NEGATIVE,
+        "speed": NON_NEGATIVE,
+        "turning": NON_NEGATIVE,
+        "mitosis": (1.0, 50.0),
+        "brightness": POSITIVE,
+        "attenuation": SHARE,
+    }
+
+    frames: int = 40
+    cells: int = 60
+    dims: int = 3
+    radius: float = 7.0
+    """Of a nucleus in the last frame."""
+    density: float = 0.04
+    cycle: float = 14.0
+    """Frames from one round of divisions to the next."""
+    asynchrony: float = 0.6
+    """Standard deviation of the time of a division within a round, in frames."""
+    speed: float = 1.2
+    """Mean way of a nucleus in a frame, besides being pushed."""
+    turning: float = 0.02
+    """Angle by which the embryo turns in a frame, in radians."""
+    mitosis: float = 2.0
+    """For so many frames before its division a nucleus is condensed."""
+    brightness: float = 1000.0
+    """Mean signal of a nucleus above the background."""
+    attenuation: float = 0.5
+    """The share of light that is lost from the nearest to the farthest slice."""
+
+    @property
+    def founders(self) -> int:
+        """How many cells the first frame has."""
+        most = math.floor(math.log2(self.cells))
+        rounds = min(
+            most, math.floor((self.frames - 1 + BEGIN * self.cycle) / self.cycle)
+        )
+        return max(1, round(self.cells / float(2**rounds)))
+
+
+def random_settings(rng: Rng, **fixed: Any) -> EmbryoSettings:
+    """Settings drawn at random within what such movies are like; some can be fixed."""
+    radius = between(rng, 5.0, 9.0, log=True)
+    values = drawn_bodies(rng) | {
+        "radius": radius,
+        "density": between(rng, 0.02, 0.08, log=True),
+        "cycle": between(rng, 8, 30, log=True),
+        "asynchrony": between(rng, 0.1, 3.0, log=True),
+        "speed": radius * between(rng, 0.05, 0.4, log=True),
+        "turning": between(rng, 0.002, 0.08, log=True),
+        "mitosis": between(rng, 1, 3),
+        "brightness": between(rng, 400, 2500, log=True),
+        "attenuation": rng.uniform(0, 0.7),
+        "blur": between(rng, 0.8, 2.0),
+    }
+    return EmbryoSettings(**(values | fixed))
+
+
+@dataclass
+class Blastomeres(Rows):
+    """All n nuclei."""
+
+    position: Array
+    """(n, d)"""
+    velocity: Array
+    """(n, d)"""
+    axis: Array
+    """(n, d) unit vector, along which it divides"""
+    volume: Array
+    """(n,) over that of a nucleus in the last frame"""
+    age: Array
+    """(n,) frames since birth"""
+    cycle: Array
+    """(n,) the age at which it divides"""
+    tone: Array
+    """(n,) factor on its brightness: inherited"""
+    texture: Array
+    """(n, 3)"""
+
+
+class Embryo:
+    """All nuclei, from one frame to the next."""
+
+    cells: Blastomeres
+
+    def __init__(self, settings: EmbryoSettings, rng: Rng) -> None:
+        self.settings, self.rng = settings, rng
+        self.centre = np.array(settings.extent) / 2
+        self.half = EGG * np.array(settings.extent)
+        n, dims = settings.founders, settings.dims
+        inside = unit_vectors(rng, n, dims) * rng.random((n, 1)) ** (1 / dims)
+        none = np.zeros(n, np.int64)
+        self.cells = Blastomeres(
+            none,
+            none,
+            self.centre + 0.8 * self.half * inside,
+            np.zeros((n, dims)),
+            unit_vectors(rng, n, dims),
+            np.full(n, settings.cells / n),
+            np.full(n, BEGIN * settings.cycle),
+            np.zeros(n),
+            np.exp(0.2 * rng.standard_normal(n)),
+            rng.uniform(0, 1000, (n, 3)),
+        )
+        self.cells.cycle = self._cycles(n)
+        self._give_way(30)
+
+    def step(self) -> None:
+        """One frame passes: nuclei divide, crawl and give way, and the egg turns."""
+        settings, rng = self.settings, self.rng
+        self.cells.age += 1
+        self._divide()
+        cells = self.cells
+        mean = (
+            math.sqrt(2)
+            * math.gamma((settings.dims + 1) / 2)
+            / math.gamma(settings.dims / 2)
+        )
+        cells.velocity = random_walk(rng, cells.velocity, settings.speed / mean, 0.5)
+        cells.position = cells.position + cells.velocity
+        self._turn()
+        cells.axis = turned(rng, cells.axis, 0.1)
+        self._give_way(6)
+
+    def shift(self, way: Array) -> None:
+        """The stage moves, and the egg with it."""
+        self.centre = self.centre + way
+        self.cells.position = self.cells.position + way
+
+    def bodies(self) -> Bodies:
+        """The nuclei as they look now: plates before a division are small and bright, new nuclei grow."""
+        cells, settings = self.cells, self.settings
+        n = len(cells)
+        ready = (cells.cycle - cells.age <= settings.mitosis) & (cells.volume > DIVIDES)
+        grown = np.where(ready, 0.55, 1 - 0.4 * np.exp(-cells.age / 2))
+        radius = settings.radius * (cells.volume * grown) ** (1 / settings.dims)
+        half = (0.15 * radius)[:, None] * cells.axis
+        spine = np.stack(
+            [cells.position - half, cells.position, cells.position + half], axis=1
+        )
+        depth = (
+            cells.position[:, 0] / settings.extent[0]
+            if settings.dims == 3
+            else np.zeros(n)
+        )
+        dimmed = 1 - settings.attenuation * np.clip(depth, 0, 1)
+        level = settings.brightness * cells.tone * dimmed / np.sqrt(grown)
+        return Bodies(
+            cells.track,
+            cells.mother,
+            spine,
+            np.repeat(radius[:, None], 3, axis=1),
+            level,
+            np.zeros(n),
+            np.zeros(n),
+            cells.texture,
+        )
+
+    def _cycles(self, n: int) -> Array:
+        """(n,) ages at division: all the same but for the asynchrony."""
+        late = self.settings.asynchrony * self.rng.standard_normal(n)
+        return np.maximum(3 + self.settings.mitosis, self.settings.cycle + late)
+
+    def _divide(self) -> None:
+        """Ripe nuclei become two of half the volume."""
+        # the last generation rests: its nuclei have the size of the last frame
+        rng, ripe = (
+            self.rng,
+            (self.cells.age >= self.cells.cycle) & (self.cells.volume > DIVIDES),
+        )
+        if not ripe.any():
+            return
+        mothers, n = self.cells[ripe], int(ripe.sum())
+        axis = turned(rng, mothers.axis, 0.2)
+        apart = (
+            1.1
+            * self.settings.radius
+            * (mothers.volume / 2) ** (1 / self.settings.dims)
+        )
+        share = 0.5 + 0.03 * np.clip(rng.standard_normal(n), -2, 2)
+        sides = [
+            replace(
+                mothers,
+                position=mothers.position + (sign * apart)[:, None] * axis,
+                velocity=(0.4 * sign * apart)[:, None] * axis,
+                axis=unit_vectors(rng, n, axis.shape[1]),
+                volume=mothers.volume * part,
+                age=mothers.age
+                - mothers.cycle,  # less than a frame, so that rounds do not drift apart
+                cycle=self._cycles(n),
+                texture=rng.uniform(0, 1000, (n, 3)),
+                track=np.zeros(n, np.int64),
+                mother=mothers.track,
+            )
+            for sign, part in ((1.0, share), (-1.0, 1 - share))
+        ]
+        self.cells = self.cells[~ripe] + (sides[0] + sides[1])
+
+    def _turn(self) -> None:
+        """The egg turns in the plane by a small angle; its outline stays, as if it rolled in its shell."""
+        angle = self.settings.turning
+        away = (self.cells.position - self.centre) / self.half
+        y, x = away[:, -2].copy(), away[:, -1].copy()
+        away[:, -2], away[:, -1] = (
+            math.cos(angle) * y - math.sin(angle) * x,
+            math.sin(angle) * y + math.cos(angle) * x,
+        )
+        self.cells.position = self.centre + away * self.half
+
+    def _give_way(self, rounds: int) -> None:
+        """Nuclei keep a distance by which they fill the egg, and stay within it."""
+        cells, dims = self.cells, self.settings.dims
+        for _ in range(rounds):
+            room = float(np.prod(2 * self.half)) / len(cells)
+            keep = 0.75 * room ** (1 / dims)
+            pairs = (
+                cKDTree(cells.position)
+                .query_pairs(keep, output_type="ndarray")
+                .astype(np.int64)
+            )
+            first, second = pairs[np.lexsort(pairs.T)].T
+            apart = cells.position[first] - cells.position[second]
+            distance = np.maximum(np.sqrt((apart**2).sum(axis=1, keepdims=True)), 1e-9)
+            push = 0.12 * (keep - distance) * apart / distance
+            cells.position = cells.position + sum_over_pairs(
+                len(cells), first, second, push
+            )
+            away = (cells.position - self.centre) / self.half
+            far = np.sqrt((away**2).sum(axis=1, keepdims=True))
+            cells.position = self.centre + self.half * away / np.maximum(far, 1)
+
+
+def scene(
+    settings: EmbryoSettings, of_life: Rng, of_light: Rng, of_errors: Rng
+) -> BodyScene:
+    """An embryo under a confocal or light-sheet microscope."""
+    optics = Optics(
+        settings.background,
+        settings.unevenness,
+        settings.noise,
+        settings.blur,
+        grain=0.2,
+        grain_size=settings.radius / 5,
+        halo_width=0.0,
+    )
+    return BodyScene(settings, Embryo(settings, of_life), optics, of_light, of_errors)

@@ -1,0 +1,336 @@
+"""Flat cells in phase contrast: spindles that crawl along their axis, round up and shine before they divide."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clew.simulation.bodies import Bodies
+from clew.simulation.cells import turned, unit_vectors
+from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.optics import Optics
+from clew.simulation.rows import Array, Ids, Rows
+from clew.simulation.scene import BodyScene, Rng
+from clew.simulation.settings import NON_NEGATIVE, SHARE, BodySettings
+from clew.simulation.torus import Torus, random_walk
+
+FLATTENING = 5.0
+"""In so many frames, at an interval of 1, a new cell spreads by a factor of e."""
+ENDS = 0.3
+"""Radius at the ends of a spindle, as a share of that in its middle."""
+CROWDED = 1.8
+"""With so many times the cells asked for a culture is crowded, and stops growing."""
+ROUND = 0.8
+"""Area of a cell that has rounded up, as a share of its area when flat."""
+
+
+@dataclass(frozen=True)
+class FlatSettings(BodySettings):
+    """A culture of flat cells in figures; it doubles once in a cycle."""
+
+    kind: ClassVar[str] = "flat"
+    ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
+        "dims": (2, 2),
+        "aspect": (1.2, 12.0),
+        "speed": NON_NEGATIVE,
+        "persistence": (0.0, 0.99),
+        "cycle": (8.0, math.inf),
+        "mitosis": (1.0, 50.0),
+        "bend": SHARE,
+        "rounding": SHARE,
+        "death": SHARE,
+        "contrast": (-5.0, 5.0),
+        "halo": NON_NEGATIVE,
+        "flash": NON_NEGATIVE,
+        "wobble": SHARE,
+    }
+
+    cells: int = 60
+    radius: float = 7.5
+    """Of a disc with the area of an average cell."""
+    density: float = 0.045
+    blur: float = 1.8
+    unevenness: float = 0.12
+    aspect: float = 3.0
+    """Length over width of an average cell."""
+    speed: float = 0.6
+    """Mean way of a cell in a frame."""
+    persistence: float = 0.6
+    """Correlation of a cell's velocity from one frame to the next."""
+    cycle: float = 150.0
+    """Mean time from a cell's birth to its division."""
+    mitosis: float = 3.0
+    """For so many frames before its division a cell is round."""
+    rounding: float = 0.5
+    """How round the least round cell is before it divides: 0 flat, 1 round."""
+    wobble: float = 0.05
+    """By how much length, bend and direction change in a frame."""
+    bend: float = 0.2
+    """How far the middle of a cell lies beside its axis, as a share of its length."""
+    death: float = 0.0003
+    """Rate of cells that round up and are gone."""
+    contrast: float = 1.0
+    """Signal of a flat cell as a share of the background."""
+    halo: float = 0.1
+    """Brightness of the ring about a cell, as a share of the background."""
+    flash: float = 0.8
+    """How much brighter than a flat cell a round one is."""
+
+
+def random_settings(rng: Rng, **fixed: Any) -> FlatSettings:
+    """Settings drawn at random within what such movies are like; some can be fixed."""
+    radius = between(rng, 6.0, 14.0, log=True)
+    values = drawn_bodies(rng) | {
+        "radius": radius,
+        "density": between(rng, 0.04, 0.35, log=True),
+        "aspect": between(rng, 1.8, 5.0),
+        "speed": radius * between(rng, 0.03, 0.5, log=True),
+        "persistence": rng.uniform(0.2, 0.9),
+        "cycle": between(rng, 40, 300, log=True),
+        "mitosis": between(rng, 1, 6, log=True),
+        "rounding": rng.uniform(0.3, 1),
+        "wobble": between(rng, 0.02, 0.12, log=True),
+        "bend": rng.uniform(0.05, 0.3),
+        "death": between(rng, 1e-4, 2e-3, log=True),
+        "contrast": between(rng, 0.15, 1.2) * rng.choice([1.0, 1.0, -0.5]),
+        "halo": between(rng, 0.02, 0.4, log=True),
+        "flash": between(rng, 0.3, 2.0),
+        "blur": between(rng, 0.8, 2.2),
+        "drift": sometimes(rng, 0.2, 0.1, 3.0),
+    }
+    return FlatSettings(**(values | fixed))
+
+
+@dataclass
+class Spindles(Rows):
+    """All n cells, in view and outside."""
+
+    position: Array
+    """(n, 2)"""
+    velocity: Array
+    """(n, 2) a frame"""
+    axis: Array
+    """(n, 2) unit vector"""
+    area: Array
+    """(n,) of the flat cell"""
+    stretch: Array
+    """(n,) length over width of the flat cell"""
+    bend: Array
+    """(n,) how far its middle lies beside its axis, as a share of its length"""
+    roundness: Array
+    """(n,) 0 flat, 1 round"""
+    peak: Array
+    """(n,) how round it will be before it divides"""
+    age: Array
+    """(n,) frames since birth"""
+    cycle: Array
+    """(n,) the age at which it divides"""
+    dying: Ids
+    """(n,) frames left, -1 where it lives"""
+    tone: Array
+    """(n,) factor on its contrast"""
+    texture: Array
+    """(n, 3)"""
+
+
+class Culture(Torus):
+    """All flat cells, from one frame to the next."""
+
+    cells: Spindles
+
+    def __init__(self, settings: FlatSettings, rng: Rng) -> None:
+        super().__init__(settings, rng, margin=2.5 * settings.aspect * settings.radius)
+        self.settings = settings
+        # the culture grows by this factor over the movie; in the middle of it there are as many cells as asked for
+        growth = min(2 ** min(settings.frames / settings.cycle, 10), CROWDED**2)
+        n = max(1, round(settings.cells * self.room / math.sqrt(growth)))
+        self.cells = self._newcomers(self.low + self.size * rng.random((n, 2)))
+        self.separate(self._spread(), rounds=30)
+        for _ in range(10):
+            self.step()
+
+    def step(self) -> None:
+        """One frame passes."""
+        cells, settings, rng = self.cells, self.settings, self.rng
+        cells.age += 1
+        self._divide()
+        self._die()
+        cells = self.cells
+        mitotic = (cells.cycle - cells.age <= settings.mitosis) | (cells.dying >= 0)
+        pace = 1 - 1 / FLATTENING
+        cells.roundness = np.where(
+            mitotic,
+            np.minimum(cells.peak, cells.roundness + 0.55),
+            cells.roundness * pace,
+        )
+        still = 1 - 0.8 * cells.roundness
+        deviation = settings.speed / math.sqrt(math.pi / 2) * still
+        cells.velocity = random_walk(
+            rng, cells.velocity, deviation, settings.persistence
+        )
+        # a spindle crawls along its axis more than across, and turns into its way
+        along = (cells.velocity * cells.axis).sum(axis=1, keepdims=True) * cells.axis
+        self.shift(1.25 * along + 0.6 * (cells.velocity - along))
+        wobble = settings.wobble
+        n = len(cells)
+        cells.axis = turned(rng, cells.axis, wobble)
+        cells.stretch = np.clip(
+            cells.stretch * np.exp(wobble * rng.standard_normal(n)),
+            1.2,
+            3 * settings.aspect,
+        )
+        cells.bend = random_walk(
+            rng, cells.bend[:, None], settings.bend / 2, 1 - wobble
+        )[:, 0]
+        self.separate(self._spread(), rounds=2)
+
+    def bodies(self) -> Bodies:
+        """The cells as they look now."""
+        cells, settings = self.cells, self.settings
+        shape, flat = self._shape()
+        length, width = shape
+        middle = width / 2
+        ends = middle * (1 - flat * (1 - ENDS))
+        half = np.maximum(length / 2 - ends, 0)[:, None] * cells.axis
+        across = cells.axis[:, ::-1] * np.array([1.0, -1.0])
+        aside = (flat * cells.bend * length)[:, None] * across
+        spine = np.stack(
+            [
+                cells.position - half - aside / 2,
+                cells.position + aside / 2,
+                cells.position + half - aside / 2,
+            ]
+        )
+        bright = (
+            settings.background
+            * cells.tone
+            * (settings.contrast + abs(settings.contrast) * settings.flash * (1 - flat))
+        )
+        return Bodies(
+            cells.track,
+            cells.mother,
+            np.moveaxis(spine, 0, 1),
+            np.column_stack([ends, middle, ends]),
+            bright,
+            settings.background * settings.halo * (1 + (1 - flat)),
+            np.zeros(len(cells)),
+            cells.texture,
+        )
+
+    def _shape(self) -> tuple[tuple[Array, Array], Array]:
+        """(n,) length and width of each cell, and how flat it is, from 1 to 0."""
+        cells = self.cells
+        flat = 1 - cells.roundness
+        grown = (
+            cells.area
+            * (0.7 + 0.6 * np.minimum(cells.age / cells.cycle, 1))
+            * (ROUND + (1 - ROUND) * flat)
+        )
+        dying = np.where(cells.dying >= 0, 0.5 + 0.1 * cells.dying, 1.0)
+        stretch = cells.stretch**flat
+        # a spindle with these ends covers less than the ellipse of its length and width
+        width = np.sqrt(4 / math.pi * grown * dying / stretch) * (1 + 0.12 * flat)
+        return (width * stretch, width), flat
+
+    def _spread(self) -> Array:
+        """(n,) the radius within which a cell wants to be alone: more than its width, less than its length."""
+        (length, width), _ = self._shape()
+        return 0.35 * width + 0.25 * np.sqrt(length * width)
+
+    def _newcomers(self, position: Array) -> Spindles:
+        """Unrelated cells at the given places, of all ages as in a growing culture."""
+        n, rng = len(position), self.rng
+        none = np.zeros(n, np.int64)
+        area = self.settings.size * np.exp(0.25 * rng.standard_normal(n))
+        family = self._individual(n)
+        age = np.floor(-np.log2(1 - rng.random(n) / 2) * (family["cycle"] - 1))
+        axis, still = unit_vectors(rng, n, 2), np.zeros((n, 2))
+        return Spindles(
+            none,
+            none,
+            position,
+            still,
+            axis,
+            area,
+            roundness=np.zeros(n),
+            age=age,
+            **family,
+        )
+
+    def _individual(self, n: int) -> dict[str, Any]:
+        """What every cell has of its own and does not inherit."""
+        rng, settings = self.rng, self.settings
+        cycle = np.round(settings.cycle * np.exp(0.2 * rng.standard_normal(n)))
+        return {
+            "stretch": np.maximum(
+                1.2, settings.aspect * np.exp(0.3 * rng.standard_normal(n))
+            ),
+            "bend": settings.bend * rng.standard_normal(n) / 2,
+            "cycle": np.maximum(3 + 2 * settings.mitosis, cycle),
+            "peak": rng.uniform(self.settings.rounding, 1, n),
+            "dying": np.full(n, -1),
+            "tone": np.exp(0.25 * rng.standard_normal(n)),
+            "texture": rng.uniform(0, 1000, (n, 3)),
+        }
+
+    def _divide(self) -> None:
+        """Cells at the end of their cycle become two round ones beside each other."""
+        ripe = (self.cells.age >= self.cells.cycle) & (self.cells.dying < 0)
+        if not ripe.any():
+            return
+        mothers, rng, n = self.cells[ripe], self.rng, int(ripe.sum())
+        axis = turned(rng, mothers.axis, 0.5)
+        apart = rng.uniform(0.4, 0.8, n) * np.sqrt(mothers.area / math.pi)
+        share = 0.5 + 0.04 * np.clip(rng.standard_normal(n), -2, 2)
+        sides = []
+        for sign, part in ((1.0, share), (-1.0, 1 - share)):
+            # the smaller a cell is born the more it grows, so that sizes do not drift apart
+            area = np.sqrt(mothers.area * 2 * part * self.settings.size)
+            sides.append(
+                replace(
+                    mothers,
+                    position=mothers.position + (sign * apart)[:, None] * axis,
+                    axis=turned(rng, axis, 0.4),
+                    velocity=(0.2 * sign * apart)[:, None] * axis,
+                    area=area,
+                    age=np.zeros(n),
+                    roundness=0.75 * mothers.peak,
+                    track=np.zeros(n, np.int64),
+                    mother=mothers.track,
+                    **self._individual(n),
+                )
+            )
+        self.cells = self.cells[~ripe] + (sides[0] + sides[1])
+
+    def _die(self) -> None:
+        """Some cells round up, shrink and are gone; more of them where the culture is crowded."""
+        cells = self.cells[self.cells.dying != 0]
+        crowd = len(cells) / (CROWDED * self.room * self.settings.cells)
+        rate = self.settings.death + max(0.0, crowd - 1) / self.settings.cycle * 4
+        begins = (
+            (self.rng.random(len(cells)) < rate) & (cells.dying < 0) & (cells.age > 5)
+        )
+        cells.dying = np.where(
+            begins, 5, np.where(cells.dying > 0, cells.dying - 1, cells.dying)
+        )
+        self.cells = cells
+
+
+def scene(
+    settings: FlatSettings, of_life: Rng, of_light: Rng, of_errors: Rng
+) -> BodyScene:
+    """A culture under a phase-contrast microscope."""
+    optics = Optics(
+        settings.background,
+        settings.unevenness,
+        settings.noise,
+        settings.blur,
+        grain=0.25,
+        grain_size=settings.radius / 4,
+        halo_width=0.35 * settings.radius,
+        dirt=0.006,
+    )
+    return BodyScene(settings, Culture(settings, of_life), optics, of_light, of_errors)

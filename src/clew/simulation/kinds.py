@@ -1,0 +1,51 @@
+"""The kinds of cells that can be simulated, by name: their settings, their scene, and settings drawn at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from clew.errors import InputError
+from clew.simulation import embryo, flat, nuclei, rods, sparse, tissue
+from clew.simulation.scene import Rng, Scene
+from clew.simulation.settings import NucleiSettings, SimulationSettings
+
+KINDS: dict[str, tuple[type[SimulationSettings], Any]] = {
+    "nuclei": (NucleiSettings, nuclei),
+    "rods": (rods.RodSettings, rods),
+    "flat": (flat.FlatSettings, flat),
+    "tissue": (tissue.TissueSettings, tissue),
+    "embryo": (embryo.EmbryoSettings, embryo),
+    "sparse": (sparse.SparseSettings, sparse),
+}
+"""Of each kind the class of its settings and its module, which has `scene` and `random_settings`."""
+
+
+def settings_of(kind: str, **values: Any) -> SimulationSettings:
+    """Settings of a kind, with some values given: `settings_of("rods", cells=500)`."""
+    return _known(kind)[0](**values)
+
+
+def random_settings(kind: str, rng: Rng | int, **fixed: Any) -> SimulationSettings:
+    """Settings of a kind drawn at random within what its movies are like; some can be fixed, as in `cells=60`."""
+    drawn: SimulationSettings = _known(kind)[1].random_settings(
+        np.random.default_rng(rng), **fixed
+    )
+    return drawn
+
+
+def scene_of(
+    settings: SimulationSettings, of_life: Rng, of_light: Rng, of_errors: Rng
+) -> Scene:
+    """The cells before the first frame, under their microscope."""
+    scene: Scene = _known(settings.kind)[1].scene(
+        settings, of_life, of_light, of_errors
+    )
+    return scene
+
+
+def _known(kind: str) -> tuple[type[SimulationSettings], Any]:
+    if kind not in KINDS:
+        raise InputError(f"kind: expected one of {', '.join(KINDS)}; it is {kind!r}")
+    return KINDS[kind]

@@ -1,0 +1,83 @@
+"""Nuclei of cultured cells under a fluorescence microscope: round, dividing, crawling each its own way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.simulation.draws import between, drawn
+from clew.simulation.render import Camera, View
+from clew.simulation.rows import Ids, Rows
+from clew.simulation.scene import Rng
+from clew.simulation.segmentation import detections, truth_masks
+from clew.simulation.settings import NucleiSettings
+from clew.simulation.world import World
+
+
+def random_settings(rng: Rng, **fixed: Any) -> NucleiSettings:
+    """Settings drawn at random within what such movies are like; some can be fixed."""
+    values = drawn(rng) | {
+        "radius": between(rng, 6.0, 18.0, log=True),
+        "density": between(rng, 0.05, 0.3, log=True),
+        "speed": 1.0,
+        "persistence": rng.uniform(0, 0.8),
+        "cohesion": rng.uniform(0, 0.6),
+        "softness": rng.uniform(0.1, 0.8),
+        "cycle": between(rng, 30, 200, log=True),
+        "death": between(rng, 1e-4, 2e-3, log=True),
+        "brightness": between(rng, 300, 2500, log=True),
+        "brightness_spread": rng.uniform(0.15, 0.6),
+        "merging": rng.uniform(0, 0.8),
+    }
+    values["speed"] = values["radius"] * between(rng, 0.08, 0.6, log=True)
+    return NucleiSettings(**(values | fixed))
+
+
+class NucleiScene:
+    """Nuclei: a `World` before a `Camera`."""
+
+    view: View
+
+    def __init__(
+        self, settings: NucleiSettings, of_life: Rng, of_light: Rng, of_errors: Rng
+    ) -> None:
+        self.settings, self.of_light, self.of_errors = settings, of_light, of_errors
+        self.world, self.camera = World(settings, of_life), Camera(settings, of_light)
+        self.step, self.shift = self.world.step, self.world.shift
+
+    @property
+    def cells(self) -> Rows:
+        """The cells, with their tracks."""
+        return self.world.cells
+
+    def look(self) -> Ids:
+        """(n,) pixels in view."""
+        self.view = self.camera.view(self.world.cells)
+        return self.view.kept
+
+    def image(self) -> NDArray[np.uint16]:
+        """(z, y, x)."""
+        return self.camera.expose(self.view.light, self.of_light)
+
+    def detections(self) -> NDArray[np.int32]:
+        """(z, y, x)."""
+        return detections(
+            self.settings,
+            self.view,
+            self.world.cells,
+            self.camera.spacing,
+            self.of_errors,
+        )
+
+    def truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+        """(z, y, x)."""
+        return truth_masks(self.view, self.world.cells.track, dtype)
+
+
+def scene(
+    settings: NucleiSettings, of_life: Rng, of_light: Rng, of_errors: Rng
+) -> NucleiScene:
+    """Nuclei under a fluorescence microscope."""
+    return NucleiScene(settings, of_life, of_light, of_errors)

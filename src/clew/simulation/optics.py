@@ -1,0 +1,155 @@
+"""Pictures of bodies: fluorescence, where cells are brighter than the background, and phase contrast with its halos."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from clew.simulation.bodies import Bodies, BodyView, kernel
+from clew.simulation.rows import Array
+
+TABLE = 64
+"""Edge of the periodic texture."""
+READ_NOISE = 36.0
+"""Variance of the camera's own noise, in grey values squared."""
+SHOT_NOISE = 0.2
+"""Variance of a grey value from the number of photons, as a share of it."""
+
+
+@dataclass(frozen=True)
+class Optics:
+    """How light becomes grey values; lengths in the unit of the spacing."""
+
+    background: float
+    unevenness: float
+    """By how much the background varies over the field, as a share of it."""
+    noise: float
+    """Factor on shot and read noise."""
+    blur: float
+    """Standard deviation of the point spread function."""
+    grain: float = 0.15
+    """Contrast of the texture within cells."""
+    grain_size: float = 2.0
+    """Pixels of the texture's table to the unit of length, inverted."""
+    halo_width: float = 1.0
+    """How far the halo of phase contrast reaches; its dark counterpart three times as far."""
+    dirt: float = 0.0
+    """Contrast of what lies on the glass, as a share of the background."""
+
+    @property
+    def reach(self) -> float:
+        """So far outside of its outline a cell is seen."""
+        return 3 * self.blur + 4 * self.halo_width
+
+
+class Microscope:
+    """Takes pictures; the texture, the dirt and the background are the same in all frames."""
+
+    def __init__(
+        self,
+        optics: Optics,
+        shape: tuple[int, ...],
+        spacing: Array,
+        rng: np.random.Generator,
+    ) -> None:
+        self.optics, self.shape, self.spacing = optics, shape, spacing
+        noise = rng.standard_normal((TABLE, TABLE))
+        texture = ndimage.gaussian_filter(noise, 2.2, mode="wrap")
+        self.texture = (texture / texture.std()).astype(np.float32)
+        self.background = self._background(rng)
+
+    def expose(
+        self, bodies: Bodies, view: BodyView, rng: np.random.Generator
+    ) -> NDArray[np.uint16]:
+        """(z, y, x) grey values of one frame."""
+        optics, image = self.optics, self.background.copy()
+        centre = np.ascontiguousarray(
+            np.pad(bodies.spine[:, 1], ((0, 0), (3 - bodies.spine.shape[2], 0)))
+        )
+        looks = np.column_stack([bodies.level, bodies.halo, bodies.inset])
+        _shine(
+            view.owner,
+            view.distance,
+            looks,
+            centre,
+            bodies.texture,
+            self.texture,
+            self.spacing,
+            np.array(
+                [optics.blur, optics.halo_width, optics.grain, 1 / optics.grain_size]
+            ),
+            image,
+        )
+        deviation = optics.noise * np.sqrt(
+            READ_NOISE + SHOT_NOISE * np.maximum(image, 0)
+        )
+        image += deviation * rng.standard_normal(self.shape, dtype=np.float32)
+        return np.clip(np.rint(image), 0, 65535).astype(np.uint16)
+
+    def _background(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """(z, y, x) brightest somewhere near the middle, and darker towards the corners; with dirt."""
+        field = np.zeros(self.shape, np.float32)
+        for axis, n in enumerate(self.shape):
+            x = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
+            curve = -((x - rng.uniform(-0.4, 0.4)) ** 2)
+            field += curve.astype(np.float32).reshape(
+                [-1 if a == axis else 1 for a in range(3)]
+            )
+        factor = 1 + self.optics.unevenness * (field - field.mean())
+        if self.optics.dirt:
+            spots = ndimage.gaussian_filter(rng.standard_normal(self.shape), [0, 3, 3])
+            factor += self.optics.dirt * spots / spots.std()
+        background: NDArray[np.float32] = (self.optics.background * factor).astype(
+            np.float32
+        )
+        return background
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _shine(
+    owner: Any,
+    distance: Any,
+    looks: Any,
+    centre: Any,
+    offset: Any,
+    texture: Any,
+    spacing: Any,
+    optics: Any,
+    image: Any,
+) -> None:
+    """Add the bodies' light to a background: a plateau within the outline, and rings of halo outside of it."""
+    blur, width, grain, scale = optics
+    table = texture.shape[0]
+    for z in range(image.shape[0]):
+        for y in range(image.shape[1]):
+            for x in range(image.shape[2]):
+                c = owner[z, y, x] - 1
+                if c < 0:
+                    continue
+                level, halo, inset = looks[c]
+                inwards = distance[z, y, x] - inset
+                slices = z * spacing[0] - centre[c, 0]
+                j = (
+                    int((y * spacing[1] - centre[c, 1] + slices) * scale + offset[c, 1])
+                    % table
+                )
+                i = (
+                    int((x * spacing[2] - centre[c, 2] - slices) * scale + offset[c, 2])
+                    % table
+                )
+                shade = level * max(1.0 + grain * texture[j, i], 0.3)
+                image[z, y, x] += shade / (
+                    1.0 + math.exp(-1.7 * inwards / (blur + 1e-3))
+                )
+                if halo != 0.0:
+                    # a zero-phase plate lets a ring of light pass beside the cell, and takes it from further out
+                    ring = math.exp(-(((inwards + width) / width) ** 2))
+                    image[z, y, x] += halo * (
+                        ring
+                        - 0.25 * math.exp(-(((inwards + 2.5 * width) / width) ** 2))
+                    )

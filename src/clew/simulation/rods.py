@@ -1,0 +1,402 @@
+"""Rods in a colony: bacteria that grow, push each other apart and divide in the middle along their axis.
+
+Each rod is a capsule (a segment with a radius) without inertia. It grows exponentially and divides when it has added
+its share of length (the adder rule, Taheri-Araghi et al. 2015). Where two rods overlap, both give way, in shift and in
+turn; so the colony expands as it grows, and far from its centre cells move by more than their width in a frame.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from clew.simulation.bodies import Bodies, kernel
+from clew.simulation.cells import turned, unit_vectors
+from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.optics import Optics
+from clew.simulation.rows import Array, Rows
+from clew.simulation.scene import BodyScene, Rng
+from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
+
+SUBSTEP = 0.02
+"""Rods grow by at most this share between two rounds of pushing."""
+WARM_UP = 8
+"""Before the first frame the colony grows in so many steps to a doubling, however long that takes."""
+WASHED = 0.5
+"""Rods so many fields of view outside are gone, lest a colony that outgrows its field grow without end."""
+ROUNDS = 40
+"""At most so many times in a round all pairs give way."""
+SIDE = np.array([1.0, -1.0])
+"""Turns a vector by a right angle, once its coordinates are swapped."""
+TOLERANCE = 0.08
+"""Overlaps below this share of a radius are left."""
+
+
+@dataclass(frozen=True)
+class RodSettings(BodySettings):
+    """A colony in figures. It grows until about `cells` are there in the last frame.
+
+    Where the movie is longer than that takes from one cell, the field fills up and rods are pushed out of it.
+    """
+
+    kind: ClassVar[str] = "rods"
+    ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
+        "dims": (2, 2),
+        "aspect": (1.5, 20.0),
+        "doubling": (2.0, math.inf),
+        "colonies": (1, 1000),
+        "jitter": NON_NEGATIVE,
+        "kink": NON_NEGATIVE,
+        "spread": SHARE,
+        "contrast": (-10.0, 10.0),
+        "halo": NON_NEGATIVE,
+        "bend": SHARE,
+        "grip": POSITIVE,
+    }
+
+    frames: int = 40
+    cells: int = 60
+    radius: float = 7.0
+    """Half the width of a rod."""
+    shake: float = 3.0
+    density: float = 0.25
+    """The share of the field that rods cover in the last frame."""
+    aspect: float = 5.5
+    """Length of a rod over its width, in the mean between birth and division."""
+    doubling: float = 7.0
+    """Frames in which a rod doubles its length."""
+    colonies: int = 1
+    """From so many cells all descend."""
+    jitter: float = 0.35
+    """Random way of a rod in a frame, in radii: more along its axis, less across; it turns as much."""
+    kink: float = 0.06
+    """Daughters turn by about this angle when they part, in radians."""
+    spread: float = 0.12
+    """Standard deviation of the logarithm of growth and of the length at division."""
+    contrast: float = -0.75
+    """Signal of a rod as a share of the background: below 0 in phase contrast, above in fluorescence."""
+    halo: float = 0.6
+    """Brightness of the ring about a rod, as a share of the background."""
+    bend: float = 0.04
+    """How far the middle of a rod lies beside its axis, as a share of its length."""
+    grip: float = 1.0
+    """How hard it is to turn a rod against shifting it."""
+
+    @property
+    def size(self) -> float:
+        """Area of an average rod."""
+        return 4 * self.radius**2 * (self.aspect - 1) + math.pi * self.radius**2
+
+    @property
+    def founders(self) -> int:
+        """How many cells the first frame has."""
+        return math.ceil(self.cells / 2 ** ((self.frames - 1) / self.doubling))
+
+
+def random_settings(rng: Rng, **fixed: Any) -> RodSettings:
+    """Settings drawn at random within what such movies are like; some can be fixed."""
+    bright = rng.random() < 0.4  # fluorescence
+    values = drawn_bodies(rng) | {
+        "radius": between(rng, 3.5, 9.0, log=True),
+        "density": between(rng, 0.1, 0.6),
+        "aspect": between(rng, 2.2, 7.0),
+        "doubling": between(rng, 5.0, 30.0, log=True),
+        "colonies": int(rng.integers(1, 6)),
+        "jitter": between(rng, 0.03, 0.6, log=True),
+        "kink": between(rng, 0.02, 0.25, log=True),
+        "spread": rng.uniform(0.05, 0.2),
+        "contrast": between(rng, 0.3, 2.0, log=True)
+        if bright
+        else -between(rng, 0.2, 0.85),
+        "halo": 0.0 if bright else between(rng, 0.05, 0.8),
+        "bend": rng.uniform(0, 0.08),
+        "blur": between(rng, 0.7, 2.0),
+        "grip": between(rng, 0.5, 2.0, log=True),
+        "drift": sometimes(rng, 0.3, 0.1, 4.0),
+    }
+    return RodSettings(**(values | fixed))
+
+
+@dataclass
+class Rods(Rows):
+    """All n rods."""
+
+    position: Array
+    """(n, 2)"""
+    axis: Array
+    """(n, 2) unit vector"""
+    length: Array
+    """(n,) of the segment, without the caps"""
+    rate: Array
+    """(n,) growth of the logarithm of length in a frame"""
+    ripe: Array
+    """(n,) the length at which it divides"""
+    bend: Array
+    """(n,) how far its middle lies beside its axis"""
+    tone: Array
+    """(n,) factor on its contrast"""
+    texture: Array
+    """(n, 3)"""
+
+
+class Colony:
+    """All rods, from one frame to the next."""
+
+    cells: Rods
+
+    def __init__(self, settings: RodSettings, rng: Rng) -> None:
+        self.settings, self.rng = settings, rng
+        n = min(settings.colonies, settings.founders)
+        extent = np.array(settings.extent)
+        self.cells = self._newborn(
+            extent * (0.5 + 0.5 * rng.uniform(-0.5, 0.5, (n, 2)) * (n > 1))
+        )
+        while len(self.cells) < settings.founders:
+            self._grow(settings.doubling / WARM_UP)
+
+    def step(self) -> None:
+        """One frame passes: rods slide, grow, divide and give way; those far out of view are washed away."""
+        cells, settings, rng = self.cells, self.settings, self.rng
+        n, jitter = len(cells), settings.jitter
+        # rods slide past each other along their axis more easily than they move across it
+        along, across = (
+            jitter * settings.radius * share * rng.standard_normal((n, 1))
+            for share in (1.6, 0.5)
+        )
+        cells.position = (
+            cells.position + along * cells.axis + across * cells.axis[:, ::-1] * SIDE
+        )
+        cells.axis = turned(rng, cells.axis, jitter * 2 / settings.aspect)
+        self._grow(1.0)
+        extent = np.array(settings.extent)
+        beyond = np.maximum(-self.cells.position, self.cells.position - extent) / extent
+        self.cells = self.cells[(beyond < WASHED).all(axis=1)]
+
+    def _grow(self, frames: float) -> None:
+        """Time passes in small steps, in which rods grow, divide and give way."""
+        cap = 2 * self.settings.radius
+        steps = max(
+            1, math.ceil(math.log(2) * frames / self.settings.doubling / SUBSTEP)
+        )
+        for _ in range(steps):
+            # the caps grow with it, so that a rod of twice the length takes as long whatever its width
+            self.cells.length = (self.cells.length + cap) * np.exp(
+                self.cells.rate * (frames / steps)
+            ) - cap
+            self._divide()
+            self._give_way()
+
+    def shift(self, way: Array) -> None:
+        """The stage moves; a colony has an end, so that nothing comes in from elsewhere."""
+        self.cells.position = self.cells.position + way
+
+    def bodies(self) -> Bodies:
+        """The rods as they look now."""
+        cells, settings = self.cells, self.settings
+        across = cells.axis[:, ::-1] * SIDE
+        half = (cells.length / 2)[:, None] * cells.axis
+        aside = (cells.bend * (cells.length + 2 * settings.radius))[:, None] * across
+        spine = np.stack(
+            [
+                cells.position - half - aside / 2,
+                cells.position + aside / 2,
+                cells.position + half - aside / 2,
+            ]
+        )
+        n = len(cells)
+        return Bodies(
+            cells.track,
+            cells.mother,
+            np.moveaxis(spine, 0, 1),
+            np.full((n, 3), settings.radius),
+            settings.background * settings.contrast * cells.tone,
+            np.full(n, settings.background * settings.halo),
+            np.zeros(n),
+            cells.texture,
+        )
+
+    def _newborn(self, position: Array) -> Rods:
+        """Unrelated rods at the given places, of all ages."""
+        n, rng = len(position), self.rng
+        none, born = np.zeros(n, np.int64), self._birth_length
+        rods = Rods(
+            none,
+            none,
+            position,
+            unit_vectors(rng, n, 2),
+            np.full(n, born),
+            np.zeros(n),
+            np.zeros(n),
+            np.zeros(n),
+            np.ones(n),
+            np.zeros((n, 3)),
+        )
+        self._individual(rods)
+        rods.length = (born + 2 * self.settings.radius) * np.exp2(
+            rng.random(n)
+        ) - 2 * self.settings.radius
+        rods.ripe = np.maximum(rods.ripe, rods.length)
+        return rods
+
+    @property
+    def _birth_length(self) -> float:
+        """Of the segment: rods double from birth to division, and have their mean length between."""
+        radius = self.settings.radius
+        return max(0.0, 2 * radius * self.settings.aspect * math.log(2) - 2 * radius)
+
+    def _individual(self, rods: Rods) -> None:
+        """What every rod has of its own: how fast it grows, at which length it divides, and its look."""
+        n, rng, settings = len(rods), self.rng, self.settings
+        cap = 2 * settings.radius
+        rods.rate = (
+            math.log(2)
+            / settings.doubling
+            * np.exp(settings.spread * rng.standard_normal(n))
+        )
+        added = (self._birth_length + cap) * np.exp(
+            settings.spread * rng.standard_normal(n)
+        )
+        rods.ripe = np.maximum(
+            rods.length + added, 2.2 * cap
+        )  # each half is a rod, with a segment left
+        rods.bend = settings.bend * rng.standard_normal(n) / 2
+        rods.tone = np.exp(0.1 * rng.standard_normal(n))
+        rods.texture = rng.uniform(0, 1000, (n, 3))
+
+    def _divide(self) -> None:
+        """Rods that are ripe part in the middle: both halves lie where the whole was."""
+        ripe = self.cells.length >= self.cells.ripe
+        if not ripe.any():
+            return
+        mothers, rng, cap = self.cells[ripe], self.rng, 2 * self.settings.radius
+        n = len(mothers)
+        share = 0.5 + 0.04 * np.clip(rng.standard_normal(n), -2, 2)
+        sides = []
+        for sign, part in ((1.0, share), (-1.0, 1 - share)):
+            whole = mothers.length + cap
+            away = sign * (1 - part) / 2 * whole
+            half = replace(
+                mothers,
+                position=mothers.position + away[:, None] * mothers.axis,
+                length=part * whole - cap,
+                axis=turned(rng, mothers.axis, self.settings.kink),
+                track=np.zeros(n, np.int64),
+                mother=mothers.track,
+            )
+            self._individual(half)
+            sides.append(half)
+        self.cells = self.cells[~ripe] + (sides[0] + sides[1])
+
+    def _give_way(self) -> None:
+        """Overlapping rods push each other apart until none overlaps by much."""
+        cells, radius = self.cells, self.settings.radius
+        if len(cells) < 2:
+            return
+        reach = float(cells.length.max()) + 2.5 * radius
+        pairs = cKDTree(cells.position).query_pairs(reach, output_type="ndarray")
+        pairs = pairs[
+            np.lexsort(pairs.T)
+        ]  # the order of pushes does not depend on how the tree was walked
+        position, axis = cells.position.copy(), cells.axis.copy()
+        _push(
+            position,
+            axis,
+            cells.length,
+            radius,
+            self.settings.grip,
+            pairs,
+            TOLERANCE * radius,
+            ROUNDS,
+        )
+        cells.position, cells.axis = position, axis
+
+
+def scene(
+    settings: RodSettings, of_life: Rng, of_light: Rng, of_errors: Rng
+) -> BodyScene:
+    """A colony under a microscope."""
+    optics = Optics(
+        settings.background,
+        settings.unevenness,
+        settings.noise,
+        settings.blur,
+        grain=0.06,
+        grain_size=1.5,
+        halo_width=settings.radius if settings.halo else 0.0,
+        dirt=0.012 if settings.contrast < 0 else 0.0,
+    )
+    return BodyScene(settings, Colony(settings, of_life), optics, of_light, of_errors)
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _push(
+    position: Any,
+    axis: Any,
+    length: Any,
+    radius: float,
+    grip: float,
+    pairs: Any,
+    tolerance: float,
+    rounds: int,
+) -> None:
+    """Move and turn overlapping capsules apart, pair by pair, until all overlaps are small.
+
+    A push p at a point a from the centre moves a rod by p and turns it by a × p / (grip · length² / 12), as if it were
+    a thin plate on a viscous ground; both rods of a pair take the same push, weighted by 1 / their lengths.
+    """
+    for _ in range(rounds):
+        worst = 0.0
+        for k in range(len(pairs)):
+            i, j = pairs[k]
+            s, t = _closest(
+                position[i], axis[i], length[i] / 2, position[j], axis[j], length[j] / 2
+            )
+            dy = position[i, 0] + s * axis[i, 0] - position[j, 0] - t * axis[j, 0]
+            dx = position[i, 1] + s * axis[i, 1] - position[j, 1] - t * axis[j, 1]
+            distance = math.sqrt(dy * dy + dx * dx)
+            overlap = 2 * radius - distance
+            if overlap <= 0.0:
+                continue
+            worst = max(worst, overlap)
+            if distance < 1e-9:
+                dy, dx, distance = axis[i, 1], -axis[i, 0], 1.0
+            ny, nx = dy / distance, dx / distance
+            # how much a unit push moves the contact point of either: shift and turn
+            li, lj = length[i] + 2 * radius, length[j] + 2 * radius
+            ci, cj = (
+                s * (axis[i, 1] * ny - axis[i, 0] * nx),
+                t * (axis[j, 1] * ny - axis[j, 0] * nx),
+            )
+            ti, tj = ci / (grip * li * li / 12) / li, cj / (grip * lj * lj / 12) / lj
+            push = overlap / (1 / li + 1 / lj + ci * ti + cj * tj)
+            for row, sign, turn, size in ((i, 1.0, ti, li), (j, -1.0, tj, lj)):
+                position[row, 0] += sign * push * ny / size
+                position[row, 1] += sign * push * nx / size
+                angle = sign * push * turn
+                y, x = axis[row, 0], axis[row, 1]
+                cos, sin = math.cos(angle), math.sin(angle)
+                axis[row, 0], axis[row, 1] = cos * y + sin * x, cos * x - sin * y
+        if worst < tolerance:
+            break
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _closest(p: Any, u: Any, half: float, q: Any, v: Any, other: float) -> Any:
+    """Where on two segments, from their centres along unit vectors, the closest points lie (Ericson 2005, 5.1.9)."""
+    ry, rx = p[0] - q[0], p[1] - q[1]
+    b = u[0] * v[0] + u[1] * v[1]
+    c, f = u[0] * ry + u[1] * rx, v[0] * ry + v[1] * rx
+    denominator = 1.0 - b * b
+    if denominator > 1e-4:
+        s = min(max((b * f - c) / denominator, -half), half)
+    else:  # parallel: in the middle of where they lie side by side, lest they turn for no reason
+        s = min(max((max(-half, -c - other) + min(half, other - c)) / 2, -half), half)
+    t = b * s + f
+    if t < -other or t > other:
+        t = min(max(t, -other), other)
+        s = min(max(b * t - c, -half), half)
+    return s, t

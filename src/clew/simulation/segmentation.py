@@ -1,0 +1,155 @@
+"""A fallible segmentation of a simulated frame: cells that touch become one, some fall in two, some are missed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from clew.simulation.cells import Cells
+from clew.simulation.render import LOOSEST, Floats, Owners, View, kernel, padded
+from clew.simulation.settings import NucleiSettings
+
+Labels = NDArray[np.integer[Any]]
+TIGHTEST = 0.95
+"""Segmentations differ from the true outline by at least this factor."""
+
+
+def truth_masks(
+    view: View, track: NDArray[np.int64], dtype: type[np.unsignedinteger[Any]]
+) -> NDArray[Any]:
+    """(z, y, x) each cell's pixels within its outline, with its track as label; cells without a track are left out."""
+    masks = np.zeros(view.owner.shape, dtype)
+    _paint(view.owner, view.depth, np.ones(len(track)), track, masks)
+    return masks
+
+
+def detections(
+    settings: NucleiSettings,
+    view: View,
+    cells: Cells,
+    spacing: NDArray[np.float64],
+    rng: np.random.Generator,
+) -> NDArray[np.int32]:
+    """(z, y, x) labels as a segmentation would give them, numbered from top left, so that they tell no identity."""
+    n = len(cells)
+    seen = cells.track > 0
+    tightness = rng.uniform(TIGHTEST, LOOSEST, n)
+    missed = rng.random(n) < settings.missed
+    torn = rng.random(n) < settings.over_segmentation
+    mine = np.zeros(view.owner.shape, np.int32)
+    _paint(
+        view.owner, view.depth, tightness, np.where(seen, np.arange(1, n + 1), 0), mine
+    )
+    group = _merged(mine, view.kept, settings)
+    alone = np.bincount(group, minlength=n)[group] == 1
+    missed &= alone
+    extent = np.array(settings.extent)
+    inner = (
+        (cells.position > settings.radius) & (cells.position < extent - settings.radius)
+    ).all(axis=1)
+    torn &= alone & inner & (cells.condensation > 0.6)
+    name = np.concatenate([[0], np.where(seen & ~missed, group + 1, 0)])
+    labels = np.zeros(mine.shape, np.int32)
+    number_labels(
+        mine,
+        name,
+        np.where(torn, n, 0),
+        padded(cells.position),
+        padded(cells.axis),
+        spacing,
+        labels,
+    )
+    return labels
+
+
+def touching(
+    mine: NDArray[np.int32], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of cells that touch in an image of rows plus one: rows of both, and how many pixels their border has."""
+    codes = []
+    for axis in range(3):
+        lower = mine[
+            tuple(slice(None, -1) if a == axis else slice(None) for a in range(3))
+        ]
+        upper = mine[
+            tuple(slice(1, None) if a == axis else slice(None) for a in range(3))
+        ]
+        touch = (lower != upper) & (lower > 0) & (upper > 0)
+        one, other = (
+            lower[touch].astype(np.int64) - 1,
+            upper[touch].astype(np.int64) - 1,
+        )
+        codes.append(np.minimum(one, other) * n + np.maximum(one, other))
+    code, border = np.unique(np.concatenate(codes), return_counts=True)
+    return code // max(n, 1), code % max(n, 1), border
+
+
+def groups(
+    n: int, first: NDArray[np.int64], second: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """(n,) the group of each of n cells, where the given pairs share one."""
+    graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(n, n))
+    group: NDArray[np.int64] = connected_components(graph, directed=False)[1].astype(
+        np.int64
+    )
+    return group
+
+
+def _merged(
+    mine: NDArray[np.int32], pixels: NDArray[np.int64], settings: NucleiSettings
+) -> NDArray[np.int64]:
+    """(n,) the group of each cell: cells share one where their border is long for the smaller of them."""
+    n, dims = len(pixels), settings.dims
+    first, second, border = touching(mine, n)
+    width = np.minimum(pixels[first], pixels[second]) ** ((dims - 1) / dims)
+    joined = (border > (1 - settings.merging) * width) & (settings.merging > 0)
+    return groups(n, first[joined], second[joined])
+
+
+@kernel  # type: ignore[untyped-decorator]
+def _paint(
+    owner: Owners, depth: Floats, tightness: Floats, label: Labels, masks: Labels
+) -> None:
+    """Fill `masks` with the owner's label wherever a pixel lies within its outline, taken tight or loose."""
+    owners, depths, labels = owner.ravel(), depth.ravel(), masks.ravel()
+    for p in range(owners.size):
+        c = owners[p] - 1
+        if c >= 0 and depths[p] <= tightness[c]:
+            labels[p] = label[c]
+
+
+@kernel  # type: ignore[untyped-decorator]
+def number_labels(
+    mine: Owners,
+    name: Labels,
+    torn: Labels,
+    position: Floats,
+    axis: Floats,
+    spacing: Floats,
+    labels: Labels,
+) -> None:
+    """Number the names in the order in which they are met; a torn cell has two, one on each side of its middle."""
+    number = np.zeros(2 * len(name) + 2, np.int64)
+    found = 0
+    for z in range(mine.shape[0]):
+        for y in range(mine.shape[1]):
+            for x in range(mine.shape[2]):
+                c = mine[z, y, x] - 1
+                if c >= 0 and name[c + 1]:
+                    key = name[c + 1]
+                    if torn[c]:
+                        side = (
+                            (z * spacing[0] - position[c, 0]) * axis[c, 0]
+                            + (y * spacing[1] - position[c, 1]) * axis[c, 1]
+                            + (x * spacing[2] - position[c, 2]) * axis[c, 2]
+                        )
+                        if side > 0:
+                            key += torn[c]
+                    if number[key] == 0:
+                        found += 1
+                        number[key] = found
+                    labels[z, y, x] = number[key]

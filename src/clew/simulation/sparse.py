@@ -1,0 +1,230 @@
+"""Fast sparse cells that never divide: they run and rest, change their shape, and go far between two frames."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clew.simulation.bodies import Bodies
+from clew.simulation.cells import turned, unit_vectors
+from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.optics import Optics
+from clew.simulation.rows import Array, Rows
+from clew.simulation.scene import BodyScene, Rng
+from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
+from clew.simulation.torus import Torus, random_walk
+
+BEND = 0.25
+"""How far the middle of a cell lies beside its axis, in widths."""
+
+
+@dataclass(frozen=True)
+class SparseSettings(BodySettings):
+    """Fast cells in figures."""
+
+    kind: ClassVar[str] = "sparse"
+    ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
+        "speed": NON_NEGATIVE,
+        "persistence": (0.0, 0.99),
+        "resting": SHARE,
+        "pause": (1.0, math.inf),
+        "aspect": (1.0, 6.0),
+        "wobble": SHARE,
+        "size_spread": (0.0, 0.8),
+        "brightness": POSITIVE,
+        "brightness_spread": (0.0, 2.0),
+    }
+
+    cells: int = 25
+    radius: float = 8.0
+    """Of a disc or ball as large as an average cell."""
+    density: float = 0.03
+    speed: float = 18.0
+    """Mean way of a running cell in a frame."""
+    persistence: float = 0.8
+    """Correlation of a cell's velocity from one frame to the next."""
+    resting: float = 0.25
+    """The share of cells that rest."""
+    pause: float = 6.0
+    """Mean time of a rest, in frames."""
+    aspect: float = 1.8
+    """Length over width of a running cell; resting ones are round."""
+    wobble: float = 0.15
+    """By how much a cell's shape changes in a frame."""
+    size_spread: float = 0.2
+    """Standard deviation of the logarithm of a cell's size."""
+    brightness: float = 900.0
+    """Mean signal of a cell above the background."""
+    brightness_spread: float = 0.35
+    """Standard deviation of its logarithm."""
+
+
+def random_settings(rng: Rng, **fixed: Any) -> SparseSettings:
+    """Settings drawn at random within what such movies are like; some can be fixed."""
+    radius, density = (
+        between(rng, 5.0, 12.0, log=True),
+        between(rng, 0.01, 0.08, log=True),
+    )
+    spacing = radius * math.sqrt(math.pi / density)
+    values = drawn_bodies(rng) | {
+        "radius": radius,
+        "density": density,
+        "speed": spacing * between(rng, 0.05, 0.5, log=True),
+        "persistence": rng.uniform(0.2, 0.95),
+        "resting": rng.uniform(0, 0.5),
+        "pause": between(rng, 2, 20, log=True),
+        "aspect": between(rng, 1.1, 3.0),
+        "wobble": between(rng, 0.05, 0.3),
+        "size_spread": between(rng, 0.05, 0.4),
+        "brightness": between(rng, 400, 2500, log=True),
+        "brightness_spread": rng.uniform(0.1, 0.6),
+        "drift": sometimes(rng, 0.2, 0.1, 3.0),
+    }
+    return SparseSettings(**(values | fixed))
+
+
+@dataclass
+class Runners(Rows):
+    """All n cells, in view and outside."""
+
+    position: Array
+    """(n, d)"""
+    velocity: Array
+    """(n, d) when it runs"""
+    runs: Array
+    """(n,) 1 where it runs, 0 where it rests"""
+    axis: Array
+    """(n, d) unit vector"""
+    stretch: Array
+    """(n,) length over width"""
+    bend: Array
+    """(n,) of its spine, in widths"""
+    size: Array
+    """(n,) area or volume"""
+    tone: Array
+    """(n,) signal"""
+    texture: Array
+    """(n, 3)"""
+
+
+class Runs(Torus):
+    """All fast cells, from one frame to the next."""
+
+    cells: Runners
+
+    def __init__(self, settings: SparseSettings, rng: Rng) -> None:
+        # wide enough that a cell out of view is not back on the other side in the next frame
+        super().__init__(
+            settings,
+            rng,
+            margin=4 * settings.radius * settings.aspect + 2 * settings.speed,
+        )
+        self.settings = settings
+        n, dims = max(1, round(settings.cells * self.room)), settings.dims
+        none = np.zeros(n, np.int64)
+        self.deviation = settings.speed / (
+            math.sqrt(2) * math.gamma((dims + 1) / 2) / math.gamma(dims / 2)
+        )
+        self.cells = Runners(
+            none,
+            none,
+            self.low + self.size * rng.random((n, dims)),
+            self.deviation * rng.standard_normal((n, dims)),
+            (rng.random(n) >= settings.resting).astype(np.float64),
+            unit_vectors(rng, n, dims),
+            np.full(n, settings.aspect),
+            np.zeros(n),
+            settings.size * np.exp(settings.size_spread * rng.standard_normal(n)),
+            settings.brightness
+            * np.exp(settings.brightness_spread * rng.standard_normal(n)),
+            rng.uniform(0, 1000, (n, 3)),
+        )
+        for _ in range(5):
+            self.step()
+
+    def step(self) -> None:
+        """One frame passes: some cells begin to run or to rest, those that run go on, and shapes follow the way."""
+        cells, settings, rng = self.cells, self.settings, self.rng
+        n = len(cells)
+        wakes = 1 / settings.pause
+        tires = min(
+            1.0, wakes * settings.resting / max(1 - settings.resting, 1e-9)
+        )  # as many as wake
+        cells.runs = np.where(
+            rng.random(n) < np.where(cells.runs > 0, tires, wakes),
+            1 - cells.runs,
+            cells.runs,
+        )
+        cells.velocity = random_walk(
+            rng, cells.velocity, self.deviation, settings.persistence
+        )
+        self.shift(cells.velocity * np.maximum(cells.runs, 0.05)[:, None])
+        # a cell turns into its way, more so the faster it is
+        ahead = (
+            cells.axis
+            + cells.velocity * (cells.runs / max(settings.speed, 1e-9))[:, None]
+        )
+        cells.axis = turned(
+            rng, ahead / np.sqrt((ahead**2).sum(axis=1, keepdims=True)), settings.wobble
+        )
+        wish = 1 + (settings.aspect - 1) * cells.runs
+        cells.stretch = cells.stretch + 0.4 * (wish - cells.stretch)
+        cells.stretch = np.clip(
+            cells.stretch * np.exp(settings.wobble * rng.standard_normal(n)), 1, 6
+        )
+        cells.bend = random_walk(rng, cells.bend[:, None], BEND, 0.6)[:, 0]
+        self.separate(self._half_width(), rounds=2)
+
+    def bodies(self) -> Bodies:
+        """The cells as they look now: bent, with the front wider than the rear."""
+        cells = self.cells
+        radius = self._half_width()
+        half = ((cells.stretch - 1) * radius)[:, None] * cells.axis
+        across = np.zeros_like(cells.axis)
+        across[:, -2], across[:, -1] = cells.axis[:, -1], -cells.axis[:, -2]
+        aside = (cells.bend * radius * (cells.stretch - 1))[:, None] * across
+        spine = np.stack(
+            [cells.position - half, cells.position + aside, cells.position + half],
+            axis=1,
+        )
+        thin = 1 / np.sqrt(cells.stretch)
+        widths = radius[:, None] * np.column_stack(
+            [thin, np.ones(len(cells)), (1 + thin) / 2]
+        )
+        none = np.zeros(len(cells))
+        return Bodies(
+            cells.track,
+            cells.mother,
+            spine,
+            widths,
+            cells.tone,
+            none,
+            none,
+            cells.texture,
+        )
+
+    def _half_width(self) -> Array:
+        """(n,) so that a cell keeps its size when it stretches."""
+        dims = self.settings.dims
+        unit = math.pi if dims == 2 else 4 / 3 * math.pi
+        width: Array = (self.cells.size / unit / self.cells.stretch) ** (1 / dims)
+        return width
+
+
+def scene(
+    settings: SparseSettings, of_life: Rng, of_light: Rng, of_errors: Rng
+) -> BodyScene:
+    """Fast cells under a fluorescence microscope."""
+    optics = Optics(
+        settings.background,
+        settings.unevenness,
+        settings.noise,
+        settings.blur,
+        grain=0.25,
+        grain_size=settings.radius / 5,
+        halo_width=0.0,
+    )
+    return BodyScene(settings, Runs(settings, of_life), optics, of_light, of_errors)

@@ -1,0 +1,289 @@
+"""Dense tissue that flows: nuclei that keep their neighbours while all of them move, turn and are sheared together.
+
+The flow is a sum of periodic waves that drift slowly, without sources (its divergence is 0), plus a common current;
+cells follow it, with a little motion of their own. Masks are disc-like, as where only centres were marked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clew.simulation.bodies import Bodies
+from clew.simulation.cells import normalised, turned, unit_vectors
+from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.optics import Optics
+from clew.simulation.rows import Array, Rows
+from clew.simulation.scene import BodyScene, Rng
+from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
+from clew.simulation.torus import Torus, random_walk
+
+WAVES = 8
+"""Of which the flow is the sum."""
+
+
+@dataclass(frozen=True)
+class TissueSettings(BodySettings):
+    """A flowing tissue in figures."""
+
+    kind: ClassVar[str] = "tissue"
+    ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
+        "current": NON_NEGATIVE,
+        "flow": NON_NEGATIVE,
+        "swirl": POSITIVE,
+        "speed": NON_NEGATIVE,
+        "unsteadiness": SHARE,
+        "cycle": (8.0, math.inf),
+        "elongation": (1.0, 3.0),
+        "size_spread": (0.0, 0.5),
+        "brightness": POSITIVE,
+        "regularity": (0.0, 1.0),
+    }
+
+    frames: int = 40
+    cells: int = 100
+    radius: float = 8.0
+    """Of a mask."""
+    density: float = 0.3
+    current: float = 10.0
+    """Way of the whole tissue in a frame."""
+    flow: float = 8.0
+    """Root mean square of the way in a frame by which parts of the tissue differ."""
+    swirl: float = 0.5
+    """Length of the flow's waves, as a share of the field."""
+    unsteadiness: float = 0.15
+    """By how much the flow changes from frame to frame: 0 always the same, 1 each frame another."""
+    speed: float = 3.0
+    """Mean way of a cell against its surroundings in a frame."""
+    cycle: float = 60.0
+    """Mean time from a cell's birth to its division; as many cells leave the tissue as divide."""
+    elongation: float = 1.15
+    """Length over width of a nucleus; masks are discs."""
+    size_spread: float = 0.05
+    """Standard deviation of the logarithm of a mask's radius: 0 where all are the same disc."""
+    regularity: float = 0.85
+    """The distance that cells keep, as a share of that in a perfect lattice of this density."""
+    brightness: float = 1200.0
+    """Mean signal of a nucleus above the background."""
+
+
+def random_settings(rng: Rng, **fixed: Any) -> TissueSettings:
+    """Settings drawn at random within what such movies are like; some can be fixed."""
+    radius, density = (
+        between(rng, 5.0, 12.0, log=True),
+        between(rng, 0.12, 0.5, log=True),
+    )
+    spacing = radius * math.sqrt(math.pi / density)
+    values = drawn_bodies(rng) | {
+        "radius": radius,
+        "density": density,
+        "current": spacing * between(rng, 0.02, 0.6, log=True),
+        "flow": spacing * between(rng, 0.02, 0.4, log=True),
+        "swirl": between(rng, 0.3, 1.0),
+        "unsteadiness": between(rng, 0.02, 0.6, log=True),
+        "speed": spacing * between(rng, 0.03, 0.2, log=True),
+        "cycle": between(rng, 30, 300, log=True),
+        "elongation": between(rng, 1.0, 1.6),
+        "size_spread": sometimes(rng, 0.7, 0.02, 0.15),
+        "regularity": rng.uniform(0.6, 0.95),
+        "brightness": between(rng, 400, 2500, log=True),
+        "blur": between(rng, 0.8, 2.0),
+    }
+    return TissueSettings(**(values | fixed))
+
+
+@dataclass
+class Nuclei(Rows):
+    """All n nuclei, in view and outside."""
+
+    position: Array
+    """(n, d)"""
+    velocity: Array
+    """(n, d) against the surroundings"""
+    axis: Array
+    """(n, d) unit vector"""
+    factor: Array
+    """(n,) on the mask's radius"""
+    age: Array
+    """(n,) frames since birth"""
+    cycle: Array
+    """(n,) the age at which it divides"""
+    tone: Array
+    """(n,) factor on its brightness: inherited"""
+    texture: Array
+    """(n, 3)"""
+
+
+class Tissue(Torus):
+    """All nuclei, from one frame to the next."""
+
+    cells: Nuclei
+
+    def __init__(self, settings: TissueSettings, rng: Rng) -> None:
+        super().__init__(
+            settings,
+            rng,
+            margin=max(4 * settings.radius, 2 * (settings.current + settings.flow)),
+        )
+        self.settings = settings
+        self.number = max(1, round(settings.cells * self.room))
+        dims = settings.dims
+        volume = float(np.prod(self.size)) / self.number
+        # in a triangular lattice, and nearly in the densest packing of balls, cells are so far apart
+        lattice = (
+            math.sqrt(2 * volume / math.sqrt(3))
+            if dims == 2
+            else (math.sqrt(2) * volume) ** (1 / 3)
+        )
+        self.keep = settings.regularity * lattice
+        self.direction = unit_vectors(rng, 1, dims)[0]
+        # whole numbers of waves fit into the world, in all directions
+        longest = settings.swirl * self.extent.max()
+        wish = (
+            unit_vectors(rng, WAVES, dims)
+            * self.size
+            / longest
+            * np.exp(0.3 * rng.standard_normal((WAVES, 1)))
+        )
+        whole = np.rint(wish)
+        whole[~whole.any(axis=1), -1] = 1
+        self.wave = 2 * math.pi * whole / self.size
+        self.amplitude = self._transversal(rng.standard_normal((WAVES, dims)))
+        self.phase = rng.uniform(0, 2 * math.pi, WAVES)
+        self.cells = self._newcomers(
+            self.low + self.size * rng.random((self.number, dims))
+        )
+        self.separate(np.full(self.number, self.keep / 2), rounds=40)
+
+    def step(self) -> None:
+        """One frame passes: the flow takes all cells along, they crawl a little, divide, leave and give way."""
+        settings, rng = self.settings, self.rng
+        self.cells.age += 1
+        self._divide()
+        cells = self.cells
+        dims, change = settings.dims, settings.unsteadiness
+        self.phase += change * rng.standard_normal(WAVES)
+        fresh = self._transversal(rng.standard_normal(self.amplitude.shape))
+        self.amplitude = math.sqrt(1 - change**2) * self.amplitude + change * fresh
+        self.direction = turned(rng, self.direction[None], change)[0]
+        mean = (
+            math.sqrt(math.pi / 2) if dims == 2 else math.sqrt(8 / math.pi)
+        )  # length of a normal vector
+        cells.velocity = random_walk(rng, cells.velocity, settings.speed / mean, 0.3)
+        self.shift(self.flow(cells.position) + cells.velocity)
+        cells.axis = turned(rng, cells.axis, 0.1)
+        self.separate(np.full(len(cells), self.keep / 2), rounds=3, stiffness=0.3)
+
+    def flow(self, position: Array) -> Array:
+        """(n, d) the way of the tissue at given places, in this frame."""
+        waves = np.cos((position - self.low) @ self.wave.T + self.phase)
+        around: Array = (
+            self.settings.current * self.direction
+            + self.settings.flow * waves @ self.amplitude
+        )
+        return around
+
+    def bodies(self) -> Bodies:
+        """The nuclei as they look now; their light is elongated, their masks are not."""
+        cells, settings = self.cells, self.settings
+        n = len(cells)
+        radius = settings.radius * cells.factor * np.where(cells.age < 3, 0.85, 1.0)
+        ready = cells.cycle - cells.age <= 2
+        half = ((settings.elongation - 1) * radius * 0.5)[:, None] * cells.axis
+        spine = np.stack(
+            [cells.position - half, cells.position, cells.position + half], axis=1
+        )
+        level = (
+            settings.brightness
+            * cells.tone
+            * np.where(ready | (cells.age < 2), 1.6, 1.0)
+        )
+        inset = radius * np.where(ready, 0.35, 0.15)
+        return Bodies(
+            cells.track,
+            cells.mother,
+            spine,
+            np.repeat(radius[:, None], 3, axis=1),
+            level,
+            np.zeros(n),
+            inset,
+            cells.texture,
+        )
+
+    def _transversal(self, amplitude: Array) -> Array:
+        """(WAVES, d) amplitudes across the waves, so that the flow has no sources; root mean square 1 in all."""
+        way = normalised(self.wave)
+        across = amplitude - (amplitude * way).sum(axis=1, keepdims=True) * way
+        unit: Array = across / math.sqrt(max((across**2).sum() / 2, 1e-12))
+        return unit
+
+    def _newcomers(self, position: Array) -> Nuclei:
+        """Unrelated cells of all ages."""
+        n, rng, dims = len(position), self.rng, position.shape[1]
+        none = np.zeros(n, np.int64)
+        family = self._individual(n)
+        return Nuclei(
+            none,
+            none,
+            position,
+            np.zeros((n, dims)),
+            unit_vectors(rng, n, dims),
+            age=np.floor(rng.random(n) * family["cycle"]),
+            tone=np.exp(0.3 * rng.standard_normal(n)),
+            **family,
+        )
+
+    def _individual(self, n: int) -> dict[str, Any]:
+        """What every cell has of its own and does not inherit."""
+        rng, settings = self.rng, self.settings
+        return {
+            "factor": np.exp(settings.size_spread * rng.standard_normal(n)),
+            "cycle": np.maximum(
+                6, np.round(settings.cycle * np.exp(0.2 * rng.standard_normal(n)))
+            ),
+            "texture": rng.uniform(0, 1000, (n, 3)),
+        }
+
+    def _divide(self) -> None:
+        """Ripe cells become two, and as many others leave the tissue as are too many."""
+        rng, ripe = self.rng, self.cells.age >= self.cells.cycle
+        mothers, n = self.cells[ripe], int(ripe.sum())
+        axis = turned(rng, mothers.axis, 0.3)
+        sides = [
+            replace(
+                mothers,
+                position=mothers.position + sign * 0.32 * self.keep * axis,
+                axis=turned(rng, axis, 0.3),
+                velocity=sign * 0.06 * self.keep * axis,
+                age=np.zeros(n),
+                track=np.zeros(n, np.int64),
+                mother=mothers.track,
+                **self._individual(n),
+            )
+            for sign in (1.0, -1.0)
+        ]
+        others = self.cells[~ripe]
+        surplus = len(others) + 2 * n - self.number
+        if surplus > 0 and len(others):
+            leave = rng.choice(len(others), min(surplus, len(others)), replace=False)
+            others = others[np.setdiff1d(np.arange(len(others)), leave)]
+        self.cells = others + (sides[0] + sides[1])
+
+
+def scene(
+    settings: TissueSettings, of_life: Rng, of_light: Rng, of_errors: Rng
+) -> BodyScene:
+    """A tissue under a fluorescence microscope."""
+    optics = Optics(
+        settings.background,
+        settings.unevenness,
+        settings.noise,
+        settings.blur,
+        grain=0.15,
+        grain_size=settings.radius / 6,
+        halo_width=0.0,
+    )
+    return BodyScene(settings, Tissue(settings, of_life), optics, of_light, of_errors)

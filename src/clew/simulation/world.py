@@ -1,0 +1,235 @@
+"""The world in which simulated cells live, larger than the field of view: they move, give way, divide and die."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from clew.simulation.cells import AGONY, daughters, newcomers, radius_of, turned
+from clew.simulation.rows import Array, sum_over_pairs
+from clew.simulation.settings import NucleiSettings
+
+MARGIN = 4.5
+"""The world reaches so many radii beyond the field of view."""
+REACH = 1.7
+"""A nucleus never reaches further from its centre than so many radii of it."""
+CLOSEST = 0.68
+"""No two nuclei come closer than this share of the sum of their radii, so that either keeps most of its mask."""
+WARM_UP = 25
+"""So many frames pass before the movie begins."""
+
+
+class World:
+    """All cells, from one frame to the next.
+
+    The field of view has always about as many cells as asked for: the culture spreads outwards as it grows, cells die a
+    little more often where they are too many, and out of sight cells are taken away or put in.
+    """
+
+    def __init__(self, settings: NucleiSettings, rng: np.random.Generator) -> None:
+        self.settings, self.rng = settings, rng
+        self.extent = np.array(settings.extent)
+        self.margin = MARGIN * settings.radius
+        # cells whose centre is a little outside are still seen
+        self.seen = self.extent + 0.8 * settings.radius
+        self.room = math.prod((self.extent + 2 * self.margin) / self.seen)
+        n = round(settings.cells * self.room)
+        self.cells = newcomers(
+            settings,
+            rng,
+            rng.uniform(-self.margin, self.extent + self.margin, (n, settings.dims)),
+        )
+        for _ in range(WARM_UP):
+            self.step()
+
+    def step(self) -> None:
+        """One frame passes."""
+        self.cells.age += 1
+        self._divide()
+        self._move()
+        self._die()
+        self._settle()
+
+    def shift(self, way: Array) -> None:
+        """The stage moves: all cells go that way, (d,). What leaves the world comes in again as another cell."""
+        low, size = -self.margin, self.extent + 2 * self.margin
+        moved = self.cells.position + way
+        self.cells.position = low + (moved - low) % size
+        left = (np.abs(self.cells.position - moved) > 1e-6 * size).any(axis=1)
+        self.cells.track = np.where(left, 0, self.cells.track)
+        self.cells.mother = np.where(left, 0, self.cells.mother)
+
+    def _divide(self) -> None:
+        """Cells that are ripe become two."""
+        ripe = self.cells.until_division <= 0
+        if ripe.any():
+            self.cells = self.cells[~ripe] + daughters(
+                self.settings, self.rng, self.cells[ripe]
+            )
+
+    def _move(self) -> None:
+        """A persistent random walk, neighbours that push and hold, and the slow spreading of the culture."""
+        cells, settings, rng = self.cells, self.settings, self.rng
+        n, dims = cells.position.shape
+        # the mean length of a normal vector is this times its deviation
+        sigma = settings.speed / (
+            math.sqrt(2) * math.gamma((dims + 1) / 2) / math.gamma(dims / 2)
+        )
+        rho = settings.persistence
+        impulse = (
+            sigma
+            * math.sqrt(1 - rho**2)
+            * cells.pace[:, None]
+            * rng.standard_normal((n, dims))
+        )
+        still = (cells.until_division <= cells.mitosis) | (cells.dying >= 0)
+        cells.velocity = (
+            rho * cells.velocity + np.where(still[:, None], 0.3, 1.0) * impulse
+        )
+        cells.position = (
+            cells.position + cells.velocity + self._pushes() + self._spreading()
+        )
+        self._part()
+        self._bounce()
+        cells.axis = turned(rng, cells.axis, 0.12)
+        cells.aspect = 1 + (cells.aspect - 1) * np.exp(0.08 * rng.standard_normal(n))
+        cells.aspect = np.clip(cells.aspect, 1.0, 1.9)
+        cells.wave[:, :, 3] += 0.25 * rng.standard_normal(cells.wave.shape[:2])
+
+    def _pushes(self) -> Array:
+        """(n, d) neighbours push one another apart where they are close, and hold together where they are near."""
+        settings = self.settings
+        first, second, direction, distance, contact = self._pairs(2.2)
+        touching = 1.3 * contact
+        # once one nucleus has slid over the other, nothing drives them apart
+        barrier = np.clip((distance / contact - 0.75) / 0.3, 0.15, 1)
+        push = (
+            (1.3 - settings.softness) * barrier * np.maximum(touching - distance, 0) / 2
+        )
+        hold = (
+            settings.cohesion
+            * 0.25
+            * settings.speed
+            * np.sin(
+                np.pi
+                * np.clip((distance - touching) / (2.2 * contact - touching), 0, 1)
+            )
+        )
+        drag = (
+            0.3
+            * (distance < contact)[:, None]
+            * (self.cells.velocity[second] - self.cells.velocity[first])
+        )
+        return sum_over_pairs(
+            len(self.cells), first, second, direction * (push - hold)[:, None] + drag
+        )
+
+    def _part(self) -> None:
+        """Nuclei that came too close are set apart; two or three rounds, for one pair may push into another."""
+        for _ in range(6):
+            first, second, direction, distance, contact = self._pairs(CLOSEST)
+            if not len(first):
+                return
+            missing = (CLOSEST + 0.01) * contact - distance
+            self.cells.position = self.cells.position + sum_over_pairs(
+                len(self.cells), first, second, direction * (missing / 2)[:, None]
+            )
+
+    def _pairs(
+        self, share: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, Array]:
+        """Pairs closer than that share of the sum of their radii: rows, direction (m, d), distance, sum of radii."""
+        radius = radius_of(self.cells.size, self.settings.dims)
+        pairs = cKDTree(self.cells.position).query_pairs(
+            2 * share * float(radius.max(initial=0)), output_type="ndarray"
+        )
+        pairs = pairs[
+            np.lexsort(pairs.T)
+        ]  # sums over pairs do not depend on how the tree was walked
+        first, second = pairs.T
+        apart = self.cells.position[first] - self.cells.position[second]
+        distance = np.sqrt((apart**2).sum(axis=1))
+        contact = radius[first] + radius[second]
+        near = distance < share * contact
+        direction = apart[near] / np.maximum(distance[near], 1e-9)[:, None]
+        return first[near], second[near], direction, distance[near], contact[near]
+
+    def _spreading(self) -> Array:
+        """(n, d) the flow from the centre outwards that makes room for new cells; never faster than cells crawl."""
+        rate = math.log(2) / self.settings.cycle / self.settings.dims
+        crowd = np.clip(1 + 3 * (self._in_view() / self.settings.cells - 1), 0, 2)
+        flow = rate * crowd * (self.cells.position - self.extent / 2)
+        length = np.sqrt((flow**2).sum(axis=1, keepdims=True))
+        limit = 0.4 * self.settings.speed
+        slowed: Array = flow * np.minimum(1, limit / np.maximum(length, 1e-9))
+        return slowed
+
+    def _bounce(self) -> None:
+        """Cells at the end of the world turn back."""
+        low, high = -self.margin, self.extent + self.margin
+        outside = (self.cells.position < low) | (self.cells.position > high)
+        self.cells.velocity = np.where(
+            outside, -self.cells.velocity, self.cells.velocity
+        )
+        self.cells.position = np.clip(self.cells.position, low, high)
+
+    def _die(self) -> None:
+        """Some cells begin to die, those at the end of it are gone."""
+        cells = self.cells[self.cells.dying != 0]
+        excess = max(0.0, self._in_view() / self.settings.cells - 1.0)
+        begins = self.rng.random(len(cells)) < self.settings.death + 0.04 * excess
+        begins &= (
+            (cells.dying < 0) & (cells.until_division > cells.mitosis) & (cells.age > 5)
+        )
+        cells.dying = np.where(
+            begins, AGONY, np.where(cells.dying > 0, cells.dying - 1, cells.dying)
+        )
+        self.cells = cells
+
+    def _settle(self) -> None:
+        """Out of sight, cells are put in or taken away, until they are as dense as in view or make up for it."""
+        wanted = (self.room - 1) * max(0.0, 2 * self.settings.cells - self._in_view())
+        surplus = len(self.cells) - self._in_view() - round(wanted)
+        reach = REACH * radius_of(self.cells.size, self.settings.dims)
+        hidden = np.flatnonzero((self._beyond() > reach) & (self.cells.track == 0))
+        if surplus > 0:
+            leave = self.rng.permutation(hidden)[:surplus]
+            self.cells = self.cells[np.setdiff1d(np.arange(len(self.cells)), leave)]
+        elif surplus < 0:
+            self.cells = self.cells + newcomers(
+                self.settings, self.rng, self._hidden_places(-surplus)
+            )
+
+    def _beyond(self) -> Array:
+        """(n,) how far each centre is outside the field of view; negative within it."""
+        far: Array = np.maximum(
+            -self.cells.position, self.cells.position - self.extent
+        ).max(axis=1)
+        return far
+
+    def _in_view(self) -> int:
+        """How many cells are seen, at least in part."""
+        return int(np.count_nonzero(self._beyond() < 0.4 * self.settings.radius))
+
+    def _hidden_places(self, n: int) -> Array:
+        """(n, d) points out of sight, each the loneliest of a few."""
+        rng, dims, tries = self.rng, self.settings.dims, 8
+        points = rng.uniform(-self.margin, self.extent + self.margin, (n * tries, dims))
+        axis, rows = rng.integers(0, dims, n * tries), np.arange(n * tries)
+        outwards = rng.uniform(
+            1.35 * REACH * self.settings.radius, self.margin, n * tries
+        )
+        points[rows, axis] = np.where(
+            rng.random(n * tries) < 0.5, -outwards, self.extent[axis] + outwards
+        )
+        lonely = (
+            cKDTree(self.cells.position).query(points)[0]
+            if len(self.cells)
+            else np.zeros(n * tries)
+        )
+        best = lonely.reshape(n, tries).argmax(axis=1)
+        places: Array = points.reshape(n, tries, dims)[np.arange(n), best]
+        return places

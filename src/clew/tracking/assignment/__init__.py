@@ -1,0 +1,1 @@
+"""Find the best consistent set of events and the margin of each event."""

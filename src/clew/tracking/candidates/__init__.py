@@ -1,0 +1,1 @@
+"""Candidate events between two frames and their features."""

@@ -1,0 +1,1 @@
+"""Estimate how cells move between two frames."""

@@ -1,0 +1,1 @@
+"""Read and write movies, annotations and results, one module per format."""

@@ -1,0 +1,65 @@
+"""Tracks as a table: one row for each detection, with its track, the track's parent and its generation."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.learning.task import Array
+from clew.tracking.blocks.join import Part
+from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
+from clew.tracking.events import Labels
+from clew.tracking.io.delimited import array_columns, write_parts
+from clew.tracking.lineage.lineage import Lineage
+from clew.tracking.lineage.tracks import Tracks
+
+AXES = ("z", "y", "x")
+
+
+def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None:
+    """Write the detections of a lineage in the order of frames, then labels; positions are physical.
+
+    A track without a parent has the parent 0; the generation counts divisions from 0.
+    """
+    movie = as_parts(lineage)
+    tracks, generation = movie.tracks, movie.tracks.generations()
+
+    def columns(part: Part) -> dict[str, NDArray[Any]]:
+        nodes = part.nodes
+        return cell_columns(
+            nodes.frame, nodes.label, part.track, nodes.position, tracks, generation
+        )
+
+    parts = map(columns, parts_of(movie))
+    first = next(parts)
+    rows = (
+        (len(part["frame"]), partial(array_columns, part.values()))
+        for part in chain([first], parts)
+    )
+    write_parts(path, list(first), rows)
+
+
+def cell_columns(
+    frame: NDArray[np.int64],
+    label: Labels,
+    track: Labels,
+    position: Array,
+    tracks: Tracks,
+    generation: NDArray[np.int64],
+) -> dict[str, NDArray[Any]]:
+    """The columns of some detections by name, (n,) each; `generation` is that of each of the `tracks`."""
+    row = np.searchsorted(tracks.id, track)
+    axes = AXES[-position.shape[1] :]
+    return {
+        "frame": frame,
+        "label": label,
+        "track": track,
+        "parent": tracks.parent[row],
+        **dict(zip(axes, position.T, strict=True)),
+        "generation": generation[row],
+    }

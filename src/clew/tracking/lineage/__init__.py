@@ -1,0 +1,1 @@
+"""Combine the events of all frame pairs into tracks."""

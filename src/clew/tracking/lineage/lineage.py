@@ -1,0 +1,295 @@
+"""What happened in a whole movie: its detections, one event for each history and fate, and the tracks that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.errors import InputError
+from clew.learning.task import Array, Indices
+from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
+from clew.tracking.lineage.track_ids import resolve
+from clew.tracking.lineage.tracks import Tracks
+from clew.utils.validation import shown, whole
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+NO_NODE = -1
+"""Stands for no node where an event has fewer than two sources or targets."""
+
+
+class Edges(NamedTuple):
+    """Links between nodes, in the order of their events; (k,) each."""
+
+    source: Indices
+    """Nodes of the earlier frame."""
+    target: Indices
+    """Nodes of the later frame."""
+    row: Indices
+    """The event of `Lineage.events` that makes the link."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lineage:
+    """The detections of a movie as nodes, and between each two frames one fate and one history for each of them."""
+
+    n_frames: int
+    frame: NDArray[np.int64]
+    """(n,) of each node; nodes are sorted by frame, then label."""
+    label: Labels
+    """(n,)"""
+    position: Array
+    """(n, ndim) physical."""
+    events: EventTable
+    """(m,) what happened."""
+    confidence: Array
+    """(m,) the score that is lost if the event is forbidden; infinite where nothing else is possible."""
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """(n,) each: measurements by which identities are matched, "volume" and "intensity" where there are any."""
+    probability: Array | None = None
+    """(m,) that each event is right, see `model.probability`; None where nobody calibrated the confidences."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no lineage."""
+        self._check_types()
+        n, m = len(self.frame), len(self.events)
+        for name, array, rows in [
+            ("label", self.label, n),
+            ("position", self.position, n),
+            ("confidence", self.confidence, m),
+            *((f"column {name!r}", column, n) for name, column in self.columns.items()),
+            *(
+                []
+                if self.probability is None
+                else [("probability", self.probability, m)]
+            ),
+        ]:
+            if len(array) != rows:
+                raise InputError(
+                    f"the lineage's {name} has {len(array)} rows where {rows} are needed"
+                )
+        if n and (self.frame[0] < 0 or self.frame.max() >= self.n_frames):
+            raise InputError(
+                f"a lineage of {self.n_frames} frames has nodes in frames 0 to {self.n_frames - 1} only"
+            )
+        step, climb = np.diff(self.frame), np.diff(self.label)
+        if n and (
+            self.label.min() <= NONE
+            or np.any((step < 0) | ((step == 0) & (climb <= 0)))
+        ):
+            raise InputError(
+                "the nodes of a lineage must have positive labels, and be sorted by frame, then label"
+            )
+        self._check_events()
+
+    def _check_types(self) -> None:
+        """Refuse what is no array of the right kind."""
+        object.__setattr__(
+            self, "n_frames", whole(self.n_frames, "the lineage's n_frames", 0)
+        )
+        if not isinstance(self.events, EventTable) or not isinstance(
+            self.columns, Mapping
+        ):
+            raise InputError(
+                "a lineage has events as an EventTable, and columns as a mapping from names to arrays"
+            )
+        for name, array, ndim, kinds in [
+            ("frame", self.frame, 1, "iu"),
+            ("label", self.label, 1, "iu"),
+            ("position", self.position, 2, "iuf"),
+            ("confidence", self.confidence, 1, "iuf"),
+            *(
+                (f"column {name!r}", column, 1, "biuf")
+                for name, column in self.columns.items()
+            ),
+            *(
+                []
+                if self.probability is None
+                else [("probability", self.probability, 1, "iuf")]
+            ),
+        ]:
+            if (
+                not isinstance(array, np.ndarray)
+                or array.ndim != ndim
+                or array.dtype.kind not in kinds
+            ):
+                raise InputError(
+                    f"the lineage's {name} is {shown(array)}; expected an array of numbers in {ndim}D"
+                )
+
+    def _check_events(self) -> None:
+        """Each node has one fate and one history, and each event as many of both sides as its kind has."""
+        events = self.events
+        arity = np.array([ARITY[event] for event in Event])[events.event]
+        wrong = ((events.sources != NONE).sum(1) != arity[:, 0]) | (
+            (events.targets != NONE).sum(1) != arity[:, 1]
+        )
+        if wrong.any():
+            raise InputError(
+                f"{events.describe(int(np.argmax(wrong)))}: not the number of cells that this event has"
+            )
+        last = self.n_frames - 1
+        for side, nodes, due in [
+            ("source", self.sources, self.frame < last),
+            ("target", self.targets, self.frame > 0),
+        ]:
+            found = np.bincount(nodes[nodes != NO_NODE], minlength=len(self.frame))
+            if np.any(found != due):
+                self._refuse(int(np.argmax(found != due)), side, nodes)
+
+    def _refuse(self, node: int, side: str, nodes: NDArray[np.int32]) -> None:
+        """Say which events make a node's fate or history wrong."""
+        where = f"frame {self.frame[node]}, label {self.label[node]}"
+        rows = np.flatnonzero((nodes == node).any(axis=1))[:2]
+        if len(rows) == 1:
+            edge = "first" if side == "target" else "last"
+            raise InputError(
+                f"{self.events.describe(int(rows[0]))}: {where} is in the {edge} frame of the movie"
+            )
+        if len(rows):
+            named = "; ".join(self.events.describe(int(row)) for row in rows)
+            raise InputError(
+                f"{where} must be the {side} of exactly one event, but is in: {named}"
+            )
+        lacks = (
+            "fate: nothing leads on from it"
+            if side == "source"
+            else "history: nothing leads to it"
+        )
+        raise InputError(
+            f"{where} has no {lacks} (a cell that comes or goes needs an appear or disappear)"
+        )
+
+    @cached_property
+    def sources(self) -> NDArray[np.int32]:
+        """(m, 2) the nodes of each event's sources, `NO_NODE` filled up."""
+        return self._nodes(self.events.sources, self.events.frame)
+
+    @cached_property
+    def targets(self) -> NDArray[np.int32]:
+        """(m, 2) the nodes of each event's targets, likewise."""
+        return self._nodes(self.events.targets, self.events.ends())
+
+    def _nodes(self, labels: Labels, frame: NDArray[np.int64]) -> NDArray[np.int32]:
+        """(m, 2) nodes by labels, of a frame for each event."""
+        names = np.unique(
+            self.label
+        )  # ranks instead of labels, for frame × label could overflow
+        keys = self.frame * len(names) + np.searchsorted(names, self.label)
+        nodes = np.full(labels.shape, NO_NODE, dtype=np.int32)
+        for side in range(labels.shape[1]):
+            rows = np.flatnonzero(labels[:, side] != NONE)
+            wanted, frames = labels[rows, side], frame[rows]
+            rank = np.minimum(np.searchsorted(names, wanted), len(names) - 1)
+            at = np.minimum(
+                np.searchsorted(keys, frames * len(names) + rank), len(keys) - 1
+            )
+            missing = (
+                (self.frame[at] != frames) | (self.label[at] != wanted)
+                if len(keys)
+                else np.ones(len(rows), dtype=bool)
+            )
+            if missing.any():
+                row = int(np.argmax(missing))
+                raise InputError(
+                    f"{self.events.describe(int(rows[row]))}: there is no label {wanted[row]} in frame {frames[row]}"
+                )
+            nodes[rows, side] = at
+        return nodes
+
+    @cached_property
+    def edges(self) -> Edges:
+        """All links between nodes, by event."""
+        source = np.repeat(self.sources, 2, axis=1).ravel()
+        target = np.tile(self.targets, 2).ravel()
+        at = np.flatnonzero((source != NO_NODE) & (target != NO_NODE))
+        return Edges(source[at].astype(np.intp), target[at].astype(np.intp), at // 4)
+
+    @cached_property
+    def _resolved(self) -> tuple[NDArray[np.int64], Tracks]:
+        return resolve(
+            self.frame,
+            self.position,
+            self.columns,
+            self.events.frame,
+            self.events.event,
+            self.sources,
+            self.targets,
+        )
+
+    @property
+    def track(self) -> NDArray[np.int64]:
+        """(n,) the track of each node, from 1, in the order of their first nodes."""
+        return self._resolved[0]
+
+    @property
+    def tracks(self) -> Tracks:
+        """The table of tracks, merges and splits resolved as the format of the Cell Tracking Challenge allows."""
+        return self._resolved[1]
+
+    def counts(self) -> NDArray[np.int64]:
+        """(n_frames − 1, 7) how many events of each kind lead from each frame to the next."""
+        shape = (max(self.n_frames - 1, 0), len(Event))
+        flat = self.events.frame * len(Event) + self.events.event
+        return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def least_certain(self, n: int) -> Indices:
+        """Rows of the `n` events with the least confidence, the least first."""
+        n = whole(n, "n", 0)
+        return np.argsort(self.confidence, kind="stable")[:n]
+
+    @cached_property
+    def generations(self) -> NDArray[np.int64]:
+        """(number of tracks,) how many divisions lead from each track's first ancestor to it."""
+        return self.tracks.generations()
+
+    def descendants(self, track: int) -> NDArray[np.int64]:
+        """(k,) ids of all tracks that come from one, itself not among them, ascending."""
+        track = whole(track, "track", 1)
+        if track not in self.tracks.id:
+            raise InputError(
+                f"there is no track {track} among the {len(self.tracks.id)} tracks of the lineage"
+            )
+        found = np.zeros(0, dtype=np.int64)
+        newest = np.array([track])
+        while len(newest):
+            newest = self.tracks.id[np.isin(self.tracks.parent, newest)]
+            found = np.concatenate([found, newest])
+        return np.sort(found)
+
+    def to_networkx(self) -> nx.DiGraph:
+        """A graph of the nodes (frame, label, track, position, columns) and links (event, confidence)."""
+        import networkx as nx  # it loads slowly, and tracking does without
+
+        graph = nx.DiGraph()
+        columns = {
+            "frame": self.frame,
+            "label": self.label,
+            "track": self.track,
+            "position": self.position,
+        }
+        columns |= self.columns
+        lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
+        names = list(lists)
+        graph.add_nodes_from(
+            (node, dict(zip(names, values, strict=True)))
+            for node, values in enumerate(zip(*lists.values(), strict=True))
+        )
+        source, target, event = self.edges
+        kinds, confidence = (
+            self.events.event[event].tolist(),
+            self.confidence[event].tolist(),
+        )
+        graph.add_edges_from(
+            (a, b, {"event": str(Event(kind)), "confidence": sure})
+            for a, b, kind, sure in zip(
+                source.tolist(), target.tolist(), kinds, confidence, strict=True
+            )
+        )
+        return graph

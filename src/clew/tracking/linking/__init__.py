@@ -1,1 +1,0 @@
-"""From events to a lineage: links between cells, and track ids through merges and splits."""

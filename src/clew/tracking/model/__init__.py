@@ -1,1 +1,0 @@
-"""From detections to events: candidates between two frames, their features, and the best consistent choice."""

@@ -1,0 +1,1 @@
+"""Properties of a whole movie, measured before it is tracked."""

@@ -1,0 +1,1 @@
+"""Learn tracking weights from annotated events."""

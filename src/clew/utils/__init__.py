@@ -1,0 +1,1 @@
+"""Helpers that the other packages share: validation, files, locks, progress."""

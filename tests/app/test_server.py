@@ -1,0 +1,642 @@
+"""The page's interface: what it shows, and what becomes of answers."""
+
+import io
+import json
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import imagecodecs
+import numpy as np
+import pytest
+
+from clew.annotation.questions import Question
+from clew.app.broadcast import MAX_WAITING, EventsStream
+from clew.app.exports import Kind
+from clew.app.images import Pictures
+from clew.app.messages import Asked, Failed, Learned, Predicted
+from clew.errors import StoreError
+from clew.tracking.events import Event, EventTable
+from clew.tracking.io.annotation_csv import read_annotation_table
+from clew.tracking.io.geff import is_geff
+from clew.tracking.movie import Movie
+from clew.tracking.persistence import load_tracker
+from clew.tracking.profiling.event_kinds import parse_events
+from clew.tracking.tracker import Origin
+
+MOVIE = "/api/movies/0"
+
+
+def get(page, path):
+    answer = page.client.get(MOVIE + path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def moves(pair):
+    return [event for event in pair["events"] if event["event"] == "move"]
+
+
+def send(page, event, /, *, frame=0, key="k", revision=None, **others):
+    revision = page.session.store.revision if revision is None else revision
+    named = {name: event[name] for name in ("event", "sources", "targets")}
+    return page.client.post(
+        MOVIE + "/answers",
+        json={
+            "key": key,
+            "revision": revision,
+            "frame": frame,
+            "happened": True,
+            **named,
+            **others,
+        },
+    )
+
+
+def travel(page, way, key, revision=None):
+    revision = page.session.store.revision if revision is None else revision
+    return page.client.post(f"{MOVIE}/{way}", json={"key": key, "revision": revision})
+
+
+def swapped(pair):
+    """Two predicted moves, and one from the first's source to the second's target."""
+    first, second = moves(pair)[:2]
+    return (
+        first,
+        second,
+        {"event": "move", "sources": first["sources"], "targets": second["targets"]},
+    )
+
+
+def test_the_movies(page, simulated):
+    (about,) = page.client.get("/api/movies").json()
+    movie = simulated.movie
+    assert about == {
+        "id": 0,
+        "name": movie.name,
+        "n_frames": 14,
+        "ndim": 2,
+        "shape": list(movie.shape),
+        "spacing": list(movie.spacing),
+        "has_images": True,
+        "annotated": 0,
+        "store": page.session.store.id,
+    }
+
+
+def test_labels_are_exact_and_images_stretched(page, simulated):
+    answer = page.client.get(MOVIE + "/labels/3.png")
+    rgb = imagecodecs.png_decode(answer.content).astype(int)
+    assert np.array_equal(rgb @ [1, 256, 65536], simulated.movie.label(3))
+    assert "immutable" in answer.headers["cache-control"]
+    gray = imagecodecs.png_decode(page.client.get(MOVIE + "/image/3.png").content)
+    raw = simulated.movie.image(3)
+    low, high = page.session.pictures.contrast()
+    assert (
+        raw.min()
+        <= low
+        < high
+        <= max(simulated.movie.image(t).max() for t in range(14))
+    )
+    assert np.abs(gray - np.clip((raw - low) * 255 / (high - low), 0, 255)).max() <= 1
+
+
+def test_large_labels_floats_and_slices():
+    labels = np.zeros((2, 3, 4, 5), dtype=np.int32)
+    labels[0, 1, 2, 3] = 2**24 - 1
+    labels[1, 0, 0, 0] = 2**24
+    images = np.full(labels.shape, np.nan)
+    images[:, 2] = np.arange(5.0)
+    pictures = Pictures(Movie.from_arrays(labels, images))
+    assert (imagecodecs.png_decode(pictures.labels(0, 1))[2, 3] == 255).all()
+    assert (imagecodecs.png_decode(pictures.labels(0))[2, 3] == 255).all()
+    assert not imagecodecs.png_decode(pictures.labels(0, 0)).any()
+    assert imagecodecs.png_decode(pictures.image(0, 2))[0].tolist() == [
+        0,
+        63,
+        127,
+        191,
+        255,
+    ]
+    with pytest.raises(ValueError, match="label 16777216"):
+        pictures.labels(1)
+    with pytest.raises(ValueError, match="no slice 3"):
+        pictures.image(0, 3)
+    assert (
+        imagecodecs.png_decode(Pictures(Movie.from_arrays(labels)).image(0)).max() > 0
+    )  # the masks
+
+
+def test_pictures_in_memory_are_bounded(simulated):
+    pictures = Pictures(simulated.movie, cache_bytes=1)
+    assert pictures.image(0) == pictures.image(0)
+    pictures.image(1)
+    assert len(pictures._encoded) == 1
+
+
+def test_a_slice_of_a_flat_movie_is_refused(page):
+    assert page.client.get(MOVIE + "/image/0.png?z=0").status_code == 400
+    assert page.client.get(MOVIE + "/image/0.png?z=-1").status_code == 400
+
+
+def test_a_pair_is_a_whole_assignment(page, source, simulated):
+    pair = get(page, "/pair/4")
+    a, b = source.detections(4), source.detections(5)
+    assert [cell["id"] for cell in pair["a"]] == a.label.tolist()
+    assert (
+        sorted(label for event in pair["events"] for label in event["sources"])
+        == a.label.tolist()
+    )
+    assert (
+        sorted(label for event in pair["events"] for label in event["targets"])
+        == b.label.tolist()
+    )
+    y, x = a.position[0] / simulated.movie.spacing
+    assert pair["a"][0] == {
+        "id": int(a.label[0]),
+        "x": pytest.approx(x, abs=0.01),
+        "y": pytest.approx(y, abs=0.01),
+    }
+    assert get(page, "/frames/4/cells") == pair["a"]
+    assert all(event["pinned"] is None for event in pair["events"])
+    assert all(
+        event["confidence"] is None or event["confidence"] >= 0
+        for event in pair["events"]
+    )
+
+
+def test_an_answer_is_kept_and_pinned_at_once(page):
+    _, second, wrong = swapped(get(page, "/pair/0"))
+    answer = send(page, wrong).json()
+    assert (answer["revision"], answer["annotated"]) == (1, 1)
+    pinned = [event for event in answer["pairs"][0]["events"] if event["pinned"]]
+    assert [(event["sources"], event["targets"]) for event in pinned] == [
+        (wrong["sources"], wrong["targets"])
+    ]
+    assert all(
+        event["targets"] != second["targets"]
+        for event in answer["pairs"][0]["events"]
+        if not event["pinned"]
+    )
+    assert get(page, "/pair/0")["events"] == answer["pairs"][0]["events"]
+    told = page.server.supervisor.sent[-1]
+    assert (told.revision, told.frames[0], len(told.annotations)) == (1, 0, 1)
+
+
+def test_a_quick_solution_is_the_same_as_a_slow_one(page):
+    predictor, state = page.session.predictor, page.session.state
+    before = predictor.solve(2, state.annotations.at(2))
+    send(page, moves(get(page, "/pair/2"))[0], frame=2)
+    here = page.session.state.annotations.at(2)
+    predictor.solved = {2: before}
+    quick = predictor.solve(2, here)
+    predictor.solved = {}
+    slow = predictor.solve(2, here)
+    assert np.array_equal(quick.events.keys(), slow.events.keys())
+    pinned = np.isin(quick.events.keys(), here.events.keys())
+    assert np.isinf(quick.confidence[pinned]).all()
+    assert np.isfinite(slow.confidence[~pinned]).any()
+    assert not np.isnan(quick.confidence).any()
+
+
+def test_a_denied_event_is_not_predicted(page):
+    first = moves(get(page, "/pair/0"))[0]
+    pair = send(page, first, happened=False).json()["pairs"][0]
+    assert pair["denied"] == [
+        {name: first[name] for name in ("event", "sources", "targets")}
+    ]
+    assert (first["sources"], first["targets"]) not in [
+        (e["sources"], e["targets"]) for e in moves(pair)
+    ]
+
+
+def test_a_post_sent_twice_counts_once(page):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    once, twice = send(page, first, revision=0), send(page, first, revision=0)
+    assert once.json()["revision"] == twice.json()["revision"] == 1
+    send(page, second, key="other")
+    late = send(
+        page, first, revision=0
+    )  # it is the same answer still, though the revision is old
+    assert (late.status_code, late.json()["revision"], len(page.session.store)) == (
+        200,
+        2,
+        2,
+    )
+    back, again = travel(page, "undo", "u", 2), travel(page, "undo", "u", 2)
+    assert back.json()["revision"] == again.json()["revision"] == 3
+    assert len(page.session.store) == 1
+
+
+def test_a_stale_revision_is_a_conflict_and_nothing_is_lost(page):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    send(page, first)
+    stale = send(page, second, key="late", revision=0)
+    assert (stale.status_code, stale.json()["revision"], stale.json()["kind"]) == (
+        409,
+        1,
+        "stale",
+    )
+    assert travel(page, "undo", "u", 0).status_code == 409
+    assert (page.session.store.revision, len(page.session.store)) == (1, 1)
+    assert send(page, second, key="late", revision=1).json()["annotated"] == 2
+
+
+def test_a_contradiction_is_told_in_words_and_can_replace(page):
+    first, _, wrong = swapped(get(page, "/pair/0"))
+    send(page, first)
+    refused = send(page, wrong, key="2")
+    assert (refused.status_code, refused.json()["kind"]) == (422, "contradiction")
+    assert "contradicts" in refused.json()["error"]
+    replaced = send(page, wrong, key="3", replace=True).json()
+    assert replaced["annotated"] == 1
+    pinned = [
+        event["targets"] for event in replaced["pairs"][0]["events"] if event["pinned"]
+    ]
+    assert pinned == [wrong["targets"]]
+
+
+def test_an_answer_that_leaves_no_assignment_is_refused(page):
+    """Everything else that a cell could do was denied."""
+    pair = page.session.predictor.kept.pairs.pair(0)
+    table = pair.candidates.table(pair.a, pair.b, np.arange(len(pair.candidates)))
+    source = int(pair.a.label[0])
+    mine = list(table[np.flatnonzero((table.sources == source).any(axis=1))])
+    for number, (frame, event, sources, targets) in enumerate(mine[:-1]):
+        page.session.store.answer(
+            frame, event, sources, targets, False, key=str(number)
+        )
+    _, event, sources, targets = mine[-1]
+    last = {"event": str(event), "sources": list(sources), "targets": list(targets)}
+    revision = page.session.store.revision
+    refused = send(page, last, key="last", happened=False)
+    assert (refused.status_code, refused.json()["kind"]) == (422, "infeasible")
+    assert page.session.store.revision == revision
+    assert send(page, last, key="stale", happened=False, revision=0).status_code == 409
+    assert send(page, last, key="yes").status_code == 200
+
+
+def test_undo_and_redo_across_a_restart(serve):
+    with serve() as page:
+        first, second, _ = swapped(get(page, "/pair/0"))
+        send(page, first, key="1")
+        send(page, second, key="2")
+        page.client.post(MOVIE + "/place", json={"frame": 7, "label": 3})
+    with serve() as page:
+        status = get(page, "/status")
+        assert (status["annotated"], status["can_undo"], status["can_redo"]) == (
+            2,
+            True,
+            False,
+        )
+        assert status["place"] == {"frame": 7, "label": 3}
+        assert status["counts"]["move"] == 2
+        undone = travel(page, "undo", "u1").json()
+        assert (undone["frame"], undone["annotated"], undone["can_redo"]) == (
+            0,
+            1,
+            True,
+        )
+        assert undone["changed"]["targets"] == second["targets"]
+        assert [
+            event["targets"]
+            for event in undone["pairs"][0]["events"]
+            if event["pinned"]
+        ] == [first["targets"]]
+        travel(page, "undo", "u2")
+        nothing = travel(page, "undo", "u3").json()
+        assert (nothing["frame"], nothing["can_undo"]) == (None, False)
+        assert travel(page, "redo", "r1").json()["annotated"] == 1
+    with serve() as page:
+        assert travel(page, "redo", "r2").json()["annotated"] == 2
+
+
+def test_a_changed_mask_sets_aside_the_answers_about_its_cells_alone(
+    serve, simulated, source, tmp_path
+):
+    """Eight frames were looked at before: a change elsewhere went unseen, and one there locked all answers out."""
+    from clew.tracking.measurement.measure import measure
+
+    with serve() as page:
+        for t in (0, 6, 7):
+            send(page, moves(get(page, f"/pair/{t}"))[0], frame=t, key=str(t))
+        kept = page.session.state.annotations.events
+    label = int(kept.sources[kept.frame == 6][0, 0])
+    for looked_at in (False, True):
+        masks = np.stack([simulated.movie.label(t) for t in range(14)])
+        masks[6][masks[6] == label] = np.where(
+            np.arange((masks[6] == label).sum()) % 5, label, 0
+        )
+        if looked_at:  # the first frame is one of the eight
+            masks[0][masks[0] == int(source.detections(0).label[-1])] = 0
+        changed = Movie.from_arrays(
+            masks, np.stack([simulated.movie.image(t) for t in range(14)])
+        )
+        with serve(
+            movie=changed, measured=measure(changed, cache=None, n_jobs=1)
+        ) as page:
+            status = get(page, "/status")
+            assert (status["annotated"], status["outdated"]) == (2, 1)
+            assert page.session.state.annotations.frames() == [0, 7]
+            assert page.session.state.outdated[0].sources == (label,)
+    other = Movie.from_arrays(masks[::-1].copy())
+    with (
+        pytest.raises(StoreError, match="other cells are in its masks"),
+        serve(movie=other, measured=measure(other, cache=None, n_jobs=1)),
+    ):
+        pass
+
+
+def test_undo_takes_back_what_the_same_page_answered(page):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    page.session.open_pages.update(["one", "two"])
+    send(page, first, key="1", page="one", name="Ada")
+    send(page, second, key="2", page="two")
+    assert [entry.author.name for entry in page.session.store.history()] == ["Ada", ""]
+    undone = page.client.post(
+        f"{MOVIE}/undo", json={"key": "u", "revision": 2, "page": "one"}
+    ).json()
+    assert undone["changed"]["targets"] == first["targets"]
+    assert (undone["can_undo"], undone["can_redo"]) == (False, True)
+    page.session.open_pages["two"] -= 1  # it was closed: its answers are anybody's
+    assert get(page, "/status?page=one")["can_undo"]
+    assert (
+        page.client.post(
+            MOVIE + "/undo", json={"key": "v", "revision": 3, "page": 7}
+        ).status_code
+        == 400
+    )
+
+
+def test_places_that_are_none_are_refused(page):
+    for place in (
+        {"frame": 14},
+        {"frame": -1},
+        {"label": 1},
+        {"frame": 0, "label": "x"},
+    ):
+        assert page.client.post(MOVIE + "/place", json=place).status_code == 400
+    assert get(page, "/status")["place"] is None
+
+
+def asks(page, events, revision=0):
+    questions = tuple(
+        Question(
+            0,
+            Event[event["event"].upper()],
+            tuple(event["sources"]),
+            tuple(event["targets"]),
+            1.0,
+            "a tie",
+        )
+        for event in events
+    )
+    page.client.portal.call(page.session.take, Asked(0, revision, questions))
+
+
+def test_before_the_worker_has_questions_the_least_certain_events_are_asked(page):
+    pairs = [get(page, f"/pair/{t}") for t in (0, 5)]
+    found = get(page, "/questions?n=5")["questions"]
+    assert len(found) == 5
+    least = sorted(
+        e["confidence"]
+        for pair in pairs
+        for e in pair["events"]
+        if e["confidence"] is not None
+    )[:5]
+    assert [question["confidence"] for question in found] == pytest.approx(least)
+    only = get(page, "/questions?n=50&event=move&from=5&to=5&box=0,0,200,200")[
+        "questions"
+    ]
+    assert only
+    assert {(q["frame"], q["event"]) for q in only} == {(5, "move")}
+    assert all(max(question["centre"]) <= 200 for question in only)
+    for bad in ("event=jump", "from=x", "box=1,2,3", "box=1,2,3,nan"):
+        assert page.client.get(f"{MOVIE}/questions?{bad}").status_code == 400
+
+
+def test_kinds_of_events_are_switched_and_stay_so(serve):
+    with serve() as page:
+        for names in (["divide"], ["divide", "split", "merge"]):
+            found = page.client.post(MOVIE + "/events", json={"events": names}).json()[
+                "events"
+            ]
+            assert found == sorted({"move", "appear", "disappear", *names})
+            told = page.server.supervisor.sent[-1]
+            assert (
+                sorted(map(str, told.events)) == found == get(page, "/status")["events"]
+            )
+            kinds = {
+                event["event"]
+                for t in range(13)
+                for event in get(page, f"/pair/{t}")["events"]
+            }
+            assert kinds <= set(found)
+        page.client.post(MOVIE + "/events", json={"events": []})
+        assert (
+            page.client.post(MOVIE + "/events", json={"events": ["jump"]}).status_code
+            == 400
+        )
+    with serve() as page:
+        assert get(page, "/status")["events"] == ["appear", "disappear", "move"]
+
+
+def test_the_worker_does_not_look_for_the_kinds_of_events_again(page):
+    (movie,) = page.server.worker_movies
+    assert parse_events(movie.tracker.events) == page.session.predictor.events
+    assert np.array_equal(movie.tracker.coef_, page.session.tracker.coef_)
+
+
+def test_doubts_along_the_movie(page):
+    get(page, "/pair/4")
+    doubts = get(page, "/doubts")["doubtful"]
+    known = {t for t, n in enumerate(doubts) if n is not None}
+    assert {4} <= known <= {0, 4}  # the first is solved at the start
+
+
+def test_a_geff_of_annotations_comes_back_in(page):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    send(page, first, key="1")
+    send(page, second, key="2", happened=False)
+    packed = page.client.get(MOVIE + "/export/annotations.geff").content
+    for key in ("a", "b"):
+        travel(page, "undo", key)
+    address = MOVIE + "/import?key=i&file=earlier.zip"
+    kept = page.client.post(
+        address, content=packed, headers={"content-type": "application/octet-stream"}
+    ).json()
+    assert (kept["new"], kept["given"], kept["annotated"]) == (2, 2, 2)
+    bad = page.client.post(MOVIE + "/import?key=j&file=x.doc", content=b"?")
+    assert bad.status_code == 400
+
+
+def test_a_lineage_in_ctc_format_comes_in_as_annotations(page):
+    """As earlier tracking by another program does; here it is what clew itself exports."""
+    packed = page.client.get(MOVIE + "/export/ctc").content
+    headers = {"content-type": "application/octet-stream"}
+    kept = page.client.post(
+        MOVIE + "/import?key=i&file=earlier.zip", content=packed, headers=headers
+    ).json()
+    held = page.session.state.annotations
+    told = EventTable.join(
+        [one.events for one in page.session.predictor.all_current(held)]
+    )
+    assert kept["new"] == kept["given"] == len(held) > 100
+    assert np.isin(
+        held.pairwise().events.keys(), told.keys()
+    ).all()  # gaps are found among all pairs
+
+
+def test_questions_wait_and_answered_ones_are_dropped(page):
+    assert not get(page, "/questions")["ready"]
+    first, second, wrong = swapped(get(page, "/pair/0"))
+    asks(page, [first, second, wrong])
+    found = get(page, "/questions?n=2")
+    assert (
+        found["ready"],
+        [question["sources"] for question in found["questions"]],
+    ) == (
+        True,
+        [first["sources"], second["sources"]],
+    )
+    question = found["questions"][0]
+    cell = next(
+        cell for cell in get(page, "/pair/0")["a"] if [cell["id"]] == first["sources"]
+    )
+    assert question["centre"] == pytest.approx([cell["x"], cell["y"]], abs=30)
+    assert (question["reason"], question["confidence"]) == (
+        "a tie",
+        first["confidence"],
+    )
+    left = send(page, first).json()["questions"]
+    assert [question["sources"] for question in left] == [
+        second["sources"]
+    ]  # the third takes the same cell
+    assert len(travel(page, "undo", "u").json()["questions"]) == 3
+
+
+def test_new_weights_and_predictions_are_shown(page):
+    pair = get(page, "/pair/0")
+    w = page.session.predictor.weights.values
+    page.client.portal.call(page.session.take, Learned(0, 0, 1, -w, True))
+    other = get(page, "/pair/0")
+    assert (other["version"], pair["version"]) == (1, 0)
+    assert other["events"] != pair["events"]
+    solved = replace(
+        page.session.predictor.solve(0, page.session.state.annotations.at(0)), version=2
+    )
+    for event in moves(other)[:1]:
+        send(page, event)
+    page.client.portal.call(
+        page.session.take, Predicted(0, (solved,), 0)
+    )  # made before the answer
+    assert page.session.predictor.solved[0].version == 1
+    here = page.session.state.annotations.at(0)
+    page.client.portal.call(
+        page.session.take, Predicted(0, (replace(solved, key=here.key()),), 0)
+    )
+    assert page.session.predictor.solved[0].version == 2
+
+
+def test_the_annotations_are_exported_as_they_were_clicked(page, tmp_path):
+    first, second, _ = swapped(get(page, "/pair/0"))
+    send(page, first, key="1")
+    send(page, second, key="2", happened=False)
+    answer = page.client.get(MOVIE + "/export/annotations.csv")
+    assert "attachment" in answer.headers["content-disposition"]
+    (tmp_path / "a.csv").write_bytes(answer.content)
+    annotations = read_annotation_table(tmp_path / "a.csv")
+    assert [
+        (frame, str(event), [*sources], [*targets])
+        for frame, event, sources, targets in annotations.events
+    ] == [(0, "move", event["sources"], event["targets"]) for event in (first, second)]
+    assert annotations.happened.tolist() == [True, False]
+    packed = page.client.get(MOVIE + "/export/annotations.geff").content
+    zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "geff")
+    assert is_geff(tmp_path / "geff/annotations.geff")
+    import geff.core_io
+
+    graph = geff.core_io.read_to_memory(tmp_path / "geff/annotations.geff")
+    labels = graph["node_props"]["seg_id"]["values"]
+    assert [labels[node] for node in graph["edge_ids"][0]] == [
+        *first["sources"],
+        *first["targets"],
+    ]
+    assert graph["metadata"].extra["clew"]["denied"][0]["targets"] == second["targets"]
+
+
+def test_an_export_of_nothing_and_unknown_ones(page):
+    assert page.client.get(MOVIE + "/export/annotations.geff").status_code == 200
+    assert page.client.get(MOVIE + "/export/everything").status_code == 404
+    assert {str(kind) for kind in Kind if not kind.is_learned} == {
+        "annotations.csv",
+        "annotations.geff",
+        "masks",
+    }
+
+
+def test_tracks_and_weights_are_exported_when_all_answers_were_learned_from(
+    page, tmp_path
+):
+    """In the server itself, so that a busy worker does not hold them up; nothing waits if there is nothing to learn."""
+    names = zipfile.ZipFile(
+        io.BytesIO(page.client.get(MOVIE + "/export/ctc").content)
+    ).namelist()
+    assert "res_track.txt" in names
+    send(page, moves(get(page, "/pair/0"))[0])
+    w = page.session.predictor.weights.values
+    with ThreadPoolExecutor(1) as threads:
+        download = threads.submit(page.client.get, MOVIE + "/export/weights")
+        page.client.portal.call(page.session.take, Learned(0, 1, 1, 2 * w, False))
+        with pytest.raises(TimeoutError):
+            download.result(timeout=0.3)  # that fit is not complete
+        page.client.portal.call(page.session.take, Learned(0, 1, 2, 3 * w, True))
+        (tmp_path / "w.clew").write_bytes(download.result().content)
+    tracker = load_tracker(tmp_path / "w.clew")
+    assert np.array_equal(tracker.coef_, 3 * w)
+    assert (tracker.origin_, tracker.n_annotated_) == (Origin.ADAPTED, 1)
+
+
+def test_a_dead_worker_is_told_and_exports_end(page):
+    send(page, moves(get(page, "/pair/0"))[0])
+    page.client.portal.call(page.server._on_life, False, "it ended with code -9")
+    assert get(page, "/status")["worker"] == {
+        "alive": False,
+        "problem": "it ended with code -9",
+    }
+    refused = page.client.get(MOVIE + "/export/weights")
+    assert (refused.status_code, "code -9" in refused.json()["error"]) == (500, True)
+    n = len(page.server.supervisor.sent)
+    page.client.portal.call(page.server._on_life, True, "")
+    assert len(page.server.supervisor.sent) == n + 1  # the new one is told everything
+
+
+def test_news_reach_all_pages_and_end(page):
+    async def scenario():
+        stream = EventsStream()
+        one, other = stream.listen(), stream.listen()
+        assert b"retry" in await anext(one)
+        await anext(other)
+        stream.publish("changed", {"movie": 0})
+        for listening in (one, other):
+            assert await anext(listening) == b'event: changed\ndata: {"movie": 0}\n\n'
+        for _ in range(MAX_WAITING + 1):
+            stream.publish("x", {})
+        stream.close()
+        return len([text async for text in one]), len(stream._listeners)
+
+    assert page.client.portal.call(scenario) == (0, 0)
+
+
+def test_a_problem_of_learning_is_told(page):
+    told = []
+    page.session.publish = lambda event, data: told.append((event, data))
+    page.client.portal.call(page.session.take, Failed(0, 3, "nothing learned"))
+    assert told == [("problem", {"revision": 3, "problem": "nothing learned"})]
+    assert not get(page, "/status")["learning"]
+
+
+def test_json_has_no_infinity(page):
+    text = page.client.get(MOVIE + "/pair/0").text
+    assert "Infinity" not in text
+    json.loads(text)

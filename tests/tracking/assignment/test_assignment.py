@@ -1,0 +1,149 @@
+"""Assignment: pruning changes nothing, pinned events hold, and the answer is that of a plain integer programme."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clew.errors import InfeasibleAnnotation
+from clew.models.binary_program import BinaryProgram
+from clew.tracking.assignment.assignment import (
+    assign,
+    incidence,
+    make_program,
+    undominated,
+)
+from clew.tracking.candidates.candidates import candidates
+from clew.tracking.detections import Detections
+from clew.tracking.events import Event
+
+from ...helpers.effort import examples
+
+
+def frames(seed, n, m):
+    """Two frames of cells at random places."""
+    rng = np.random.default_rng(seed)
+    return [
+        Detections(t, np.arange(1, k + 1), rng.random((k, 2)), {})
+        for t, k in ((0, n), (1, m))
+    ], rng
+
+
+def exact(found, scores):
+    """The best choice by listing, as the programme's own model does it."""
+    program = make_program(found, np.eye(len(scores)))
+    outputs = np.array(list(BinaryProgram().outputs(program)))
+    return outputs, outputs @ scores
+
+
+@examples(40)
+@given(seed=st.integers(0, 10_000), n=st.integers(0, 3), m=st.integers(0, 3))
+def test_the_best_of_all_choices(seed, n, m):
+    (a, b), rng = frames(seed, n, m)
+    found = candidates(a, b, reach=0.6, neighbours=2)
+    scores = rng.normal(size=len(found))
+    if len(found) > 20:
+        return
+    outputs, values = exact(found, scores)
+    answer = assign(found, scores)
+    assert answer.value == pytest.approx(values.max())
+    assert (incidence(found)[:, answer.chosen].sum(axis=1) == 1).all()
+    # what an event is worth: the best choice with it against the best without it
+    for row, margin in enumerate(answer.confidence(np.arange(len(found)))):
+        chosen = row in answer.chosen
+        others = values[outputs[:, row] != chosen]
+        assert margin == pytest.approx(
+            values.max() - others.max() if len(others) else np.inf
+        )
+
+
+@examples(25)
+@given(seed=st.integers(0, 10_000))
+def test_pruning_changes_nothing(seed):
+    (a, b), rng = frames(seed, 12, 13)
+    found = candidates(a, b, reach=0.5)
+    scores = rng.normal(size=len(found)) + 2.0 * (found.event == Event.MOVE)
+    assert undominated(found, scores).sum() < len(found)
+    program = make_program(found, scores[:, None])
+    whole = BinaryProgram().prepare([program], [None]).predict([program], np.ones(1))[0]
+    assert assign(found, scores).value == pytest.approx(scores @ whole)
+
+
+@examples(25)
+@given(seed=st.integers(0, 10_000))
+def test_the_best_choice_of_all_is_that_among_some_if_they_have_it(seed):
+    (a, b), rng = frames(seed, 9, 10)
+    found = candidates(a, b, reach=0.6)
+    scores = rng.normal(size=len(found)) + 2.0 * (found.event == Event.MOVE)
+    answer = assign(found, scores)
+    kept = rng.random(len(found)) < 0.7
+    kept[found.of_event(Event.APPEAR)] = kept[found.of_event(Event.DISAPPEAR)] = True
+    if not kept[answer.chosen].all():
+        assert answer.among(kept) is None
+    kept[answer.chosen] = True
+    some, anew = answer.among(kept), assign(found[kept], scores[kept])
+    assert some.value == pytest.approx(anew.value)
+    rows = np.arange(kept.sum())
+    np.testing.assert_allclose(some.confidence(rows), anew.confidence(rows), atol=1e-6)
+
+
+def test_what_is_pinned_holds():
+    (a, b), rng = frames(3, 6, 6)
+    found = candidates(a, b, reach=2.0)
+    scores = rng.normal(size=len(found))
+    free = assign(found, scores)
+    moves = np.arange(len(found))[found.of_event(Event.MOVE)]
+    worst = int(moves[np.argmin(scores[moves])])
+    unwanted = int(free.chosen[0])
+    answer = assign(found, scores, {worst: True, unwanted: False})
+    assert worst in answer.chosen
+    assert unwanted not in answer.chosen
+    assert answer.value < free.value
+    assert answer.confidence(np.array([worst, unwanted])) == pytest.approx(
+        [np.inf, np.inf]
+    )
+
+
+def test_pins_that_leave_no_choice_are_refused():
+    (a, b), _ = frames(0, 1, 0)
+    found = candidates(a, b, reach=1.0)
+    with pytest.raises(InfeasibleAnnotation, match="no assignment agrees"):
+        assign(found, np.zeros(1), {0: False})
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_a_movie_in_tiles_has_the_same_events_and_confidences(
+    simulated, monkeypatch, size
+):
+    from clew.tracking.assignment import assignment
+    from clew.tracking.candidates.features import feature_names
+    from clew.tracking.candidates.frame_pairs import Pairs
+    from clew.tracking.measurement.measure import measure
+    from clew.tracking.solve import solve_pair
+    from clew.tracking.training.prior import generic_weights
+
+    source = measure(simulated.movie, cache=None)
+    w = generic_weights(feature_names(source.has))
+    pairs = Pairs.of(source, source.has)
+    whole = solve_pair(pairs, w, 3)
+    monkeypatch.setattr(assignment, "LARGEST_PROGRAM", size)
+    cut = solve_pair(pairs, w, 3)
+    assert np.array_equal(cut.events.keys(), whole.events.keys())
+    np.testing.assert_allclose(cut.confidence, whole.confidence, rtol=1e-6, atol=1e-9)
+
+
+def test_scores_of_some_candidates_at_a_time_are_those_of_all(simulated, monkeypatch):
+    from clew.tracking.candidates import features
+    from clew.tracking.candidates.frame_pairs import Pairs
+    from clew.tracking.measurement.measure import measure
+    from clew.tracking.training.prior import generic_weights
+
+    source = measure(simulated.movie, cache=None)
+    w = generic_weights(features.feature_names(source.has))
+    pairs = Pairs.of(source, source.has)
+    expected = pairs.scored(2, w).score
+    np.testing.assert_allclose(
+        pairs.pair(2).scores(w), expected, rtol=1e-12, atol=1e-12
+    )
+    monkeypatch.setattr(features, "CHUNK", 10)
+    np.testing.assert_array_equal(pairs.scored(2, w).score, expected)

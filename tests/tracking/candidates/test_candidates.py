@@ -1,0 +1,287 @@
+"""Candidate events, against brute force over all pairs and trios of cells."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clew.errors import InputError
+from clew.tracking.candidates.candidates import (
+    Candidates,
+    candidates,
+    estimate_reach,
+    find,
+)
+from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.detections import Detections, DetectionTable, Overlap
+from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.events import PAIRWISE, Event, EventTable
+from clew.tracking.flow.motion import estimate_motion
+from clew.tracking.io.ctc import open_truth
+from clew.tracking.measurement.measure import measure
+from clew.tracking.movie import open_movie
+from clew.tracking.profiling.scales import estimate_scales
+
+
+def cells(frame, positions, labels=None):
+    positions = np.asarray(positions, dtype=float).reshape(-1, 2)
+    labels = np.arange(1, len(positions) + 1) if labels is None else np.asarray(labels)
+    return Detections(frame, labels.astype(np.int64), positions, {})
+
+
+def scene(seed, n, m):
+    rng = np.random.default_rng(seed)
+    labels = [np.sort(rng.choice(50, size, replace=False)) + 1 for size in (n, m)]
+    return cells(3, rng.random((n, 2)), labels[0]), cells(
+        4, rng.random((m, 2)), labels[1]
+    )
+
+
+def brute_force(a, b, k, reach):
+    """The same by comparing all with all, by label."""
+
+    def nearest(cell, others):
+        distance = np.linalg.norm(others.position - cell, axis=1)
+        return [
+            int(others.label[row])
+            for row in np.argsort(distance)[:k]
+            if distance[row] <= reach
+        ]
+
+    ahead = {
+        int(label): nearest(cell, b)
+        for label, cell in zip(a.label, a.position, strict=True)
+    }
+    back = {
+        int(label): nearest(cell, a)
+        for label, cell in zip(b.label, b.position, strict=True)
+    }
+    events = {(Event.MOVE, (i,), (j,)) for i, near in ahead.items() for j in near}
+    events |= {(Event.MOVE, (i,), (j,)) for j, near in back.items() for i in near}
+    for event in (Event.DIVIDE, Event.SPLIT):
+        events |= {
+            (event, (i,), tuple(sorted(two)))
+            for i, near in ahead.items()
+            for two in combinations(near, 2)
+        }
+    events |= {
+        (Event.MERGE, tuple(sorted(two)), (j,))
+        for j, near in back.items()
+        for two in combinations(near, 2)
+    }
+    return (
+        events
+        | {(Event.APPEAR, (), (j,)) for j in back}
+        | {(Event.DISAPPEAR, (i,), ()) for i in ahead}
+    )
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.integers(1, 5),
+    st.floats(0.05, 2),
+)
+def test_brute_force(seed, n, m, k, reach):
+    a, b = scene(seed, n, m)
+    found = candidates(a, b, neighbours=k, reach=reach)
+    events = [
+        (event, sources, targets) for _, event, sources, targets in found.table(a, b)
+    ]
+    assert len(set(events)) == len(events)
+    assert set(events) == brute_force(a, b, k, reach)
+    assert (found.n_sources, found.n_targets) == (n, m)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9))
+def test_the_order_is_canonical(seed, n, m):
+    found = candidates(*scene(seed, n, m), reach=0.4)
+    keys = np.column_stack([found.event, found.sources, found.targets]).tolist()
+    assert keys == sorted(keys)
+    for event in Event:
+        rows = found.of_event(event)
+        np.testing.assert_array_equal(
+            np.flatnonzero(found.event == event), np.arange(rows.start, rows.stop)
+        )
+        for side, count in zip(
+            (found.sources, found.targets), event.arity, strict=True
+        ):
+            assert (side[rows, :count] >= 0).all()
+            assert (side[rows, count:] == -1).all()
+            assert count < 2 or (side[rows, 0] < side[rows, 1]).all()
+
+
+@given(st.integers(0, 10**6), st.data())
+def test_annotated_events_are_always_there_and_found(seed, data):
+    a, b = scene(seed, 6, 7)
+    some = {
+        side: st.lists(
+            st.sampled_from(frame.label.tolist()), unique=True, min_size=2, max_size=2
+        )
+        for side, frame in (("sources", a), ("targets", b))
+    }
+    events = []
+    for event in data.draw(st.lists(st.sampled_from(PAIRWISE), max_size=8)):
+        sources, targets = (
+            data.draw(some["sources"])[: event.arity[0]],
+            data.draw(some["targets"])[: event.arity[1]],
+        )
+        events.append((3, event, sources, targets))
+    extra = EventTable.of(events)
+    plain, found = (
+        candidates(a, b, reach=0.05, extra=given) for given in (None, extra)
+    )
+    at = find(found, extra, a, b)
+    assert (at >= 0).all()
+    np.testing.assert_array_equal(found.table(a, b, at).keys(), extra.keys())
+    assert set(found.table(a, b).keys().tolist()) == {
+        *plain.table(a, b).keys().tolist(),
+        *extra.keys().tolist(),
+    }
+
+
+def test_what_is_not_there_is_not_found():
+    a, b = cells(0, [[0, 0], [9, 9]]), cells(1, [[0, 1], [9, 8]])
+    found = candidates(a, b, reach=2)
+    asked = EventTable.of(
+        [
+            (0, Event.MOVE, [1], [1]),
+            (0, Event.MOVE, [1], [2]),
+            (0, Event.MOVE, [1], [7]),
+            (0, Event.MERGE, [1, 2], [1]),
+        ]
+    )
+    at = find(found, asked, a, b)
+    assert at.tolist() == [0, -1, -1, -1]
+    assert find(Candidates.of({}, 2, 2), asked, a, b).tolist() == [-1] * 4
+
+
+def test_events_of_other_frames_do_not_matter_and_unknown_cells_are_refused():
+    a, b = cells(0, [[0, 0]]), cells(1, [[0, 1]])
+    assert (
+        len(candidates(a, b, reach=2, extra=EventTable.of([(5, Event.MOVE, [8], [9])])))
+        == 3
+    )
+    with pytest.raises(InputError, match="move 1 → 9 from frame 0 to 1"):
+        candidates(a, b, reach=2, extra=EventTable.of([(0, Event.MOVE, [1], [9])]))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"neighbours": 0, "reach": 1}, {"reach": 0}, {"reach": float("nan")}]
+)
+def test_wrong_settings_are_refused(wrong):
+    with pytest.raises(InputError, match=r"expected a (whole|positive) number"):
+        candidates(*scene(0, 2, 2), **wrong)
+
+
+def reach_of(source):
+    motion = estimate_motion(source)
+    return estimate_reach(motion, estimate_scales(source, motion.usual))
+
+
+def test_reach_follows_the_unit_and_covers_the_usual_way():
+    rng = np.random.default_rng(0)
+    start = rng.random((40, 2)) * 1000
+    frame, label = np.repeat(np.arange(6), 40), np.tile(np.arange(1, 41), 6)
+    way = np.concatenate([start + 8 * t for t in range(6)])
+    volume = np.full(240, 100.0)
+    reach = reach_of(DetectionTable(frame, label, way, {"volume": volume}))
+    assert reach >= 8 * np.sqrt(2)
+    larger = reach_of(DetectionTable(frame, label, 7 * way, {"volume": 49 * volume}))
+    assert larger == pytest.approx(7 * reach)
+    assert reach_of(DetectionTable([], [], np.zeros((0, 2)), n_frames=3)) > 0
+    assert reach_of(DetectionTable([0], [1], [[1, 2]])) > 0
+
+
+def test_fifty_thousand_cells_in_a_frame():
+    rng = np.random.default_rng(0)
+    a, b = cells(0, rng.random((50_000, 2))), cells(1, rng.random((50_000, 2)))
+    found = candidates(a, b, reach=0.1)
+    assert len(found) <= 28 * 50_000
+    assert (
+        found.of_event(Event.DIVIDE).stop - found.of_event(Event.DIVIDE).start
+        == 6 * 50_000
+    )
+
+
+def test_long_cells_reach_their_daughters_past_their_neighbours():
+    a = cells(0, [[0.0, 0.0]])
+    beside = [[0.0, y] for y in (-0.4, -0.2, 0.2, 0.4)]
+    b = cells(1, [[-1.0, 0.0], [1.0, 0.0], *beside])
+    shared = Overlap(np.zeros(2, np.intp), np.array([0, 1]), np.array([3.0, 4.0]))
+    division = EventTable.of([(0, Event.DIVIDE, [1], [1, 2])])
+    assert find(candidates(a, b, reach=5, neighbours=4), division, a, b).tolist() == [
+        -1
+    ]
+    assert (
+        find(candidates(a, b, reach=5, neighbours=4, overlap=shared), division, a, b)[0]
+        >= 0
+    )
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
+def test_masks_add_neighbours_and_take_none_away(seed, n, m, k):
+    a, b = scene(seed, n, m)
+    rng = np.random.default_rng(seed)
+    source, target = np.nonzero(rng.random((n, m)) < 0.3)
+    shared = Overlap(source, target, rng.random(len(source)))
+    without = {*candidates(a, b, reach=0.3, neighbours=k).table(a, b)}
+    found = [*candidates(a, b, reach=0.3, neighbours=k, overlap=shared).table(a, b)]
+    assert len(set(found)) == len(found)
+    assert without <= set(found)
+    ahead = {
+        int(a.label[i]): [int(b.label[j]) for j in by_volume(shared, i)[:k]]
+        for i in range(n)
+    }
+    for i, near in ahead.items():
+        assert all((3, Event.MOVE, (i,), (j,)) in found for j in near)
+        assert all(
+            (3, Event.DIVIDE, (i,), tuple(sorted(two))) in found
+            for two in combinations(near, 2)
+        )
+
+
+def by_volume(shared, row):
+    """The targets of a source, most shared first."""
+    return [
+        j
+        for _, j in sorted(
+            (-v, j) for i, j, v in zip(*shared_columns(shared), strict=True) if i == row
+        )
+    ]
+
+
+def shared_columns(shared):
+    return shared.source.tolist(), shared.target.tolist(), shared.volume.tolist()
+
+
+def test_kinds_that_are_off_are_no_candidates_unless_they_were_annotated():
+    a, b = scene(0, 5, 5)
+    on = frozenset({Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
+    assert set(candidates(a, b, reach=2, events=on).event.tolist()) == {
+        int(event) for event in on
+    }
+    extra = candidates(a, b, reach=2).table(a, b)
+    extra = extra[extra.event == Event.MERGE][:1]
+    with_one = candidates(a, b, reach=2, events=on, extra=extra)
+    assert (with_one.event == Event.MERGE).sum() == 1
+
+
+@pytest.mark.parametrize("movie", ["Fluo-N2DH-SIM+/01", "bacteria/01"])
+def test_what_really_happened_is_among_the_candidates(clew_data, movie):
+    opened = open_movie(clew_data / movie)
+    events = truth_annotations(open_truth(clew_data / f"{movie}_GT/TRA"), opened).events
+    source = measure(opened, cache=None)
+    pairs = Pairs.of(source, source.has)
+    missing = 0
+    for frame in range(len(pairs)):
+        pair = pairs.pair(frame)
+        missing += int(
+            (
+                find(pair.candidates, events[events.frame == frame], pair.a, pair.b) < 0
+            ).sum()
+        )
+    assert missing == 0

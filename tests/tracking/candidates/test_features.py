@@ -1,0 +1,319 @@
+"""Features of candidate events: laws they must keep, and the figures of small scenes."""
+
+import json
+
+import numpy as np
+import pytest
+from skimage.measure import label as components
+
+from clew.errors import InputError
+from clew.tracking.candidates.candidates import candidates, estimate_reach
+from clew.tracking.candidates.features import (
+    FEATURES,
+    LARGEST,
+    assemble,
+    event_features,
+    feature_blocks,
+    feature_names,
+)
+from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.detections import (
+    GROUPS,
+    OVERLAP,
+    Detections,
+    DetectionTable,
+    Overlap,
+)
+from clew.tracking.events import Event, EventTable
+from clew.tracking.flow.motion import estimate_motion
+from clew.tracking.measurement.measure import measure
+from clew.tracking.movie import Movie
+from clew.tracking.profiling.scales import Scales, estimate_scales
+
+ALL = frozenset({*GROUPS, OVERLAP})
+
+
+def blobs(shape, seed):
+    """A label image of ragged cells and an image of noise."""
+    rng = np.random.default_rng(seed)
+    noise = rng.random(shape)
+    for axis in range(len(shape)):
+        noise = sum(np.roll(noise, shift, axis) for shift in (-1, 0, 1))
+    return components(noise > np.quantile(noise, 0.7), connectivity=1), rng.integers(
+        50, 4000, shape, dtype=np.uint16
+    )
+
+
+def two_frames(ndim=2):
+    """Labels and images of two frames in which everything happens."""
+    shape = (60, 70) if ndim == 2 else (10, 30, 40)
+    frames = [blobs(shape, seed) for seed in (0, 1)]
+    labels, images = (np.stack(part) for part in zip(*frames, strict=True))
+    labels[1, ..., : shape[-1] // 2] = labels[
+        0, ..., : shape[-1] // 2
+    ]  # some stay where they are
+    stay = np.bincount(labels[0, ..., : shape[-1] // 2].ravel())[1:]
+    for frame, cell in zip(
+        (1, 0), np.argsort(stay)[::-1] + 1, strict=False
+    ):  # the largest splits, the next merges
+        x = np.nonzero(labels[frame] == cell)[-1]
+        labels[frame][
+            (labels[frame] == cell) & (np.arange(shape[-1]) > np.median(x))
+        ] = labels.max() + 1
+    return labels, images
+
+
+def features(labels, images=None, spacing=None, extra=None, scales=None, neighbours=4):
+    source = measure(Movie.from_arrays(labels, images, spacing), cache=None)
+    a, b = source.detections(0), source.detections(1)
+    motion = estimate_motion(source)
+    scales = estimate_scales(source, motion.usual) if scales is None else scales
+    reach = estimate_reach(motion, scales)
+    found = candidates(a, b, reach=reach, neighbours=neighbours, extra=extra)
+    return (
+        event_features(found, a, b, source.overlap(0), scales, source.has),
+        found,
+        a,
+        b,
+    )
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_one_column_for_each_name_and_order_one(ndim):
+    matrix, found, *_ = features(*two_frames(ndim))
+    names = feature_names(ALL)
+    assert matrix.shape == (len(found), len(names))
+    assert len(set(names)) == len(names)
+    assert 50 <= len(names) <= 100
+    assert "divide: angle of the daughters" in names
+    dense = matrix.toarray()
+    assert np.isfinite(dense).all()
+    assert np.abs(dense).max() <= LARGEST
+    for place, name in enumerate(names):
+        event = Event[name.split(":")[0].upper()]
+        if event is Event.GAP:  # no event of one frame pair
+            continue
+        assert not dense[found.event != event, place].any(), (
+            f"{name} is not zero for other events"
+        )
+        values = dense[found.event == event, place]
+        assert 0.02 < np.abs(values).mean() < 4, f"{name} is not of order 1"
+        assert (values == 1).all() if "bias" in name else np.ptp(values) > 0, (
+            f"{name} tells nothing"
+        )
+
+
+def test_blocks_and_matrix_say_the_same():
+    labels, images = two_frames()
+    source = measure(Movie.from_arrays(labels, images), cache=None)
+    a, b, scales = source.detections(0), source.detections(1), estimate_scales(source)
+    found = candidates(a, b, reach=10)
+    blocks = feature_blocks(found, a, b, source.overlap(0), scales, source.has)
+    w = np.random.default_rng(0).normal(size=len(feature_names(source.has)))
+    begin, scores = 0, []
+    for event in Event:
+        width = blocks[event].shape[1]
+        scores.append(blocks[event] @ w[begin : begin + width])
+        begin += width
+    np.testing.assert_allclose(assemble(blocks) @ w, np.concatenate(scores))
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_the_unit_of_length_and_of_intensity_does_not_matter(ndim):
+    labels, images = two_frames(ndim)
+    spacing = np.linspace(1, 2, ndim)
+    plain, *_ = features(labels, images, spacing)
+    scaled, *_ = features(labels, images.astype(float) * 3 + 200, 7 * spacing)
+    np.testing.assert_allclose(scaled.toarray(), plain.toarray(), atol=2e-3)
+
+
+def test_the_place_does_not_matter():
+    """Only distances to the border may change."""
+    labels, images = two_frames()
+    wide = [np.pad(part, [(0, 0), (100, 100), (100, 100)]) for part in (labels, images)]
+    wider = [np.pad(part, [(0, 0), (130, 70), (80, 120)]) for part in (labels, images)]
+    np.testing.assert_allclose(
+        features(*wide)[0].toarray(), features(*wider)[0].toarray(), atol=1e-5
+    )
+
+
+def test_other_labels_give_the_same_features_for_the_same_cells():
+    labels, images = two_frames()
+    every = 64  # all within reach: of two at the same distance, the one of the lower label would be the nearer
+    plain, found, a, b = features(labels, images, neighbours=every)
+    mapping = np.random.default_rng(0).permutation(labels.max()) + 1
+    mapping = np.append(0, mapping)
+    other, found_other, a_other, b_other = features(
+        mapping[labels], images, neighbours=every
+    )
+    table = found.table(a, b)
+    renamed = EventTable(
+        table.frame,
+        table.event,
+        *(np.sort(mapping[side])[:, ::-1] for side in (table.sources, table.targets)),
+    )
+    theirs = found_other.table(a_other, b_other)
+    theirs = EventTable(
+        theirs.frame,
+        theirs.event,
+        *(np.sort(side)[:, ::-1] for side in (theirs.sources, theirs.targets)),
+    )
+    at, at_other = np.argsort(renamed.keys()), np.argsort(theirs.keys())
+    np.testing.assert_array_equal(renamed.keys()[at], theirs.keys()[at_other])
+    np.testing.assert_allclose(
+        plain.toarray()[at], other.toarray()[at_other], rtol=1e-6, atol=1e-6
+    )
+
+
+def test_a_merge_backwards_in_time_is_a_split():
+    labels, images = two_frames()
+    scales = Scales(
+        diameter=6, displacement=3, volume=30, intensity=1000
+    )  # of one direction and the other
+    there, back = (
+        features(labels[::way], images[::way], scales=scales) for way in (1, -1)
+    )
+    names = feature_names(ALL)
+    split, merge = (
+        [name.startswith(event) for name in names] for event in ("split", "merge")
+    )
+    first = there[0].toarray()[there[1].event == Event.SPLIT][:, split]
+    second = back[0].toarray()[back[1].event == Event.MERGE][:, merge]
+    merges = back[1].of_event(Event.MERGE)
+    order = np.lexsort((*back[1].sources[merges].T[::-1], back[1].targets[merges, 0]))
+    np.testing.assert_allclose(second[order], first, atol=1e-9)
+
+
+def test_features_drop_out_with_their_measurements():
+    labels, images = two_frames()
+    scales = Scales(
+        diameter=6, displacement=3, volume=30, intensity=1000
+    )  # brightness helps to estimate them, too
+    without, found, *_ = features(labels, scales=scales)
+    names = feature_names(ALL - {"intensity", "histogram"})
+    assert without.shape == (len(found), len(names))
+    assert not [
+        name
+        for name in names
+        if any(word in name for word in ("bright", "mass", "histogram", "texture"))
+    ]
+    full = features(labels, images, scales=scales)[0].toarray()
+    kept = [name in names for name in feature_names(ALL)]
+    np.testing.assert_allclose(without.toarray(), full[:, kept], atol=1e-6)
+
+
+def test_a_table_of_positions_is_enough():
+    rng = np.random.default_rng(0)
+    source = DetectionTable(
+        np.repeat([0, 1], 20), np.tile(np.arange(1, 21), 2), rng.random((40, 3))
+    )
+    pair = Pairs.of(source, source.has).pair(0)
+    found, matrix = pair.candidates, pair.features()
+    assert matrix.shape == (len(found), len(feature_names({"border"})))
+    for event in Event:
+        assert any(name.startswith(f"{event}: bias") for name in feature_names(()))
+
+
+@pytest.mark.parametrize("empty", [(0,), (1,), (0, 1)])
+def test_an_empty_frame(empty):
+    labels, images = two_frames()
+    labels[list(empty)] = 0
+    matrix, _, a, b = features(labels, images)
+    assert matrix.shape == (len(a) + len(b), len(feature_names(ALL)))
+    assert np.isfinite(matrix.toarray()).all()
+
+
+def value(name, scene, overlap=None):
+    """A feature of the first candidate of its event; the scene is two lists of (y, x, volume)."""
+    frames = [np.array(cells, dtype=float).reshape(-1, 3) for cells in scene]
+    a, b = (
+        Detections(
+            t,
+            np.arange(1, len(f) + 1),
+            f[:, :2],
+            {"volume": f[:, 2], "border_distance": f[:, 0]},
+        )
+        for t, f in enumerate(frames)
+    )
+    event = Event[name.split(":")[0].upper()]
+    found = candidates(a, b, reach=1000)
+    groups = {"size", "border", OVERLAP}
+    shared = Overlap.none() if overlap is None else Overlap(*map(np.array, overlap))
+    scales = Scales(diameter=10, displacement=5, volume=np.pi * 25)
+    blocks = feature_blocks(found, a, b, shared, scales, groups)
+    names = [feature.name for feature in FEATURES[event] if feature.needs <= groups]
+    return blocks[event][0, names.index(name.split(": ")[1])]
+
+
+def test_figures_of_small_scenes():
+    apart = ([(20, 20, 100)], [(20, 12, 50), (20, 26, 50)])
+    assert value("divide: angle of the daughters", apart) == pytest.approx(0)
+    assert value(
+        "divide: angle of the daughters", ([(20, 20, 100)], [(25, 20, 9), (40, 20, 9)])
+    ) == pytest.approx(2)
+    assert value("divide: distance of the nearer daughter", apart) == pytest.approx(
+        0.6 / 1.12
+    )
+    assert value("divide: distance of the farther daughter", apart) == pytest.approx(
+        0.8 / 1.16
+    )
+    assert value("divide: distance of the daughters' middle", apart) == pytest.approx(
+        0.1 / 1.02
+    )
+    assert value("divide: change of volume", apart) == pytest.approx(0)
+    step = ([(0, 0, 100)], [(3, 4, 50)])
+    assert value("move: distance", step) == pytest.approx(0.5 / 1.1)
+    assert value("move: distance in usual steps", step) == pytest.approx(np.log(2))
+    assert value("move: change of volume", step) == pytest.approx(0.5)
+    assert value(
+        "merge: change of volume", ([(0, 0, 60), (0, 9, 60)], [(0, 4, 90)])
+    ) == pytest.approx(0.25)
+    assert value("move: overlap missing", step) == 1
+    assert value("move: overlap missing", step, ([0], [0], [30.0])) == pytest.approx(
+        1 - 30 / 120
+    )
+    assert value(
+        "move: smaller mask uncovered", step, ([0], [0], [30.0])
+    ) == pytest.approx(1 - 30 / 50)
+    assert value("appear: distance to the nearest cell", step) == pytest.approx(
+        np.log(2)
+    )
+    assert value(
+        "disappear: mask uncovered", step, ([0], [0], [30.0])
+    ) == pytest.approx(0.7)
+    assert value(
+        "split: part uncovered", apart, ([0, 0], [0, 1], [40.0, 10.0])
+    ) == pytest.approx(0.8)
+    assert value(
+        "merge: part uncovered", apart[::-1], ([0, 1], [0, 0], [40.0, 10.0])
+    ) == pytest.approx(0.8)
+    assert value(
+        "merge: overlap missing", apart[::-1], ([0, 1], [0, 0], [40.0, 10.0])
+    ) == pytest.approx(1 - 50 / 150)
+
+
+def test_compactness_is_that_of_the_hull():
+    """Two halves of a disc fill it; the same halves far apart do not."""
+    y, x = np.mgrid[:80, :160]
+    disc = (y - 40) ** 2 + (x - 40) ** 2 < 30**2
+    together = np.where(disc, 1 + (x > 40), 0)
+    far = np.where(disc & (x <= 40), 1, 0) + np.roll(
+        np.where(disc & (x > 40), 2, 0), 60, 1
+    )
+    column = feature_names(ALL - {"intensity", "histogram"}).index(
+        "split: compactness of the parts"
+    )
+    found = []
+    for parts in (together, far):
+        extra = EventTable.of([(0, Event.SPLIT, [1], [1, 2])])
+        matrix, among, *_ = features(np.stack([disc.astype(int), parts]), extra=extra)
+        found.append(matrix.toarray()[among.event == Event.SPLIT, column].item())
+    assert found[0] == pytest.approx(1, abs=0.06)
+    assert found[1] < 0.5
+
+
+def test_scales_go_through_json():
+    scales = estimate_scales(measure(Movie.from_arrays(*two_frames()), cache=None))
+    assert Scales.from_dict(json.loads(json.dumps(scales.as_dict()))) == scales
+    with pytest.raises(InputError, match="scales"):
+        Scales.from_dict({"diametre": 1})

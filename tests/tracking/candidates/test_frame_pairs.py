@@ -1,0 +1,180 @@
+"""Frame pairs: scores by block are scores by row, and annotated events are always among the candidates."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clew.annotation.learner import Learner
+from clew.errors import InputError
+from clew.tracking.candidates import frame_pairs
+from clew.tracking.candidates.features import feature_names
+from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.detections import DetectionTable
+from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.measurement.measure import measure
+from clew.tracking.tracker import Tracker
+
+
+@pytest.fixture(scope="module")
+def pairs(simulated):
+    source = measure(simulated.movie, cache=None)
+    return Pairs.of(source, source.has)
+
+
+def test_there_is_a_pair_for_each_two_frames(pairs, simulated):
+    assert len(pairs) == simulated.movie.n_frames - 1
+    assert len(Pairs.of(DetectionTable([0], [1], [[0, 0]]), frozenset())) == 0
+
+
+def test_scores_are_the_product_of_features_and_weights(pairs):
+    pair = pairs.pair(2)
+    w = np.random.default_rng(0).normal(size=len(feature_names(pairs.groups)))
+    features = pair.features()
+    assert features.shape == (len(pair.candidates), len(w))
+    assert np.allclose(pair.scores(w), features @ w)
+
+
+def test_a_pair_that_was_looked_at_is_not_made_again(pairs, monkeypatch):
+    w = np.random.default_rng(1).normal(size=len(feature_names(pairs.groups)))
+    few = replace(
+        pairs,
+        events=frozenset({Event.MOVE, Event.DIVIDE, Event.APPEAR, Event.DISAPPEAR}),
+    )
+    anew = few.scored(1, w)
+    whole = pairs.looked_at(1, w)
+    assert len(whole.candidates) > len(anew.candidates)
+    made = []
+    original = frame_pairs.candidates
+    monkeypatch.setattr(
+        frame_pairs, "candidates", lambda *a, **k: made.append(1) or original(*a, **k)
+    )
+    again = few.scored(1, w)
+    assert not made
+    assert again.around is anew.around is None
+    for name in ("event", "sources", "targets"):
+        np.testing.assert_array_equal(
+            getattr(again.candidates, name), getattr(anew.candidates, name)
+        )
+    np.testing.assert_array_equal(again.score, anew.score)
+    for other, weights in ((replace(few, reach=2 * few.reach), w), (few, 2 * w)):
+        other.scored(1, weights)
+        assert made.pop()
+    annotated = EventTable.of([(1, Event.APPEAR, [], [int(anew.b.label[0])])])
+    few.scored(1, w, annotated)
+    assert made.pop()
+
+
+def test_annotated_events_are_always_candidates(pairs, simulated):
+    for frame in range(len(pairs)):
+        here = simulated.known.at(frame)
+        assert len(pairs.pair(frame, here.events).annotated(here)) == len(here)
+
+
+def test_however_far_away(pairs):
+    a, b = pairs.source.detections(0), pairs.source.detections(1)
+    distance = np.linalg.norm(a.position[0] - b.position, axis=1)
+    far = EventTable.of([(0, Event.MOVE, [a.label[0]], [b.label[np.argmax(distance)]])])
+    assert distance.max() > pairs.reach
+    assert pairs.pair(0).rows(far) == {}
+    assert len(pairs.pair(0, far).rows(far)) == 1
+
+
+def test_what_is_annotated_maps_rows_to_answers(pairs):
+    pair = pairs.pair(0)
+    events = pair.candidates.table(pair.a, pair.b)
+    marks = Annotations.of(events[np.array([5, 2])], np.array([True, False]))
+    assert pair.annotated(marks) == {5: 1, 2: 0}
+
+
+def test_parts_are_ranked_among_the_cells_before(pairs):
+    pair = pairs.pair(0)
+    rows = np.arange(len(pair.candidates.event))
+    rank, before = pair.part_ranks(rows), pair.a.columns["volume"]
+    for row, targets in zip(rows, pair.candidates.targets, strict=True):
+        if (targets < 0).any():
+            assert np.isnan(rank[row])
+        else:
+            smaller = pair.b.columns["volume"][targets].min()
+            assert rank[row] == pytest.approx(
+                np.mean((before < smaller) + (before == smaller) / 2)
+            )
+    assert np.isfinite(rank).any()
+
+
+def test_parts_without_sizes_have_no_rank():
+    points = flowing()
+    pair = Pairs.of(points, points.has).pair(0)
+    assert np.isnan(pair.part_ranks(np.arange(len(pair.candidates.event)))).all()
+
+
+@pytest.mark.parametrize("reach", [0, -1, np.nan, np.inf])
+def test_a_reach_is_positive(pairs, reach):
+    with pytest.raises(InputError, match="reach is"):
+        Pairs.of(pairs.source, pairs.groups, reach=reach)
+
+
+def flowing(frames=6, side=9, seed=3):
+    """A table of cells a spacing apart that all go by half of it, and a little on their own."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(
+        np.meshgrid(np.arange(side), np.arange(side), indexing="ij"), axis=-1
+    ).reshape(-1, 2)
+    x = grid + rng.uniform(-0.2, 0.2, grid.shape)
+    places = [x]
+    for _ in range(frames - 1):
+        places.append(places[-1] + [0.4, 0.1] + rng.normal(scale=0.03, size=x.shape))
+    frame, label = (
+        np.repeat(np.arange(frames), len(x)),
+        np.tile(np.arange(1, len(x) + 1), frames),
+    )
+    return DetectionTable(frame, label, np.concatenate(places))
+
+
+def moves(frame, *ways):
+    return Annotations.of(
+        EventTable.of([(frame, Event.MOVE, (a,), (b,)) for a, b in ways])
+    )
+
+
+def test_moves_that_the_flow_leads_to_leave_it_as_it_is_and_others_put_it_right():
+    pairs = Pairs.of(flowing(), frozenset())
+    assert pairs.motion.follows_flow
+    usual = pairs.pair(2)
+    foreseen, unforeseen = (
+        moves(2, (40, 40), (41, 41)),
+        moves(2, (40, 40), (41, 50), (50, 41)),
+    )
+    assert pairs.unforeseen(2, foreseen.moves()) is None
+    assert pairs.unforeseen(2, None) is None
+    assert len(pairs.unforeseen(2, unforeseen.moves())) == 3
+    same, other = (
+        pairs.pair(2, told.events, told.moves()) for told in (foreseen, unforeseen)
+    )
+    np.testing.assert_array_equal(same.features().toarray(), usual.features().toarray())
+    around = usual.rows(EventTable.of([(2, Event.MOVE, (42,), (42,))]))
+    (row,) = around
+    (now,) = other.rows(EventTable.of([(2, Event.MOVE, (42,), (42,))]))
+    assert not np.allclose(
+        other.features().toarray()[now], usual.features().toarray()[row]
+    )
+    assert (
+        other.extra != pairs.pair(2, unforeseen.events).extra
+    )  # two pairs that differ do not pass for one
+
+
+def test_cells_that_move_on_their_own_tell_nothing_of_others(pairs):
+    told = moves(0, (1, 2))
+    assert not pairs.motion.follows_flow
+    assert pairs.unforeseen(0, told.moves()) is None
+
+
+def test_a_tracker_and_a_learner_make_the_same_of_annotated_moves():
+    source, told = flowing(), moves(2, (41, 50), (50, 41))
+    tracker = Tracker.generic(n_jobs=1)
+    learner = Learner(source, tracker=tracker)
+    learner.annotate(told)
+    mine, theirs = learner.lineage(), tracker.track(source, annotations=told)
+    np.testing.assert_array_equal(mine.events.keys(), theirs.events.keys())
+    np.testing.assert_allclose(mine.confidence, theirs.confidence, rtol=1e-6, atol=1e-9)
+    assert set(told.events.keys().tolist()) <= set(mine.events.keys().tolist())

@@ -1,0 +1,206 @@
+"""How the cells of a movie move: what they do by themselves goes on from frame pair to frame pair, and the flow too."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.detections import DetectionTable
+from clew.tracking.flow.flow import estimate_flow
+from clew.tracking.flow.motion import Motion, estimate_motion
+from clew.tracking.flow.registration import lengths
+
+DRIFT = 0.5
+
+
+def movie(persistence, scale=0.08, frames=10, side=9, seed=0, drift=lambda x: DRIFT):
+    """Cells on a jittered grid that drift; what each does besides is an autoregressive process."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(
+        np.meshgrid(*[np.arange(float(side))] * 2, indexing="ij"), axis=-1
+    ).reshape(-1, 2)
+    positions = [grid + rng.uniform(-0.25, 0.25, grid.shape)]
+    own = rng.normal(scale=scale, size=grid.shape)
+    for _ in range(frames - 1):
+        positions.append(positions[-1] + drift(positions[-1]) + own)
+        own = persistence * own + rng.normal(
+            scale=scale * np.sqrt(1 - persistence**2), size=own.shape
+        )
+    n = len(grid)
+    return DetectionTable(
+        np.repeat(np.arange(frames), n),
+        np.tile(np.arange(1, n + 1), frames),
+        np.concatenate(positions),
+    )
+
+
+@pytest.mark.parametrize("persistence", [0.0, 0.5, 0.9])
+def test_persistence_is_estimated_from_the_movie_alone(persistence):
+    motion = estimate_motion(movie(persistence))
+    assert motion.follows_flow
+    assert motion.persistence == pytest.approx(persistence, abs=0.12)
+
+
+def still(x):
+    """No flow."""
+    return 0.0
+
+
+def test_cells_on_their_own_go_on_if_that_explains_enough():
+    source = movie(0.9, drift=still)
+    motion = estimate_motion(source)
+    assert not motion.follows_flow
+    assert motion.persistence == pytest.approx(0.9, abs=0.12)
+    assert (
+        np.median([errors(motion, source, t, t - 1) for t in range(1, 9)])
+        < 0.7 * motion.usual
+    )
+    hardly = estimate_motion(
+        movie(0.3, drift=still)
+    )  # which leaves nine tenths of the squares
+    assert not hardly.follows_flow
+    assert hardly.persistence == 0
+
+
+def test_movies_of_two_frames_tell_of_no_persistence():
+    for drift in (still, lambda x: DRIFT):
+        motion = estimate_motion(movie(0.9, frames=2, drift=drift))
+        assert motion.persistence == 0
+
+
+def test_nobody_goes_on_with_a_jump_of_the_stage():
+    source = movie(0.9, drift=still)
+    before, a, b = map(source.detections, range(3))
+    motion = estimate_motion(source)
+    assert motion.shift(a, b) is None
+    assert motion.shift(a, b, before) is not None
+    assert motion.shift(a, b, replace(before, position=before.position + 3.4)) is None
+
+
+def test_few_cells_go_on_too():
+    """With fewer cells than make a flow, their looks are not asked."""
+    n, frames = 3, 12
+    way = np.array([[0.6, 0.0], [-0.6, 0.1], [0.0, 0.6]])
+    places = np.array([[0.0, 0.0], [20.0, 0.0], [40.0, 0.0]])
+    position = np.concatenate([places + t * way for t in range(frames)])
+    source = DetectionTable(
+        np.repeat(np.arange(frames), n), np.tile(np.arange(1, n + 1), frames), position
+    )
+    motion = estimate_motion(source)
+    assert motion.persistence == pytest.approx(1.0)
+    a, b = source.detections(5), source.detections(6)
+    assert motion.shift(a, b, source.detections(4)) == pytest.approx(way, rel=0.2)
+
+
+def test_cells_that_all_move_alike_leave_no_way_to_go_on_with():
+    source = movie(0.0, scale=0.0)
+    motion = estimate_motion(source)
+    assert motion.follows_flow
+    assert motion.usual == pytest.approx(0, abs=1e-9)
+    a, b = source.detections(1), source.detections(2)
+    assert Motion(True, 0.0, 0.0).shift(a, b, source.detections(0)) == pytest.approx(
+        DRIFT
+    )
+    assert motion.shift(a, b, source.detections(0)) == pytest.approx(DRIFT, abs=1e-6)
+
+
+def errors(motion, source, t, *before):
+    """How far cells are from where they are expected."""
+    a, b = source.detections(t), source.detections(t + 1)
+    return lengths(
+        b.position
+        - a.position
+        - motion.shift(a, b, *(source.detections(s) for s in before))
+    )
+
+
+def test_cells_are_expected_where_they_go_on_to():
+    source = movie(0.9)
+    motion = estimate_motion(source)
+    without = np.median([errors(motion, source, t) for t in range(1, 9)])
+    assert (
+        np.median([errors(motion, source, t, t - 1) for t in range(1, 9)])
+        < 0.7 * without
+    )
+
+
+def test_cells_that_do_not_persist_are_expected_where_the_flow_is():
+    source = movie(0.0)
+    motion = estimate_motion(source)
+    without = np.median([errors(motion, source, t) for t in range(1, 9)])
+    assert (
+        np.median([errors(motion, source, t, t - 1) for t in range(1, 9)])
+        < 1.1 * without
+    )
+
+
+def test_a_flow_that_two_frames_leave_open_is_known_from_the_pair_before():
+    """Cells on a perfect grid that go by half a spacing might have gone to either side; at first they went less."""
+    grid = np.stack(
+        np.meshgrid(np.arange(-3.0, 12.0), np.arange(9.0), indexing="ij"), axis=-1
+    ).reshape(-1, 2)
+    ways = [0.35, 0.6]
+    positions = [grid + np.array([way, 0.0]) for way in np.cumsum([0.0, *ways])]
+    inside = [
+        (x[:, 0] > -0.5) & (x[:, 0] < 8.5) for x in positions
+    ]  # cells enter and leave the field
+    labels = [np.arange(1, len(grid) + 1)[kept] for kept in inside]
+    frames = np.repeat(np.arange(3), [len(label) for label in labels])
+    seen = np.concatenate([x[kept] for x, kept in zip(positions, inside, strict=True)])
+    source = DetectionTable(frames, np.concatenate(labels), seen)
+    before, a, b = map(source.detections, range(3))
+    alone = estimate_flow(a, b).shift[:, 0]
+    assert np.median(alone) == pytest.approx(-0.4, abs=0.05)  # the nearest there are
+    found = Motion(True, 0.1, 0.2, 0.0).shift(a, b, before)
+    assert np.median(found[:, 0]) == pytest.approx(ways[1], abs=0.05)
+
+
+def test_pairs_follow_from_the_frame_before_where_cells_go_on():
+    flowing, alone = (
+        Pairs.of(movie(0.3, drift=drift), frozenset())
+        for drift in (lambda x: DRIFT, still)
+    )
+    assert alone.touched([0, 5]) == [0, 4, 5]
+    for going_on in (flowing, Pairs.of(movie(0.9, drift=still), frozenset())):
+        assert going_on.touched([0, 5]) == [0, 1, 4, 5, 6]
+        assert going_on.touched([9]) == [8]
+        whole = going_on.pair(5)
+        part = going_on.window(5, 6).pair(5)  # reads the frame that it needs
+        np.testing.assert_array_equal(
+            part.features().toarray(), whole.features().toarray()
+        )
+
+
+def test_ways_to_wrong_cells_are_hardly_gone_on_with():
+    source = movie(0.9)
+    motion = Motion(True, 0.1, 0.2, 1.0)
+    a, b = source.detections(0), source.detections(1)
+    links = estimate_flow(a, b).links
+    onward = motion.onward(links, b)
+    assert (
+        lengths(onward) <= 0.5 * 3 * motion.usual + 1e-9
+    ).all()  # the most that r / (1 + r²) comes to
+    rows = np.setdiff1d(np.arange(len(b)), links.behind)
+    assert not onward[rows].any()
+
+
+def test_cells_that_stream_through_each_other_have_no_flow_but_go_on():
+    rng = np.random.default_rng(0)
+    n, frames = 60, 12
+    start, way = (
+        rng.uniform(0, 12, (n, 2)),
+        np.column_stack([np.zeros(n), rng.choice([-0.4, 0.4], n)]),
+    )
+    places = [
+        (start + t * way + rng.normal(scale=0.03, size=start.shape))
+        for t in range(frames)
+    ]
+    source = DetectionTable(
+        np.repeat(np.arange(frames), n),
+        np.tile(np.arange(1, n + 1), frames),
+        np.vstack(places),
+    )
+    motion = estimate_motion(source)
+    assert not motion.follows_flow
+    assert motion.persistence > 0.7

@@ -1,0 +1,185 @@
+"""Several files replaced as one: cut short at any step, the folder is as before or as after, and never between."""
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from clew.errors import StoreError
+from clew.tracking.io.staging import settle, staged
+
+
+class Killed(BaseException):
+    """Stands for kill −9: nothing after it may run, so that cleaning up is undone by the test."""
+
+
+def content(folder):
+    """What anyone sees: no hidden files."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    shown = {path.relative_to(folder).as_posix(): path.read_text() for path in files}
+    return {name: text for name, text in shown.items() if not name.startswith(".")}
+
+
+def hidden(folder):
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
+def write(folder, files, name="result"):
+    with staged(folder, name, lambda entry: entry != "mine", last="last") as stage:
+        for path, text in files.items():
+            (stage / path).parent.mkdir(exist_ok=True)
+            (stage / path).write_text(text)
+
+
+OLD = {
+    "a": "old",
+    "only old": "old",
+    "d/x": "old",
+    "d/only old": "old",
+    "was folder/x": "old",
+    "last": "old",
+}
+NEW = {"a": "new", "b": "new", "d/x": "new", "was folder": "new", "last": "new"}
+
+
+def test_new_files_replace_all_old_ones(tmp_path):
+    write(tmp_path / "new/folder", OLD)
+    assert content(tmp_path / "new/folder") == OLD
+    (tmp_path / "new/folder/mine").write_text("mine")
+    write(tmp_path / "new/folder", NEW)
+    assert content(tmp_path / "new/folder") == NEW | {"mine": "mine"}
+    assert hidden(tmp_path / "new/folder") == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("x"), OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()],
+)
+@pytest.mark.parametrize("older", [True, False])
+def test_what_fails_leaves_everything_as_it_was(tmp_path, error, older):
+    folder = tmp_path / "some/folder"
+    if older:
+        write(folder, OLD)
+
+    def fail():
+        with staged(folder, "result", lambda _: True) as stage:
+            (stage / "a").write_text("new")
+            raise error
+
+    with pytest.raises((StoreError, ValueError, KeyboardInterrupt)):
+        fail()
+    if older:
+        assert content(folder) == OLD
+        assert hidden(folder) == []
+    else:
+        assert not (tmp_path / "some").exists()
+
+
+def count_steps(monkeypatch, limit):
+    """Let the `limit`-th change of the file system kill the process, before or after it happens."""
+    steps = []
+
+    def counted(original):
+        def step(*args, **kwargs):
+            if len(steps) >= limit:
+                raise Killed
+            steps.append(args)
+            return original(*args, **kwargs)
+
+        return step
+
+    for name in ("rename", "replace", "unlink", "mkdir", "rmdir"):
+        monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
+    monkeypatch.setattr("shutil.rmtree", counted(shutil.rmtree))
+    monkeypatch.setattr(os, "replace", counted(os.replace))
+    return steps
+
+
+@pytest.mark.parametrize("after", ["read", "write"])
+def test_killed_at_every_step(tmp_path, monkeypatch, after):
+    states = []
+    for limit in range(100):
+        folder = tmp_path / f"{after}{limit}"
+        write(folder, OLD)
+        with monkeypatch.context() as patch:
+            count_steps(patch, limit)
+            try:
+                write(folder, NEW)
+                done = True
+            except Killed:
+                done = False
+        if after == "write":
+            write(folder, {"a": "third", "last": "third"})
+            assert content(folder) == {"a": "third", "last": "third"}
+            assert hidden(folder) == []
+        else:
+            settle(folder)
+            states.append(content(folder))
+            assert states[-1] in (OLD, NEW)
+        if done:
+            break
+    else:
+        pytest.fail("it never ended")
+    if states:  # both were seen: old ones first, and from some step on the new ones
+        assert states[0] == OLD
+        assert states[-1] == NEW
+        assert sorted(state == NEW for state in states) == [
+            state == NEW for state in states
+        ]
+
+
+def test_two_writers(tmp_path):
+    write(tmp_path, OLD)
+    with staged(tmp_path, "result", lambda _: True) as stage:
+        (stage / "a").write_text("new")
+        with pytest.raises(StoreError, match="another clew is writing"):
+            write(tmp_path, NEW)
+        write(tmp_path / "elsewhere", NEW)
+    assert content(tmp_path) == {"a": "new"}
+
+
+def test_two_names_in_one_folder_do_not_meet(tmp_path):
+    with (
+        staged(tmp_path, "one", {"a"}.__contains__) as first,
+        staged(tmp_path, "two", {"b"}.__contains__) as second,
+    ):
+        (first / "a").write_text("1")
+        (second / "b").write_text("2")
+    assert content(tmp_path) == {"a": "1", "b": "2"}
+
+
+def test_a_folder_behind_a_link_stays_behind_it(tmp_path):
+    write(tmp_path / "disk", OLD)
+    (tmp_path / "link").symlink_to(tmp_path / "disk", target_is_directory=True)
+    write(tmp_path / "link", NEW)
+    assert content(tmp_path / "disk") == NEW
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.skipif(
+    not os.access("/dev/shm", os.W_OK),
+    reason="there is no second file system to write to",
+)
+def test_a_folder_on_another_file_system(tmp_path):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        if Path(other).stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("/dev/shm is on the same file system as the temporary files")
+        (tmp_path / "link").symlink_to(other, target_is_directory=True)
+        write(tmp_path / "link", OLD)
+        write(tmp_path / "link", NEW)
+        assert content(tmp_path / "link") == NEW
+
+
+@pytest.mark.parametrize("name", ["../victim", "/etc/passwd", "..", "", "a/b", 5])
+def test_a_plan_cannot_lead_out_of_the_folder(tmp_path, name):
+    (tmp_path / "victim").write_text("dear")
+    ready = tmp_path / "folder/.result.0123abcd.ready"
+    ready.mkdir(parents=True)
+    (ready / ".plan.json").write_text(json.dumps({"move": [], "remove": [name]}))
+    with pytest.raises(StoreError, match="is damaged"):
+        settle(tmp_path / "folder")
+    assert (tmp_path / "victim").read_text() == "dear"

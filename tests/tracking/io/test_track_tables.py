@@ -1,0 +1,158 @@
+"""Lineages in tables of tracks: however they are written, and what is refused."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from clew.errors import InputError
+from clew.tracking.io.ctc import CtcLineage, write_result
+from clew.tracking.io.napari import write_napari
+from clew.tracking.io.track_tables import open_lineage, read_track_table
+from clew.tracking.io.tracks_csv import write_track_table
+
+PLAIN = """frame,label,track,parent,y,x
+0,4,1,0,10,20
+1,7,2,1,11,21
+1,8,3,1,13,19
+2,1,2,1,12,22
+"""
+
+
+def written(folder, text, name="tracks.csv"):
+    (folder / name).write_text(text)
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN,
+        PLAIN.replace("frame,label,track,parent", "T;ID;track_id;parent id").replace(
+            ",", ";"
+        ),
+        PLAIN.replace(",0,10", ",,10"),
+        PLAIN.replace(",0,10", ",-1,10"),
+        "".join(PLAIN.splitlines(keepends=True)[i] for i in (0, 4, 2, 1, 3)),
+    ],
+)
+def test_the_same_lineage_however_it_is_written(tmp_path, text):
+    found = read_track_table(written(tmp_path, text))
+    assert found.tracks.table().tolist() == [[1, 0, 0, 0], [2, 1, 2, 1], [3, 1, 1, 1]]
+    assert found.n_frames == 3
+    ids, position = found.cells(1)
+    assert ids.tolist() == [2, 3]
+    assert position.tolist() == [[11, 21], [13, 19]]
+
+
+def test_parquet(tmp_path):
+    pa.parquet.write_table(
+        pa.csv.read_csv(written(tmp_path, PLAIN)), tmp_path / "t.parquet"
+    )
+    assert read_track_table(tmp_path / "t.parquet").tracks.table().tolist()[2] == [
+        3,
+        1,
+        1,
+        1,
+    ]
+
+
+def test_tracks_without_parents_may_count_from_0(tmp_path):
+    found = read_track_table(
+        written(tmp_path, "frame,particle,y,x\n0,0,1,1\n1,0,1,1\n1,1,5,5\n")
+    )
+    assert found.tracks.table().tolist() == [[1, 0, 1, 0], [2, 1, 1, 0]]
+
+
+def test_a_track_with_a_hole_goes_on_as_its_own_child(tmp_path):
+    text = "frame,track,parent,y,x\n0,5,0,1,1\n2,5,0,1,1\n3,6,5,1,0\n3,7,5,1,2\n"
+    found = read_track_table(written(tmp_path, text))
+    assert found.tracks.table().tolist() == [
+        [5, 0, 0, 0],
+        [8, 2, 2, 5],
+        [6, 3, 3, 8],
+        [7, 3, 3, 8],
+    ]
+    assert [found.cells(t)[0].tolist() for t in range(4)] == [[5], [], [8], [6, 7]]
+
+
+def test_some_frames(tmp_path):
+    part = read_track_table(written(tmp_path, PLAIN))[1:3]
+    assert part.tracks.table().tolist() == [[2, 0, 1, 0], [3, 0, 0, 0]]
+    assert part.cells(1)[1].tolist() == [[12, 22]]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "1,9,2,1,5,5",
+            "row 6: track 2 is in frame 1 by row 3 already; a track is one cell",
+        ),
+        ("3,9,2,3,5,5", "row 6: track 2 has the parent 3, but 1 in row 5"),
+        ("3,9,0,0,5,5", "row 6: track is '0'; it must be 1 or more"),
+        ("3,9,9,8,5,5", "the parent 8 of track 9 is not in the table"),
+        ("3,9,9,0,,5", "row 6: y is ''; it must be a number"),
+        ("0,9,9,1,5,5", "a child begins after its parent has ended"),
+    ],
+)
+def test_a_fault_is_named(tmp_path, line, words):
+    with pytest.raises(InputError) as caught:
+        read_track_table(written(tmp_path, f"{PLAIN}{line}\n"))
+    assert words in str(caught.value)
+    assert "tracks.csv" in str(caught.value)
+
+
+def test_a_table_of_detections_is_none(tmp_path):
+    with pytest.raises(InputError, match="there is no column track or track_id"):
+        read_track_table(written(tmp_path, "frame,y,x\n0,1,1\n"))
+    with pytest.raises(InputError, match="there is no row"):
+        read_track_table(written(tmp_path, "frame,track,y,x\n"))
+
+
+def test_what_clew_writes_of_a_lineage(tmp_path, simulated, learned):
+    """Tables and masks say the same of the same movie; napari's tracks end at each branch."""
+    lineage = learned.track(simulated.movie)
+    write_result(tmp_path / "masks", simulated.movie, lineage)
+    masks = open_lineage(tmp_path / "masks")
+    assert isinstance(masks, CtcLineage)
+    write_track_table(tmp_path / "tracks.csv", lineage)
+    table = read_track_table(tmp_path / "tracks.csv")
+    order = np.argsort(masks.tracks.id)
+    assert table.tracks.table().tolist() == masks.tracks.table()[order].tolist()
+    write_napari(tmp_path / "n.csv", lineage)
+    graph = json.loads((tmp_path / "n.json").read_text())
+    napari = read_track_table(tmp_path / "n.csv")
+    assert (napari.tracks.parent > 0).sum() == sum(
+        len(parents) == 1 for parents in graph.values()
+    )
+    assert len(napari.frame) == len(table.frame)
+
+
+def test_a_folder_with_tables_alone(tmp_path):
+    written(tmp_path, PLAIN)
+    assert len(open_lineage(tmp_path).tracks) == 3
+    (tmp_path / "tracks.csv").unlink()
+    with pytest.raises(
+        InputError, match=r"has no tracks; looked for .*res_track.txt.*tracks\.csv"
+    ):
+        open_lineage(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("", "expected a row for each cell"),
+        ("1.5,0,1,1\n", "whole numbers from 0 on"),
+        ("1,-1,1,1\n", "whole numbers from 0 on"),
+        ("1,0,1,1\n1,0,2,2\n", "a track is twice in one frame"),
+        ("1,0,1,1\n1,20000,1,1\n", "expected a gap of 10,000 at most"),
+    ],
+)
+def test_what_is_no_table_of_napari(tmp_path, rows, words):
+    written(tmp_path, "{}", "n.json")
+    with pytest.raises(InputError, match=words):
+        read_track_table(written(tmp_path, f"track_id,t,y,x\n{rows}", "n.csv"))

@@ -1,0 +1,97 @@
+"""Earlier weights as one more feature."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from clew.errors import InputError
+from clew.tracking.candidates.features import feature_names
+from clew.tracking.detections import GROUPS, OVERLAP
+from clew.tracking.evaluation.task_loss import task_loss
+from clew.tracking.events import Event
+from clew.tracking.tracker import Tracker
+from clew.tracking.training.generic_weights import GENERIC
+from clew.tracking.training.prior import (
+    TRUST,
+    generic_weights,
+    joined,
+    prior_direction,
+    weights_by_name,
+    with_prior,
+)
+
+NAMES = feature_names({*GROUPS, OVERLAP})
+
+
+def test_the_generic_weights_are_for_the_features_that_clew_computes():
+    assert set(GENERIC) == set(NAMES)
+
+
+def test_the_generic_weights_say_something_of_every_event():
+    for event in Event:
+        names = [name for name in NAMES if name.startswith(f"{event}: ")]
+        assert np.isfinite(generic_weights(names)).all()
+        assert generic_weights(names).any()
+
+
+def test_weights_go_by_name():
+    assert (
+        generic_weights(NAMES[::-1]).tolist() == generic_weights(NAMES)[::-1].tolist()
+    )
+    assert generic_weights(["unheard of", NAMES[0]]).tolist() == [
+        0.0,
+        GENERIC[NAMES[0]],
+    ]
+    assert weights_by_name(Tracker.generic(), [NAMES[3], "unheard of"]).tolist() == [
+        GENERIC[NAMES[3]],
+        0.0,
+    ]
+
+
+def test_learning_with_the_score_is_learning_with_weights():
+    rng = np.random.default_rng(0)
+    features, prior, w = (
+        sp.csr_array(rng.normal(size=(7, 4))),
+        rng.normal(size=4),
+        rng.normal(size=5),
+    )
+    longer = with_prior(features, prior)
+    assert longer.shape == (7, 5)
+    assert np.allclose(longer @ w, features @ joined(w, prior))
+
+
+def test_without_a_prior_nothing_changes():
+    features, w = sp.eye_array(3, format="csr"), np.arange(3.0)
+    assert with_prior(features, None) is features
+    assert joined(w, None) is w
+    assert prior_direction(None, NAMES) is None
+    assert (
+        prior_direction("generic", ["unheard of"]) is None
+    )  # it says nothing of these features
+
+
+def test_the_direction_has_the_norm_of_trust():
+    direction = prior_direction("generic", NAMES)
+    assert np.linalg.norm(direction) == pytest.approx(TRUST)
+    assert np.array_equal(np.sign(direction), np.sign(generic_weights(NAMES)))
+    assert np.allclose(prior_direction(Tracker.generic(), NAMES), direction)
+
+
+def test_what_is_no_prior():
+    with pytest.raises(InputError, match="prior is 'simple'"):
+        prior_direction("simple", NAMES)
+    with pytest.raises(InputError, match="not fitted"):
+        prior_direction(Tracker(), NAMES)
+
+
+def test_a_prior_helps_where_annotations_are_few(simulated):
+    few = simulated.some[np.flatnonzero(simulated.some.events.event == Event.MOVE)[:1]]
+    with_it, without = (
+        Tracker(prior=prior, lam=1.0, cache=None, n_jobs=1).fit(simulated.movie, few)
+        for prior in ("generic", None)
+    )
+    losses = [
+        task_loss(simulated.known, one.track(simulated.movie)).total
+        for one in (with_it, without)
+    ]
+    assert losses[0] < 0.05 < losses[1]

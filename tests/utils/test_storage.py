@@ -1,0 +1,414 @@
+"""The archive file: what goes in comes out, and every fault is noticed."""
+
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from clew.errors import InputError, StoreError
+from clew.utils import storage as persist
+
+META = {"name": "λ", "values": [1, 2.5, None, True], "nested": {"a": "b"}}
+ARRAYS = {
+    "coef": np.array([0.5, -1.25]),
+    "flags": np.array([[True], [False]]),
+    "none": np.zeros((0, 3), dtype=np.int32),
+    "one": np.array(7),
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "file.clew"
+    persist.write(path, "thing", META, ARRAYS)
+    return path
+
+
+def members_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def rewrite(path, members, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+def reseal(members, **changes):
+    """The members with another header that is consistent in itself."""
+    header = json.loads(members[persist.JSON]) | changes
+    header["arrays"] = persist.hashlib.sha256(members[persist.ARRAYS]).hexdigest()
+    header[persist.CHECKSUM] = persist._checksum(header)
+    return members | {persist.JSON: persist._json(header)}
+
+
+def same(document):
+    return (
+        document.kind == "thing"
+        and document.meta == META
+        and list(document.arrays) == list(ARRAYS)
+        and all(np.array_equal(document.arrays[name], ARRAYS[name]) for name in ARRAYS)
+        and all(document.arrays[name].dtype == ARRAYS[name].dtype for name in ARRAYS)
+    )
+
+
+def test_round_trip(file):
+    assert same(persist.read(file, "thing"))
+    assert list(members_of(file)) == ["clew.json", "arrays.npz"]
+    assert np.load(io.BytesIO(members_of(file)["arrays.npz"]))["coef"].tolist() == [
+        0.5,
+        -1.25,
+    ]
+
+
+plain_arrays = hnp.arrays(
+    st.one_of(
+        hnp.boolean_dtypes(),
+        hnp.integer_dtypes(endianness="?"),
+        hnp.floating_dtypes(endianness="?"),
+    ),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+)
+
+
+@given(plain_arrays)
+def test_round_trip_of_any_plain_array(tmp_path_factory, array):
+    path = tmp_path_factory.getbasetemp() / "any.clew"
+    persist.write(path, "thing", {}, {"a": array, "f": np.array(array, order="F")})
+    back = persist.read(path).arrays
+    for name in ("a", "f"):
+        assert back[name].dtype == array.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(back[name], array)
+
+
+def test_no_arrays(tmp_path):
+    persist.write(tmp_path / "a", "thing", META, {})
+    assert persist.read(tmp_path / "a").arrays == {}
+
+
+def test_same_content_same_bytes(file, tmp_path):
+    turned = dict(reversed(META.items()))
+    persist.write(
+        tmp_path / "again",
+        "thing",
+        turned,
+        {k: np.array(v, order="F") for k, v in ARRAYS.items()},
+    )
+    assert (tmp_path / "again").read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_flipped_byte_is_noticed_or_harmless(tmp_path, step):
+    path = tmp_path / "small.clew"
+    content = {"a": np.array([1.5])}
+    persist.write(path, "thing", {"x": 1}, content)
+    data = path.read_bytes()
+    noticed = 0
+    places = range(0, len(data), step)
+    for i in places:
+        for flip in (0x01, 0x80, 0xFF):
+            path.write_bytes(data[:i] + bytes([data[i] ^ flip]) + data[i + 1 :])
+            try:
+                back = persist.read(path)
+            except StoreError:
+                noticed += 1
+            else:
+                assert (back.kind, back.meta, list(back.arrays)) == (
+                    "thing",
+                    {"x": 1},
+                    ["a"],
+                )
+                assert back.arrays["a"].tolist() == [1.5]
+    assert noticed > 2.5 * len(
+        places
+    )  # all but the time and attribute fields of the zip
+
+
+def test_every_truncation_is_noticed(file):
+    data = file.read_bytes()
+    for length in range(0, len(data), 7):
+        file.write_bytes(data[:length])
+        with pytest.raises(StoreError, match=r"file\.clew"):
+            persist.read(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../evil", "another folder"),
+        ("/etc/evil", "another folder"),
+        ("a/../../evil", "another folder"),
+        ("..", "another folder"),
+        ("..\\evil", "another folder"),
+        ("C:evil", "another folder"),
+        ("evil.py", "evil.py"),
+    ],
+)
+def test_foreign_members_are_refused(file, name, words):
+    rewrite(file, members_of(file) | {name: b"x"})
+    with pytest.raises(StoreError, match=words):
+        persist.read(file)
+
+
+@pytest.mark.parametrize("missing", ["clew.json", "arrays.npz"])
+def test_missing_members_are_refused(file, missing):
+    members = members_of(file)
+    del members[missing]
+    rewrite(file, members)
+    with pytest.raises(StoreError, match=missing):
+        persist.read(file)
+
+
+def test_a_member_twice_is_refused(file):
+    with (
+        zipfile.ZipFile(file, "a") as archive,
+        pytest.warns(UserWarning, match="Duplicate"),
+    ):
+        archive.writestr("clew.json", b"{}")
+    with pytest.raises(StoreError, match="same name"):
+        persist.read(file)
+
+
+def test_a_newer_version_is_refused_and_untouched(file):
+    rewrite(file, reseal(members_of(file), version=2) | {"more.bin": b"x"})
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match=r"version 2.*newer clew"):
+        persist.read(file)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04", b"\x80\x04]\x94."])
+def test_what_is_no_zip_is_refused(file, content):
+    file.write_bytes(content)
+    with pytest.raises(StoreError, match="not a clew file"):
+        persist.read(file)
+
+
+@pytest.mark.parametrize(
+    "header", [b"[]", b"{}", b"{", b"\xff", b"[" * 100_000, b'{"format":"other"}']
+)
+def test_foreign_json_is_refused(file, header):
+    rewrite(file, members_of(file) | {"clew.json": header})
+    with pytest.raises(StoreError, match=r"file\.clew"):
+        persist.read(file)
+
+
+def test_changed_content_with_right_zip_sums_is_refused(file):
+    members = members_of(file)
+    rewrite(file, members | {"clew.json": members["clew.json"].replace(b'"b"', b'"c"')})
+    with pytest.raises(StoreError, match="its checksum does not fit"):
+        persist.read(file)
+    rewrite(file, members | {"arrays.npz": members["arrays.npz"] + b" "})
+    with pytest.raises(StoreError, match=r"arrays\.npz is damaged"):
+        persist.read(file)
+
+
+def test_a_pickle_inside_is_refused_unopened(file, tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "exploded"),))
+
+    buffer = io.BytesIO()
+    np.savez(buffer, coef=np.array([Bomb()], dtype=object))
+    rewrite(file, reseal(members_of(file) | {"arrays.npz": buffer.getvalue()}))
+    with pytest.raises(StoreError, match="never pickled"):
+        persist.read(file)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_compressed_bomb_is_refused_before_it_is_unpacked(file):
+    rewrite(
+        file, members_of(file) | {"arrays.npz": bytes(50_000_000)}, zipfile.ZIP_DEFLATED
+    )
+    assert file.stat().st_size < 100_000
+    with pytest.raises(StoreError, match=r"declares \d+ bytes"):
+        persist.read(file)
+
+
+@pytest.mark.parametrize(
+    "shape", ["(1000000000000,)", "(-1,)", "(2**62, 4)", "(4611686018427387904, 4)"]
+)
+def test_an_array_that_claims_another_size_is_refused(file, shape):
+    header = (
+        f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117)
+        + "\n"
+    )
+    npy = (
+        b"\x93NUMPY\x01\x00"
+        + len(header).to_bytes(2, "little")
+        + header.encode()
+        + bytes(16)
+    )
+    rewrite(
+        file, reseal(members_of(file) | {"arrays.npz": persist._zip({"coef.npy": npy})})
+    )
+    with pytest.raises(StoreError, match=r"file\.clew"):
+        persist.read(file)
+
+
+def test_too_large_a_file_is_refused(file, monkeypatch):
+    monkeypatch.setattr(persist, "MAX_BYTES", 100)
+    with pytest.raises(StoreError, match="more than the 100"):
+        persist.read(file)
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match="more than the 100"):
+        persist.write(file, "thing", {}, ARRAYS)
+    assert file.read_bytes() == before
+
+
+def test_another_kind_is_refused(file):
+    with pytest.raises(StoreError, match="holds a clew thing; expected a clew other"):
+        persist.read(file, "other")
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(StoreError, match="no such file"):
+        persist.read(tmp_path / "none")
+    with pytest.raises(StoreError, match="is not a file"):
+        persist.read(tmp_path)
+    with pytest.raises(StoreError):
+        persist.read("nul\0byte")
+    with pytest.raises(StoreError):
+        persist.write("nul\0byte", "thing", {}, {})
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([None]),
+        np.array(["a"]),
+        np.array([1j]),
+        np.array([np.datetime64("2020")]),
+        np.longdouble([1]),
+    ],
+)
+def test_only_plain_arrays_are_written(tmp_path, array):
+    with pytest.raises(InputError, match="'odd' has dtype"):
+        persist.write(tmp_path / "a", "thing", {}, {"odd": array})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "meta", [{"a": {1, 2}}, {"a": float("nan")}, {"a": np.float32(1)}]
+)
+def test_only_json_is_written(tmp_path, meta):
+    with pytest.raises(InputError, match="JSON cannot hold"):
+        persist.write(tmp_path / "a", "thing", meta, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../a", "a/b", "", "a b"])
+def test_array_names_are_plain(tmp_path, name):
+    with pytest.raises(InputError, match="array name"):
+        persist.write(tmp_path / "a", "thing", {}, {name: np.zeros(1)})
+
+
+@pytest.mark.posix
+def test_a_full_disk_leaves_the_old_file(file):
+    """A limit on the size of files stands for the disk: the write itself fails half way."""
+    import resource
+
+    before = file.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+    try:
+        with pytest.raises(
+            StoreError, match=r"file\.clew: cannot be written .*untouched"
+        ):
+            persist.write(file, "thing", META, {"large": np.zeros(10_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failure_at_any_step_leaves_the_old_file(file, monkeypatch, step):
+    def fail(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = file.read_bytes()
+    monkeypatch.setattr(persist.os if step == "fsync" else persist.Path, step, fail)
+    with pytest.raises(StoreError, match="No space left"):
+        persist.write(file, "thing", {}, {})
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_ctrl_c_leaves_no_temporary_file(file, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(persist.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        persist.write(file, "thing", {}, {})
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
+    with pytest.raises(StoreError, match=r"none/file\.clew"):
+        persist.write(tmp_path / "none" / "file.clew", "thing", {}, {})
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match="folder"):
+        persist.write(tmp_path / "folder", "thing", {}, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.posix
+@pytest.mark.usefixtures("bound_by_permissions")
+def test_a_read_only_folder(file):
+    before = file.read_bytes()
+    file.parent.chmod(0o500)
+    try:
+        with pytest.raises(StoreError, match="cannot be written"):
+            persist.write(file, "thing", {}, {})
+    finally:
+        file.parent.chmod(0o700)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.posix
+def test_a_link_stays_a_link(file, tmp_path):
+    link = tmp_path / "link.clew"
+    link.symlink_to(file)
+    persist.write(link, "other", {}, {})
+    assert link.is_symlink()
+    assert persist.read(file).kind == "other"
+
+
+WRITER = """
+import sys, numpy as np
+from clew.utils import storage as persist
+for n in range(10**9):
+    persist.write(sys.argv[1], "thing", {"n": n}, {"n": np.full(20_000, n)})
+    if n == 0: print("begun", flush=True)
+"""
+
+
+@pytest.mark.posix
+def test_kill_at_any_moment_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "file.clew"
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE
+        )
+        writer.stdout.readline()
+        time.sleep(rng.uniform(0, 0.05))
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        document = persist.read(path, "thing")
+        assert (document.arrays["n"] == document.meta["n"]).all()
