@@ -94,9 +94,9 @@ def connected(where: Where) -> Iterator[Any]:
     if where.workers is None and where.cluster is None:
         yield None
         return
-    from clew.utils import extras
+    from clew.utils.extras import require_extra
 
-    extras.require("dask", "--workers and --cluster")
+    require_extra("dask", "--workers and --cluster")
     import distributed
 
     with ExitStack() as stack:

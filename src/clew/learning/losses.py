@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from clew.errors import InputError, MissingCapability
 from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task, recalling_task
-from clew.utils.validation import is_number, shown
+from clew.utils.validation import is_number, short_repr
 
 LARGEST_WEIGHT = 1e100
 """Of Δ in a loss: its squares are still numbers."""
@@ -41,7 +41,7 @@ class Loss:
         )
         if not isinstance(self.name, str) or not spaces:
             raise InputError(
-                f"loss {shown(self.name)}: penalty is {shown(self.penalty)}, reward {shown(self.reward)}; expected a "
+                f"loss {short_repr(self.name)}: penalty is {short_repr(self.penalty)}, reward {short_repr(self.reward)}; expected a "
                 "name and clew.Space each, or None as the reward"
             )
         for name in ("penalty_weight", "reward_weight", "margin"):
@@ -50,7 +50,7 @@ class Loss:
                 or not -LARGEST_WEIGHT <= value <= LARGEST_WEIGHT
             ):
                 raise InputError(
-                    f"loss {self.name!r}: {name} is {shown(value)}; expected a finite number"
+                    f"loss {self.name!r}: {name} is {short_repr(value)}; expected a finite number"
                 )
         if (
             not self.penalty_weight >= max(0.0, self.reward_weight)
@@ -97,7 +97,7 @@ def get_loss(loss: str | Loss, known: Mapping[str, Loss] = LOSSES) -> Loss:
         return loss
     if not isinstance(loss, str) or loss not in known:
         raise InputError(
-            f"unknown loss {shown(loss)}; expected one of {', '.join(known)}, or a clew.Loss of your own"
+            f"unknown loss {short_repr(loss)}; expected one of {', '.join(known)}, or a clew.Loss of your own"
         )
     return known[loss]
 
