@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import version
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import clew
 from clew.cli import app
 from clew.cli.options import note
 from clew.estimators import persistence as archive
@@ -39,7 +39,7 @@ def one_line(result, words):
 
 
 def test_version_and_help():
-    assert invoke("--version").stdout == f"clew {version('clew')}\n"
+    assert invoke("--version").stdout == f"clew {clew.__version__}\n"
     assert "info" in invoke("--help").stdout
 
 

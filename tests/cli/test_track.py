@@ -190,8 +190,8 @@ def test_annotations_are_kept_to(simulated, weights, tmp_path):
         "--no-report",
     )
     events, _ = read_events(tmp_path / "r" / names.EVENTS)
-    gone = read_annotation_table(tmp_path / "a.csv").events.keys()
-    assert np.isin(gone, events.keys()).all()
+    gone = read_annotation_table(tmp_path / "a.csv").events.row_keys()
+    assert np.isin(gone, events.row_keys()).all()
 
 
 def test_a_table_of_detections(simulated, learned, tmp_path):
@@ -370,10 +370,10 @@ def test_scores_that_cannot_be_computed_are_said_to_be_missing(
 
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     args = ("evaluate", tracked, "-t", simulated.truth)
-    assert "pip install clew[evaluate]" in done(*args).stdout
+    assert "pip install clew-learn[evaluate]" in done(*args).stdout
     figures = json.loads(done(*args, "--json").stdout)
     assert figures["scores"] is None
-    assert "clew[evaluate]" in figures["scores_note"]
+    assert "clew-learn[evaluate]" in figures["scores_note"]
 
 
 @pytest.mark.skipif(

@@ -22,7 +22,7 @@ from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.challenge import _segmentation
 from clew.tracking.evaluation.truth import match_frame
 from clew.tracking.io import tiff
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.napari import read_napari
 from clew.tracking.io.tables import read_detections
 from clew.tracking.movie import open_movie
@@ -50,7 +50,7 @@ def write_truth(folder, n_frames=2, shape=(6, 9)):
         mask[..., 1:4, 1:4] = 1
         tiff.write_frame(folder / f"man_track{t:03}.tif", mask)
     (folder / "man_track.txt").write_text(f"1 0 {n_frames - 1} 0\n")
-    return open_truth(folder)
+    return open_ctc_lineage(folder)
 
 
 # sizes
@@ -123,7 +123,7 @@ def test_a_name_that_is_not_unicode(tmp_path):
     ]
     result = CliRunner().invoke(app, [os.fsdecode(arg) for arg in args])
     assert result.exit_code == 0, result.output
-    assert len(open_truth(folder / "r").tracks) == 2
+    assert len(open_ctc_lineage(folder / "r").tracks) == 2
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,7 @@ def _open(
 ) -> Session:
     """A session of a movie; `report` is told what is being done, the terminal too."""
     from clew.app.launch import open_session
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
 
     check_folder(store.absolute().parent)
     movie = replace(
@@ -311,7 +311,7 @@ def _open(
             )
             progress(done, total)
 
-        source = measure(
+        source = measure_movie(
             movie, cache=None if no_cache else "auto", n_jobs=-1, progress=tell
         )
     report(f"Looking at what happens in {movie.name}", 0, 0)

@@ -263,7 +263,7 @@ def detect(
 
     For hard data, segment with Cellpose or StarDist and give their label images to --labels.
     """
-    from clew.tracking.frames import excerpt
+    from clew.tracking.frames import select_frames
     from clew.tracking.movie import open_frames
     from clew.tracking.segmentation import DetectionSettings, write_detections
 
@@ -274,7 +274,7 @@ def detect(
     pictures = open_frames(images, channel=channel, sparse=sparse)
     which = parse_frames(frames)
     if which is not None:
-        pictures = excerpt(pictures, which, shown(images))
+        pictures = select_frames(pictures, which, shown(images))
     sizes = parse_spacing(spacing) or pictures.spacing
     settings = DetectionSettings(
         diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes

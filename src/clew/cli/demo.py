@@ -59,10 +59,10 @@ def demo(
     from clew.simulation.simulate import NucleiSettings
     from clew.simulation.write import write_simulation
     from clew.tracking.evaluation.evaluate import evaluate
-    from clew.tracking.evaluation.task_loss import task_loss
-    from clew.tracking.evaluation.truth import truth_annotations
+    from clew.tracking.evaluation.task_loss import compute_task_loss
+    from clew.tracking.evaluation.truth import derive_annotations
     from clew.tracking.io.annotation_csv import write_annotations
-    from clew.tracking.io.ctc import open_truth
+    from clew.tracking.io.ctc import open_ctc_lineage
     from clew.tracking.io.names import FORMATS, REPORT
     from clew.tracking.io.results import write_results
     from clew.tracking.movie import open_movie
@@ -76,9 +76,9 @@ def demo(
     with ProgressBar("simulating") as progress:
         write_simulation(folder / "sim", settings, "01", progress)
     movie = open_movie(folder / "sim/01", spacing=settings.spacing)
-    truth = open_truth(folder / "sim/01_GT/TRA")
+    truth = open_ctc_lineage(folder / "sim/01_GT/TRA")
     with ProgressBar("matching masks") as progress:
-        known = truth_annotations(truth, movie, progress)
+        known = derive_annotations(truth, movie, progress)
     some = sample(known, fraction, seed)
     write_annotations(folder / "some.csv", some)
     note(
@@ -102,8 +102,8 @@ def demo(
         write_results(result, lineage, movie, formats, progress, jobs)
     with ProgressBar("evaluating") as progress:
         found = evaluate(result, truth, progress=progress)
-    others = ~np.isin(known.events.keys(), some.events.keys())
-    unseen = task_loss(known[others], lineage)
+    others = ~np.isin(known.events.row_keys(), some.events.row_keys())
+    unseen = compute_task_loss(known[others], lineage)
     facts = training_facts(tracker) | {
         "annotated": f"{len(some)} of {len(known)} events ({counts_in_words(some.events.event)})",
         "learned in": f"{learned:.1f} s",

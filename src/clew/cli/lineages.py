@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from clew.tracking.blocks.track import TrackedBlocks
     from clew.tracking.detections import DetectionTable
     from clew.tracking.evaluation.evaluate import Evaluation
-    from clew.tracking.io.label_layers import Tally
+    from clew.tracking.io.label_layers import EventCounts
     from clew.tracking.lineage.lineage import Lineage
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
-NO_SCORES = "not computed: pip install clew[evaluate]"
+NO_SCORES = "not computed: pip install clew-learn[evaluate]"
 NO_MASKS = "not computed: they need masks"
 
 
@@ -77,13 +77,13 @@ def print_lineage(lineage: Lineage, seconds: float) -> None:
     """What was found, in figures."""
     from clew.executors import Threads
     from clew.tracking.blocks.parts import InMemory
-    from clew.tracking.io.label_layers import write_layers
+    from clew.tracking.io.label_layers import write_label_images
 
     tracked = InMemory(lineage)
-    print_counts(tracked, write_layers(Path(), None, tracked, Threads()), seconds)
+    print_counts(tracked, write_label_images(Path(), None, tracked, Threads()), seconds)
 
 
-def print_counts(tracked: TrackedMovie, tally: Tally, seconds: float) -> None:
+def print_counts(tracked: TrackedMovie, tally: EventCounts, seconds: float) -> None:
     """What was found and counted, in figures."""
     from clew.tracking.events import Event
 

@@ -152,7 +152,7 @@ def open_any(
 ) -> Movie | DetectionTable:
     """The movie that the options name; says on stderr what was chosen."""
     from clew.tracking.io.tables import is_table
-    from clew.tracking.measurement.regions import are_grey_values
+    from clew.tracking.measurement.regions import is_raw_image
     from clew.tracking.movie import open_movie
 
     sizes = parse_spacing(spacing)
@@ -171,7 +171,7 @@ def open_any(
         sparse=sparse,
     )
     note(f"{opened.name}: {in_words(opened)}, {opened.source}")
-    if are_grey_values(opened.label(0)):
+    if is_raw_image(opened.label(0)):
         say(
             f"warning: most labels of {opened.name} lie all over its first frame, as grey values do; are these raw "
             "images? Those are for --images, and label images for --labels"
@@ -195,7 +195,7 @@ def _open_table(
 ) -> Movie | DetectionTable:
     """A table of detections as it is, or with --radius as label images of discs."""
     from clew.tracking.io.tables import read_detections
-    from clew.tracking.measurement.discs import disc_movie
+    from clew.tracking.measurement.discs import make_disc_movie
     from clew.tracking.movie import open_frames
 
     if images is not None and radius is None:
@@ -214,7 +214,7 @@ def _open_table(
     raw = (
         None if images is None else open_frames(images, channel=channel, sparse=sparse)
     )
-    opened = disc_movie(table, radius, raw, spacing)
+    opened = make_disc_movie(table, radius, raw, spacing)
     note(f"{shown(path)}: {in_words(opened)}, {opened.source}")
     return opened
 

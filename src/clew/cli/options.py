@@ -11,13 +11,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from clew._version import __version__
 from clew.errors import ClewError, StoreError
 
 DEBUG = "--debug"
@@ -117,7 +117,7 @@ def main() -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"clew {version('clew')}")
+        typer.echo(f"clew {__version__}")
         raise typer.Exit
 
 

@@ -102,7 +102,7 @@ def train(
     ] = "auto",
     loss: Annotated[
         str,
-        typer.Option(metavar="NAME", help="The loss to minimise; see docs/guide.md."),
+        typer.Option(metavar="NAME", help="The loss to minimize; see docs/learning-guide.md."),
     ] = "bridge",
     seed: Annotated[
         int,
@@ -245,7 +245,7 @@ def track(
     from clew.executors import executor_for
     from clew.tracking.io.ctc import check_result_folder
     from clew.tracking.io.names import REPORT
-    from clew.tracking.io.results import check_formats, default_formats, write_counted
+    from clew.tracking.io.results import check_formats, default_formats, write_and_count
 
     where = Where.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
@@ -290,7 +290,7 @@ def track(
             "annotations": None if given is None else len(given)
         }
         with ProgressBar("writing masks") as progress:
-            written, tally = write_counted(
+            written, tally = write_and_count(
                 output,
                 tracked,
                 opened,
@@ -300,7 +300,7 @@ def track(
                 pages,
                 made_from,
             )
-    tracked.checkpoints.forget()
+    tracked.checkpoints.delete_all()
     print_counts(tracked, tally, seconds)
     if doubt := doubt_about(tracked.n_frames, tracked.n_cells, tally.empty):
         say(f"warning: {doubt}")
@@ -409,13 +409,13 @@ def explain(
 ) -> None:
     """Show learned weights by event and feature: what speaks for an event, and what against it."""
     from clew.tracking.persistence import load_tracker
-    from clew.tracking.report import weights_figure, weights_rows
+    from clew.tracking.report import make_weight_rows, plot_weights
     from clew.utils import storage
 
     if output is not None and output.suffix.lower() not in PICTURES:
         raise InputError(f"{output}: a picture ends in {', '.join(PICTURES)}")
     tracker = load_tracker(weights)
-    rows = weights_rows(tracker.feature_names_, tracker.coef_)
+    rows = make_weight_rows(tracker.feature_names_, tracker.coef_)
     largest = max((abs(row.weight) for row in rows), default=0.0) or 1.0
     learned = tracker.origin_.describe(tracker.n_annotated_, tracker.n_pairs_)
     table = Table(
@@ -439,7 +439,7 @@ def explain(
     Console().print(table)
     if output is not None:
         image = io.BytesIO()
-        figure = weights_figure(tracker.feature_names_, tracker.coef_)
+        figure = plot_weights(tracker.feature_names_, tracker.coef_)
         figure.savefig(image, format=output.suffix[1:].lower(), dpi=150)
         storage.write_bytes(output, image.getvalue())
         typer.echo(f"Written {shown(output)}")

@@ -136,10 +136,10 @@ def test_prices_hold_for_candidates_that_were_left_out_too(seed, ndim):
 def test_scores_of_some_candidates_at_a_time_are_those_of_all(simulated, monkeypatch):
     from clew.tracking.candidates import features
     from clew.tracking.candidates.frame_pairs import Pairs
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
     from clew.tracking.training.prior import generic_weights
 
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     w = generic_weights(features.feature_names(source.has))
     pairs = Pairs.of(source, source.has)
     expected = pairs.scored(2, w).score

@@ -20,7 +20,7 @@ from clew.tracking.flow.registration import (
     RegistrationSettings,
     register_frames,
 )
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 
 NOISE = 0.1
@@ -134,7 +134,7 @@ def test_jump_of_flowing_tissue_is_followed():
             for frame in simulate(settings_of("tissue", seed=5, frames=2, drift=30.0))
         ]
     )
-    source = measure(Movie.from_arrays(labels), cache=None, n_jobs=1)
+    source = measure_movie(Movie.from_arrays(labels), cache=None, n_jobs=1)
     a, b = source.detections(0), source.detections(1)
     assert not detect_jump(a, b).any()
     # labels of the truth are tracks
@@ -449,7 +449,7 @@ def test_better_fit_must_be_significant():
 
 def test_flow_of_rods_that_divide_at_once_stays_small(clew_data):
     """Where 42 rods become 61, another flow brought them nearer to others by chance."""
-    source = measure(open_movie(clew_data / "bacteria/01"), cache=None, n_jobs=1)
+    source = measure_movie(open_movie(clew_data / "bacteria/01"), cache=None, n_jobs=1)
     for frame in range(26, source.n_frames - 2, 2):
         a, b = source.detections(frame), source.detections(frame + 2)
         # these masks are tracked

@@ -120,7 +120,7 @@ def candidates(
     """
     neighbours = check_int(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
     check_positive(reach, "reach")
-    shared = Overlap.none() if overlap is None else overlap
+    shared = Overlap.empty() if overlap is None else overlap
     forward = _joined(
         _nearest(a.position, b.position, neighbours, reach),
         _most_shared(shared.source, shared.target, shared.volume, len(a), neighbours),

@@ -29,7 +29,13 @@ from clew.tracking.candidates.features import (
     feature_blocks,
     lone_blocks,
 )
-from clew.tracking.detections import Detections, Divisible, Overlap, Source, window
+from clew.tracking.detections import (
+    Detections,
+    Overlap,
+    Source,
+    WindowedSource,
+    take_window,
+)
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.flow.flow import estimate_flow, shift_detections
 from clew.tracking.flow.motion import Motion, estimate_motion
@@ -251,7 +257,9 @@ class Pairs:
 
     def window(self, first: int, last: int) -> Self:
         """The same with the pairs from frame `first` to `last` alone, under their numbers."""
-        return replace(self, source=window(self.source, self.needed(first).start, last))
+        return replace(
+            self, source=take_window(self.source, self.needed(first).start, last)
+        )
 
     def pair(
         self,
@@ -268,7 +276,7 @@ class Pairs:
         moves = self.unforeseen(frame, moves)
         pair, around = self._pair(frame, extra, feature_blocks, moves)
         keys = b"".join(
-            table.keys().tobytes() for table in (extra, moves) if table is not None
+            table.row_keys().tobytes() for table in (extra, moves) if table is not None
         )
         return FramePair(*pair, keys, around, diameter=self.scales.diameter)
 
@@ -306,7 +314,7 @@ class Pairs:
         """`scored` with all kinds of events and solved, and remembered for when it is asked for with fewer."""
         pair = replace(self, events=ALL_EVENTS).scored(frame, w)
         pair = replace(pair, answer=pair.best())
-        if pair.nbytes <= KEPT and isinstance(self.source, Divisible):
+        if pair.nbytes <= KEPT and isinstance(self.source, WindowedSource):
             _kept.put((self.source.name, frame), self._key(frame, w), pair)
         return pair
 
@@ -317,7 +325,7 @@ class Pairs:
 
     def _key(self, frame: int, w: Array) -> tuple[Hashable, ...] | None:
         """All that the candidates of a pair and their scores follow from, but for the kinds of events."""
-        if not isinstance(self.source, Divisible):
+        if not isinstance(self.source, WindowedSource):
             return None
         frames = tuple(self.source.content(t) for t in self.needed(frame))
         return (

@@ -69,17 +69,17 @@ def estimate_flow(
     Flow
     """
     before = None if previous is None else previous.pairwise
+    shift: Array | None = None
     if motion.follows_flow:
         pairwise = register_frames(source, target, known)
-        if before is None:
-            return Flow(pairwise.shift, pairwise)
-        shift = estimate_flow_with_previous(
-            source, target, motion, before, pairwise, known
-        )
+        shift = pairwise.shift
+        if before is not None:
+            shift = estimate_flow_with_previous(
+                source, target, motion, before, pairwise, known
+            )
         return Flow(shift, pairwise)
     if detect_jump(source, target).any():
         return Flow(register_frames(source, target).shift, None)
-    shift = None
     if before is not None:
         shift = motion.predict_persistent_step(before.links, source)
     if motion.persistence == 0:

@@ -8,7 +8,6 @@ estimated from links within the movie. Cells that move alone may persist too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -161,16 +160,18 @@ def _explains(remainder: Array, length: Array) -> bool:
 FramePairs = frozenset[tuple[int, ...]]
 
 
-def _sample_triples(source: Source) -> Iterator[tuple[SampledFrames, FramePairs]]:
+def _sample_triples(source: Source) -> list[tuple[SampledFrames, FramePairs]]:
     """Sample runs of three frames, each with the sampled pairs that it contains.
 
     Pairs and runs are spread evenly over the movie, so that each pair is in some run.
     """
     pairs = {sample.frames for sample in sampled_frames(source)}
+    samples = []
     for triple in sampled_frames(source, 3):
         contained = pairs & {triple.frames[:2], triple.frames[1:]}
         pairs -= contained
-        yield triple, frozenset(contained)
+        samples.append((triple, frozenset(contained)))
+    return samples
 
 
 def _measure_steps(sample: tuple[SampledFrames, FramePairs]) -> tuple[Array, ...]:

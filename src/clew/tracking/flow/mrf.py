@@ -147,7 +147,8 @@ def solve_mrf(
         truncation,
         n_sweeps,
     )
-    return np.argmin(cost, axis=1)
+    label: Indices = np.argmin(cost, axis=1)
+    return label
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -298,7 +298,8 @@ class Registration:
         matcher = self.matcher
         ndim = matcher.x.shape[1]
         k = min(self.settings.n_labels[ndim - 2], len(matcher.y))
-        nearest = cKDTree(matcher.y).query(matcher.x + shift, k=np.arange(1, k + 1))[1]
+        tree = cKDTree(matcher.y)
+        nearest: Indices = tree.query(matcher.x + shift, k=np.arange(1, k + 1))[1]
         if matcher.known is None:
             return nearest
         known = matcher.known[:, None]
@@ -312,7 +313,7 @@ class Registration:
         truncation = self.settings.truncation
         scale = self.spacing * typical
         error = ((displacement - expected[:, None]) ** 2).sum(axis=2)
-        cost = np.minimum(error / (2 * scale**2), truncation)
+        cost: Array = np.minimum(error / (2 * scale**2), truncation)
         if matcher.typical_error:
             change = matcher.appearance_x[:, None] - matcher.appearance_y[nearest]
             unlike = (change**2).sum(axis=2) / (2 * matcher.typical_error**2)
@@ -331,7 +332,7 @@ class Registration:
     def run_icp(self, start: Array) -> Array:
         """Refine a flow (n, ndim) by links and kriging until the links stay the same."""
         shift = start
-        previous = None
+        previous = np.zeros(0, np.intp)
         for _ in range(self.settings.max_icp_passes):
             partner = self.matcher.find_partners(shift)
             n_links = np.count_nonzero(partner >= 0)
