@@ -26,10 +26,10 @@ from clew.annotation.learner import Learner
 from clew.annotation.questions import DEFAULT as STRATEGY
 from clew.annotation.sampling import sample
 from clew.annotation.settings import DEFAULT, Adaptation
-from clew.experiments.dataset import Dataset, Examiner, open_dataset
-from clew.experiments.oracle import annotate
 from clew.tracking.events import EventTable
 from clew.tracking.movie import open_movie
+from paper.dataset import Dataset, Examiner, open_dataset
+from paper.simulated_annotator import annotate
 
 SETTINGS: dict[str, Adaptation] = {
     "default": DEFAULT,
@@ -88,7 +88,9 @@ def session(
         predicted = EventTable.join(
             [learner.solved(frame).events for frame in range(len(learner.pairs))]
         )
-        left = 1.0 - np.isin(dataset.truth.events.keys(), predicted.keys()).mean()
+        left = (
+            1.0 - np.isin(dataset.truth.events.row_keys(), predicted.row_keys()).mean()
+        )
         losses.append((examiner.loss(learner.w), float(left)))
         spent -= time.process_time()
     alone, kept = np.mean(losses, axis=0).tolist()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from clew.errors import ClewError
-from clew.utils import storage as persist
+from clew.utils import storage
 
 NASTY: list[Any] = [
     None,
@@ -253,7 +253,7 @@ def mutate_tiff(path: Path, rng: random.Random) -> None:
 def mutate_model(path: Path, rng: random.Random) -> None:
     """Change the content of a model file and sign it anew."""
     try:
-        document = persist.read(path)
+        document = storage.read_document(path)
     except ClewError:
         return mutate_bytes(path, rng)
     meta, arrays = document.meta, dict(document.arrays)
@@ -269,7 +269,7 @@ def mutate_model(path: Path, rng: random.Random) -> None:
             arrays[name] = np.full_like(np.asarray(arrays[name], dtype=float), value)
     if isinstance(meta, dict):
         try:
-            persist.write(path, document.kind, meta, arrays)
+            storage.write_document(path, document.kind, meta, arrays)
         except ClewError:
             mutate_bytes(path, rng)
     return None

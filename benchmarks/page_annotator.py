@@ -56,15 +56,17 @@ class Judge:
 
     def __init__(self, movie: Path, folder: Path) -> None:
         from clew.annotation.learner import Learner
-        from clew.tracking.evaluation.truth import truth_annotations
-        from clew.tracking.io.ctc import open_truth
-        from clew.tracking.measurement.measure import measure
+        from clew.tracking.evaluation.truth import derive_annotations
+        from clew.tracking.io.ctc import open_ctc_lineage
+        from clew.tracking.measurement.measure import measure_movie
         from clew.tracking.movie import open_movie
 
         opened = open_movie(movie)
-        lineage = open_truth(movie.parent / f"{movie.name}_GT/TRA")
-        self.truth = by_pairs(truth_annotations(lineage, opened))
-        self.learner = Learner(measure(opened, cache=folder / "measured", n_jobs=2))
+        lineage = open_ctc_lineage(movie.parent / f"{movie.name}_GT/TRA")
+        self.truth = by_pairs(derive_annotations(lineage, opened))
+        self.learner = Learner(
+            measure_movie(opened, cache=folder / "measured", n_jobs=2)
+        )
         self.folder = folder
 
     def losses(
@@ -75,7 +77,7 @@ class Judge:
         Of events whose truth is not known, how many are expected to be wrong.
         """
         from clew.tracking.assignment.assignment import assign
-        from clew.tracking.evaluation.task_loss import task_loss
+        from clew.tracking.evaluation.task_loss import compute_task_loss
         from clew.tracking.persistence import load_tracker
         from clew.tracking.training.calibration import GENERIC_CALIBRATION
         from clew.tracking.training.prior import weights_by_name
@@ -105,13 +107,13 @@ class Judge:
             )
             doubt.append(float((1 - p).sum()))
         free, kept = (
-            task_loss(self.truth, EventTable.join(steps)).total
+            compute_task_loss(self.truth, EventTable.join(steps)).total
             for steps in (alone, pinned)
         )
         last = EventTable.join(pinned)  # of cells without a truth, nobody knows
         wrong = int(
             (
-                ~np.isin(last.keys(), self.truth.events.keys())
+                ~np.isin(last.row_keys(), self.truth.events.row_keys())
                 & settled(last, self.truth)
             ).sum()
         )
@@ -138,7 +140,7 @@ def by_pairs(truth: Annotations) -> Annotations:
     gaps = truth.events[truth.happened & (truth.events.event == Event.GAP)]
     ends = [(frame, Event.DISAPPEAR, sources, ()) for frame, _, sources, _ in gaps]
     ends += [(frame + 1, Event.APPEAR, (), targets) for frame, _, _, targets in gaps]
-    kept = truth.pairwise()
+    kept = truth.to_pairwise()
     happened = np.append(kept.happened, np.ones(len(ends), dtype=bool))
     return Annotations.of(EventTable.join([kept.events, EventTable.of(ends)]), happened)
 

@@ -25,9 +25,9 @@ from clew.tracking.assignment.assignment import make_program
 from clew.tracking.candidates.candidates import Candidates, find
 from clew.tracking.candidates.features import feature_blocks
 from clew.tracking.detections import Source
-from clew.tracking.evaluation.truth import events_of_tracks
+from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.events import Event, EventTable
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
 from clew.tracking.profiling.scales import Scales, estimate_scales
 
@@ -95,12 +95,12 @@ def make_pairs(n_pairs: int, cells: int, seed: int = 0) -> list[Pair]:
         NucleiSettings(frames=n_pairs + 1, cells=cells, seed=seed, **SLOW, **CLEAN)
     )
     frames = list(simulation)
-    source = measure(
+    source = measure_movie(
         Movie.from_arrays([f.truth for f in frames], [f.image for f in frames]),
         cache=None,
         n_jobs=1,
     )
-    happened = events_of_tracks(simulation.tracks, n_pairs + 1)
+    happened = derive_track_events(simulation.tracks, n_pairs + 1)
     scales = estimate_scales(source)
     return [
         _pair(source, t, happened[happened.frame == t], scales) for t in range(n_pairs)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 STEPS = {
-    "measuring": [("clew.tracking.tracker", "measure")],
+    "measuring": [("clew.tracking.tracker", "measure_movie")],
     "motion": [("clew.tracking.candidates.frame_pairs", "estimate_motion")],
     "units": [("clew.tracking.candidates.frame_pairs", "estimate_scales")],
     "kinds of events": [("clew.tracking.tracker", "decide_events")],

@@ -40,13 +40,15 @@ GRID = np.stack(
 
 def doubts(movie: Sequence) -> tuple[Array, Array]:
     """(n,) of each event whose truth is known, its log-odds to be wrong by the calibration, and whether it is."""
-    tracker, truth = Tracker.generic(), movie.truth.pairwise()
+    tracker, truth = Tracker.generic(), movie.truth.to_pairwise()
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
     solved = [solve_pair(pairs, tracker.coef_, frame) for frame in range(len(pairs))]
     told = EventTable.join([one.events for one in solved])
     right = probabilities(solved)
     used = settled(told, truth) & (right < 1)
-    return log_odds(1 - right[used]), ~np.isin(told.keys(), truth.events.keys())[used]
+    return log_odds(1 - right[used]), ~np.isin(
+        told.row_keys(), truth.events.row_keys()
+    )[used]
 
 
 def likelihood(odds: Array, wrong: Array) -> Array:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from clew.errors import ClewWarning, ClusterError, InputError
 from clew.parallel import Client, Promise, check_client, resolve_jobs
-from clew.utils import extras
+from clew.utils.extras import require_extra
 
 if TYPE_CHECKING:
     import distributed
@@ -162,7 +162,7 @@ class Cluster:
     """
 
     def __init__(self, client: Client) -> None:
-        extras.require("dask", "computing on a cluster")
+        require_extra("dask", "computing on a cluster")
         check_client(client)
         self.client = client
 
@@ -284,7 +284,7 @@ def local_cluster(
     `memory` is in bytes, of each; None for its share of the machine's, 0 for no limit. With `profile` they watch what
     they do, which costs some percent.
     """
-    extras.require("dask", "computing on a cluster")
+    require_extra("dask", "computing on a cluster")
     import dask
     import distributed
 

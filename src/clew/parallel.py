@@ -15,8 +15,8 @@ import scipy.sparse as sp
 
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
-from clew.utils import extras
-from clew.utils.validation import is_number, shown
+from clew.utils.extras import require_extra
+from clew.utils.validation import is_number, short_repr
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def resolve_jobs(n_jobs: int | None) -> int:
         return 1
     if not is_number(n_jobs) or n_jobs == 0 or n_jobs % 1 != 0:
         raise InputError(
-            f"n_jobs is {shown(n_jobs)}; 1 is one thread, -1 is a thread for each core"
+            f"n_jobs is {short_repr(n_jobs)}; 1 is one thread, -1 is a thread for each core"
         )
     n_jobs = int(n_jobs)
     if (
@@ -132,7 +132,7 @@ def spread(
     `client` is a `distributed.Client`; `make_task` must be picklable, e.g. `model.task`. A shard stays on its worker
     between calls, so that solvers stay warm. There is a shard for each worker unless `shards` says otherwise.
     """
-    extras.require("dask", "spreading over a cluster")
+    require_extra("dask", "spreading over a cluster")
     workers = check_client(client)
     if len(X) != len(Y) or not len(X):
         raise InputError(
@@ -163,7 +163,7 @@ def spread(
 
 
 def check_client(client: object) -> list[str]:
-    """The addresses of a Dask client's workers, of which there is at least one; `clew[dask]` must be installed."""
+    """The addresses of a Dask client's workers, of which there is at least one; `clew-learn[dask]` must be installed."""
     import distributed
 
     if not isinstance(client, distributed.Client):

@@ -13,12 +13,12 @@ from clew.annotation.strategies.pool import Pool, settled
 from clew.errors import InputError
 from clew.tracking.assignment.assignment import assign
 from clew.tracking.events import NONE, Annotations, Event, EventTable
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 
 
 @pytest.fixture(scope="module")
 def source(simulated):
-    return measure(simulated.movie, cache=None, n_jobs=1)
+    return measure_movie(simulated.movie, cache=None, n_jobs=1)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_feature_differences_are_prediction_minus_the_best_choice_without_the_ev
         frame = int(pool.events.frame[row])
         pair, answer = learner.pair(frame), learner.solved(frame).assignment
         (column,) = pair.rows(pool.events[[row]])
-        here = learner.annotations.at(frame)
+        here = learner.annotations.select_frame(frame)
         other = assign(
             pair.candidates, pair.scores(learner.w), {**pair.annotated(here), column: 0}
         )

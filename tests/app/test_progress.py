@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clew.annotation.answers import Answer
 from clew.annotation.error_estimate import Correction
-from clew.annotation.store.answers import Answer
 from clew.app.messages import Asked, Learned
 from clew.app.progress import CURVE, check_of, probabilities
 from clew.tracking.candidates.features import feature_names

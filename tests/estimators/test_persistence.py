@@ -15,7 +15,7 @@ from clew.learning.losses import Loss
 from clew.learning.task import Space
 from clew.models.chain import Chain
 from clew.models.multiclass import Multiclass
-from clew.utils import storage as persist
+from clew.utils import storage
 
 mpl.use("Agg")
 
@@ -247,7 +247,7 @@ def test_foreign_content_is_refused(tmp_path):
     path = tmp_path / "a"
     X, Y = words()
     StructuredSVM(Chain(), lam=0.1).fit(X, Y).save(path)
-    good = persist.read(path)
+    good = storage.read_document(path)
     bad = [
         {"estimator": "os.system"},
         {"params": {"loss": {"exec": "1"}}},
@@ -280,13 +280,13 @@ def test_foreign_content_is_refused(tmp_path):
         },
     ]
     for change in bad:
-        persist.write(path, archive.KIND, good.meta | change, good.arrays)
+        storage.write_document(path, archive.KIND, good.meta | change, good.arrays)
         with pytest.raises(StoreError, match=str(path)):
             archive.load(path)
-    persist.write(path, archive.KIND, {}, {})
+    storage.write_document(path, archive.KIND, {}, {})
     with pytest.raises(StoreError, match="not that of a clew estimator"):
         archive.describe(path)
-    persist.write(path, "project", good.meta, good.arrays)
+    storage.write_document(path, "project", good.meta, good.arrays)
     with pytest.raises(StoreError, match="holds a clew project"):
         archive.load(path)
 

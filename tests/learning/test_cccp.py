@@ -444,7 +444,7 @@ def test_groups_are_checked_before_anything_is_learned():
 
 
 def test_a_result_plots_and_prints():
-    pytest.importorskip("matplotlib", reason="needs clew[plot]")
+    pytest.importorskip("matplotlib", reason="needs clew-learn[plot]")
     result = learn(assignment_task(n=6), BRIDGE, 0.1)
     assert "converged" in str(result)
     assert result.plot().axes

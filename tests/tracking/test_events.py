@@ -115,12 +115,12 @@ def test_the_events_of_cells_are_found_by_their_frames_and_sides():
             (2, Event.MOVE, [1], [4]),
         ]
     )
-    found = EventIndex(events).of_cells(asked)
+    found = EventIndex(events).find_by_cells(asked)
     assert found.tolist() == [[0, -1, 0, -1], [1, -1, -1, 1], [-1, -1, 2, -1]]
 
 
 def test_annotations_are_contradicted_by_what_is_not_there_and_by_what_is():
     move, ends = (0, Event.MOVE, [1], [1]), (0, Event.DISAPPEAR, [2], [])
     told = Annotations.of(EventTable.of([move, ends, move]), [True, True, False])
-    assert told.contradicted(EventTable.of([move])).tolist() == [False, True, True]
-    assert told.contradicted(EventTable.empty()).tolist() == [True, True, False]
+    assert told.contradicted_by(EventTable.of([move])).tolist() == [False, True, True]
+    assert told.contradicted_by(EventTable.empty()).tolist() == [True, True, False]

@@ -12,7 +12,7 @@ from clew.estimators.svm import StructuredSVM
 from clew.models.multiclass import Multiclass
 from clew.tracking import persistence as archive
 from clew.tracking.tracker import Tracker
-from clew.utils import storage as persist
+from clew.utils import storage
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def file(tmp_path, learned):
 
 def rewrite(file, change):
     """The same file with other content, and a right checksum."""
-    document = persist.read(file)
+    document = storage.read_document(file)
     change(document.meta, document.arrays)
-    persist.write(file, document.kind, document.meta, document.arrays)
+    storage.write_document(file, document.kind, document.meta, document.arrays)
 
 
 def test_what_comes_back_tracks_the_same(file, learned, simulated):
@@ -34,7 +34,7 @@ def test_what_comes_back_tracks_the_same(file, learned, simulated):
     assert np.array_equal(back.coef_, learned.coef_)
     back.set_params(cache=None, n_jobs=1)
     one, two = back.track(simulated.movie), learned.track(simulated.movie)
-    assert np.array_equal(one.events.keys(), two.events.keys())
+    assert np.array_equal(one.events.row_keys(), two.events.row_keys())
     assert np.array_equal(one.confidence, two.confidence)
     for name in (
         "feature_names_",

@@ -10,7 +10,7 @@ import pytest
 
 import clew
 from clew.errors import ClewError, MissingExtra
-from clew.utils import extras
+from clew.utils.extras import EXTRAS, is_installed, require_extra
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MODULES = {"scikit-image": "skimage", "py-ctcmetrics": "ctc_metrics"}
 # what a core installation lacks: all that any extra brings
 OPTIONAL = sorted(
-    {module for modules in extras.EXTRAS.values() for module in modules} - {"joblib"}
+    {module for modules in EXTRAS.values() for module in modules} - {"joblib"}
 )  # scikit-learn's
 BLOCK = f"""
 import sys
@@ -45,42 +45,42 @@ def plain(requirement):
     return re.match(r"[A-Za-z0-9_-]+", requirement).group()
 
 
-@pytest.mark.parametrize("extra", extras.EXTRAS)
+@pytest.mark.parametrize("extra", EXTRAS)
 def test_every_extra_asks_for_what_it_installs(extra):
     installed = [
         plain(line)
         for line in PROJECT["optional-dependencies"][extra]
-        if not line.startswith("clew[")
+        if not line.startswith("clew-learn[")
     ]
     modules = {MODULES.get(name, name) for name in installed}
-    modules |= set(extras.EXTRAS["plot"]) if extra == "tracking" else set()
-    assert modules == set(extras.EXTRAS[extra])
+    modules |= set(EXTRAS["plot"]) if extra == "tracking" else set()
+    assert modules == set(EXTRAS[extra])
 
 
 def test_all_brings_every_extra():
     (line,) = PROJECT["optional-dependencies"]["all"]
     assert set(re.search(r"\[(.*)]", line).group(1).split(",")) | {"plot"} == set(
-        extras.EXTRAS
+        EXTRAS
     )
 
 
 def test_the_message_names_what_is_missing_and_the_extra(monkeypatch):
     monkeypatch.setattr(
-        extras, "find_spec", lambda name: None if name == "zarr" else object()
+        "clew.utils.extras.find_spec", lambda name: None if name == "zarr" else object()
     )
     with pytest.raises(
-        MissingExtra, match=r"a thing needs zarr: pip install 'clew\[tracking\]'"
+        MissingExtra, match=r"a thing needs zarr: pip install 'clew-learn\[tracking\]'"
     ) as told:
-        extras.require("tracking", "a thing")
+        require_extra("tracking", "a thing")
     assert told.value.extra == "tracking"
     assert isinstance(told.value, ClewError)
     assert isinstance(told.value, ImportError)
-    assert not extras.is_installed("tracking")
-    extras.require("page", "another")
+    assert not is_installed("tracking")
+    require_extra("page", "another")
 
 
 def test_what_is_installed_is_not_complained_of():
-    assert all(map(extras.is_installed, extras.EXTRAS))
+    assert all(map(is_installed, EXTRAS))
 
 
 def test_learning_needs_no_extra(tmp_path):
@@ -124,7 +124,7 @@ for code in {list(ASKED)}:
 @pytest.mark.parametrize(("code", "extra"), ASKED.items())
 def test_a_missing_part_is_named_wherever_it_is_asked_for(code, extra, complaints):
     assert complaints[code].startswith("MissingExtra: ")
-    assert f"pip install 'clew[{extra}]'" in complaints[code]
+    assert f"pip install 'clew-learn[{extra}]'" in complaints[code]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_the_command_says_so_in_one_line(args, extra, tmp_path):
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(
-        rf"clew: .* needs .*: pip install 'clew\[{extra}\]'\n", done.stderr
+        rf"clew: .* needs .*: pip install 'clew-learn\[{extra}\]'\n", done.stderr
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -152,5 +152,5 @@ def test_the_command_helps_and_tells_its_version_without_extras():
 def test_a_tracker_in_a_file_asks_for_the_extra(learned, tmp_path):
     learned.save(tmp_path / "a.clew")
     done = in_core("import clew; clew.load(sys.argv[1])", tmp_path / "a.clew")
-    assert "pip install 'clew[tracking]'" in done.stderr.splitlines()[-1]
+    assert "pip install 'clew-learn[tracking]'" in done.stderr.splitlines()[-1]
     assert clew.load(tmp_path / "a.clew").n_annotated_ == learned.n_annotated_

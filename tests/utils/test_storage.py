@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from clew.errors import InputError, StoreError
-from clew.utils import storage as persist
+from clew.utils import storage
 
 META = {"name": "λ", "values": [1, 2.5, None, True], "nested": {"a": "b"}}
 ARRAYS = {
@@ -31,7 +31,7 @@ ARRAYS = {
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "file.clew"
-    persist.write(path, "thing", META, ARRAYS)
+    storage.write_document(path, "thing", META, ARRAYS)
     return path
 
 
@@ -48,10 +48,10 @@ def rewrite(path, members, compression=zipfile.ZIP_STORED):
 
 def reseal(members, **changes):
     """The members with another header that is consistent in itself."""
-    header = json.loads(members[persist.JSON]) | changes
-    header["arrays"] = persist.hashlib.sha256(members[persist.ARRAYS]).hexdigest()
-    header[persist.CHECKSUM] = persist._checksum(header)
-    return members | {persist.JSON: persist._json(header)}
+    header = json.loads(members[storage.JSON]) | changes
+    header["arrays"] = storage.hashlib.sha256(members[storage.ARRAYS]).hexdigest()
+    header[storage.CHECKSUM] = storage._checksum(header)
+    return members | {storage.JSON: storage._json(header)}
 
 
 def same(document):
@@ -65,7 +65,7 @@ def same(document):
 
 
 def test_round_trip(file):
-    assert same(persist.read(file, "thing"))
+    assert same(storage.read_document(file, "thing"))
     assert list(members_of(file)) == ["clew.json", "arrays.npz"]
     assert np.load(io.BytesIO(members_of(file)["arrays.npz"]))["coef"].tolist() == [
         0.5,
@@ -86,21 +86,23 @@ plain_arrays = hnp.arrays(
 @given(plain_arrays)
 def test_round_trip_of_any_plain_array(tmp_path_factory, array):
     path = tmp_path_factory.getbasetemp() / "any.clew"
-    persist.write(path, "thing", {}, {"a": array, "f": np.array(array, order="F")})
-    back = persist.read(path).arrays
+    storage.write_document(
+        path, "thing", {}, {"a": array, "f": np.array(array, order="F")}
+    )
+    back = storage.read_document(path).arrays
     for name in ("a", "f"):
         assert back[name].dtype == array.dtype.newbyteorder("=")
         np.testing.assert_array_equal(back[name], array)
 
 
 def test_no_arrays(tmp_path):
-    persist.write(tmp_path / "a", "thing", META, {})
-    assert persist.read(tmp_path / "a").arrays == {}
+    storage.write_document(tmp_path / "a", "thing", META, {})
+    assert storage.read_document(tmp_path / "a").arrays == {}
 
 
 def test_same_content_same_bytes(file, tmp_path):
     turned = dict(reversed(META.items()))
-    persist.write(
+    storage.write_document(
         tmp_path / "again",
         "thing",
         turned,
@@ -113,7 +115,7 @@ def test_same_content_same_bytes(file, tmp_path):
 def test_every_flipped_byte_is_noticed_or_harmless(tmp_path, step):
     path = tmp_path / "small.clew"
     content = {"a": np.array([1.5])}
-    persist.write(path, "thing", {"x": 1}, content)
+    storage.write_document(path, "thing", {"x": 1}, content)
     data = path.read_bytes()
     noticed = 0
     places = range(0, len(data), step)
@@ -121,7 +123,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path, step):
         for flip in (0x01, 0x80, 0xFF):
             path.write_bytes(data[:i] + bytes([data[i] ^ flip]) + data[i + 1 :])
             try:
-                back = persist.read(path)
+                back = storage.read_document(path)
             except StoreError:
                 noticed += 1
             else:
@@ -141,7 +143,7 @@ def test_every_truncation_is_noticed(file):
     for length in range(0, len(data), 7):
         file.write_bytes(data[:length])
         with pytest.raises(StoreError, match=r"file\.clew"):
-            persist.read(file)
+            storage.read_document(file)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_every_truncation_is_noticed(file):
 def test_foreign_members_are_refused(file, name, words):
     rewrite(file, members_of(file) | {name: b"x"})
     with pytest.raises(StoreError, match=words):
-        persist.read(file)
+        storage.read_document(file)
 
 
 @pytest.mark.parametrize("missing", ["clew.json", "arrays.npz"])
@@ -168,7 +170,7 @@ def test_missing_members_are_refused(file, missing):
     del members[missing]
     rewrite(file, members)
     with pytest.raises(StoreError, match=missing):
-        persist.read(file)
+        storage.read_document(file)
 
 
 def test_a_member_twice_is_refused(file):
@@ -178,14 +180,14 @@ def test_a_member_twice_is_refused(file):
     ):
         archive.writestr("clew.json", b"{}")
     with pytest.raises(StoreError, match="same name"):
-        persist.read(file)
+        storage.read_document(file)
 
 
 def test_a_newer_version_is_refused_and_untouched(file):
     rewrite(file, reseal(members_of(file), version=2) | {"more.bin": b"x"})
     before = file.read_bytes()
     with pytest.raises(StoreError, match=r"version 2.*newer clew"):
-        persist.read(file)
+        storage.read_document(file)
     assert file.read_bytes() == before
 
 
@@ -193,7 +195,7 @@ def test_a_newer_version_is_refused_and_untouched(file):
 def test_what_is_no_zip_is_refused(file, content):
     file.write_bytes(content)
     with pytest.raises(StoreError, match="not a clew file"):
-        persist.read(file)
+        storage.read_document(file)
 
 
 @pytest.mark.parametrize(
@@ -202,17 +204,17 @@ def test_what_is_no_zip_is_refused(file, content):
 def test_foreign_json_is_refused(file, header):
     rewrite(file, members_of(file) | {"clew.json": header})
     with pytest.raises(StoreError, match=r"file\.clew"):
-        persist.read(file)
+        storage.read_document(file)
 
 
 def test_changed_content_with_right_zip_sums_is_refused(file):
     members = members_of(file)
     rewrite(file, members | {"clew.json": members["clew.json"].replace(b'"b"', b'"c"')})
     with pytest.raises(StoreError, match="its checksum does not fit"):
-        persist.read(file)
+        storage.read_document(file)
     rewrite(file, members | {"arrays.npz": members["arrays.npz"] + b" "})
     with pytest.raises(StoreError, match=r"arrays\.npz is damaged"):
-        persist.read(file)
+        storage.read_document(file)
 
 
 def test_a_pickle_inside_is_refused_unopened(file, tmp_path):
@@ -224,7 +226,7 @@ def test_a_pickle_inside_is_refused_unopened(file, tmp_path):
     np.savez(buffer, coef=np.array([Bomb()], dtype=object))
     rewrite(file, reseal(members_of(file) | {"arrays.npz": buffer.getvalue()}))
     with pytest.raises(StoreError, match="never pickled"):
-        persist.read(file)
+        storage.read_document(file)
     assert not (tmp_path / "exploded").exists()
 
 
@@ -234,7 +236,7 @@ def test_a_compressed_bomb_is_refused_before_it_is_unpacked(file):
     )
     assert file.stat().st_size < 100_000
     with pytest.raises(StoreError, match=r"declares \d+ bytes"):
-        persist.read(file)
+        storage.read_document(file)
 
 
 @pytest.mark.parametrize(
@@ -252,36 +254,36 @@ def test_an_array_that_claims_another_size_is_refused(file, shape):
         + bytes(16)
     )
     rewrite(
-        file, reseal(members_of(file) | {"arrays.npz": persist._zip({"coef.npy": npy})})
+        file, reseal(members_of(file) | {"arrays.npz": storage._zip({"coef.npy": npy})})
     )
     with pytest.raises(StoreError, match=r"file\.clew"):
-        persist.read(file)
+        storage.read_document(file)
 
 
 def test_too_large_a_file_is_refused(file, monkeypatch):
-    monkeypatch.setattr(persist, "MAX_BYTES", 100)
+    monkeypatch.setattr(storage, "MAX_BYTES", 100)
     with pytest.raises(StoreError, match="more than the 100"):
-        persist.read(file)
+        storage.read_document(file)
     before = file.read_bytes()
     with pytest.raises(StoreError, match="more than the 100"):
-        persist.write(file, "thing", {}, ARRAYS)
+        storage.write_document(file, "thing", {}, ARRAYS)
     assert file.read_bytes() == before
 
 
 def test_another_kind_is_refused(file):
     with pytest.raises(StoreError, match="holds a clew thing; expected a clew other"):
-        persist.read(file, "other")
+        storage.read_document(file, "other")
 
 
 def test_no_file(tmp_path):
     with pytest.raises(StoreError, match="no such file"):
-        persist.read(tmp_path / "none")
+        storage.read_document(tmp_path / "none")
     with pytest.raises(StoreError, match="is not a file"):
-        persist.read(tmp_path)
+        storage.read_document(tmp_path)
     with pytest.raises(StoreError):
-        persist.read("nul\0byte")
+        storage.read_document("nul\0byte")
     with pytest.raises(StoreError):
-        persist.write("nul\0byte", "thing", {}, {})
+        storage.write_document("nul\0byte", "thing", {}, {})
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,7 @@ def test_no_file(tmp_path):
 )
 def test_only_plain_arrays_are_written(tmp_path, array):
     with pytest.raises(InputError, match="'odd' has dtype"):
-        persist.write(tmp_path / "a", "thing", {}, {"odd": array})
+        storage.write_document(tmp_path / "a", "thing", {}, {"odd": array})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -305,14 +307,14 @@ def test_only_plain_arrays_are_written(tmp_path, array):
 )
 def test_only_json_is_written(tmp_path, meta):
     with pytest.raises(InputError, match="JSON cannot hold"):
-        persist.write(tmp_path / "a", "thing", meta, {})
+        storage.write_document(tmp_path / "a", "thing", meta, {})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../a", "a/b", "", "a b"])
 def test_array_names_are_plain(tmp_path, name):
     with pytest.raises(InputError, match="array name"):
-        persist.write(tmp_path / "a", "thing", {}, {name: np.zeros(1)})
+        storage.write_document(tmp_path / "a", "thing", {}, {name: np.zeros(1)})
 
 
 @pytest.mark.posix
@@ -327,7 +329,7 @@ def test_a_full_disk_leaves_the_old_file(file):
         with pytest.raises(
             StoreError, match=r"file\.clew: cannot be written .*untouched"
         ):
-            persist.write(file, "thing", META, {"large": np.zeros(10_000)})
+            storage.write_document(file, "thing", META, {"large": np.zeros(10_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert file.read_bytes() == before
@@ -340,9 +342,9 @@ def test_a_failure_at_any_step_leaves_the_old_file(file, monkeypatch, step):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     before = file.read_bytes()
-    monkeypatch.setattr(persist.os if step == "fsync" else persist.Path, step, fail)
+    monkeypatch.setattr(storage.os if step == "fsync" else storage.Path, step, fail)
     with pytest.raises(StoreError, match="No space left"):
-        persist.write(file, "thing", {}, {})
+        storage.write_document(file, "thing", {}, {})
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
 
@@ -351,18 +353,18 @@ def test_ctrl_c_leaves_no_temporary_file(file, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(persist.os, "fsync", interrupt)
+    monkeypatch.setattr(storage.os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        persist.write(file, "thing", {}, {})
+        storage.write_document(file, "thing", {}, {})
     assert list(file.parent.iterdir()) == [file]
 
 
 def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match=r"none/file\.clew"):
-        persist.write(tmp_path / "none" / "file.clew", "thing", {}, {})
+        storage.write_document(tmp_path / "none" / "file.clew", "thing", {}, {})
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreError, match="folder"):
-        persist.write(tmp_path / "folder", "thing", {}, {})
+        storage.write_document(tmp_path / "folder", "thing", {}, {})
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
@@ -373,7 +375,7 @@ def test_a_read_only_folder(file):
     file.parent.chmod(0o500)
     try:
         with pytest.raises(StoreError, match="cannot be written"):
-            persist.write(file, "thing", {}, {})
+            storage.write_document(file, "thing", {}, {})
     finally:
         file.parent.chmod(0o700)
     assert file.read_bytes() == before
@@ -383,16 +385,16 @@ def test_a_read_only_folder(file):
 def test_a_link_stays_a_link(file, tmp_path):
     link = tmp_path / "link.clew"
     link.symlink_to(file)
-    persist.write(link, "other", {}, {})
+    storage.write_document(link, "other", {}, {})
     assert link.is_symlink()
-    assert persist.read(file).kind == "other"
+    assert storage.read_document(file).kind == "other"
 
 
 WRITER = """
 import sys, numpy as np
-from clew.utils import storage as persist
+from clew.utils import storage
 for n in range(10**9):
-    persist.write(sys.argv[1], "thing", {"n": n}, {"n": np.full(20_000, n)})
+    storage.write_document(sys.argv[1], "thing", {"n": n}, {"n": np.full(20_000, n)})
     if n == 0: print("begun", flush=True)
 """
 
@@ -410,5 +412,5 @@ def test_kill_at_any_moment_leaves_a_whole_file(tmp_path):
         writer.send_signal(signal.SIGKILL)
         writer.wait()
         writer.stdout.close()
-        document = persist.read(path, "thing")
+        document = storage.read_document(path, "thing")
         assert (document.arrays["n"] == document.meta["n"]).all()

@@ -24,7 +24,14 @@ from clew.tracking import (
     Tracker,
     evaluate,
 )
-from clew.utils import validation as checks
+from clew.utils.validation import (
+    check_bool,
+    check_floats,
+    check_int,
+    check_path,
+    check_positive,
+    is_number,
+)
 
 X, Y = [np.eye(2), np.ones((1, 2))], [[0, 1], [0]]
 ROWS, LABELS = np.eye(4), [0, 1, 0, 1]
@@ -57,9 +64,9 @@ def test_whole_numbers(value, refused):
         with pytest.raises(
             InputError, match=r"n is .*; expected a whole number of at least 1"
         ):
-            checks.whole(value, "n", 1)
+            check_int(value, "n", 1)
     else:
-        assert checks.whole(value, "n", 1) == value
+        assert check_int(value, "n", 1) == value
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,7 @@ def test_whole_numbers(value, refused):
 )
 def test_a_message_is_short_and_one_line(value):
     with pytest.raises(InputError) as raised:
-        checks.positive(value, "tol")
+        check_positive(value, "tol")
     assert len(str(raised.value)) < 200
     assert "\n" not in str(raised.value)
 
@@ -88,7 +95,7 @@ def test_a_message_is_short_and_one_line(value):
 )
 def test_arrays_of_numbers(values):
     with pytest.raises(InputError, match=r"w is .*; expected an array of numbers"):
-        checks.floats(values, "w")
+        check_floats(values, "w")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +104,7 @@ def test_arrays_of_numbers(values):
 )
 def test_paths(value, words):
     with pytest.raises(InputError, match=words):
-        checks.path(value, "result")
+        check_path(value, "result")
 
 
 SETTINGS = [
@@ -386,10 +393,10 @@ SPAN = np.timedelta64(1)  # an integer by its class, and no number
 
 @pytest.mark.parametrize("value", [SPAN, 10**400, -(10**400), np.timedelta64("NaT")])
 def test_spans_of_time_and_what_no_float_can_hold(value):
-    for check in (checks.positive, checks.flag):
+    for check in (check_positive, check_bool):
         with pytest.raises(InputError, match="x is"):
             check(value, "x")
-    assert checks.is_number(value) is isinstance(value, int)
+    assert is_number(value) is isinstance(value, int)
 
 
 @pytest.mark.parametrize(

@@ -37,16 +37,16 @@ class KeptPairs:
         return self._pairs.get(
             (frame, "extended"),
             lambda: self.pairs.pair(frame, extra),
-            extra.keys().tobytes(),
+            extra.row_keys().tobytes(),
         )
 
     def told(self, frame: int, here: Annotations) -> FramePair:
         """The same with a flow that knows of annotated moves, to predict the others by (`Pairs.pair`)."""
-        moves = self.pairs.unforeseen(frame, here.moves())
+        moves = self.pairs.unforeseen(frame, here.select_moves())
         if moves is None:
             return self.pair(frame, here)
         return self._pairs.get(
             (frame, "told"),
             lambda: self.pairs.pair(frame, here.events, moves),
-            here.key(),
+            here.content_key(),
         )

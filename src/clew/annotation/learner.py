@@ -113,12 +113,14 @@ class Learner:
         """Take new annotations over; predictions keep to them at once, the weights learn from them with `learn`."""
         self.annotations = annotations
         if (
-            not annotations.kinds() <= self.pairs.events
+            not annotations.happened_kinds() <= self.pairs.events
         ):  # a kind that was off happens in this movie after all
             self._use(
                 replace(
                     self.pairs,
-                    events=with_annotated(self.pairs.events, annotations.kinds()),
+                    events=with_annotated(
+                        self.pairs.events, annotations.happened_kinds()
+                    ),
                 )
             )
 
@@ -155,11 +157,11 @@ class Learner:
 
     def pair(self, frame: int) -> FramePair:
         """The candidates and features of a frame pair, among them all that is annotated in it."""
-        return self._kept.told(frame, self.annotations.at(frame))
+        return self._kept.told(frame, self.annotations.select_frame(frame))
 
     def _training_pair(self, frame: int) -> FramePair:
         """The same to learn from."""
-        return self._kept.pair(frame, self.annotations.at(frame))
+        return self._kept.pair(frame, self.annotations.select_frame(frame))
 
     def solved(self, frame: int) -> SolvedPair:
         """What happens from a frame to the next, in accord with the annotations, with candidates and alternatives."""
@@ -167,15 +169,18 @@ class Learner:
         if (
             self.may_lag
             and known is not None
-            and known.key == self.annotations.at(frame).key()
+            and known.key == self.annotations.select_frame(frame).content_key()
         ):
             return known
         return self.renew(frame)
 
     def renew(self, frame: int) -> SolvedPair:
         """The same by the present weights."""
-        known, here = self._solved.get(frame), self.annotations.at(frame)
-        if known is None or (known.version, known.key) != (self.version, here.key()):
+        known, here = self._solved.get(frame), self.annotations.select_frame(frame)
+        if known is None or (known.version, known.key) != (
+            self.version,
+            here.content_key(),
+        ):
             known = self._solved[frame] = solve(
                 self.pair(frame), self.w, here, version=self.version
             )
@@ -196,7 +201,9 @@ class Learner:
     def _examples(self, told: Annotations) -> list[WindowExample]:
         """The training examples when these annotations are told; windows are around all that is annotated."""
         return [
-            self.windows.example(frame, self.annotations.at(frame), told.at(frame))
+            self.windows.example(
+                frame, self.annotations.select_frame(frame), told.select_frame(frame)
+            )
             for frame in self.windows.frames(told)
         ]
 
@@ -258,7 +265,7 @@ def adapted_tracker(
     tracker: Tracker = clone(initial)
     tracker.calibration_ = initial.calibration_
     tracker.events_, tracker.domain_ = (
-        initial.events_ | annotations.kinds(),
+        initial.events_ | annotations.happened_kinds(),
         initial.domain_,
     )
     tracker.groups_, tracker.feature_names_, tracker.coef_ = (
@@ -269,7 +276,7 @@ def adapted_tracker(
     if len(annotations):
         tracker.n_annotated_, tracker.n_pairs_ = (
             len(annotations),
-            len(annotations.frames()),
+            len(annotations.annotated_frames()),
         )
         tracker.origin_ = Origin.ADAPTED
     else:

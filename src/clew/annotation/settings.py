@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clew.errors import InputError
 from clew.tracking.training.prior import TRUST
 from clew.tracking.training.pseudo_labels import PROBABILITY
-from clew.utils.validation import is_number, positive, shown
+from clew.utils.validation import check_positive, is_number, short_repr
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Adaptation:
             "pseudo_window",
             "kept_candidates",
         ):
-            positive(getattr(self, name), name)
+            check_positive(getattr(self, name), name)
         if not is_number(self.pseudo_pairs) or self.pseudo_pairs < 0:
             raise InputError(
-                f"pseudo_pairs is {shown(self.pseudo_pairs)}; expected 0 or more"
+                f"pseudo_pairs is {short_repr(self.pseudo_pairs)}; expected 0 or more"
             )
         if (
             not is_number(self.pseudo_probability)
             or not 0 <= self.pseudo_probability <= 1
         ):
             raise InputError(
-                f"pseudo_probability is {shown(self.pseudo_probability)}; expected 0 to 1"
+                f"pseudo_probability is {short_repr(self.pseudo_probability)}; expected 0 to 1"
             )
 
 

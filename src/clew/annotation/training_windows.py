@@ -131,7 +131,7 @@ class TrainingWindows:
 
     def frames(self, annotations: Annotations) -> list[int]:
         """Frames with an example when these are the annotations, ascending."""
-        return sorted({*annotations.frames(), *self.pseudo_frames})
+        return sorted({*annotations.annotated_frames(), *self.pseudo_frames})
 
     def forget(self, frames: Collection[int]) -> None:
         """Make the examples of some frame pairs anew: their cells are others now."""

@@ -1,5 +1,5 @@
 """The annotation page: a server on this machine, a worker that learns, and the page itself in static/."""
 
-from clew.utils import extras
+from clew.utils.extras import require_extra
 
-extras.require("page", "the annotation page")
+require_extra("page", "the annotation page")

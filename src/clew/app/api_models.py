@@ -10,8 +10,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from clew.annotation.edits.mask_edits import EditKind
-from clew.annotation.store.answers import Answer
+from clew.annotation.answers import Answer
+from clew.annotation.mask_edits import EditKind
 from clew.annotation.store.history import Author
 from clew.annotation.store.store import MAX_KEY
 from clew.app.open_events import Filter

@@ -13,13 +13,13 @@ from typing import Any, Self
 import numpy as np
 
 from clew.annotation.learner import Learner
+from clew.annotation.predictions import Weights
 from clew.annotation.store.store import Store
-from clew.app.predictor import Weights
 from clew.errors import ClewError, InputError
 from clew.tracking.candidates.frame_pairs import Pairs
-from clew.tracking.detections import Divisible, Source
+from clew.tracking.detections import Source, WindowedSource
 from clew.tracking.events import Event
-from clew.tracking.measurement.store import digest
+from clew.tracking.measurement.store import hash_parts
 from clew.tracking.persistence import load_tracker
 from clew.tracking.profiling.event_kinds import parse_events
 from clew.tracking.tracker import Tracker
@@ -105,8 +105,8 @@ def keep_kinds(
 
 def _mark(source: Source, tracker: Tracker) -> str:
     """A digest of what the kinds of events follow from: the cells, the weights, and what a person said of kinds."""
-    if not isinstance(source, Divisible):  # it cannot tell what it holds
+    if not isinstance(source, WindowedSource):  # it cannot tell what it holds
         return ""
     cells = [source.content(t) for t in range(source.n_frames)]
     kinds = repr((tracker.events, sorted(tracker.events_))).encode()
-    return digest([*cells, np.ascontiguousarray(tracker.coef_).tobytes(), kinds])
+    return hash_parts([*cells, np.ascontiguousarray(tracker.coef_).tobytes(), kinds])

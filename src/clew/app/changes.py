@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from clew.annotation.edits.edited_movie import changed_frames
-from clew.annotation.edits.mask_edits import Edit
+from clew.annotation.answers import Answer
+from clew.annotation.edited_movie import changed_frames
 from clew.annotation.frame_pair_cache import KeptPairs
-from clew.annotation.store.answers import Answer
+from clew.annotation.mask_edits import Edit
+from clew.annotation.predictions import Predictor, pairwise, with_answer
 from clew.annotation.store.history import Act, Author, Entry, StaleRevision
 from clew.annotation.store.store import Store
 from clew.app.api_models import AskedEdit, Sent
 from clew.app.masks import Masks
-from clew.app.predictor import Predictor, pairwise, with_answer
 from clew.app.progress import check_of
 from clew.app.state import State
 from clew.errors import InfeasibleAnnotation, InputError
@@ -95,7 +95,7 @@ class Changes:
         parts = [part for answer in answers for part in pairwise(answer)]
         solved = []
         for frame in sorted({part.frame for part in parts}):
-            here = held.annotations.at(frame)
+            here = held.annotations.select_frame(frame)
             for part in parts:
                 if (
                     part.frame == frame and part.event.span == 1
@@ -108,9 +108,11 @@ class Changes:
         self, state: State, solved: Sequence[SolvedPair]
     ) -> tuple[SolvedPair, ...]:
         """Frame pairs as the annotations have them now: some answers may have come before, or been left out."""
-        here = [state.annotations.at(one.frame) for one in solved]
+        here = [state.annotations.select_frame(one.frame) for one in solved]
         return tuple(
-            one if one.key == now.key() else self.predictor.solve(one.frame, now)
+            one
+            if one.key == now.content_key()
+            else self.predictor.solve(one.frame, now)
             for one, now in zip(solved, here, strict=True)
         )
 
@@ -163,7 +165,10 @@ class Changes:
         frames = sorted({part.frame for answer in answers for part in pairwise(answer)})
         return Outcome(
             state,
-            tuple(self.predictor.solve(t, state.annotations.at(t)) for t in frames),
+            tuple(
+                self.predictor.solve(t, state.annotations.select_frame(t))
+                for t in frames
+            ),
             entry,
         )
 
@@ -177,7 +182,7 @@ class Changes:
             masks,
             kept,
             [
-                self.predictor.solve(frame, annotations.at(frame), kept)
+                self.predictor.solve(frame, annotations.select_frame(frame), kept)
                 for frame in pairs
             ],
         )

@@ -76,7 +76,7 @@ def write_answers(
 ) -> None:
     """Write the annotations themselves; those of an excerpt by the numbers that frames have in the whole movie."""
     if kind is Kind.ANNOTATIONS_CSV:
-        write_annotations(path, annotations.later(movie.first))
+        write_annotations(path, annotations.shift_frames(movie.first))
         return
     from clew.tracking.io.annotation_geff import (
         write_annotation_geff,

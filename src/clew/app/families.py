@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from clew.annotation.store.answers import Answer, Fact
+from clew.annotation.answers import Answer, Fact
+from clew.annotation.cell_positions import Positions
+from clew.annotation.predictions import Predictor
 from clew.app.imports import answers_of
-from clew.app.positions import Positions
-from clew.app.predictor import Predictor
 from clew.app.views import Json, family_view
 from clew.errors import InputError
 from clew.tracking.events import Annotations

@@ -9,7 +9,7 @@ import imagecodecs
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.annotation.edits.edited_movie import EditedFrames, Edits
+from clew.annotation.edited_movie import EditedFrames, Edits
 from clew.app.settings import SESSION
 from clew.errors import InputError
 from clew.tracking.movie import Movie

@@ -6,7 +6,7 @@ import tempfile
 import zipfile
 from pathlib import Path, PurePath
 
-from clew.annotation.store.answers import Answer
+from clew.annotation.answers import Answer
 from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.events import Annotations
@@ -27,7 +27,10 @@ def read_upload(name: str, content: bytes, movie: Movie) -> list[Answer]:
         )
         labels = {
             t: movie.label(t)
-            for t in {*found.frames(), *(t + 1 for t in found.frames())}
+            for t in {
+                *found.annotated_frames(),
+                *(t + 1 for t in found.annotated_frames()),
+            }
             if t < movie.n_frames
         }
         checked = check_annotations(found, lambda t: labels[t], movie.n_frames, name)

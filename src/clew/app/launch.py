@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from clew.annotation.cell_positions import Positions
 from clew.annotation.learner import Learner
+from clew.annotation.predictions import Predictor, Weights
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.app.beginnings import Beginning, as_looked_at, decided, keep_kinds
 from clew.app.masks import Masks
 from clew.app.messages import WorkerMovie
 from clew.app.opening import Opening
-from clew.app.positions import Positions
-from clew.app.predictor import Predictor, Weights
 from clew.app.security import new_token
 from clew.app.server import Server
 from clew.app.session import Session

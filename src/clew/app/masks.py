@@ -7,19 +7,19 @@ from functools import cached_property
 
 import numpy as np
 
-from clew.annotation.edits import operations
-from clew.annotation.edits.edited_movie import (
+from clew.annotation import mask_tools
+from clew.annotation.cell_positions import Positions
+from clew.annotation.edited_movie import (
     Edits,
     changed_frames,
     edited_movie,
     edited_source,
 )
-from clew.annotation.edits.mask_edits import Edit, EditKind
+from clew.annotation.mask_edits import Edit, EditKind
 from clew.app.api_models import AskedEdit
-from clew.app.positions import Positions
 from clew.errors import InputError
 from clew.tracking.detections import Source
-from clew.tracking.measurement.store import frame_digest
+from clew.tracking.measurement.store import hash_frame
 from clew.tracking.movie import Movie
 
 
@@ -60,7 +60,7 @@ class Masks:
         return edit in self.edits or edit.base == self._base(edit.frame)
 
     def _base(self, frame: int) -> str:
-        return frame_digest(self.original.label(frame)).hex()[:16]
+        return hash_frame(self.original.label(frame)).hex()[:16]
 
     def make(self, asked: AskedEdit, used: list[int]) -> Edit:
         """An edit as a person asked for it; `used` are the labels that edits of this frame ever gave."""
@@ -77,21 +77,21 @@ class Masks:
     def _made(self, asked: AskedEdit, used: list[int]) -> Edit:
         t, labels, points = asked.frame, self.movie.label(asked.frame), asked.points
         if asked.kind is EditKind.MERGE:
-            return operations.merge(t, labels, asked.cells)
+            return mask_tools.merge(t, labels, asked.cells)
         if asked.kind is EditKind.DELETE:
             if len(asked.cells) != 1:
                 raise InputError(
                     f"cells is {list(asked.cells)}; expected the one that is to be deleted"
                 )
-            return operations.delete(t, labels, asked.cells[0])
+            return mask_tools.delete(t, labels, asked.cells[0])
         if not points:
             raise InputError("points is empty; expected where the stroke went")
         if asked.kind is EditKind.CUT:
-            return operations.cut(t, labels, points, asked.z, used)
+            return mask_tools.cut(t, labels, points, asked.z, used)
         image, spacing = self.movie.image(t), self.movie.spacing
         if len(points) > 1:
-            return operations.outline(t, labels, image, points, spacing, asked.z, used)
-        return operations.grow(
+            return mask_tools.outline(t, labels, image, points, spacing, asked.z, used)
+        return mask_tools.grow(
             t, labels, image, points[0], self.diameter, spacing, asked.z, used
         )
 

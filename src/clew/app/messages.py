@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clew.annotation.edits.edited_movie import Edits
+from clew.annotation.edited_movie import Edits
 from clew.annotation.questions import Question
 from clew.learning.task import Array
 from clew.tracking.detections import Source

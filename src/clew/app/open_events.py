@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clew.annotation.cell_positions import Positions
+from clew.annotation.predictions import Predictor
 from clew.annotation.questions import Question
 from clew.annotation.strategies.pool import is_open
-from clew.app.positions import Positions
-from clew.app.predictor import Predictor
 from clew.app.state import State
 from clew.tracking.events import Annotations, Event, EventTable
 
@@ -106,7 +106,7 @@ def asked_again(predictor: Predictor, state: State, n: int) -> list[Question]:
         )
         for row in rows.tolist():
             ((frame, event, sources, targets),) = events[row : row + 1]
-            key = events.keys()[row].tobytes()
+            key = events.row_keys()[row].tobytes()
             found.setdefault(key, Question(frame, event, sources, targets, 0.0, AGAIN))
         if len(found) >= n:
             break

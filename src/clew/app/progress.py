@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from clew.annotation.answers import Answer
 from clew.annotation.error_estimate import (
     Check,
     Correction,
@@ -14,9 +15,8 @@ from clew.annotation.error_estimate import (
     answers_until,
     wrong_events,
 )
-from clew.annotation.store.answers import Answer
+from clew.annotation.predictions import Predictor
 from clew.annotation.store.store import Store
-from clew.app.predictor import Predictor
 from clew.learning.task import Array
 from clew.tracking.events import EventTable
 from clew.tracking.solve import SolvedPair, in_context
@@ -126,8 +126,8 @@ def check_of(
         return None
     solved = movie[answer.frame]
     events = solved.events
-    about = events.keys() == EventTable.of([asked.fact]).keys()
-    same = events.keys() == EventTable.of([answer.fact]).keys()
+    about = events.row_keys() == EventTable.of([asked.fact]).row_keys()
+    same = events.row_keys() == EventTable.of([answer.fact]).row_keys()
     refuted = same
     if answer.happened:
         shared = np.isin(events.sources, answer.sources) | np.isin(

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from clew.annotation.edits.mask_edits import Edit
+from clew.annotation.answers import Answer, Fact
+from clew.annotation.cell_positions import CellPositions, Positions
 from clew.annotation.learner import adapted_tracker
+from clew.annotation.mask_edits import Edit
+from clew.annotation.predictions import Predictor, Weights
 from clew.annotation.questions import Question
-from clew.annotation.store.answers import Answer, Fact
 from clew.annotation.store.history import Act, Author, Entry
 from clew.annotation.store.store import Store
 from clew.annotation.strategies.pool import is_open, usual_confidence
@@ -30,8 +32,6 @@ from clew.app.imports import read_upload
 from clew.app.masks import Masks
 from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, Reply
 from clew.app.open_events import Filter, asked_again, least_certain
-from clew.app.positions import CellPositions, Positions
-from clew.app.predictor import Predictor, Weights
 from clew.app.progress import CURVE, Progress
 from clew.app.settings import SESSION, SessionSettings
 from clew.app.state import State
@@ -141,7 +141,7 @@ class Session:
         while True:
             state, masks, start = self.state, self.changes.masks, self.start
             solved = await asyncio.to_thread(
-                self.predictor.current, frame, state.annotations.at(frame)
+                self.predictor.current, frame, state.annotations.select_frame(frame)
             )
             if (
                 masks is self.changes.masks and start == self.start
@@ -152,7 +152,9 @@ class Session:
     def _view(self, state: State, solved: SolvedPair) -> Json:
         frame = solved.frame
         cells = self.cells(frame), self.cells(frame + 1)
-        view = pair_view(frame, cells, solved, state.annotations.at(frame), self.scale)
+        view = pair_view(
+            frame, cells, solved, state.annotations.select_frame(frame), self.scale
+        )
         return {"revision": state.revision, "version": solved.version, **view}
 
     async def ask_about(self, n: int, chosen: Filter) -> list[Json]:
@@ -429,10 +431,12 @@ class Session:
             return
         self.state, self.pictures.movie = state, self.movie
         if (
-            not state.annotations.kinds() <= self.predictor.events
+            not state.annotations.happened_kinds() <= self.predictor.events
         ):  # a kind that was off happens here after all
             self.predictor.use_events(
-                with_annotated(self.predictor.events, state.annotations.kinds())
+                with_annotated(
+                    self.predictor.events, state.annotations.happened_kinds()
+                )
             )
         frame = max(solved, default=None)
         self.publish(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clew.annotation.store.answers import Answer
+from clew.annotation.answers import Answer
+from clew.annotation.cell_positions import Positions
 from clew.annotation.store.store import Store
-from clew.app.positions import Positions
 from clew.tracking.events import Annotations
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from clew.annotation.cell_positions import DIGITS, CellPositions
 from clew.annotation.questions import Question
-from clew.app.positions import DIGITS, CellPositions
 from clew.learning.task import Array
 from clew.tracking.events import Annotations, EventIndex, EventTable
 from clew.tracking.lineage.lineage import Lineage
@@ -31,7 +31,7 @@ def pair_view(
     scale: float,
 ) -> Json:
     """A frame pair with its predicted events; `here` are its annotations, `scale` as for `certainty`."""
-    pinned = np.isin(solved.events.keys(), here.events.keys()[here.happened])
+    pinned = np.isin(solved.events.row_keys(), here.events.row_keys()[here.happened])
     events = [
         event_view(str(event), sources, targets)
         | {
@@ -98,7 +98,7 @@ def _confidence(question: Question, solved: SolvedPair | None) -> float | None:
     asked = EventTable.of(
         [(question.frame, question.event, question.sources, question.targets)]
     )
-    at = np.flatnonzero(solved.events.keys() == asked.keys())
+    at = np.flatnonzero(solved.events.row_keys() == asked.row_keys())
     return (
         float(solved.confidence[at[0]])
         if len(at) and np.isfinite(solved.confidence[at[0]])
@@ -124,7 +124,7 @@ def family_view(lineage: Lineage, frame: int, label: int, scale: float) -> Json:
     )
     by_track: dict[int, list[list[Any]]] = {}
     mine = np.flatnonzero(np.isin(lineage.track, tracks.id[family]))
-    fate = EventIndex(lineage.events)(
+    fate = EventIndex(lineage.events).find_cell(
         lineage.frame[mine], np.zeros(len(mine), bool), lineage.label[mine]
     )
     sure = np.array(certainty(lineage.confidence, scale) or [0.0])

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from clew.annotation.edits.edited_movie import Edits, changed_frames, edited_source
+from clew.annotation.edited_movie import Edits, changed_frames, edited_source
 from clew.annotation.learner import Learner
 from clew.annotation.questions import DEFAULT, STRATEGIES
 from clew.app.messages import (

@@ -16,8 +16,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.utils.validation import fraction as checked_fraction
-from clew.utils.validation import generator, listed, shown, whole
+from clew.utils.validation import (
+    check_fraction,
+    check_generator,
+    check_int,
+    check_list,
+    short_repr,
+)
 
 Rng = np.random.Generator
 MAX_SENTENCES = 10_000_000
@@ -109,7 +114,7 @@ class Lexicon:
 
 def sentences(n: int, rng: Rng) -> tuple[list[list[str]], list[NDArray[np.str_]]]:
     """Tokens and labels (B-PER, I-PER, …, O) of n sentences of about 14 tokens, a sixth of which are names."""
-    n, rng = whole(n, "n", 0, MAX_SENTENCES), generator(rng, "rng")
+    n, rng = check_int(n, "n", 0, MAX_SENTENCES), check_generator(rng, "rng")
     common = Lexicon("common", rng, FUNCTION_WORDS.split() * 4)
     names = {kind: Lexicon(kind, rng) for kind in KINDS}
     texts, labels = [], []
@@ -162,7 +167,7 @@ def _add_entity(
 
 def token_features(tokens: Sequence[str]) -> list[list[str]]:
     """What taggers commonly see of each token: its form, affixes and shape, and the forms of its four neighbours."""
-    tokens = listed(tokens, "tokens", str)
+    tokens = check_list(tokens, "tokens", str)
     own = [
         [
             f"w={t.lower()}",
@@ -205,22 +210,22 @@ def vectorise(
     """(T, F) sparse rows of each sentence, and the column of each feature; those not in a given index are left out."""
     if index is not None:
         columns_of = (
-            listed(index.values(), "columns", int)
+            check_list(index.values(), "columns", int)
             if isinstance(index, dict)
             else [None]
         )
         if sorted(columns_of) != list(range(len(columns_of))):
             raise InputError(
-                f"index is {shown(index)}; expected a dict from features to the columns 0, 1, …, or None"
+                f"index is {short_repr(index)}; expected a dict from features to the columns 0, 1, …, or None"
             )
     known: dict[str, int] = {} if index is None else index
     rows = []
-    for sentence in listed(features, "features"):
+    for sentence in check_list(features, "features"):
         columns: list[int] = []
         begins = [0]
         for token in (
-            listed(token, "the features of a token", str)
-            for token in listed(sentence, "a sentence")
+            check_list(token, "the features of a token", str)
+            for token in check_list(sentence, "a sentence")
         ):
             found = (
                 [known.setdefault(f, len(known)) for f in token]
@@ -243,13 +248,13 @@ def hide(
     labels: Sequence[NDArray[np.str_]], fraction: float, rng: Rng
 ) -> list[list[str | None]]:
     """The labels of a fraction of the tokens; None for the others."""
-    share, rng = checked_fraction(fraction, "fraction"), generator(rng, "rng")
+    share, rng = check_fraction(fraction, "fraction"), check_generator(rng, "rng")
     return [
         [
             str(label) if rng.random() < share else None
-            for label in listed(sentence, "labels of a sentence", str)
+            for label in check_list(sentence, "labels of a sentence", str)
         ]
-        for sentence in listed(labels, "labels")
+        for sentence in check_list(labels, "labels")
     ]
 
 
@@ -264,10 +269,10 @@ def entity_f1(
 def _entities(labels: Sequence[Sequence[str]]) -> list[tuple[int, int, int, str]]:
     """(sentence, first token, last token, kind) of every entity; an I without its B begins one."""
     found = []
-    for n, sentence in enumerate(listed(labels, "labels")):
+    for n, sentence in enumerate(check_list(labels, "labels")):
         begin, kind = 0, ""
         for i, label in enumerate(
-            [*listed(sentence, "labels of a sentence", str), "O"]
+            [*check_list(sentence, "labels of a sentence", str), "O"]
         ):
             if kind and label != f"I-{kind}":
                 found.append((n, begin, i - 1, kind))

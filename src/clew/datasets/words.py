@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from clew.learning.task import Array
-from clew.utils.validation import fraction as checked_fraction
-from clew.utils.validation import generator, listed, one_of, whole
+from clew.utils.validation import (
+    check_choice,
+    check_fraction,
+    check_generator,
+    check_int,
+    check_list,
+)
 
 LETTERS = "ACDEILMNORST"
 ROWS, COLUMNS = 7, 5
@@ -43,7 +48,7 @@ MAX_WORDS = 1_000_000
 
 def glyph(letter: str) -> Array:
     """(35,) the pixels of a letter, -1 and 1."""
-    one_of(letter, "letter", tuple(LETTERS))
+    check_choice(letter, "letter", tuple(LETTERS))
     rows = np.frombuffer(bytes.fromhex(GLYPHS[letter]), np.uint8)
     pixels = np.unpackbits(rows[:, None], axis=1)[:, -COLUMNS:]
     return np.where(pixels.ravel() == 1, 1.0, -1.0)
@@ -62,7 +67,10 @@ def language() -> tuple[Array, Array]:
 
 def simulate(n_words: int, rng: np.random.Generator) -> tuple[list[Array], list[str]]:
     """Noisy images (T, 35) of words of a Markov chain, and the words."""
-    n_words, rng = whole(n_words, "n_words", 0, MAX_WORDS), generator(rng, "rng")
+    n_words, rng = (
+        check_int(n_words, "n_words", 0, MAX_WORDS),
+        check_generator(rng, "rng"),
+    )
     begin, follow = language()
     words = []
     for length in rng.integers(4, 10, size=n_words):
@@ -78,8 +86,8 @@ def annotate(
     words: list[str], fraction: float, rng: np.random.Generator
 ) -> list[list[str | None]]:
     """Each letter is known with the probability `fraction`, None otherwise."""
-    share, rng = checked_fraction(fraction, "fraction"), generator(rng, "rng")
+    share, rng = check_fraction(fraction, "fraction"), check_generator(rng, "rng")
     return [
         [letter if rng.random() < share else None for letter in word]
-        for word in listed(words, "words", str)
+        for word in check_list(words, "words", str)
     ]

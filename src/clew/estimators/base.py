@@ -42,7 +42,7 @@ from clew.models.labels import ClassWeight
 from clew.models.weight_blocks import feature_names
 from clew.parallel import Client
 from clew.utils.parameters import check_fitted, clone
-from clew.utils.validation import Seed, shown, whole
+from clew.utils.validation import Seed, check_int, short_repr
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -205,9 +205,9 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         """
         X = self._examples(X)
         margins = [np.atleast_1d(m) for m in self.margins(X)]
-        n = whole(n, "n, the number of parts to suggest,", 0)
+        n = check_int(n, "n, the number of parts to suggest,", 0)
         per_example = (
-            None if per_example is None else whole(per_example, "per_example", 0)
+            None if per_example is None else check_int(per_example, "per_example", 0)
         )
         if Y is not None:
             Y = as_examples(Y)
@@ -303,7 +303,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
                 and given != expected.tolist()
             ):
                 raise InputError(
-                    f"X has the columns {shown(given)}; expected {shown(expected.tolist())}, in this order, as in fit"
+                    f"X has the columns {short_repr(given)}; expected {short_repr(expected.tolist())}, in this order, as in fit"
                 )
         return as_examples(X)
 
@@ -339,7 +339,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             if not callable(getattr(model, name, None))
         ]:
             raise InputError(
-                f"model is {shown(model)}, without {lacking[0]}; expected one of clew.models, or your own"
+                f"model is {short_repr(model)}, without {lacking[0]}; expected one of clew.models, or your own"
             )
         if isinstance(model, type):
             raise InputError(

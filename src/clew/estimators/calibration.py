@@ -24,7 +24,7 @@ from scipy.special import softmax
 from clew.errors import InputError
 from clew.learning.task import Array, Mask
 from clew.models.base import best_alternative
-from clew.utils.validation import one_of
+from clew.utils.validation import check_choice
 
 Method = Literal["platt", "isotonic"]
 
@@ -67,7 +67,7 @@ def calibrate(
     max_marginals: Sequence[Array], candidates: Sequence[Mask], method: Method = "platt"
 ) -> Calibration:
     """Fit a map to held-out parts: for each example (parts, choices) max-marginals, and what its annotation allows."""
-    one_of(method, "method", ("platt", "isotonic"))
+    check_choice(method, "method", ("platt", "isotonic"))
     marginals, allowed = _annotated_parts(max_marginals, candidates)
     n = len(marginals)
     if n == 0:

@@ -13,7 +13,7 @@ from clew.learning.task import Array, Indices, Task
 from clew.models.base import ExampleTask, StructuredModel, check_kind
 from clew.models.examples import Answers, Examples, Output
 from clew.models.labels import Label
-from clew.utils.validation import Seed, floats, shown
+from clew.utils.validation import Seed, check_floats, short_repr
 
 
 def as_examples(X: Examples) -> Examples:
@@ -41,7 +41,7 @@ def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> Array | None
     """(n,) finite weights that are not negative; None where none are given."""
     if sample_weight is None:
         return None
-    weights = floats(sample_weight, "sample_weight")
+    weights = check_floats(sample_weight, "sample_weight")
     if weights.shape != (n,):
         raise InputError(
             f"sample_weight has shape {weights.shape}; expected ({n},), a number for each example"
@@ -90,7 +90,7 @@ def make_generator(random_state: Seed) -> np.random.Generator:
         return np.random.default_rng(check_random_state(random_state).randint(2**31))
     except (TypeError, ValueError):
         raise InputError(
-            f"random_state is {shown(random_state)}; expected None, a seed, a RandomState or a NumPy Generator"
+            f"random_state is {short_repr(random_state)}; expected None, a seed, a RandomState or a NumPy Generator"
         ) from None
 
 

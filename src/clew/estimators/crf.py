@@ -26,7 +26,7 @@ from clew.models.base import StructuredModel, check_lengths
 from clew.models.examples import Answers, Examples
 from clew.utils.parameters import check_fitted
 from clew.utils.progress import ProgressLine
-from clew.utils.validation import Seed, callable_or_none
+from clew.utils.validation import Seed, check_callable
 
 Callback = Callable[[int, float, float], None]
 
@@ -100,7 +100,7 @@ class StructuredCRF(RegularisedEstimator):
             if warm_start is not None and hasattr(warm_start, "coef_")
             else warm_start
         )
-        callable_or_none(callback, "callback")
+        check_callable(callback, "callback")
         return self._learn(
             *self._prepared(X, Y, sample_weight), start=start, callback=callback
         )
@@ -126,7 +126,7 @@ class StructuredCRF(RegularisedEstimator):
         with ProgressLine(self.verbose, "likelihood") as line:
 
             def progress(iteration: int, objective: float, gap: float) -> None:
-                line.say(
+                line.show_text(
                     f"iteration {iteration}, objective {objective:.5g}, gap {gap:.2g}"
                 )
                 if callback is not None:

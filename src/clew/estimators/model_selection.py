@@ -13,7 +13,7 @@ from clew.learning.task import Array, Mask, Subset, Task
 from clew.learning.weighted import weighted
 from clew.models.base import StructuredModel, take
 from clew.models.examples import Annotation, Examples
-from clew.utils.validation import one_of, whole
+from clew.utils.validation import check_choice, check_int
 
 EXAMPLES_FOR_EACH_FOLD = 10
 
@@ -72,8 +72,8 @@ def what_to_hold_out(
     model: StructuredModel, n_examples: int, n_folds: int, hold_out: str
 ) -> str:
     """Either "examples" or "parts"."""
-    whole(n_folds, "folds", 2)
-    one_of(hold_out, "hold_out", ("auto", "examples", "parts"))
+    check_int(n_folds, "folds", 2)
+    check_choice(hold_out, "hold_out", ("auto", "examples", "parts"))
     if hold_out == "auto":
         enough = n_examples >= EXAMPLES_FOR_EACH_FOLD * n_folds
         return "examples" if enough or not can_hide(model) else "parts"
@@ -92,7 +92,7 @@ def split_annotations(
     rng: np.random.Generator,
 ) -> list[Split]:
     """A split for each fold, which never needs more annotation; each part is held out once."""
-    n_folds = whole(n_folds, "folds", 2)
+    n_folds = check_int(n_folds, "folds", 2)
     annotated = [annotation is not None for annotation in Y]
     if hasattr(model, "n_parts"):
         annotated = [model.n_parts(annotation) > 0 for annotation in Y]

@@ -25,9 +25,9 @@ from clew.learning.result import Record, Result, Status
 from clew.learning.task import Space
 from clew.models.base import Model, StructuredModel
 from clew.models.listed import ListedLoss
-from clew.utils import storage as persist
+from clew.utils import storage
 from clew.utils.parameters import check_fitted
-from clew.utils.storage import Arrays, Json, reading
+from clew.utils.storage import Arrays, Json, wrap_content_errors
 
 if TYPE_CHECKING:
     from clew.estimators.base import StructuredEstimator
@@ -63,7 +63,7 @@ def save(estimator: StructuredEstimator, path: str | Path) -> None:
 
     One of `clew.models` is stored whole; of a model of your own only the name, so `load` must be given the model.
     """
-    persist.write(path, KIND, *pack(estimator))
+    storage.write_document(path, KIND, *pack(estimator))
 
 
 def pack(estimator: StructuredEstimator) -> tuple[dict[str, object], Arrays]:
@@ -101,7 +101,7 @@ def load(
     `model` is needed where the file was made with a model of your own. Predictions, scores, `result_` and its plot are
     as before; a later `fit(warm_start=result_)` starts at its weights.
     """
-    document = persist.read(path, KIND, *READERS)
+    document = storage.read_document(path, KIND, *READERS)
     if document.kind in READERS:
         return import_module(READERS[document.kind]).load_tracker(path)
     return unpack(path, document.meta, document.arrays, model)
@@ -111,7 +111,7 @@ def unpack(
     path: str | Path, meta: Json, arrays: Arrays, model: StructuredModel | None = None
 ) -> StructuredEstimator:
     """The inverse of `pack`; `path` is for messages."""
-    with reading(path):
+    with wrap_content_errors(path):
         estimator_class = _estimator(meta["estimator"])
         params = _decode_all(meta["params"], arrays)
         stored, result = _described(meta["model"]), _unpack_result(meta, arrays)
@@ -121,7 +121,7 @@ def unpack(
         model = _own_model(path, stored, arrays)
     else:
         _check_given(path, stored, model)
-    with reading(path):
+    with wrap_content_errors(path):
         estimator = estimator_class(model, **params)
         given: Any = model  # one of a user's own may lack restored: then the file does not fit it
         estimator.model_ = given.restored(domain) if domain else given
@@ -138,7 +138,7 @@ def unpack(
 
 def describe(path: str | Path) -> dict[str, str]:
     """What a file of any kind holds, in words; needs no model."""
-    document = persist.read(path, KIND, *READERS)
+    document = storage.read_document(path, KIND, *READERS)
     if document.kind in READERS:
         about: dict[str, str] = import_module(READERS[document.kind]).describe(path)
         return about
@@ -148,7 +148,7 @@ def describe(path: str | Path) -> dict[str, str]:
 
 def describe_packed(path: str | Path, meta: Json, arrays: Arrays) -> dict[str, str]:
     """A packed estimator in words."""
-    with reading(path):
+    with wrap_content_errors(path):
         params = _decode_all(meta["params"], arrays)
         result = _unpack_result(meta, arrays)
         own = meta["model"]["params"] is not None
@@ -243,7 +243,7 @@ def _own_model(path: str | Path, stored: Json, arrays: Arrays) -> Model:
         raise StoreError(
             f"{path}: its model {stored['class']!r} is none of this clew's: {', '.join(sorted(known))}"
         )
-    with reading(path):
+    with wrap_content_errors(path):
         return known[stored["class"]](**_decode_all(stored["params"], arrays))
 
 
@@ -259,7 +259,7 @@ def _check_given(path: str | Path, stored: Json, model: StructuredModel) -> None
 
 def _check_features(path: str | Path, model: StructuredModel, expected: int) -> None:
     """As many features as weights."""
-    with reading(path):  # it may follow from what the file says of the data
+    with wrap_content_errors(path):  # it may follow from what the file says of the data
         found = getattr(model, "n_features", None)
     if found != expected:
         raise InputError(

@@ -12,7 +12,7 @@ from clew.learning.algorithm import LAMBDAS
 from clew.learning.likelihood import LikelihoodResult
 from clew.learning.result import Result
 from clew.models.base import StructuredModel
-from clew.utils.validation import Seed, floats, positive, shown
+from clew.utils.validation import Seed, check_floats, check_positive, short_repr
 
 HoldOut = Literal["auto", "examples", "parts"]
 
@@ -67,12 +67,12 @@ def lam_of(C: object, lam: object, n_examples: int) -> float:
     """The λ = 1 / (C N) of the scaling ½‖w‖² + C Σ loss."""
     if not isinstance(lam, str) or lam != "auto":
         raise InputError(
-            f"C is {shown(C)} and lam is {shown(lam)}; expected one of both"
+            f"C is {short_repr(C)} and lam is {short_repr(lam)}; expected one of both"
         )
-    of_C = 1.0 / (positive(C, "C", sys.float_info.max) * n_examples)
+    of_C = 1.0 / (check_positive(C, "C", sys.float_info.max) * n_examples)
     if not LAMBDAS[0] <= of_C <= LAMBDAS[1]:
         raise InputError(
-            f"C is {shown(C)}, so that λ is {of_C:g}; expected {LAMBDAS[0]:g} to {LAMBDAS[1]:g}"
+            f"C is {short_repr(C)}, so that λ is {of_C:g}; expected {LAMBDAS[0]:g} to {LAMBDAS[1]:g}"
         )
     return of_C
 
@@ -82,7 +82,7 @@ def check_lam(lam: object) -> float | str | list[float]:
     if isinstance(lam, str) and lam == "auto":
         return lam
     if not isinstance(lam, bool | str | None):
-        values = floats(lam, "lam")
+        values = check_floats(lam, "lam")
         if (
             values.size
             and values.ndim < 2
@@ -95,5 +95,5 @@ def check_lam(lam: object) -> float | str | list[float]:
             )
     smallest, largest = LAMBDAS
     raise InputError(
-        f"lam must be a positive number ({smallest:g} to {largest:g}), a list of them, or 'auto'; not {shown(lam)}"
+        f"lam must be a positive number ({smallest:g} to {largest:g}), a list of them, or 'auto'; not {short_repr(lam)}"
     )

@@ -39,7 +39,7 @@ from clew.models.listed import CLPL, ListedLoss
 from clew.parallel import Client
 from clew.utils.parameters import clone
 from clew.utils.progress import ProgressLine
-from clew.utils.validation import Seed, callable_or_none, floats, shown
+from clew.utils.validation import Seed, check_callable, check_floats, short_repr
 
 __all__ = ["StructuredPerceptron", "StructuredSVM", "make_task"]
 
@@ -124,8 +124,8 @@ class StructuredSVM(RegularisedEstimator):
         what is assumed of them: that is learned from too, but not held out to choose λ by.
         """
         warm_start = check_warm_start(warm_start)
-        callable_or_none(callback, "callback")
-        callable_or_none(pseudo_labels, "pseudo_labels")
+        check_callable(callback, "callback")
+        check_callable(pseudo_labels, "pseudo_labels")
         prepared = self._prepared(X, Y, sample_weight)
         return self._learn(
             *prepared,
@@ -252,7 +252,7 @@ class StructuredSVM(RegularisedEstimator):
             )
         if isinstance(self.class_weight, str):
             raise InputError(
-                f"class_weight is {shown(self.class_weight)}, and partial_fit sees one batch at a time; expected a "
+                f"class_weight is {short_repr(self.class_weight)}, and partial_fit sees one batch at a time; expected a "
                 "mapping from classes to weights"
             )
         if "model_" in self.__dict__:
@@ -262,7 +262,7 @@ class StructuredSVM(RegularisedEstimator):
                 self.classes_.tolist()
             ):
                 raise InputError(
-                    f"classes is {shown(classes)}; expected those of the first batch, {self.classes_}"
+                    f"classes is {short_repr(classes)}; expected those of the first batch, {self.classes_}"
                 )
             weights = check_sample_weight(sample_weight, n_examples(X))
             Y = parse(self.model_, X, Y)
@@ -319,10 +319,10 @@ class StructuredSVM(RegularisedEstimator):
     def _given_start(self, task: Task) -> Array | None:
         """The first weights that the user asked for; None for clew's own."""
         if not isinstance(self.start, str):
-            return floats(self.start, "start")
+            return check_floats(self.start, "start")
         if self.start not in ("auto", "zero"):
             raise InputError(
-                f"start must be 'auto', 'zero' or an array of weights, not {shown(self.start)}"
+                f"start must be 'auto', 'zero' or an array of weights, not {short_repr(self.start)}"
             )
         return np.zeros(task.n_features) if self.start == "zero" else None
 
@@ -362,7 +362,7 @@ class StructuredPerceptron(StructuredEstimator):
 
         `sample_weight` are weights of the examples; `callback` hears of each epoch and the mean task loss after it.
         """
-        callable_or_none(callback, "callback")
+        check_callable(callback, "callback")
         return self._learn(
             *self._prepared(X, Y, sample_weight), client=client, callback=callback
         )
@@ -381,7 +381,7 @@ class StructuredPerceptron(StructuredEstimator):
         with ProgressLine(self.verbose, "perceptron") as line:
 
             def progress(epoch: int, loss: float) -> None:
-                line.say(f"epoch {epoch}, task loss {loss:.4g}")
+                line.show_text(f"epoch {epoch}, task loss {loss:.4g}")
                 if callback is not None:
                     callback(epoch, loss)
 

@@ -7,7 +7,14 @@ from typing import Literal
 
 from clew.errors import InputError
 from clew.learning.master import SOLVERS, Solver
-from clew.utils.validation import flag, is_number, one_of, positive, shown, whole
+from clew.utils.validation import (
+    check_bool,
+    check_choice,
+    check_int,
+    check_positive,
+    is_number,
+    short_repr,
+)
 
 
 @dataclass(frozen=True)
@@ -62,21 +69,21 @@ class Algorithm:
     def __post_init__(self) -> None:
         """Refuse what is no setting; whole floats become integers, so that they can count."""
         for name in ("epsilon", "tol", "eta", "max_passes", "memory"):
-            positive(getattr(self, name), name)
+            check_positive(getattr(self, name), name)
         for name in ("starts", "patience"):
-            object.__setattr__(self, name, whole(getattr(self, name), name, 1))
-        object.__setattr__(self, "random_state", whole(self.random_state, "random_state", 0))
+            object.__setattr__(self, name, check_int(getattr(self, name), name, 1))
+        object.__setattr__(self, "random_state", check_int(self.random_state, "random_state", 0))
         for name in ("recycle", "adaptive", "stabilise", "recombine", "identities"):
-            object.__setattr__(self, name, flag(getattr(self, name), name))
+            object.__setattr__(self, name, check_bool(getattr(self, name), name))
         if not is_number(self.rho) or not 0 < self.rho < 1:
-            raise InputError(f"rho must lie between 0 and 1, not {shown(self.rho)}")
+            raise InputError(f"rho must lie between 0 and 1, not {short_repr(self.rho)}")
         if self.time_limit is not None:
-            positive(self.time_limit, "time_limit")
+            check_positive(self.time_limit, "time_limit")
         if not isinstance(self.groups, str) or self.groups != "auto":
-            object.__setattr__(self, "groups", whole(self.groups, "groups other than 'auto'", 1))
+            object.__setattr__(self, "groups", check_int(self.groups, "groups other than 'auto'", 1))
         if not isinstance(self.stochastic, bool | str) or self.stochastic not in (True, False, "auto"):
-            raise InputError(f"stochastic must be True, False or 'auto', not {shown(self.stochastic)}")
-        one_of(self.solver, "solver", SOLVERS)
+            raise InputError(f"stochastic must be True, False or 'auto', not {short_repr(self.stochastic)}")
+        check_choice(self.solver, "solver", SOLVERS)
 
 
 LAMBDAS = 1e-100, 1e100
@@ -104,5 +111,5 @@ def get_algorithm(algorithm: str | Algorithm) -> Algorithm:
     if isinstance(algorithm, Algorithm):
         return algorithm
     if not isinstance(algorithm, str) or algorithm not in PRESETS:
-        raise InputError(f"unknown algorithm {shown(algorithm)}; the presets are {', '.join(PRESETS)}")
+        raise InputError(f"unknown algorithm {short_repr(algorithm)}; the presets are {', '.join(PRESETS)}")
     return PRESETS[algorithm]

@@ -35,7 +35,12 @@ from clew.learning.phase import (
 )
 from clew.learning.result import Result, Status, warn_of
 from clew.learning.task import Array, Task, separated
-from clew.utils.validation import callable_or_none, floats, positive, shown
+from clew.utils.validation import (
+    check_callable,
+    check_floats,
+    check_positive,
+    short_repr,
+)
 
 __all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
 
@@ -70,13 +75,13 @@ def learn(
 ) -> Result:
     """Minimise J from `start` (zero if None); bounds of `warm_start` are re-used where they still hold."""
     algorithm = Algorithm() if algorithm is None else algorithm
-    lam = positive(lam, "λ", LAMBDAS[1])
+    lam = check_positive(lam, "λ", LAMBDAS[1])
     if lam < LAMBDAS[0]:
         raise InputError(f"λ is {lam}; expected at least {LAMBDAS[0]:g}")
     for given, kind in ((task, Task), (loss, Loss), (algorithm, Algorithm), (warm_start, Result | None)):
         if not isinstance(given, kind):
-            raise InputError(f"learn got {shown(given)}; expected a {getattr(kind, '__name__', 'Result or None')}")
-    callable_or_none(callback, "callback")
+            raise InputError(f"learn got {short_repr(given)}; expected a {getattr(kind, '__name__', 'Result or None')}")
+    check_callable(callback, "callback")
     if task.n_examples == 0:
         raise InputError("there are no examples to learn from")
     check_regulariser(regulariser)
@@ -93,7 +98,7 @@ def _start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
     """The first w, checked."""
     if start is None:
         start = np.zeros(task.n_features) if warm_start is None else warm_start.w
-    w = np.array(floats(start, "start"))
+    w = np.array(check_floats(start, "start"))
     if w.shape != (task.n_features,) or not np.isfinite(w).all():
         raise InputError(f"the start must be {task.n_features} finite weights; got shape {w.shape}")
     return w

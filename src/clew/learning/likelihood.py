@@ -22,7 +22,7 @@ import scipy  # its parts are imported when they are used, and scipy.optimize ta
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
 from clew.learning.task import Array, Indices, Space, Subset, Task
 from clew.learning.weighted import Weighted
-from clew.utils.validation import floats, positive, whole
+from clew.utils.validation import check_floats, check_int, check_positive
 
 
 @runtime_checkable
@@ -87,10 +87,10 @@ def maximise_likelihood(
     """
     if not (np.isfinite(lam) and lam > 0):
         raise InputError(f"λ is {lam}; expected a positive number")
-    positive(tol, "tol")
-    max_iterations = whole(max_iterations, "max_iterations", 1)
+    check_positive(tol, "tol")
+    max_iterations = check_int(max_iterations, "max_iterations", 1)
     problem = _Problem(task, lam)
-    w = np.zeros(task.n_features) if start is None else floats(start, "the start")
+    w = np.zeros(task.n_features) if start is None else check_floats(start, "the start")
     if w.shape != (task.n_features,) or not np.isfinite(w).all():
         raise InputError(f"the start has shape {w.shape}; expected {task.n_features} finite weights")
     began = time.perf_counter()

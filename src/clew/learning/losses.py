@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from clew.errors import InputError, MissingCapability
 from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task, recalling_task
-from clew.utils.validation import is_number, shown
+from clew.utils.validation import is_number, short_repr
 
 LARGEST_WEIGHT = 1e100
 """Of Δ in a loss: its squares are still numbers."""
@@ -39,12 +39,12 @@ class Loss:
         spaces = isinstance(self.penalty, Space) and isinstance(self.reward, Space | None)
         if not isinstance(self.name, str) or not spaces:
             raise InputError(
-                f"loss {shown(self.name)}: penalty is {shown(self.penalty)}, reward {shown(self.reward)}; expected a "
+                f"loss {short_repr(self.name)}: penalty is {short_repr(self.penalty)}, reward {short_repr(self.reward)}; expected a "
                 "name and clew.Space each, or None as the reward"
             )
         for name in ("penalty_weight", "reward_weight", "margin"):
             if not is_number(value := getattr(self, name)) or not -LARGEST_WEIGHT <= value <= LARGEST_WEIGHT:
-                raise InputError(f"loss {self.name!r}: {name} is {shown(value)}; expected a finite number")
+                raise InputError(f"loss {self.name!r}: {name} is {short_repr(value)}; expected a finite number")
         if not self.penalty_weight >= max(0.0, self.reward_weight) or not self.margin >= 0:
             raise InputError(
                 f"loss {self.name!r}: penalty_weight must be ≥ 0 and ≥ reward_weight, and margin ≥ 0; got "
@@ -82,7 +82,7 @@ def get_loss(loss: str | Loss, known: Mapping[str, Loss] = LOSSES) -> Loss:
     if isinstance(loss, Loss):
         return loss
     if not isinstance(loss, str) or loss not in known:
-        raise InputError(f"unknown loss {shown(loss)}; expected one of {', '.join(known)}, or a clew.Loss of your own")
+        raise InputError(f"unknown loss {short_repr(loss)}; expected one of {', '.join(known)}, or a clew.Loss of your own")
     return known[loss]
 
 

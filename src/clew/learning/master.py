@@ -20,7 +20,7 @@ from clew.learning.bounds import Bundle, dual_value, on_simplices
 from clew.learning.interior import interior_point
 from clew.learning.programmes import active_set, box_programme, general_interior_point
 from clew.learning.task import Array
-from clew.utils.validation import one_of
+from clew.utils.validation import check_choice
 
 log = logging.getLogger("clew")
 
@@ -60,7 +60,7 @@ def regularisation(w: Array, regulariser: Regulariser) -> float:
 
 def check_regulariser(regulariser: str) -> None:
     """Refuse a regulariser that does not exist."""
-    one_of(regulariser, "regulariser", ("l2", "l1"))
+    check_choice(regulariser, "regulariser", ("l2", "l1"))
 
 
 def known_bound(bundle: Bundle, v: Array, lam: float, regulariser: Regulariser) -> float:

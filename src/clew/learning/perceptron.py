@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.learning.task import Array, Epochs, EpochTask, Indices, Space, Task
-from clew.utils.validation import flag, whole
+from clew.utils.validation import check_bool, check_int
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def perceptron(
     For each example with prediction ŷ = argmax_Y f that contradicts its annotation, w moves by φ(ỹ) − φ(ŷ) with
     ỹ = argmax_{Y*} f. `averaged` returns the mean of w over all steps of the best epochs, which is less noisy.
     """
-    max_epochs = whole(max_epochs, "max_epochs", 1)
-    patience = whole(patience, "patience", 1)
-    flag(averaged, "averaged")
+    max_epochs = check_int(max_epochs, "max_epochs", 1)
+    patience = check_int(patience, "patience", 1)
+    check_bool(averaged, "averaged")
     rng = rng or np.random.default_rng(0)
     epochs: Epochs = task.epochs() if isinstance(task, EpochTask) else _Epochs(task)
     steps, best_w, losses = 0, np.zeros(task.n_features), list[float]()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from clew.utils import extras
-from clew.utils.validation import whole
+from clew.utils.extras import require_extra
+from clew.utils.validation import check_int
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ class NamedBlock(Protocol):
 
 def plot_result(result: Result) -> Figure:
     """Objective and lower bound, gap and precision, and bounds, against passes over the data."""
-    extras.require("plot", "a picture of a fit")
+    require_extra("plot", "a picture of a fit")
     import matplotlib.pyplot as plt
 
     passes = result.column("passes")
@@ -68,10 +68,10 @@ def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Figure
 
     Of a block with more than `top` columns, those with the largest weights are shown.
     """
-    extras.require("plot", "a picture of weights")
+    require_extra("plot", "a picture of weights")
     import matplotlib.pyplot as plt
 
-    top = whole(top, "top", 1)
+    top = check_int(top, "top", 1)
     panels = [panel for block in blocks for panel in _panels(block, w, top)]
     sizes = [max(0.9, 0.28 * values.shape[1]) for _, values, _, _ in panels]
     height = max(2.4, 0.24 * max(values.shape[0] for _, values, _, _ in panels) + 1.2)

@@ -36,7 +36,7 @@ from clew.models.labels import (
 )
 from clew.models.linear_program import minimal_conflict
 from clew.parallel import map_examples
-from clew.utils.validation import floats, shown
+from clew.utils.validation import check_floats, short_repr
 
 
 @dataclass(frozen=True)
@@ -401,7 +401,7 @@ def check_pairs(
     """X as a finite (n, m, F) array with n ≤ m."""
     where = name_place(example, unnamed="x")
     pairs = (
-        floats(x, where) + 0.0
+        check_floats(x, where) + 0.0
     )  # a copy of our own, without −0 that would have another fingerprint
     if pairs.ndim != 3:
         raise InputError(
@@ -436,7 +436,7 @@ def columns_of(
         or getattr(annotation, "ndim", 1) == 0
     ):
         raise InputError(
-            f"{name_place(example)} is {shown(annotation)}; expected a column, candidates or None for each row"
+            f"{name_place(example)} is {short_repr(annotation)}; expected a column, candidates or None for each row"
         )
     if n_rows is not None and len(annotation) != n_rows:
         raise InputError(
@@ -461,7 +461,7 @@ def columns_of(
         for column in columns:
             if not is_whole(column) or column < 0:
                 raise InputError(
-                    f"{name_place(example, row)}: {shown(column)} is annotated; expected a column's index"
+                    f"{name_place(example, row)}: {short_repr(column)} is annotated; expected a column's index"
                 )
         different = {int(column) for column in columns}
         rows.append(

@@ -18,8 +18,8 @@ from clew.models.labels import ClassWeight
 from clew.models.node_features import LARGEST
 from clew.models.weight_blocks import Block, input_names, make_blocks
 from clew.parallel import map_examples
-from clew.utils.parameters import Parametrised
-from clew.utils.validation import flag, floats, shown, whole
+from clew.utils.parameters import Parametrized
+from clew.utils.validation import check_bool, check_floats, check_int, short_repr
 
 ALL_SPACES = frozenset(Space)
 
@@ -63,7 +63,7 @@ class StructuredModel(Protocol):
         ...
 
 
-class Model(Parametrised):
+class Model(Parametrized):
     """Base of clew's own models: parameters in `__init__`, and what they learn of the data by `prepare`.
 
     A subclass offers the three methods of `StructuredModel`, `prepare`, and what follows; `task` and `predict` are
@@ -91,7 +91,7 @@ class Model(Parametrised):
         for name in {"bias", "boundary", "normalize", "symmetric"} & self.get_params(
             deep=False
         ).keys():
-            flag(getattr(self, name), name)
+            check_bool(getattr(self, name), name)
 
     def learn_domain(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Self:
         """The copy that `prepare` returns, without a check of every example: a task checks them as well."""
@@ -227,7 +227,7 @@ class ExampleTask:
     ) -> None:
         self.model, self.X, self.Y, self.n_jobs = model, X, Y, n_jobs
         self.n_examples = len(X)
-        self.n_features = whole(
+        self.n_features = check_int(
             getattr(model, "n_features", None), "the model's n_features", 1
         )
         self.spaces: frozenset[Space] = frozenset(getattr(model, "spaces", ALL_SPACES))
@@ -289,7 +289,7 @@ class ExampleTask:
         )
         if not loss >= 0:
             raise InputError(
-                f"example {n}: the task loss must be ≥ 0, the model gave {shown(given)}"
+                f"example {n}: the task loss must be ≥ 0, the model gave {short_repr(given)}"
             )
         if (
             self.loss_zero_iff_compatible
@@ -412,7 +412,7 @@ def check_size(size: float, limit: float, what: str) -> None:
 
 def check_weights(w: ArrayLike, n_features: int) -> Array:
     """W as a finite float vector of the right length."""
-    weights = floats(w, "w")
+    weights = check_floats(w, "w")
     if weights.shape != (n_features,):
         raise InputError(
             f"w has shape {weights.shape}; expected ({n_features},), one weight for each of the model's features"

@@ -17,7 +17,7 @@ from clew.models.examples import Annotation
 from clew.models.highs_solver import Binary
 from clew.models.labels import name_place
 from clew.models.linear_program import Annotated, LinearModel
-from clew.utils.validation import floats, is_number, shown
+from clew.utils.validation import check_floats, is_number, short_repr
 
 MAX_LISTED = 24
 """Variables up to which all outputs can be listed."""
@@ -144,7 +144,7 @@ class BinaryProgram(LinearModel):
         return (
             len(annotation)
             if isinstance(annotation, Mapping)
-            else int((floats(annotation, "Y") >= 0).sum())
+            else int((check_floats(annotation, "Y") >= 0).sum())
         )
 
     def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
@@ -180,9 +180,9 @@ def checked(
     features: Matrix = (
         sp.csr_array(x.features, dtype=float)
         if sparse
-        else floats(x.features, f"{where}: features") + 0.0
+        else check_floats(x.features, f"{where}: features") + 0.0
     )
-    rows = x.A if sp.issparse(x.A) else np.atleast_2d(floats(x.A, f"{where}: A"))
+    rows = x.A if sp.issparse(x.A) else np.atleast_2d(check_floats(x.A, f"{where}: A"))
     if rows.ndim != 2:
         raise InputError(
             f"{where}: A has shape {rows.shape}; expected (rows, variables)"
@@ -192,8 +192,8 @@ def checked(
         A = A.copy()  # the caller's matrix stays as it is
         A.sum_duplicates()
     lower, upper = (
-        floats(x.lower, f"{where}: lower"),
-        floats(x.upper, f"{where}: upper"),
+        check_floats(x.lower, f"{where}: lower"),
+        check_floats(x.upper, f"{where}: upper"),
     )
     if features.ndim != 2 or features.shape[0] != A.shape[1]:
         raise InputError(
@@ -235,17 +235,17 @@ def values(annotation: Annotation, n_vars: int, example: int | None = None) -> B
         for variable, value in annotation.items():
             if not isinstance(variable, int | np.integer) or not 0 <= variable < n_vars:
                 raise InputError(
-                    f"{where}: variable {shown(variable)} is annotated; there are variables 0 to {n_vars - 1}"
+                    f"{where}: variable {short_repr(variable)} is annotated; there are variables 0 to {n_vars - 1}"
                 )
             if not isinstance(value, bool | np.bool_) and not (
                 is_number(value) and value in (0, 1)
             ):
                 raise InputError(
-                    f"{where}: variable {variable} is annotated {shown(value)}; expected 0 or 1"
+                    f"{where}: variable {variable} is annotated {short_repr(value)}; expected 0 or 1"
                 )
             full[variable] = value
         return full
-    given = floats(annotation, where)
+    given = check_floats(annotation, where)
     if given.shape != (n_vars,):
         raise InputError(
             f"{where}: the annotation has shape {given.shape}; expected ({n_vars},), one value a variable"

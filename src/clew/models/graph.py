@@ -20,7 +20,7 @@ from clew.models.linear_program import Annotated, LinearModel
 from clew.models.node_features import as_matrix
 from clew.models.nodes import NodeModel
 from clew.models.weight_blocks import Block
-from clew.utils.validation import array
+from clew.utils.validation import check_array
 
 MAX_VARIABLES = 1e7
 """Variables of one example's programme: about as many as fit into memory with their rows."""
@@ -100,7 +100,7 @@ class Graph(NodeModel, LinearModel):
         """(m, 2) the edges and (m, E) their features, checked."""
         where = name_place(example, unnamed="x")
         n = as_matrix(self.node_features(x, example), example).shape[0]
-        edges = array(x[1], f"{where}: edges")
+        edges = check_array(x[1], f"{where}: edges")
         if edges.size == 0:
             edges = edges.reshape(0, 2).astype(np.intp)
         if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.task import Array, Indices, Mask
-from clew.utils.validation import positive, shown, whole
+from clew.utils.validation import check_int, check_positive, short_repr
 
 Label: TypeAlias = str | int | float | bool
 Classes: TypeAlias = Iterable[Label | np.generic]
@@ -67,7 +67,7 @@ def as_nodes(labels: Any, example: int | None) -> Nodes:
         or hasattr(labels, "shape")
     ):
         raise InputError(
-            f"{name_place(example)}: a sequence with a label for each node is expected, not {shown(labels)}"
+            f"{name_place(example)}: a sequence with a label for each node is expected, not {short_repr(labels)}"
         )
     nodes: Nodes = labels
     return nodes
@@ -137,7 +137,7 @@ class LabelSpace:
     ) -> LabelSpace:
         """The classes that were declared, else range(n_states) where the labels fit in it, else the labels seen."""
         if n_states is not None:
-            n_states = whole(n_states, "the number of states", 1)
+            n_states = check_int(n_states, "the number of states", 1)
         if classes is not None:
             return cls(declared_classes(classes, n_states))
         labels, minus_one, width = labels_seen(annotations)
@@ -154,7 +154,7 @@ class LabelSpace:
                 return cls(tuple(range(int(n_states))))
             if len(labels) > n_states or width is not None:
                 raise InputError(
-                    f"{len(labels)} labels are annotated, {shown(labels)}; there should be {n_states} states"
+                    f"{len(labels)} labels are annotated, {short_repr(labels)}; there should be {n_states} states"
                 )
         elif not labels:
             raise InputError(
@@ -206,15 +206,15 @@ class LabelSpace:
             )
         if not isinstance(class_weight, Mapping):
             raise InputError(
-                f"class_weight is {shown(class_weight)}; expected 'balanced' or a mapping from classes to weights"
+                f"class_weight is {short_repr(class_weight)}; expected 'balanced' or a mapping from classes to weights"
             )
         weights = np.ones(self.n_states)
         for label, weight in class_weight.items():
             if not isinstance(label, Hashable) or plain(label) not in self._state_of:
                 raise InputError(
-                    f"class_weight names {shown(label)}, which is not one of the classes {shortened(self.classes)}"
+                    f"class_weight names {short_repr(label)}, which is not one of the classes {shortened(self.classes)}"
                 )
-            weights[self._state_of[plain(label)]] = positive(
+            weights[self._state_of[plain(label)]] = check_positive(
                 weight, f"class_weight of {label!r}", LARGEST_WEIGHT
             )
         return weights
@@ -332,7 +332,7 @@ def declared_classes(classes: Classes, n_states: int | None) -> tuple[Label, ...
     """The user's explicit classes, checked."""
     if not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) != 1:
         raise InputError(
-            f"classes is {shown(classes)}; expected the labels that there are"
+            f"classes is {short_repr(classes)}; expected the labels that there are"
         )
     explicit = [plain(label) for label in classes]
     for label in explicit:
@@ -341,7 +341,7 @@ def declared_classes(classes: Classes, n_states: int | None) -> tuple[Label, ...
         explicit = in_order(explicit)
     if not explicit or len(set(explicit)) != len(explicit):
         raise InputError(
-            f"classes must be different labels, at least one; they are {shown(explicit)}"
+            f"classes must be different labels, at least one; they are {short_repr(explicit)}"
         )
     if n_states not in (None, len(explicit)):
         raise InputError(
@@ -420,11 +420,11 @@ def check_label(label: object) -> TypeGuard[Label]:
         isinstance(label, float) and not math.isfinite(label)
     ):
         raise InputError(
-            f"a class must be a string, a number or a boolean, so that it can be saved; not {shown(label)}"
+            f"a class must be a string, a number or a boolean, so that it can be saved; not {short_repr(label)}"
         )
     if isinstance(label, int) and not -(2**63) <= label < 2**63:
         raise InputError(
-            f"a class is {shown(label)}; expected an integer of at most 64 bits"
+            f"a class is {short_repr(label)}; expected an integer of at most 64 bits"
         )
     return True
 

@@ -18,7 +18,7 @@ from clew.models.examples import Annotation, Input, Output
 from clew.models.labels import Classes, Label, LabelSpace, is_flat, is_parsed
 from clew.models.node_features import as_matrix, place_in
 from clew.models.weight_blocks import Block, input_names, make_blocks
-from clew.utils.validation import is_number, shown
+from clew.utils.validation import is_number, short_repr
 
 LABEL_SCALES = 1e-30, 1e30
 """Sizes of label features whose squares, summed over any data, are still numbers."""
@@ -103,7 +103,7 @@ class NodeModel(Model):
         if is_number(n_states) and n_states > 1:
             S, name = (
                 float(min(n_states, 10**18)),
-                f"a {type(self).__name__} with {shown(n_states)} states",
+                f"a {type(self).__name__} with {short_repr(n_states)} states",
             )
             check_size(
                 S * matrices[0].shape[1] + S * S, MAX_WEIGHTS, f"{name}: its weights"
@@ -235,7 +235,7 @@ def check_label_scale(label_scale: object, matrices: Sequence[Matrix]) -> float:
     smallest, largest = LABEL_SCALES
     if not is_number(label_scale) or not smallest <= label_scale <= largest:
         raise InputError(
-            f"label_scale is {shown(label_scale)}; expected a positive number from {smallest:g} to {largest:g}, or "
+            f"label_scale is {short_repr(label_scale)}; expected a positive number from {smallest:g} to {largest:g}, or "
             "'auto'"
         )
     return float(label_scale)

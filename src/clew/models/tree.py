@@ -9,7 +9,7 @@ from clew.errors import InputError
 from clew.models.examples import Input
 from clew.models.forest import ForestModel
 from clew.models.labels import name_place
-from clew.utils.validation import array
+from clew.utils.validation import check_array
 
 
 class Tree(ForestModel):
@@ -35,7 +35,7 @@ class Tree(ForestModel):
     ) -> NDArray[np.int64]:
         """(n,) the second of x's two parts, checked; cycles are found when the nodes are put in order."""
         name = name_place(example, unnamed="x")
-        parents = array(x[1], f"{name}: parents")
+        parents = check_array(x[1], f"{name}: parents")
         if parents.shape != (n_nodes,) or parents.dtype.kind not in "iu":
             kind = f"shape {parents.shape} and type {parents.dtype}"
             raise InputError(

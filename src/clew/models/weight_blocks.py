@@ -10,7 +10,7 @@ import numpy as np
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices
-from clew.utils.validation import listed
+from clew.utils.validation import check_list
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def input_names(names: Sequence[object] | None, n_inputs: int) -> list[str]:
     """The names of the input features, checked; x0, x1, … where none are given."""
     if names is None:
         return [f"x{i}" for i in range(n_inputs)]
-    given = [str(name) for name in listed(names, "input_names")]
+    given = [str(name) for name in check_list(names, "input_names")]
     if len(given) != n_inputs:
         raise InputError(
             f"{len(given)} input names are given; expected {n_inputs}, one for each input feature"

@@ -59,7 +59,7 @@ class BodyView:
     """(n,) pixels that a body owns within its outline"""
 
 
-def draw(
+def draw_bodies(
     bodies: Bodies, shape: tuple[int, ...], spacing: Array, reach: float
 ) -> BodyView:
     """Draw bodies and their surroundings, as far as `reach`, onto (z, y, x) pixels; one slice in 2D."""
@@ -84,17 +84,19 @@ def _draw(
     distance: NDArray[np.float32],
 ) -> None:
     """Give each pixel near a body to the one in which it lies deepest."""
-    first, last = np.empty(3, np.int64), np.empty(3, np.int64)
+    first = np.empty(3, np.int64)
+    last = np.empty(3, np.int64)
     for c in range(len(spine)):
         widest = radius[c].max() + reach
         for k in range(3):
-            low, high = spine[c, :, k].min() - widest, spine[c, :, k].max() + widest
+            low = spine[c, :, k].min() - widest
+            high = spine[c, :, k].max() + widest
             first[k] = max(0, math.ceil(low / spacing[k]))
             last[k] = min(owner.shape[k] - 1, math.floor(high / spacing[k]))
         for z in range(first[0], last[0] + 1):
             for y in range(first[1], last[1] + 1):
                 for x in range(first[2], last[2] + 1):
-                    deep = _depth(
+                    deep = _depth_in_body(
                         spine[c],
                         radius[c],
                         z * spacing[0],
@@ -107,13 +109,17 @@ def _draw(
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _depth(spine: Array, radius: Array, z: float, y: float, x: float) -> float:
+def _depth_in_body(spine: Array, radius: Array, z: float, y: float, x: float) -> float:
     """How deep a point lies in a body: the radius where the spine is nearest, less the distance; below 0 outside."""
     deepest = -1e30
     for k in range(2):
         az, ay, ax = spine[k]
-        bz, by, bx = spine[k + 1, 0] - az, spine[k + 1, 1] - ay, spine[k + 1, 2] - ax
-        pz, py, px = z - az, y - ay, x - ax
+        bz = spine[k + 1, 0] - az
+        by = spine[k + 1, 1] - ay
+        bx = spine[k + 1, 2] - ax
+        pz = z - az
+        py = y - ay
+        px = x - ax
         square = bz * bz + by * by + bx * bx
         t = (pz * bz + py * by + px * bx) / square if square > 1e-12 else 0.0
         t = min(max(t, 0.0), 1.0)

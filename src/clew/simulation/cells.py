@@ -109,12 +109,12 @@ def radius_of(size: Array, dims: int) -> Array:
     return np.sqrt(size / np.pi) if dims == 2 else np.cbrt(size * 3 / (4 * np.pi))
 
 
-def unit_vectors(rng: np.random.Generator, n: int, dims: int) -> Array:
+def draw_unit_vectors(rng: np.random.Generator, n: int, dims: int) -> Array:
     """(n, d) directions."""
-    return normalised(rng.standard_normal((n, dims)))
+    return normalize_rows(rng.standard_normal((n, dims)))
 
 
-def newcomers(
+def make_newcomers(
     settings: NucleiSettings, rng: np.random.Generator, position: Array
 ) -> Cells:
     """Unrelated cells at the given positions (n, d), of all ages as in a growing culture."""
@@ -122,11 +122,11 @@ def newcomers(
     phase = -np.log2(
         1 - rng.random(n) / 2
     )  # ages in exponential growth: twice as many new cells as ripe ones
-    family = _individual(settings, rng, n)
+    family = _draw_individual(settings, rng, n)
     return Cells(
         position=position.copy(),
         velocity=np.zeros((n, dims)),
-        axis=unit_vectors(rng, n, dims),
+        axis=draw_unit_vectors(rng, n, dims),
         age=np.floor(phase * (family["cycle"] - 1)),
         birth_size=settings.size * 0.69 * np.exp(0.15 * rng.standard_normal(n)),
         brightness=settings.brightness
@@ -137,18 +137,18 @@ def newcomers(
     )
 
 
-def daughters(
+def make_daughters(
     settings: NucleiSettings, rng: np.random.Generator, mothers: Cells
 ) -> Cells:
     """Two cells for each mother: first all of one side, then all of the other. Her light is shared among them."""
     n, dims = mothers.position.shape
     share = 0.5 + 0.03 * np.clip(rng.standard_normal(n), -2, 2)
-    axis = turned(rng, mothers.axis, 0.3)
+    axis = rotate_randomly(rng, mothers.axis, 0.3)
     half_way = 1.5 * radius_of(mothers.size / 2, dims)
     sides = []
     for sign, part in ((1.0, share), (-1.0, 1 - share)):
         birth_size = mothers.size * part
-        family = _individual(settings, rng, n)
+        family = _draw_individual(settings, rng, n)
         # the smaller a cell is born the more it grows, so that sizes do not drift apart over generations
         family["growth"] = 2 * np.sqrt(settings.size * 0.69 / birth_size)
         away = sign * axis
@@ -157,7 +157,7 @@ def daughters(
                 mothers,
                 position=mothers.position + away * half_way[:, None],
                 velocity=away * (0.25 * half_way)[:, None],
-                axis=turned(rng, axis, 0.3),
+                axis=rotate_randomly(rng, axis, 0.3),
                 age=np.zeros(n),
                 birth_size=birth_size,
                 track=np.zeros(n, np.int64),
@@ -168,21 +168,21 @@ def daughters(
     return sides[0] + sides[1]
 
 
-def turned(rng: np.random.Generator, vectors: Array, angle: float) -> Array:
+def rotate_randomly(rng: np.random.Generator, vectors: Array, angle: float) -> Array:
     """(n, d) unit vectors turned at random by about that angle."""
     moved = vectors + angle / np.sqrt(
         max(1, vectors.shape[1] - 1)
     ) * rng.standard_normal(vectors.shape)
-    return normalised(moved)
+    return normalize_rows(moved)
 
 
-def normalised(vectors: Array) -> Array:
+def normalize_rows(vectors: Array) -> Array:
     """(n, d) of length 1."""
     unit: Array = vectors / np.sqrt((vectors**2).sum(axis=1, keepdims=True))
     return unit
 
 
-def _individual(
+def _draw_individual(
     settings: NucleiSettings, rng: np.random.Generator, n: int
 ) -> dict[str, Any]:
     """What every cell has of its own and does not inherit."""

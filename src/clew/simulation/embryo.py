@@ -14,8 +14,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from clew.simulation.bodies import Bodies
-from clew.simulation.cells import turned, unit_vectors
-from clew.simulation.draws import between, drawn_bodies
+from clew.simulation.cells import draw_unit_vectors, rotate_randomly
+from clew.simulation.draws import draw_between, draw_body_settings
 from clew.simulation.optics import Optics
 from clew.simulation.rows import Array, Rows, sum_over_pairs
 from clew.simulation.scene import BodyScene, Rng
@@ -79,18 +79,18 @@ class EmbryoSettings(BodySettings):
 
 def random_settings(rng: Rng, **fixed: Any) -> EmbryoSettings:
     """Settings drawn at random within what such movies are like; some can be fixed."""
-    radius = between(rng, 5.0, 9.0, log=True)
-    values = drawn_bodies(rng) | {
+    radius = draw_between(rng, 5.0, 9.0, log=True)
+    values = draw_body_settings(rng) | {
         "radius": radius,
-        "density": between(rng, 0.02, 0.08, log=True),
-        "cycle": between(rng, 8, 30, log=True),
-        "asynchrony": between(rng, 0.1, 3.0, log=True),
-        "speed": radius * between(rng, 0.05, 0.4, log=True),
-        "turning": between(rng, 0.002, 0.08, log=True),
-        "mitosis": between(rng, 1, 3),
-        "brightness": between(rng, 400, 2500, log=True),
+        "density": draw_between(rng, 0.02, 0.08, log=True),
+        "cycle": draw_between(rng, 8, 30, log=True),
+        "asynchrony": draw_between(rng, 0.1, 3.0, log=True),
+        "speed": radius * draw_between(rng, 0.05, 0.4, log=True),
+        "turning": draw_between(rng, 0.002, 0.08, log=True),
+        "mitosis": draw_between(rng, 1, 3),
+        "brightness": draw_between(rng, 400, 2500, log=True),
         "attenuation": rng.uniform(0, 0.7),
-        "blur": between(rng, 0.8, 2.0),
+        "blur": draw_between(rng, 0.8, 2.0),
     }
     return EmbryoSettings(**(values | fixed))
 
@@ -123,32 +123,35 @@ class Embryo:
     cells: Blastomeres
 
     def __init__(self, settings: EmbryoSettings, rng: Rng) -> None:
-        self.settings, self.rng = settings, rng
+        self.settings = settings
+        self.rng = rng
         self.centre = np.array(settings.extent) / 2
         self.half = EGG * np.array(settings.extent)
-        n, dims = settings.founders, settings.dims
-        inside = unit_vectors(rng, n, dims) * rng.random((n, 1)) ** (1 / dims)
+        n = settings.founders
+        dims = settings.dims
+        inside = draw_unit_vectors(rng, n, dims) * rng.random((n, 1)) ** (1 / dims)
         none = np.zeros(n, np.int64)
         self.cells = Blastomeres(
             none,
             none,
             self.centre + 0.8 * self.half * inside,
             np.zeros((n, dims)),
-            unit_vectors(rng, n, dims),
+            draw_unit_vectors(rng, n, dims),
             np.full(n, settings.cells / n),
             np.full(n, BEGIN * settings.cycle),
             np.zeros(n),
             np.exp(0.2 * rng.standard_normal(n)),
             rng.uniform(0, 1000, (n, 3)),
         )
-        self.cells.cycle = self._cycles(n)
-        self._give_way(30)
+        self.cells.cycle = self._draw_cycles(n)
+        self._separate_overlapping(30)
 
     def step(self) -> None:
         """One frame passes: nuclei divide, crawl and give way, and the egg turns."""
-        settings, rng = self.settings, self.rng
+        settings = self.settings
+        rng = self.rng
         self.cells.age += 1
-        self._divide()
+        self._divide_ripe()
         cells = self.cells
         mean = (
             math.sqrt(2)
@@ -157,18 +160,19 @@ class Embryo:
         )
         cells.velocity = random_walk(rng, cells.velocity, settings.speed / mean, 0.5)
         cells.position = cells.position + cells.velocity
-        self._turn()
-        cells.axis = turned(rng, cells.axis, 0.1)
-        self._give_way(6)
+        self._rotate_embryo()
+        cells.axis = rotate_randomly(rng, cells.axis, 0.1)
+        self._separate_overlapping(6)
 
     def shift(self, way: Array) -> None:
         """The stage moves, and the egg with it."""
         self.centre = self.centre + way
         self.cells.position = self.cells.position + way
 
-    def bodies(self) -> Bodies:
+    def make_bodies(self) -> Bodies:
         """The nuclei as they look now: plates before a division are small and bright, new nuclei grow."""
-        cells, settings = self.cells, self.settings
+        cells = self.cells
+        settings = self.settings
         n = len(cells)
         ready = (cells.cycle - cells.age <= settings.mitosis) & (cells.volume > DIVIDES)
         grown = np.where(ready, 0.55, 1 - 0.4 * np.exp(-cells.age / 2))
@@ -195,22 +199,21 @@ class Embryo:
             cells.texture,
         )
 
-    def _cycles(self, n: int) -> Array:
+    def _draw_cycles(self, n: int) -> Array:
         """(n,) ages at division: all the same but for the asynchrony."""
         late = self.settings.asynchrony * self.rng.standard_normal(n)
         return np.maximum(3 + self.settings.mitosis, self.settings.cycle + late)
 
-    def _divide(self) -> None:
+    def _divide_ripe(self) -> None:
         """Ripe nuclei become two of half the volume."""
         # the last generation rests: its nuclei have the size of the last frame
-        rng, ripe = (
-            self.rng,
-            (self.cells.age >= self.cells.cycle) & (self.cells.volume > DIVIDES),
-        )
+        rng = self.rng
+        ripe = (self.cells.age >= self.cells.cycle) & (self.cells.volume > DIVIDES)
         if not ripe.any():
             return
-        mothers, n = self.cells[ripe], int(ripe.sum())
-        axis = turned(rng, mothers.axis, 0.2)
+        mothers = self.cells[ripe]
+        n = int(ripe.sum())
+        axis = rotate_randomly(rng, mothers.axis, 0.2)
         apart = (
             1.1
             * self.settings.radius
@@ -222,11 +225,11 @@ class Embryo:
                 mothers,
                 position=mothers.position + (sign * apart)[:, None] * axis,
                 velocity=(0.4 * sign * apart)[:, None] * axis,
-                axis=unit_vectors(rng, n, axis.shape[1]),
+                axis=draw_unit_vectors(rng, n, axis.shape[1]),
                 volume=mothers.volume * part,
                 age=mothers.age
                 - mothers.cycle,  # less than a frame, so that rounds do not drift apart
-                cycle=self._cycles(n),
+                cycle=self._draw_cycles(n),
                 texture=rng.uniform(0, 1000, (n, 3)),
                 track=np.zeros(n, np.int64),
                 mother=mothers.track,
@@ -235,20 +238,22 @@ class Embryo:
         ]
         self.cells = self.cells[~ripe] + (sides[0] + sides[1])
 
-    def _turn(self) -> None:
+    def _rotate_embryo(self) -> None:
         """The egg turns in the plane by a small angle; its outline stays, as if it rolled in its shell."""
         angle = self.settings.turning
         away = (self.cells.position - self.centre) / self.half
-        y, x = away[:, -2].copy(), away[:, -1].copy()
+        y = away[:, -2].copy()
+        x = away[:, -1].copy()
         away[:, -2], away[:, -1] = (
             math.cos(angle) * y - math.sin(angle) * x,
             math.sin(angle) * y + math.cos(angle) * x,
         )
         self.cells.position = self.centre + away * self.half
 
-    def _give_way(self, rounds: int) -> None:
+    def _separate_overlapping(self, rounds: int) -> None:
         """Nuclei keep a distance by which they fill the egg, and stay within it."""
-        cells, dims = self.cells, self.settings.dims
+        cells = self.cells
+        dims = self.settings.dims
         for _ in range(rounds):
             room = float(np.prod(2 * self.half)) / len(cells)
             keep = 0.75 * room ** (1 / dims)
@@ -269,7 +274,7 @@ class Embryo:
             cells.position = self.centre + self.half * away / np.maximum(far, 1)
 
 
-def scene(
+def make_scene(
     settings: EmbryoSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
     """An embryo under a confocal or light-sheet microscope."""

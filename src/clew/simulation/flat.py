@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clew.simulation.bodies import Bodies
-from clew.simulation.cells import turned, unit_vectors
-from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.cells import draw_unit_vectors, rotate_randomly
+from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
 from clew.simulation.optics import Optics
 from clew.simulation.rows import Array, Ids, Rows
 from clew.simulation.scene import BodyScene, Rng
@@ -82,24 +82,24 @@ class FlatSettings(BodySettings):
 
 def random_settings(rng: Rng, **fixed: Any) -> FlatSettings:
     """Settings drawn at random within what such movies are like; some can be fixed."""
-    radius = between(rng, 6.0, 14.0, log=True)
-    values = drawn_bodies(rng) | {
+    radius = draw_between(rng, 6.0, 14.0, log=True)
+    values = draw_body_settings(rng) | {
         "radius": radius,
-        "density": between(rng, 0.04, 0.35, log=True),
-        "aspect": between(rng, 1.8, 5.0),
-        "speed": radius * between(rng, 0.03, 0.5, log=True),
+        "density": draw_between(rng, 0.04, 0.35, log=True),
+        "aspect": draw_between(rng, 1.8, 5.0),
+        "speed": radius * draw_between(rng, 0.03, 0.5, log=True),
         "persistence": rng.uniform(0.2, 0.9),
-        "cycle": between(rng, 40, 300, log=True),
-        "mitosis": between(rng, 1, 6, log=True),
+        "cycle": draw_between(rng, 40, 300, log=True),
+        "mitosis": draw_between(rng, 1, 6, log=True),
         "rounding": rng.uniform(0.3, 1),
-        "wobble": between(rng, 0.02, 0.12, log=True),
+        "wobble": draw_between(rng, 0.02, 0.12, log=True),
         "bend": rng.uniform(0.05, 0.3),
-        "death": between(rng, 1e-4, 2e-3, log=True),
-        "contrast": between(rng, 0.15, 1.2) * rng.choice([1.0, 1.0, -0.5]),
-        "halo": between(rng, 0.02, 0.4, log=True),
-        "flash": between(rng, 0.3, 2.0),
-        "blur": between(rng, 0.8, 2.2),
-        "drift": sometimes(rng, 0.2, 0.1, 3.0),
+        "death": draw_between(rng, 1e-4, 2e-3, log=True),
+        "contrast": draw_between(rng, 0.15, 1.2) * rng.choice([1.0, 1.0, -0.5]),
+        "halo": draw_between(rng, 0.02, 0.4, log=True),
+        "flash": draw_between(rng, 0.3, 2.0),
+        "blur": draw_between(rng, 0.8, 2.2),
+        "drift": draw_sometimes(rng, 0.2, 0.1, 3.0),
     }
     return FlatSettings(**(values | fixed))
 
@@ -147,17 +147,19 @@ class Culture(Torus):
         # the culture grows by this factor over the movie; in the middle of it there are as many cells as asked for
         growth = min(2 ** min(settings.frames / settings.cycle, 10), CROWDED**2)
         n = max(1, round(settings.cells * self.room / math.sqrt(growth)))
-        self.cells = self._newcomers(self.low + self.size * rng.random((n, 2)))
-        self.separate(self._spread(), rounds=30)
+        self.cells = self._make_newcomers(self.low + self.size * rng.random((n, 2)))
+        self.separate(self._exclusion_radius(), rounds=30)
         for _ in range(10):
             self.step()
 
     def step(self) -> None:
         """One frame passes."""
-        cells, settings, rng = self.cells, self.settings, self.rng
+        cells = self.cells
+        settings = self.settings
+        rng = self.rng
         cells.age += 1
-        self._divide()
-        self._die()
+        self._divide_ripe()
+        self._remove_dying()
         cells = self.cells
         mitotic = (cells.cycle - cells.age <= settings.mitosis) | (cells.dying >= 0)
         pace = 1 - 1 / FLATTENING
@@ -176,7 +178,7 @@ class Culture(Torus):
         self.shift(1.25 * along + 0.6 * (cells.velocity - along))
         wobble = settings.wobble
         n = len(cells)
-        cells.axis = turned(rng, cells.axis, wobble)
+        cells.axis = rotate_randomly(rng, cells.axis, wobble)
         cells.stretch = np.clip(
             cells.stretch * np.exp(wobble * rng.standard_normal(n)),
             1.2,
@@ -185,12 +187,13 @@ class Culture(Torus):
         cells.bend = random_walk(
             rng, cells.bend[:, None], settings.bend / 2, 1 - wobble
         )[:, 0]
-        self.separate(self._spread(), rounds=2)
+        self.separate(self._exclusion_radius(), rounds=2)
 
-    def bodies(self) -> Bodies:
+    def make_bodies(self) -> Bodies:
         """The cells as they look now."""
-        cells, settings = self.cells, self.settings
-        shape, flat = self._shape()
+        cells = self.cells
+        settings = self.settings
+        shape, flat = self._length_and_width()
         length, width = shape
         middle = width / 2
         ends = middle * (1 - flat * (1 - ENDS))
@@ -220,7 +223,7 @@ class Culture(Torus):
             cells.texture,
         )
 
-    def _shape(self) -> tuple[tuple[Array, Array], Array]:
+    def _length_and_width(self) -> tuple[tuple[Array, Array], Array]:
         """(n,) length and width of each cell, and how flat it is, from 1 to 0."""
         cells = self.cells
         flat = 1 - cells.roundness
@@ -235,19 +238,21 @@ class Culture(Torus):
         width = np.sqrt(4 / math.pi * grown * dying / stretch) * (1 + 0.12 * flat)
         return (width * stretch, width), flat
 
-    def _spread(self) -> Array:
+    def _exclusion_radius(self) -> Array:
         """(n,) the radius within which a cell wants to be alone: more than its width, less than its length."""
-        (length, width), _ = self._shape()
+        (length, width), _ = self._length_and_width()
         return 0.35 * width + 0.25 * np.sqrt(length * width)
 
-    def _newcomers(self, position: Array) -> Spindles:
+    def _make_newcomers(self, position: Array) -> Spindles:
         """Unrelated cells at the given places, of all ages as in a growing culture."""
-        n, rng = len(position), self.rng
+        n = len(position)
+        rng = self.rng
         none = np.zeros(n, np.int64)
         area = self.settings.size * np.exp(0.25 * rng.standard_normal(n))
-        family = self._individual(n)
+        family = self._draw_individual(n)
         age = np.floor(-np.log2(1 - rng.random(n) / 2) * (family["cycle"] - 1))
-        axis, still = unit_vectors(rng, n, 2), np.zeros((n, 2))
+        axis = draw_unit_vectors(rng, n, 2)
+        still = np.zeros((n, 2))
         return Spindles(
             none,
             none,
@@ -260,9 +265,10 @@ class Culture(Torus):
             **family,
         )
 
-    def _individual(self, n: int) -> dict[str, Any]:
+    def _draw_individual(self, n: int) -> dict[str, Any]:
         """What every cell has of its own and does not inherit."""
-        rng, settings = self.rng, self.settings
+        rng = self.rng
+        settings = self.settings
         cycle = np.round(settings.cycle * np.exp(0.2 * rng.standard_normal(n)))
         return {
             "stretch": np.maximum(
@@ -276,13 +282,15 @@ class Culture(Torus):
             "texture": rng.uniform(0, 1000, (n, 3)),
         }
 
-    def _divide(self) -> None:
+    def _divide_ripe(self) -> None:
         """Cells at the end of their cycle become two round ones beside each other."""
         ripe = (self.cells.age >= self.cells.cycle) & (self.cells.dying < 0)
         if not ripe.any():
             return
-        mothers, rng, n = self.cells[ripe], self.rng, int(ripe.sum())
-        axis = turned(rng, mothers.axis, 0.5)
+        mothers = self.cells[ripe]
+        rng = self.rng
+        n = int(ripe.sum())
+        axis = rotate_randomly(rng, mothers.axis, 0.5)
         apart = rng.uniform(0.4, 0.8, n) * np.sqrt(mothers.area / math.pi)
         share = 0.5 + 0.04 * np.clip(rng.standard_normal(n), -2, 2)
         sides = []
@@ -293,19 +301,19 @@ class Culture(Torus):
                 replace(
                     mothers,
                     position=mothers.position + (sign * apart)[:, None] * axis,
-                    axis=turned(rng, axis, 0.4),
+                    axis=rotate_randomly(rng, axis, 0.4),
                     velocity=(0.2 * sign * apart)[:, None] * axis,
                     area=area,
                     age=np.zeros(n),
                     roundness=0.75 * mothers.peak,
                     track=np.zeros(n, np.int64),
                     mother=mothers.track,
-                    **self._individual(n),
+                    **self._draw_individual(n),
                 )
             )
         self.cells = self.cells[~ripe] + (sides[0] + sides[1])
 
-    def _die(self) -> None:
+    def _remove_dying(self) -> None:
         """Some cells round up, shrink and are gone; more of them where the culture is crowded."""
         cells = self.cells[self.cells.dying != 0]
         crowd = len(cells) / (CROWDED * self.room * self.settings.cells)
@@ -319,7 +327,7 @@ class Culture(Torus):
         self.cells = cells
 
 
-def scene(
+def make_scene(
     settings: FlatSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
     """A culture under a phase-contrast microscope."""

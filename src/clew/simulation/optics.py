@@ -57,22 +57,25 @@ class Microscope:
         spacing: Array,
         rng: np.random.Generator,
     ) -> None:
-        self.optics, self.shape, self.spacing = optics, shape, spacing
+        self.optics = optics
+        self.shape = shape
+        self.spacing = spacing
         noise = rng.standard_normal((TABLE, TABLE))
         texture = ndimage.gaussian_filter(noise, 2.2, mode="wrap")
         self.texture = (texture / texture.std()).astype(np.float32)
-        self.background = self._background(rng)
+        self.background = self._make_background(rng)
 
     def expose(
         self, bodies: Bodies, view: BodyView, rng: np.random.Generator
     ) -> NDArray[np.uint16]:
         """(z, y, x) grey values of one frame."""
-        optics, image = self.optics, self.background.copy()
+        optics = self.optics
+        image = self.background.copy()
         centre = np.ascontiguousarray(
             np.pad(bodies.spine[:, 1], ((0, 0), (3 - bodies.spine.shape[2], 0)))
         )
         looks = np.column_stack([bodies.level, bodies.halo, bodies.inset])
-        _shine(
+        _add_light(
             view.owner,
             view.distance,
             looks,
@@ -91,7 +94,7 @@ class Microscope:
         image += deviation * rng.standard_normal(self.shape, dtype=np.float32)
         return np.clip(np.rint(image), 0, 65535).astype(np.uint16)
 
-    def _background(self, rng: np.random.Generator) -> NDArray[np.float32]:
+    def _make_background(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """(z, y, x) brightest somewhere near the middle, and darker towards the corners; with dirt."""
         field = np.zeros(self.shape, np.float32)
         for axis, n in enumerate(self.shape):
@@ -111,7 +114,7 @@ class Microscope:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _shine(
+def _add_light(
     owner: Any,
     distance: Any,
     looks: Any,

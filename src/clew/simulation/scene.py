@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.simulation.bodies import Bodies, BodyView, draw
+from clew.simulation.bodies import Bodies, BodyView, draw_bodies
 from clew.simulation.mask_faults import MaskFaults
 from clew.simulation.optics import Microscope, Optics
 from clew.simulation.rows import Array, Ids, Rows
@@ -32,19 +32,19 @@ class Scene(Protocol):
         """The stage moves: all cells go that way, (d,)."""
         ...
 
-    def look(self) -> Ids:
+    def count_visible_pixels(self) -> Ids:
         """(n,) the pixels of each cell in view; what follows is of this look."""
         ...
 
-    def image(self) -> NDArray[np.uint16]:
+    def render_image(self) -> NDArray[np.uint16]:
         """(z, y, x) grey values."""
         ...
 
-    def detections(self) -> NDArray[np.int32]:
+    def make_detections(self) -> NDArray[np.int32]:
         """(z, y, x) what a segmentation finds."""
         ...
 
-    def truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+    def make_truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
         """(z, y, x) each cell's pixels with its track as label."""
         ...
 
@@ -63,7 +63,7 @@ class BodyWorld(Protocol):
         """All cells go that way, (d,)."""
         ...
 
-    def bodies(self) -> Bodies:
+    def make_bodies(self) -> Bodies:
         """The cells as they look now, in the same order."""
         ...
 
@@ -82,13 +82,16 @@ class BodyScene:
         of_light: Rng,
         of_errors: Rng,
     ) -> None:
-        self.world, self.of_light, self.of_errors = world, of_light, of_errors
+        self.world = world
+        self.of_light = of_light
+        self.of_errors = of_errors
         self.faults = MaskFaults(settings)
         flat = settings.dims == 2
         self.shape = (1, *settings.shape) if flat else settings.shape
         self.spacing = np.array((1.0, *settings.spacing) if flat else settings.spacing)
         self.microscope = Microscope(optics, self.shape, self.spacing, of_light)
-        self.step, self.shift = world.step, world.shift
+        self.step = world.step
+        self.shift = world.shift
 
     @property
     def cells(self) -> Rows:
@@ -96,24 +99,26 @@ class BodyScene:
         cells: Rows = self.world.cells
         return cells
 
-    def look(self) -> Ids:
+    def count_visible_pixels(self) -> Ids:
         """(n,) pixels in view."""
-        self.bodies = self.world.bodies()
-        self.view = draw(
+        self.bodies = self.world.make_bodies()
+        self.view = draw_bodies(
             self.bodies, self.shape, self.spacing, self.microscope.optics.reach
         )
         return self.view.kept
 
-    def image(self) -> NDArray[np.uint16]:
+    def render_image(self) -> NDArray[np.uint16]:
         """(z, y, x)."""
         return self.microscope.expose(self.bodies, self.view, self.of_light)
 
-    def detections(self) -> NDArray[np.int32]:
+    def make_detections(self) -> NDArray[np.int32]:
         """(z, y, x)."""
         self.bodies.track = self.cells.track
-        return self.faults.labels(self.bodies, self.view, self.spacing, self.of_errors)
+        return self.faults.make_labels(
+            self.bodies, self.view, self.spacing, self.of_errors
+        )
 
-    def truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+    def make_truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
         """(z, y, x)."""
         name = np.concatenate([[0], self.cells.track]).astype(dtype)
         return np.where(self.view.distance >= 0, name[self.view.owner], 0).astype(dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from clew.errors import InputError
 
@@ -13,7 +13,9 @@ MAX_PIXELS = 2**28
 """The largest frame that is simulated."""
 PIXELS_ACROSS = 3
 """A radius has at least so many pixels."""
-NON_NEGATIVE, POSITIVE, SHARE = (0.0, math.inf), (math.ulp(0.0), math.inf), (0.0, 1.0)
+NON_NEGATIVE = (0.0, math.inf)
+POSITIVE = (math.ulp(0.0), math.inf)
+SHARE = (0.0, 1.0)
 RANGES: dict[str, tuple[float, float]] = {
     "frames": (1, 100_000),
     "cells": (1, 100_000),
@@ -94,12 +96,14 @@ class SimulationSettings:
                 )
         spacing = self.spacing or ((1.0, 1.0) if self.dims == 2 else (3.0, 1.0, 1.0))
         object.__setattr__(
-            self, "spacing", _checked_axes("spacing", spacing, self.dims, Real)
+            self, "spacing", _check_axes("spacing", spacing, self.dims, Real)
         )
         object.__setattr__(
             self,
             "shape",
-            _checked_axes("shape", self.shape or self._room(), self.dims, Integral),
+            _check_axes(
+                "shape", self.shape or self._default_shape(), self.dims, Integral
+            ),
         )
         if math.prod(self.shape) > MAX_PIXELS:
             raise InputError(
@@ -121,7 +125,7 @@ class SimulationSettings:
     @property
     def size(self) -> float:
         """Area or volume of an average cell."""
-        return ball(self.radius, self.dims)
+        return ball_volume(self.radius, self.dims)
 
     @property
     def extent(self) -> tuple[float, ...]:
@@ -140,7 +144,7 @@ class SimulationSettings:
             for name, value in asdict(self).items()
         }
 
-    def _room(self) -> tuple[int, ...]:
+    def _default_shape(self) -> tuple[int, ...]:
         """((z,) y, x): a field for the cells, a little wider than high and, in 3D, flat."""
         proportions = (1.0, 1.3) if self.dims == 2 else (0.5, 1.0, 1.3)
         volume = self.cells * self.size / self.density
@@ -206,7 +210,7 @@ class BodySettings(SimulationSettings):
     """Standard deviation of a detected outline from the true one, as a share of the radius."""
 
 
-def ball(radius: float, dims: int) -> float:
+def ball_volume(radius: float, dims: int) -> float:
     """Area of a disc or volume of a ball."""
     return math.pi * radius**2 if dims == 2 else math.pi * radius**3 * 4 / 3
 
@@ -230,7 +234,7 @@ def _check_number(
         raise InputError(f"{name}: must be {what} {wanted}; it is {value!r}")
 
 
-def _checked_axes(name: str, values: Any, dims: int, kind: type) -> tuple[Any, ...]:
+def _check_axes(name: str, values: Any, dims: int, kind: type) -> tuple[Any, ...]:
     """One positive number for each axis, as a tuple."""
     try:
         values = tuple(values)
@@ -250,6 +254,6 @@ def _checked_axes(name: str, values: Any, dims: int, kind: type) -> tuple[Any, .
 
 def _is_number(value: Any, kind: type) -> bool:
     """A finite number of that kind; True and False are none."""
-    return (
-        isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
-    )  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, kind):
+        return False
+    return math.isfinite(cast("float", value))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.simulation.book import TrackBook
-from clew.simulation.kinds import random_settings, scene_of, settings_of
+from clew.simulation.kinds import make_scene, random_settings, settings_of
 from clew.simulation.settings import NucleiSettings, SimulationSettings
 from clew.tracking.lineage.tracks import Tracks
 
@@ -73,10 +73,8 @@ class Simulation:
             np.random.default_rng, np.random.SeedSequence(settings.seed).spawn(4)
         )
         book = self._book = TrackBook()
-        scene, stage = (
-            scene_of(settings, of_life, of_light, of_errors),
-            Stage(settings, of_stage),
-        )
+        scene = make_scene(settings, of_life, of_light, of_errors)
+        stage = Stage(settings, of_stage)
         # 16 bits, as the Cell Tracking Challenge has it, unless a movie could have more tracks than that
         label_type = (
             np.uint16 if 2 * settings.cells * settings.frames < 2**16 else np.uint32
@@ -85,18 +83,19 @@ class Simulation:
             if t:
                 for _ in range(stage.frames_until_next()):
                     scene.step()
-                if (way := stage.way()).any():
+                if (way := stage.draw_shift()).any():
                     scene.shift(way)
-            pixels, cells = scene.look(), scene.cells
+            pixels = scene.count_visible_pixels()
+            cells = scene.cells
             cells.track = book.record(
                 t, cells.track, cells.mother, pixels, settings.min_pixels
             )
             cells.mother = np.zeros_like(cells.mother)
             yield SimulatedFrame(
                 t,
-                scene.image().reshape(settings.shape),
-                scene.detections().astype(label_type).reshape(settings.shape),
-                scene.truth(label_type).reshape(settings.shape),
+                scene.render_image().reshape(settings.shape),
+                scene.make_detections().astype(label_type).reshape(settings.shape),
+                scene.make_truth(label_type).reshape(settings.shape),
             )
 
 
@@ -104,7 +103,8 @@ class Stage:
     """What the microscope does besides taking pictures: it drifts, shakes and jumps, and it misses frames."""
 
     def __init__(self, settings: SimulationSettings, rng: np.random.Generator) -> None:
-        self.settings, self.rng = settings, rng
+        self.settings = settings
+        self.rng = rng
         angle = rng.uniform(0, 2 * math.pi)
         self.drift = (
             settings.drift
@@ -115,9 +115,10 @@ class Stage:
         """1, and more after frames that were not taken."""
         return int(self.rng.geometric(1 - self.settings.missing_frames))
 
-    def way(self) -> NDArray[np.float64]:
+    def draw_shift(self) -> NDArray[np.float64]:
         """(d,) by which all cells are shifted before the next frame; the stage does not move along z."""
-        settings, rng = self.settings, self.rng
+        settings = self.settings
+        rng = self.rng
         jump = (
             settings.jump_size
             * settings.radius

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clew.simulation.bodies import Bodies
-from clew.simulation.cells import turned, unit_vectors
-from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.cells import draw_unit_vectors, rotate_randomly
+from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
 from clew.simulation.optics import Optics
 from clew.simulation.rows import Array, Rows
 from clew.simulation.scene import BodyScene, Rng
@@ -64,24 +64,22 @@ class SparseSettings(BodySettings):
 
 def random_settings(rng: Rng, **fixed: Any) -> SparseSettings:
     """Settings drawn at random within what such movies are like; some can be fixed."""
-    radius, density = (
-        between(rng, 5.0, 12.0, log=True),
-        between(rng, 0.01, 0.08, log=True),
-    )
+    radius = draw_between(rng, 5.0, 12.0, log=True)
+    density = draw_between(rng, 0.01, 0.08, log=True)
     spacing = radius * math.sqrt(math.pi / density)
-    values = drawn_bodies(rng) | {
+    values = draw_body_settings(rng) | {
         "radius": radius,
         "density": density,
-        "speed": spacing * between(rng, 0.05, 0.5, log=True),
+        "speed": spacing * draw_between(rng, 0.05, 0.5, log=True),
         "persistence": rng.uniform(0.2, 0.95),
         "resting": rng.uniform(0, 0.5),
-        "pause": between(rng, 2, 20, log=True),
-        "aspect": between(rng, 1.1, 3.0),
-        "wobble": between(rng, 0.05, 0.3),
-        "size_spread": between(rng, 0.05, 0.4),
-        "brightness": between(rng, 400, 2500, log=True),
+        "pause": draw_between(rng, 2, 20, log=True),
+        "aspect": draw_between(rng, 1.1, 3.0),
+        "wobble": draw_between(rng, 0.05, 0.3),
+        "size_spread": draw_between(rng, 0.05, 0.4),
+        "brightness": draw_between(rng, 400, 2500, log=True),
         "brightness_spread": rng.uniform(0.1, 0.6),
-        "drift": sometimes(rng, 0.2, 0.1, 3.0),
+        "drift": draw_sometimes(rng, 0.2, 0.1, 3.0),
     }
     return SparseSettings(**(values | fixed))
 
@@ -123,7 +121,8 @@ class Runs(Torus):
             margin=4 * settings.radius * settings.aspect + 2 * settings.speed,
         )
         self.settings = settings
-        n, dims = max(1, round(settings.cells * self.room)), settings.dims
+        n = max(1, round(settings.cells * self.room))
+        dims = settings.dims
         none = np.zeros(n, np.int64)
         self.deviation = settings.speed / (
             math.sqrt(2) * math.gamma((dims + 1) / 2) / math.gamma(dims / 2)
@@ -134,7 +133,7 @@ class Runs(Torus):
             self.low + self.size * rng.random((n, dims)),
             self.deviation * rng.standard_normal((n, dims)),
             (rng.random(n) >= settings.resting).astype(np.float64),
-            unit_vectors(rng, n, dims),
+            draw_unit_vectors(rng, n, dims),
             np.full(n, settings.aspect),
             np.zeros(n),
             settings.size * np.exp(settings.size_spread * rng.standard_normal(n)),
@@ -147,7 +146,9 @@ class Runs(Torus):
 
     def step(self) -> None:
         """One frame passes: some cells begin to run or to rest, those that run go on, and shapes follow the way."""
-        cells, settings, rng = self.cells, self.settings, self.rng
+        cells = self.cells
+        settings = self.settings
+        rng = self.rng
         n = len(cells)
         wakes = 1 / settings.pause
         tires = min(
@@ -167,7 +168,7 @@ class Runs(Torus):
             cells.axis
             + cells.velocity * (cells.runs / max(settings.speed, 1e-9))[:, None]
         )
-        cells.axis = turned(
+        cells.axis = rotate_randomly(
             rng, ahead / np.sqrt((ahead**2).sum(axis=1, keepdims=True)), settings.wobble
         )
         wish = 1 + (settings.aspect - 1) * cells.runs
@@ -178,7 +179,7 @@ class Runs(Torus):
         cells.bend = random_walk(rng, cells.bend[:, None], BEND, 0.6)[:, 0]
         self.separate(self._half_width(), rounds=2)
 
-    def bodies(self) -> Bodies:
+    def make_bodies(self) -> Bodies:
         """The cells as they look now: bent, with the front wider than the rear."""
         cells = self.cells
         radius = self._half_width()
@@ -214,7 +215,7 @@ class Runs(Torus):
         return width
 
 
-def scene(
+def make_scene(
     settings: SparseSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
     """Fast cells under a fluorescence microscope."""

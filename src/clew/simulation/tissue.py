@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clew.simulation.bodies import Bodies
-from clew.simulation.cells import normalised, turned, unit_vectors
-from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.cells import draw_unit_vectors, normalize_rows, rotate_randomly
+from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
 from clew.simulation.optics import Optics
 from clew.simulation.rows import Array, Rows
 from clew.simulation.scene import BodyScene, Rng
@@ -72,25 +72,23 @@ class TissueSettings(BodySettings):
 
 def random_settings(rng: Rng, **fixed: Any) -> TissueSettings:
     """Settings drawn at random within what such movies are like; some can be fixed."""
-    radius, density = (
-        between(rng, 5.0, 12.0, log=True),
-        between(rng, 0.12, 0.5, log=True),
-    )
+    radius = draw_between(rng, 5.0, 12.0, log=True)
+    density = draw_between(rng, 0.12, 0.5, log=True)
     spacing = radius * math.sqrt(math.pi / density)
-    values = drawn_bodies(rng) | {
+    values = draw_body_settings(rng) | {
         "radius": radius,
         "density": density,
-        "current": spacing * between(rng, 0.02, 0.6, log=True),
-        "flow": spacing * between(rng, 0.02, 0.4, log=True),
-        "swirl": between(rng, 0.3, 1.0),
-        "unsteadiness": between(rng, 0.02, 0.6, log=True),
-        "speed": spacing * between(rng, 0.03, 0.2, log=True),
-        "cycle": between(rng, 30, 300, log=True),
-        "elongation": between(rng, 1.0, 1.6),
-        "size_spread": sometimes(rng, 0.7, 0.02, 0.15),
+        "current": spacing * draw_between(rng, 0.02, 0.6, log=True),
+        "flow": spacing * draw_between(rng, 0.02, 0.4, log=True),
+        "swirl": draw_between(rng, 0.3, 1.0),
+        "unsteadiness": draw_between(rng, 0.02, 0.6, log=True),
+        "speed": spacing * draw_between(rng, 0.03, 0.2, log=True),
+        "cycle": draw_between(rng, 30, 300, log=True),
+        "elongation": draw_between(rng, 1.0, 1.6),
+        "size_spread": draw_sometimes(rng, 0.7, 0.02, 0.15),
         "regularity": rng.uniform(0.6, 0.95),
-        "brightness": between(rng, 400, 2500, log=True),
-        "blur": between(rng, 0.8, 2.0),
+        "brightness": draw_between(rng, 400, 2500, log=True),
+        "blur": draw_between(rng, 0.8, 2.0),
     }
     return TissueSettings(**(values | fixed))
 
@@ -139,11 +137,11 @@ class Tissue(Torus):
             else (math.sqrt(2) * volume) ** (1 / 3)
         )
         self.keep = settings.regularity * lattice
-        self.direction = unit_vectors(rng, 1, dims)[0]
+        self.direction = draw_unit_vectors(rng, 1, dims)[0]
         # whole numbers of waves fit into the world, in all directions
         longest = settings.swirl * self.extent.max()
         wish = (
-            unit_vectors(rng, WAVES, dims)
+            draw_unit_vectors(rng, WAVES, dims)
             * self.size
             / longest
             * np.exp(0.3 * rng.standard_normal((WAVES, 1)))
@@ -151,30 +149,32 @@ class Tissue(Torus):
         whole = np.rint(wish)
         whole[~whole.any(axis=1), -1] = 1
         self.wave = 2 * math.pi * whole / self.size
-        self.amplitude = self._transversal(rng.standard_normal((WAVES, dims)))
+        self.amplitude = self._make_divergence_free(rng.standard_normal((WAVES, dims)))
         self.phase = rng.uniform(0, 2 * math.pi, WAVES)
-        self.cells = self._newcomers(
+        self.cells = self._make_newcomers(
             self.low + self.size * rng.random((self.number, dims))
         )
         self.separate(np.full(self.number, self.keep / 2), rounds=40)
 
     def step(self) -> None:
         """One frame passes: the flow takes all cells along, they crawl a little, divide, leave and give way."""
-        settings, rng = self.settings, self.rng
+        settings = self.settings
+        rng = self.rng
         self.cells.age += 1
-        self._divide()
+        self._divide_ripe()
         cells = self.cells
-        dims, change = settings.dims, settings.unsteadiness
+        dims = settings.dims
+        change = settings.unsteadiness
         self.phase += change * rng.standard_normal(WAVES)
-        fresh = self._transversal(rng.standard_normal(self.amplitude.shape))
+        fresh = self._make_divergence_free(rng.standard_normal(self.amplitude.shape))
         self.amplitude = math.sqrt(1 - change**2) * self.amplitude + change * fresh
-        self.direction = turned(rng, self.direction[None], change)[0]
+        self.direction = rotate_randomly(rng, self.direction[None], change)[0]
         mean = (
             math.sqrt(math.pi / 2) if dims == 2 else math.sqrt(8 / math.pi)
         )  # length of a normal vector
         cells.velocity = random_walk(rng, cells.velocity, settings.speed / mean, 0.3)
         self.shift(self.flow(cells.position) + cells.velocity)
-        cells.axis = turned(rng, cells.axis, 0.1)
+        cells.axis = rotate_randomly(rng, cells.axis, 0.1)
         self.separate(np.full(len(cells), self.keep / 2), rounds=3, stiffness=0.3)
 
     def flow(self, position: Array) -> Array:
@@ -186,9 +186,10 @@ class Tissue(Torus):
         )
         return around
 
-    def bodies(self) -> Bodies:
+    def make_bodies(self) -> Bodies:
         """The nuclei as they look now; their light is elongated, their masks are not."""
-        cells, settings = self.cells, self.settings
+        cells = self.cells
+        settings = self.settings
         n = len(cells)
         radius = settings.radius * cells.factor * np.where(cells.age < 3, 0.85, 1.0)
         ready = cells.cycle - cells.age <= 2
@@ -213,32 +214,35 @@ class Tissue(Torus):
             cells.texture,
         )
 
-    def _transversal(self, amplitude: Array) -> Array:
+    def _make_divergence_free(self, amplitude: Array) -> Array:
         """(WAVES, d) amplitudes across the waves, so that the flow has no sources; root mean square 1 in all."""
-        way = normalised(self.wave)
+        way = normalize_rows(self.wave)
         across = amplitude - (amplitude * way).sum(axis=1, keepdims=True) * way
         unit: Array = across / math.sqrt(max((across**2).sum() / 2, 1e-12))
         return unit
 
-    def _newcomers(self, position: Array) -> Nuclei:
+    def _make_newcomers(self, position: Array) -> Nuclei:
         """Unrelated cells of all ages."""
-        n, rng, dims = len(position), self.rng, position.shape[1]
+        n = len(position)
+        rng = self.rng
+        dims = position.shape[1]
         none = np.zeros(n, np.int64)
-        family = self._individual(n)
+        family = self._draw_individual(n)
         return Nuclei(
             none,
             none,
             position,
             np.zeros((n, dims)),
-            unit_vectors(rng, n, dims),
+            draw_unit_vectors(rng, n, dims),
             age=np.floor(rng.random(n) * family["cycle"]),
             tone=np.exp(0.3 * rng.standard_normal(n)),
             **family,
         )
 
-    def _individual(self, n: int) -> dict[str, Any]:
+    def _draw_individual(self, n: int) -> dict[str, Any]:
         """What every cell has of its own and does not inherit."""
-        rng, settings = self.rng, self.settings
+        rng = self.rng
+        settings = self.settings
         return {
             "factor": np.exp(settings.size_spread * rng.standard_normal(n)),
             "cycle": np.maximum(
@@ -247,21 +251,23 @@ class Tissue(Torus):
             "texture": rng.uniform(0, 1000, (n, 3)),
         }
 
-    def _divide(self) -> None:
+    def _divide_ripe(self) -> None:
         """Ripe cells become two, and as many others leave the tissue as are too many."""
-        rng, ripe = self.rng, self.cells.age >= self.cells.cycle
-        mothers, n = self.cells[ripe], int(ripe.sum())
-        axis = turned(rng, mothers.axis, 0.3)
+        rng = self.rng
+        ripe = self.cells.age >= self.cells.cycle
+        mothers = self.cells[ripe]
+        n = int(ripe.sum())
+        axis = rotate_randomly(rng, mothers.axis, 0.3)
         sides = [
             replace(
                 mothers,
                 position=mothers.position + sign * 0.32 * self.keep * axis,
-                axis=turned(rng, axis, 0.3),
+                axis=rotate_randomly(rng, axis, 0.3),
                 velocity=sign * 0.06 * self.keep * axis,
                 age=np.zeros(n),
                 track=np.zeros(n, np.int64),
                 mother=mothers.track,
-                **self._individual(n),
+                **self._draw_individual(n),
             )
             for sign in (1.0, -1.0)
         ]
@@ -273,7 +279,7 @@ class Tissue(Torus):
         self.cells = others + (sides[0] + sides[1])
 
 
-def scene(
+def make_scene(
     settings: TissueSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
     """A tissue under a fluorescence microscope."""

@@ -29,9 +29,9 @@ from clew.simulation.simulate import (
     simulate,
 )
 from clew.tracking.io import ctc, tiff
-from clew.tracking.io.manifest import written_whole
+from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import MANIFEST, SIMULATE, TRUTH
-from clew.tracking.io.staging import settle
+from clew.tracking.io.staging import finish_interrupted_write
 from clew.utils.storage import write_bytes
 
 KIND = "clew simulation"
@@ -57,14 +57,15 @@ def write_simulation(
     A movie that is there is whole, and an earlier one stays until the new one is complete; see `staging.py`.
     `progress` is called with the number of frames done and of all.
     """
-    settings, target = settings or NucleiSettings(), Path(folder)
+    settings = settings or NucleiSettings()
+    target = Path(folder)
     _check_target(target, sequence)
     digits = max(3, len(str(settings.frames - 1)))
     movie = simulate(settings)
     own = [f"{sequence}{part}" for part in (*PARTS, MARKER)]
     made_from = {"settings": settings.as_dict()}
     with (
-        written_whole(
+        write_atomically(
             target, SIMULATE, own.__contains__, made_from, f"{sequence}_{MANIFEST}"
         ) as stage,
         ThreadPoolExecutor(2) as writers,
@@ -156,7 +157,7 @@ def _check_target(target: Path, sequence: str) -> None:
         )
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file; a simulated movie goes into a folder")
-    settle(target)
+    finish_interrupted_write(target)
     there = (
         sorted(path.name for path in target.iterdir() if not path.name.startswith("."))
         if target.exists()

@@ -6,7 +6,7 @@ The names that users write stand here; they are imported when they are first use
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clew.utils import extras
+from clew.utils.extras import require_extra
 
 if TYPE_CHECKING:
     from clew.tracking.detections import DetectionTable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clew.tracking.movie import Movie, open_movie
     from clew.tracking.tracker import Tracker
 
-extras.require("tracking", "clew.tracking")
+require_extra("tracking", "clew.tracking")
 
 _HOMES = {
     "Annotations": "events",

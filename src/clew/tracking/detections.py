@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 from clew.errors import InputError
 from clew.learning.task import Indices
 from clew.tracking.events import NONE, Labels
-from clew.utils import validation as checks
-from clew.utils.validation import array, floats, whole
+from clew.utils.validation import (
+    check_array,
+    check_floats,
+    check_frame,
+    check_frame_slice,
+    check_int,
+)
 
 if TYPE_CHECKING:  # a movie knows of detections' limits
     from clew.tracking.movie import Movie
@@ -82,7 +87,7 @@ class Overlap:
     """(m,) what they share, in physical units."""
 
     @classmethod
-    def none(cls) -> Self:
+    def empty(cls) -> Self:
         """No masks, or no pixels in common."""
         return cls(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0))
 
@@ -118,7 +123,7 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Divisible(Protocol):
+class WindowedSource(Protocol):
     """A source of which a part can be sent to another process, and that can tell what it holds."""
 
     def window(self, first: int, last: int) -> Source:
@@ -128,12 +133,12 @@ class Divisible(Protocol):
         """A digest of all that is known of frame `t` and leads on from it."""
 
 
-def window(source: Source, first: int, last: int) -> Source:
+def take_window(source: Source, first: int, last: int) -> Source:
     """The same detections with frames `first` to `last` alone, under their numbers: what one block of frames needs.
 
     A source that cannot be divided is given as a whole.
     """
-    return source.window(first, last) if isinstance(source, Divisible) else source
+    return source.window(first, last) if isinstance(source, WindowedSource) else source
 
 
 class DetectionTable:
@@ -174,8 +179,8 @@ class DetectionTable:
             raise InputError(
                 "frames count from 0 and labels from 1; there are smaller ones in the table"
             )
-        n_frames = None if n_frames is None else whole(n_frames, "n_frames", 0)
-        check_length(frame, n_frames)
+        n_frames = None if n_frames is None else check_int(n_frames, "n_frames", 0)
+        check_frame_count(frame, n_frames)
         if columns is not None and not isinstance(columns, Mapping):
             raise InputError(
                 f"columns is a {type(columns).__name__}; expected a mapping from names to columns"
@@ -205,7 +210,7 @@ class DetectionTable:
         """Which frames of a longer table these are; None for a whole one."""
         self.ndim = int(self._position.shape[1])
         self.n_frames = max(n_frames or 0, int(frame[-1]) + 1 if len(frame) else 0)
-        self.has: frozenset[str] = groups_of(self._columns.keys())
+        self.has: frozenset[str] = find_groups(self._columns.keys())
         self._begin = np.searchsorted(frame, np.arange(self.n_frames + 1))
         self._frames = range(self.n_frames)
 
@@ -239,7 +244,7 @@ class DetectionTable:
 
     def __getitem__(self, frames: slice) -> Self:
         """Some of the frames, one after the other, counted from 0 again."""
-        which = checks.frames(frames, self.n_frames, "frames")
+        which = check_frame_slice(frames, self.n_frames, "frames")
         if which.step != 1:
             raise InputError(
                 f"every {which.step}th frame of a table is asked for; expected all between two frames"
@@ -267,14 +272,14 @@ class DetectionTable:
 
     def detections(self, t: int) -> Detections:
         """The cells of frame `t`."""
-        t = checks.frame(t, self._frames.start, self._frames.stop - 1, self.name)
+        t = check_frame(t, self._frames.start, self._frames.stop - 1, self.name)
         rows = slice(self._begin[t], self._begin[t + 1])
         columns = {key: column[rows] for key, column in self._columns.items()}
         return Detections(t, self._label[rows], self._position[rows], columns)
 
     def overlap(self, t: int, shift: NDArray[np.float64] | None = None) -> Overlap:  # noqa: ARG002
         """A table knows of no pixels."""
-        return Overlap.none()
+        return Overlap.empty()
 
 
 def _check_columns(
@@ -297,7 +302,7 @@ def _check_columns(
             )
 
 
-def check_length(frame: Labels, n_frames: int | None) -> None:
+def check_frame_count(frame: Labels, n_frames: int | None) -> None:
     """Refuse frames that a slip must have made: each costs time, whether it has cells or not."""
     used = np.unique(frame)
     longest = max(int(used[-1]) + 1 if len(used) else 0, n_frames or 0)
@@ -314,7 +319,7 @@ def check_length(frame: Labels, n_frames: int | None) -> None:
         )
 
 
-def groups_of(columns: Set[str]) -> frozenset[str]:
+def find_groups(columns: Set[str]) -> frozenset[str]:
     """The groups all of whose columns are there."""
     return frozenset(
         group for group, needed in GROUPS.items() if set(needed) <= columns
@@ -323,7 +328,7 @@ def groups_of(columns: Set[str]) -> frozenset[str]:
 
 def _integers(name: str, values: Any) -> Labels:
     """(n,) whole numbers, also if they came as floats."""
-    given = array(values, name)
+    given = check_array(values, name)
     if given.ndim == 1 and not given.size:
         return np.zeros(
             0, dtype=np.int64
@@ -345,7 +350,7 @@ def _integers(name: str, values: Any) -> Labels:
 
 def _numbers(name: str, values: Any, n: int) -> NDArray[np.float64]:
     """(n, …) finite numbers."""
-    given = floats(values, name)
+    given = check_floats(values, name)
     if given.ndim == 0 or len(given) != n:
         raise InputError(f"{name} has shape {given.shape}; the table has {n} rows")
     if not np.isfinite(given).all():

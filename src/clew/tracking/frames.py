@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.utils.validation import array
+from clew.utils.validation import check_array
 
 
 class Frames(Protocol):
@@ -48,7 +48,7 @@ class ArrayFrames:
     first: int = 0
 
     @classmethod
-    def of(cls, data: Any, what: str) -> Self:
+    def from_data(cls, data: Any, what: str) -> Self:
         """Check that the frames are alike; `what` names them in messages."""
         indexed = (
             hasattr(data, "__getitem__")
@@ -70,7 +70,7 @@ class ArrayFrames:
             return cls(data, tuple(data.shape[1:]), np.dtype(data.dtype))
         kinds = [
             (frame.shape, frame.dtype)
-            for frame in (array(one, f"a frame of {what}") for one in data)
+            for frame in (check_array(one, f"a frame of {what}") for one in data)
         ]
         for t, kind in enumerate(kinds):
             if kind != kinds[0]:
@@ -135,7 +135,7 @@ class Excerpt(FramesView):
 
 
 @dataclass(frozen=True)
-class Window(FramesView):
+class FrameWindow(FramesView):
     """Some consecutive frames that keep their numbers in the movie; the others are not there."""
 
     begin: int
@@ -151,7 +151,7 @@ class Window(FramesView):
         return self.frames[t - self.begin]
 
 
-def excerpt(frames: Frames, which: range, what: str) -> Excerpt:
+def select_frames(frames: Frames, which: range, what: str) -> Excerpt:
     """Some of the frames, if all of them are there; `what` names them in messages."""
     if not len(which) or which.stop > len(frames):
         last = len(frames) - 1
@@ -161,11 +161,11 @@ def excerpt(frames: Frames, which: range, what: str) -> Excerpt:
     return Excerpt(frames, which)
 
 
-def window(frames: Frames, first: int, last: int) -> Frames:
+def take_window(frames: Frames, first: int, last: int) -> Frames:
     """Frames `first` to `last` of those that are in memory; what is read from files is small as it is."""
     if not isinstance(frames, ArrayFrames) or not isinstance(
         frames.data, np.ndarray | list | tuple
     ):
         return frames
     part = replace(frames, data=frames.data[first : last + 1])
-    return Window(part, first, len(frames))
+    return FrameWindow(part, first, len(frames))

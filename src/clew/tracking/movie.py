@@ -13,14 +13,21 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.tracking.detections import MAX_FRAMES
-from clew.tracking.frames import ArrayFrames, Excerpt, Frames, window
+from clew.tracking.frames import ArrayFrames, Excerpt, Frames, take_window
 from clew.tracking.io import tiff, zarr
-from clew.tracking.io.manifest import warn_if_changed
-from clew.tracking.io.staging import settle
+from clew.tracking.io.manifest import warn_if_folder_changed
+from clew.tracking.io.staging import finish_interrupted_write
 from clew.tracking.io.tables import is_table
 from clew.tracking.lineage.track_faults import printable
-from clew.utils import validation as checks
-from clew.utils.validation import floats
+from clew.utils.validation import (
+    check_bool,
+    check_floats,
+    check_frame,
+    check_frame_slice,
+    check_int,
+    check_path,
+    short_repr,
+)
 
 MASKS = ("{}_ST/SEG", "{}_SEG", "{}_RES", "{}_GT/SEG", "{}_GT/TRA")
 """Where masks lie beside the images of a Cell Tracking Challenge sequence, best first; `{}_SEG` is clew's own."""
@@ -91,14 +98,16 @@ class Movie:
             )
             if not alike and not (given is None and what == "images"):
                 raise InputError(
-                    f"{what} is {checks.shown(given)}; expected frames, as Movie.from_arrays makes them"
+                    f"{what} is {short_repr(given)}; expected frames, as Movie.from_arrays makes them"
                 )
         if not isinstance(self.name, str) or not isinstance(self.excerpt, range | None):
             raise InputError(
                 "a movie has a name, and as its excerpt a range of frames or None"
             )
         object.__setattr__(
-            self, "spacing", tuple(floats(self.spacing, "spacing").ravel().tolist())
+            self,
+            "spacing",
+            tuple(check_floats(self.spacing, "spacing").ravel().tolist()),
         )
 
     @classmethod
@@ -110,8 +119,8 @@ class Movie:
         name: str = "array",
     ) -> Self:
         """A movie of anything that is indexed by frame: arrays (t, …), lists of images, Zarr arrays."""
-        masks = ArrayFrames.of(labels, "labels")
-        raw = None if images is None else ArrayFrames.of(images, "images")
+        masks = ArrayFrames.from_data(labels, "labels")
+        raw = None if images is None else ArrayFrames.from_data(images, "images")
         size: Any = (1.0,) * len(masks.shape) if spacing is None else spacing
         return cls(name, masks, raw, size, "arrays in memory")
 
@@ -137,12 +146,14 @@ class Movie:
 
     def window(self, first: int, last: int) -> Movie:
         """The same movie with frames `first` to `last` alone, under their numbers: small to send to another process."""
-        images = None if self.images is None else window(self.images, first, last)
-        return replace(self, labels=window(self.labels, first, last), images=images)
+        images = None if self.images is None else take_window(self.images, first, last)
+        return replace(
+            self, labels=take_window(self.labels, first, last), images=images
+        )
 
     def label(self, t: int) -> NDArray[Any]:
         """The label image of frame t."""
-        frame = self.labels[checks.frame(t, 0, self.n_frames - 1, self.name)]
+        frame = self.labels[check_frame(t, 0, self.n_frames - 1, self.name)]
         if frame.dtype.kind == "i" and frame.min(initial=0) < 0:
             raise InputError(
                 f"frame {t} of {self.name} has the label {frame.min()}; labels are not negative"
@@ -162,7 +173,7 @@ class Movie:
         return (
             None
             if self.images is None
-            else self.images[checks.frame(t, 0, self.n_frames - 1, self.name)]
+            else self.images[check_frame(t, 0, self.n_frames - 1, self.name)]
         )
 
     def __len__(self) -> int:
@@ -170,7 +181,7 @@ class Movie:
 
     def __getitem__(self, frames: slice) -> Movie:
         """Some of the frames, counted from 0 again."""
-        which = checks.frames(frames, self.n_frames, "frames")
+        which = check_frame_slice(frames, self.n_frames, "frames")
         images = None if self.images is None else Excerpt(self.images, which)
         of_whole = which if self.excerpt is None else self.excerpt[frames]
         return replace(
@@ -190,19 +201,19 @@ def open_frames(
     Where there are several channels, `channel` is the one to take, from 0 on. `sparse` says that a Zarr array lacks the
     chunks in which nothing is, and `masks` that these are meant in a folder in which Cellpose put them beside images.
     """
-    where = checks.path(path, "path")
-    channel = None if channel is None else checks.whole(channel, "channel", 0)
-    checks.flag(sparse, "sparse")
+    where = check_path(path, "path")
+    channel = None if channel is None else check_int(channel, "channel", 0)
+    check_bool(sparse, "sparse")
     if not where.exists():
         raise InputError(
             f"{where} does not exist; a folder of TIFFs, a TIFF stack or a Zarr array is looked for"
         )
     if where.is_dir():
-        warn_if_changed(where)
+        warn_if_folder_changed(where)
         if zarr.is_zarr(where):
             return zarr.open_zarr(where, channel, sparse=sparse)
-        which = tiff.frames_among(where, masks)
-        if masks and not which and (instead := tiff.unread_masks(where)):
+        which = tiff.match_frame_names(where, masks)
+        if masks and not which and (instead := tiff.describe_unread_masks(where)):
             raise InputError(f"{where} has no label images that can be read: {instead}")
         return tiff.open_folder(where, which, channel)
     if is_table(where):
@@ -234,10 +245,10 @@ def open_movie(
     """
     raw: Frames | None
     path, labels, images = (
-        None if given is None else checks.path(given, name)
+        None if given is None else check_path(given, name)
         for name, given in (("path", path), ("labels", labels), ("images", images))
     )
-    channel = None if channel is None else checks.whole(channel, "channel", 0)
+    channel = None if channel is None else check_int(channel, "channel", 0)
     if path is not None and images is not None:
         raise InputError(
             "images is for a movie that is opened by its labels; a sequence folder has its images in it"
@@ -281,7 +292,7 @@ def _time_of(frames: Frames) -> str:
 
 def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
     """Images, masks and the choice of masks in words."""
-    settle(folder.parent)
+    finish_interrupted_write(folder.parent)
     candidates = [folder.parent / pattern.format(folder.name) for pattern in MASKS]
     looked_for = ", ".join(pattern.format(folder.name) for pattern in MASKS)
     if folder.is_file():
@@ -306,8 +317,10 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
         raise InputError(
             f"{folder} is a Zarr store, not a sequence folder; give it as labels (or as images)"
         )
-    images = tiff.open_folder(folder, tiff.frames_among(folder, masks=False), channel)
-    if beside := tiff.frames_among(folder, masks=True):
+    images = tiff.open_folder(
+        folder, tiff.match_frame_names(folder, masks=False), channel
+    )
+    if beside := tiff.match_frame_names(folder, masks=True):
         return (
             images,
             tiff.open_folder(folder, beside),
@@ -317,9 +330,9 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
     for mask in candidates:
         if not mask.is_dir():
             continue
-        settle(mask)
+        finish_interrupted_write(mask)
         if (reason := _incomplete(mask, images)) is None:
-            warn_if_changed(mask)
+            warn_if_folder_changed(mask)
             masks = tiff.open_folder(mask)
             note = f" ({'; '.join(passed_over)})" if passed_over else ""
             return (
@@ -328,7 +341,7 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
                 f"images from {folder}, masks from {mask.relative_to(folder.parent)}{note}",
             )
         passed_over.append(f"{mask.relative_to(folder.parent)} passed over: {reason}")
-    if instead := tiff.unread_masks(folder):
+    if instead := tiff.describe_unread_masks(folder):
         passed_over.append(instead)
     told = f": {'; '.join(passed_over)}" if passed_over else ""
     raise InputError(
@@ -339,7 +352,7 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
 
 def _incomplete(folder: Path, images: tiff.TiffFolder) -> str | None:
     """Why a folder of masks has not one frame for each image, or None if it has."""
-    numbers = {tiff.frame_number(path) for path in tiff.frame_files(folder)}
+    numbers = {tiff.parse_frame_number(path) for path in tiff.list_tiffs(folder)}
     lacking = set(range(images.first, images.first + len(images))) - numbers
     if not lacking:
         return None

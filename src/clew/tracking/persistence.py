@@ -20,7 +20,7 @@ from clew.tracking.profiling.event_kinds import parse_events
 from clew.tracking.tracker import Origin, Tracker
 from clew.tracking.training.calibration import GENERIC_CALIBRATION, Calibration
 from clew.tracking.training.prior import weights_by_name
-from clew.utils import storage as persist
+from clew.utils import storage
 from clew.utils.parameters import check_fitted
 
 KIND = "tracker"
@@ -64,17 +64,17 @@ def save(tracker: Tracker, path: str | Path) -> None:
             name: list(values) for name, values in tracker.domain_.quantiles.items()
         },
     }
-    persist.write(path, KIND, {"learner": meta, "tracker": own}, arrays)
+    storage.write_document(path, KIND, {"learner": meta, "tracker": own}, arrays)
 
 
 def load_tracker(path: str | Path) -> Tracker:
     """Read a tracker; a file of another kind is refused."""
-    return _unpack(path, persist.read(path, KIND))
+    return _unpack(path, storage.read_document(path, KIND))
 
 
-def _unpack(path: str | Path, document: persist.Document) -> Tracker:
+def _unpack(path: str | Path, document: storage.Document) -> Tracker:
     """The inverse of what `save` does; `path` is for messages."""
-    with persist.reading(path):
+    with storage.wrap_content_errors(path):
         own, arrays = document.meta["tracker"], document.arrays
         learner, weights = document.meta["learner"], arrays[WEIGHTS]
         groups, names, prior = (
@@ -208,8 +208,8 @@ def _with_weights(
 
 def describe(path: str | Path) -> dict[str, str]:
     """What a file with a tracker holds, in words."""
-    document = persist.read(path, KIND)
-    with persist.reading(path):
+    document = storage.read_document(path, KIND)
+    with storage.wrap_content_errors(path):
         own, learner = document.meta["tracker"], document.meta["learner"]
         learned = _origin(own, learner).describe(own["n_annotated"], own["n_pairs"])
         measured = ", ".join(own["groups"])

@@ -116,11 +116,7 @@ def _solved(
     frame = pair.a.frame
     pinned = {} if here is None else pair.annotated(here)
     try:
-        answer = (
-            assign(pair.candidates, pair.score, pinned, pair.position)
-            if pinned
-            else pair.best()
-        )
+        answer = assign(pair.candidates, pair.score, pinned) if pinned else pair.best()
     except InfeasibleAnnotation as error:
         raise InfeasibleAnnotation(
             f"from frame {frame} to {frame + 1}: {error}", frame
@@ -132,7 +128,7 @@ def _solved(
     unit = float(np.linalg.norm(pair.w))
     lead = split_lead(answer) + unit * split_by_size(pair.part_ranks(answer.chosen))
     lead[np.isin(answer.chosen, list(pinned))] = np.nan
-    key = b"" if here is None else here.key()
+    key = b"" if here is None else here.content_key()
     ends = loose_ends((pair.a, pair.b), answer, confidence, pair.w, pair.around)
     border, sizes = _of_lone(answer, pair.border), pair.sizes(answer.chosen)
     return SolvedPair(
@@ -163,7 +159,7 @@ def _recalled(events: EventTable, before: SolvedPair | None) -> Array:
     confidence = np.full(len(events), np.nan)
     if before is not None:
         _, now, then = np.intersect1d(
-            events.keys(), before.events.keys(), return_indices=True
+            events.row_keys(), before.events.row_keys(), return_indices=True
         )
         confidence[now] = before.confidence[then]
     confidence[np.isinf(confidence)] = (
@@ -176,11 +172,11 @@ def solve_pair(
     pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None
 ) -> SolvedPair:
     """The best events from one frame to the next, among those that agree with the annotations."""
-    here = None if annotations is None else annotations.at(frame)
+    here = None if annotations is None else annotations.select_frame(frame)
     pair = (
         pairs.scored(frame, w)
         if here is None
-        else pairs.scored(frame, w, here.events, here.moves())
+        else pairs.scored(frame, w, here.events, here.select_moves())
     )
     return _solved(pair, here).without_candidates()
 
@@ -252,7 +248,7 @@ def _fixed(
     fixed, index = np.zeros(len(events) + 1, dtype=bool), EventIndex(events)
     fixed[index.find(needed)] = True
     if annotations is not None:
-        fixed[index.of_cells(annotations.pairwise().events)] = True
+        fixed[index.find_by_cells(annotations.to_pairwise().events)] = True
     return fixed[:-1]
 
 

@@ -27,7 +27,7 @@ from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations, Event
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.profiling.coverage import Coverage, look_for
 from clew.tracking.profiling.domain import Domain, look_at, look_over
@@ -53,10 +53,9 @@ from clew.tracking.training.prior import (
 )
 from clew.tracking.training.pseudo_labels import PseudoLabels, with_all
 from clew.tracking.training.recalibration import GENERIC, recalibrate
-from clew.utils import validation as checks
-from clew.utils.parameters import Parametrised, check_fitted
+from clew.utils.parameters import Parametrized, check_fitted
 from clew.utils.progress import ProgressBar
-from clew.utils.validation import shown, whole
+from clew.utils.validation import check_int, check_path, short_repr
 
 AnyMovie = Movie | Source | str | Path
 
@@ -79,7 +78,7 @@ class Origin(StrEnum):
         return f"{n_annotated} annotated events in {n_pairs} frame pairs{where}"
 
 
-class Tracker(Parametrised):
+class Tracker(Parametrized):
     """Tracking by assignment, with weights that are learned from partial annotations (section 5 of the paper).
 
     Args:
@@ -215,7 +214,7 @@ class Tracker(Parametrised):
         self.n_annotated_ = n_annotated
         self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
         self.events_, self.learned_kinds_ = (
-            frozenset().union(*(table.kinds() for table in given)),
+            frozenset().union(*(table.happened_kinds() for table in given)),
             kinds,
         )
         self.calibration_ = self._calibrated(list(chain(*examples)), prior)
@@ -271,12 +270,12 @@ class Tracker(Parametrised):
         Solved blocks of frames are kept in a hidden folder within `output`, so that the same call goes on after it was
         cut short; `formats.results.write_blocks` makes results of them. `memory` is what a worker has, in bytes.
         """
-        folder = checks.path(output, "output")
-        memory = None if memory is None else whole(memory, "memory", 1)
+        folder = check_path(output, "output")
+        memory = None if memory is None else check_int(memory, "memory", 1)
         executor = executor_for(client, self.n_jobs)
         work = self._problems(movie, annotations, executor, memory)
         return TrackedBlocks.of(
-            work, executor, Checkpoints.beside(folder), self.verbose
+            work, executor, Checkpoints.for_output(folder), self.verbose
         )
 
     def _problems(
@@ -330,11 +329,11 @@ class Tracker(Parametrised):
             ]
             if lacking or isinstance(movie, type):
                 raise InputError(
-                    f"movie is {shown(movie)}; expected a Movie, a DetectionTable or a path"
+                    f"movie is {short_repr(movie)}; expected a Movie, a DetectionTable or a path"
                 )
             return movie
         with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
-            return measure(
+            return measure_movie(
                 movie,
                 cache=self.cache,
                 n_jobs=self.n_jobs,
@@ -354,7 +353,9 @@ class Tracker(Parametrised):
         Kinds that were learned from, or that are annotated in this movie, are kinds that it has.
         """
         known = (
-            self.events_ if annotations is None else self.events_ | annotations.kinds()
+            self.events_
+            if annotations is None
+            else self.events_ | annotations.happened_kinds()
         )
         w = weights_by_name(self, feature_names(groups))
         return self._pairs(source, groups, w, known, executor or Threads(self.n_jobs))
@@ -369,7 +370,11 @@ class Tracker(Parametrised):
     ) -> Pairs:
         """The frame pairs to learn from; the prior's weights look for kinds that nobody annotated."""
         return self._pairs(
-            source, groups, prior, annotations.kinds(), executor or Threads(self.n_jobs)
+            source,
+            groups,
+            prior,
+            annotations.happened_kinds(),
+            executor or Threads(self.n_jobs),
         )
 
     def _pseudo_labels(
@@ -454,7 +459,7 @@ def _checked(annotations: Annotations, source: Source) -> Annotations:
     """Annotations whose cells are in the movie and that do not contradict each other, each once."""
     if not isinstance(annotations, Annotations):
         raise InputError(
-            f"annotations is {shown(annotations)}; expected a clew.tracking Annotations table"
+            f"annotations is {short_repr(annotations)}; expected a clew.tracking Annotations table"
         )
     return check_annotations(
         annotations,

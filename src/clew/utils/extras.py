@@ -31,12 +31,13 @@ def is_installed(extra: str) -> bool:
     return not _missing(extra)
 
 
-def require(extra: str, what: str) -> None:
+def require_extra(extra: str, what: str) -> None:
     """Raise `MissingExtra` unless the packages of an extra are installed; `what` needs them."""
     missing = _missing(extra)
     if missing:
         raise MissingExtra(
-            f"{what} needs {', '.join(missing)}: pip install 'clew[{extra}]'", extra
+            f"{what} needs {', '.join(missing)}: pip install 'clew-learn[{extra}]'",
+            extra,
         )
 
 

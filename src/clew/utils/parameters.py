@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Parametrised:
+class Parametrized:
     """An object whose parameters are the arguments of `__init__`, kept under their names."""
 
     @classmethod

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the command line shows progress before anything is learned,
     from clew.learning.result import Record
 
 
-def asked_for(shown: object) -> bool:
+def is_verbose(shown: object) -> bool:
     """Whether a switch or a number of scikit-learn's `verbose` asks for progress; anything else does not."""
     return shown is True or (isinstance(shown, int | float) and shown > 0)
 
@@ -34,7 +34,7 @@ class ProgressLine:
     def __init__(self, shown: bool, title: str = "learning") -> None:
         self.title = title
         self.spinner = (
-            Spinner(title, console=Console(stderr=True)) if asked_for(shown) else None
+            Spinner(title, console=Console(stderr=True)) if is_verbose(shown) else None
         )
 
     def __call__(self, record: Record) -> None:
@@ -45,7 +45,7 @@ class ProgressLine:
                 f"gap {record.gap:.2g} → {record.precision:.2g}, {record.bounds} bounds"
             )
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         """Show any other text on the line."""
         if self.spinner is not None:
             self.spinner.update(f"{self.title}: {text}")
@@ -85,7 +85,7 @@ class ProgressBar:
         console = Console(stderr=True)
         self.progress = (
             Progress(*columns, console=console, transient=True)
-            if asked_for(shown) and console.is_terminal
+            if is_verbose(shown) and console.is_terminal
             else None
         )
         self.task = (

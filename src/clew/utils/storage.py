@@ -16,17 +16,17 @@ import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib import metadata
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clew._version import __version__
 from clew.errors import InputError, StoreError
 from clew.utils.locks import try_lock
-from clew.utils.validation import shown
+from clew.utils.validation import short_repr
 
 FORMAT = "clew"
 FORMAT_VERSION = 1
@@ -57,7 +57,7 @@ class Document:
     """Of the clew that wrote it."""
 
 
-def write(
+def write_document(
     path: str | Path,
     kind: str,
     meta: Mapping[str, object],
@@ -69,7 +69,7 @@ def write(
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "kind": kind,
-        "clew": _version(),
+        "clew": __version__,
         "meta": dict(meta),
         "arrays": hashlib.sha256(packed).hexdigest(),
     }
@@ -77,13 +77,7 @@ def write(
     write_bytes(path, _zip({JSON: _json(header), ARRAYS: packed}))
 
 
-@cache
-def _version() -> str:
-    """Of this clew; looked up once, since that reads and parses a file."""
-    return metadata.version("clew")
-
-
-def read(path: str | Path, *kinds: str) -> Document:
+def read_document(path: str | Path, *kinds: str) -> Document:
     """Read what `write` wrote; anything damaged, foreign, newer or of none of the `kinds`, if given, is refused."""
     data = read_bytes(path)
     try:
@@ -112,12 +106,12 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         raise StoreError(
             f"{path}: {len(data)} bytes are more than the {MAX_BYTES} that a clew file may have"
         )
-    with written(path) as file:
+    with atomic_write(path) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def written(path: str | Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to piece by piece, which takes its place when the block ends well; else the old one stays."""
     _check_path(path)
     try:
@@ -223,7 +217,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 def _check_path(path: object) -> None:
     if not isinstance(path, str | Path):
-        raise InputError(f"path is {shown(path)}; expected a path")
+        raise InputError(f"path is {short_repr(path)}; expected a path")
 
 
 def _reason(error: Exception) -> str:
@@ -258,7 +252,7 @@ def _header(members: Mapping[str, bytes]) -> Json:
         raise StoreError(f"{JSON} does not say that this is a clew file")
     if not isinstance(header.get("version"), int) or header["version"] > FORMAT_VERSION:
         raise StoreError(
-            f"it has format version {header.get('version')}, this clew {_version()} reads up to {FORMAT_VERSION}; "
+            f"it has format version {header.get('version')}, this clew {__version__} reads up to {FORMAT_VERSION}; "
             "a newer clew wrote it, so read it with a newer clew"
         )
     if set(members) != {JSON, ARRAYS}:
@@ -371,7 +365,7 @@ def _is_plain(dtype: np.dtype[np.generic]) -> bool:
 
 
 @contextlib.contextmanager
-def reading(path: str | Path) -> Iterator[None]:
+def wrap_content_errors(path: str | Path) -> Iterator[None]:
     """Content that this clew cannot make sense of is the file's fault, not the caller's."""
     try:
         yield

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.annotation.store.answers import Answer
+from clew.annotation.answers import Answer
 from clew.annotation.store.history import Act, Contradiction, StaleRevision
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store

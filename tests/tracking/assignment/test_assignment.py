@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from clew.errors import InfeasibleAnnotation
 from clew.models.binary_program import BinaryProgram
+from clew.models.highs_solver import KeptProgram
 from clew.tracking.assignment.assignment import (
     assign,
     incidence,
@@ -111,34 +112,34 @@ def test_pins_that_leave_no_choice_are_refused():
         assign(found, np.zeros(1), {0: False})
 
 
-@pytest.mark.parametrize("size", [1, 7, 40])
-def test_a_movie_in_tiles_has_the_same_events_and_confidences(
-    simulated, monkeypatch, size
-):
-    from clew.tracking.assignment import assignment
-    from clew.tracking.candidates.features import feature_names
-    from clew.tracking.candidates.frame_pairs import Pairs
-    from clew.tracking.measurement.measure import measure
-    from clew.tracking.solve import solve_pair
-    from clew.tracking.training.prior import generic_weights
-
-    source = measure(simulated.movie, cache=None)
-    w = generic_weights(feature_names(source.has))
-    pairs = Pairs.of(source, source.has)
-    whole = solve_pair(pairs, w, 3)
-    monkeypatch.setattr(assignment, "LARGEST_PROGRAM", size)
-    cut = solve_pair(pairs, w, 3)
-    assert np.array_equal(cut.events.keys(), whole.events.keys())
-    np.testing.assert_allclose(cut.confidence, whole.confidence, rtol=1e-6, atol=1e-9)
+@examples(25)
+@given(seed=st.integers(0, 10_000), ndim=st.sampled_from([2, 3]))
+def test_prices_hold_for_candidates_that_were_left_out_too(seed, ndim):
+    rng = np.random.default_rng(seed)
+    before = rng.uniform(0, 50 ** (1 / ndim), (50, ndim))
+    after = before[5:] + rng.normal(0, 0.5, (45, ndim))
+    a, b = (
+        Detections(t, np.arange(1, len(x) + 1), x, {})
+        for t, x in enumerate((before, after))
+    )
+    found = candidates(a, b, reach=2.0, neighbours=3)
+    scores = rng.normal(0, 0.7, len(found)) + (found.event == Event.MOVE)
+    answer = assign(found, scores)
+    A = incidence(found)
+    one, n = np.ones(A.shape[0]), len(found)
+    lp = KeptProgram(A, one, one, np.zeros(n), np.ones(n)).maximise_relaxed(scores)
+    if np.isin(lp, [0, 1]).all():
+        assert answer.reduced.max() < 1e-6
+        np.testing.assert_allclose(answer.reduced[answer.chosen], 0, atol=1e-6)
 
 
 def test_scores_of_some_candidates_at_a_time_are_those_of_all(simulated, monkeypatch):
     from clew.tracking.candidates import features
     from clew.tracking.candidates.frame_pairs import Pairs
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
     from clew.tracking.training.prior import generic_weights
 
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     w = generic_weights(features.feature_names(source.has))
     pairs = Pairs.of(source, source.has)
     expected = pairs.scored(2, w).score

@@ -16,11 +16,11 @@ from clew.tracking.candidates.candidates import (
 )
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import Detections, DetectionTable, Overlap
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import PAIRWISE, Event, EventTable
 from clew.tracking.flow.motion import estimate_motion
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.profiling.scales import estimate_scales
 
@@ -136,10 +136,10 @@ def test_annotated_events_are_always_there_and_found(seed, data):
     )
     at = find(found, extra, a, b)
     assert (at >= 0).all()
-    np.testing.assert_array_equal(found.table(a, b, at).keys(), extra.keys())
-    assert set(found.table(a, b).keys().tolist()) == {
-        *plain.table(a, b).keys().tolist(),
-        *extra.keys().tolist(),
+    np.testing.assert_array_equal(found.table(a, b, at).row_keys(), extra.row_keys())
+    assert set(found.table(a, b).row_keys().tolist()) == {
+        *plain.table(a, b).row_keys().tolist(),
+        *extra.row_keys().tolist(),
     }
 
 
@@ -273,8 +273,10 @@ def test_kinds_that_are_off_are_no_candidates_unless_they_were_annotated():
 @pytest.mark.parametrize("movie", ["Fluo-N2DH-SIM+/01", "bacteria/01"])
 def test_what_really_happened_is_among_the_candidates(clew_data, movie):
     opened = open_movie(clew_data / movie)
-    events = truth_annotations(open_truth(clew_data / f"{movie}_GT/TRA"), opened).events
-    source = measure(opened, cache=None)
+    events = derive_annotations(
+        open_ctc_lineage(clew_data / f"{movie}_GT/TRA"), opened
+    ).events
+    source = measure_movie(opened, cache=None)
     pairs = Pairs.of(source, source.has)
     missing = 0
     for frame in range(len(pairs)):

@@ -26,7 +26,7 @@ from clew.tracking.detections import (
 )
 from clew.tracking.events import Event, EventTable
 from clew.tracking.flow.motion import estimate_motion
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
 from clew.tracking.profiling.scales import Scales, estimate_scales
 
@@ -64,7 +64,7 @@ def two_frames(ndim=2):
 
 
 def features(labels, images=None, spacing=None, extra=None, scales=None, neighbours=4):
-    source = measure(Movie.from_arrays(labels, images, spacing), cache=None)
+    source = measure_movie(Movie.from_arrays(labels, images, spacing), cache=None)
     a, b = source.detections(0), source.detections(1)
     motion = estimate_motion(source)
     scales = estimate_scales(source, motion.usual) if scales is None else scales
@@ -105,7 +105,7 @@ def test_one_column_for_each_name_and_order_one(ndim):
 
 def test_blocks_and_matrix_say_the_same():
     labels, images = two_frames()
-    source = measure(Movie.from_arrays(labels, images), cache=None)
+    source = measure_movie(Movie.from_arrays(labels, images), cache=None)
     a, b, scales = source.detections(0), source.detections(1), estimate_scales(source)
     found = candidates(a, b, reach=10)
     blocks = feature_blocks(found, a, b, source.overlap(0), scales, source.has)
@@ -158,8 +158,8 @@ def test_other_labels_give_the_same_features_for_the_same_cells():
         theirs.event,
         *(np.sort(side)[:, ::-1] for side in (theirs.sources, theirs.targets)),
     )
-    at, at_other = np.argsort(renamed.keys()), np.argsort(theirs.keys())
-    np.testing.assert_array_equal(renamed.keys()[at], theirs.keys()[at_other])
+    at, at_other = np.argsort(renamed.row_keys()), np.argsort(theirs.row_keys())
+    np.testing.assert_array_equal(renamed.row_keys()[at], theirs.row_keys()[at_other])
     np.testing.assert_allclose(
         plain.toarray()[at], other.toarray()[at_other], rtol=1e-6, atol=1e-6
     )
@@ -238,7 +238,7 @@ def value(name, scene, overlap=None):
     event = Event[name.split(":")[0].upper()]
     found = candidates(a, b, reach=1000)
     groups = {"size", "border", OVERLAP}
-    shared = Overlap.none() if overlap is None else Overlap(*map(np.array, overlap))
+    shared = Overlap.empty() if overlap is None else Overlap(*map(np.array, overlap))
     scales = Scales(diameter=10, displacement=5, volume=np.pi * 25)
     blocks = feature_blocks(found, a, b, shared, scales, groups)
     names = [feature.name for feature in FEATURES[event] if feature.needs <= groups]
@@ -313,7 +313,9 @@ def test_compactness_is_that_of_the_hull():
 
 
 def test_scales_go_through_json():
-    scales = estimate_scales(measure(Movie.from_arrays(*two_frames()), cache=None))
+    scales = estimate_scales(
+        measure_movie(Movie.from_arrays(*two_frames()), cache=None)
+    )
     assert Scales.from_dict(json.loads(json.dumps(scales.as_dict()))) == scales
     with pytest.raises(InputError, match="scales"):
         Scales.from_dict({"diametre": 1})

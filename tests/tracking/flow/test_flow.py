@@ -14,7 +14,7 @@ from clew.tracking.flow.registration import (
     RegistrationSettings,
     mutual_nearest,
 )
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 
 NOISE = 0.1
@@ -123,7 +123,7 @@ def test_a_jump_of_tissue_that_flows_besides_is_followed():
             for frame in simulate(settings_of("tissue", seed=5, frames=2, drift=30.0))
         ]
     )
-    source = measure(Movie.from_arrays(labels), cache=None, n_jobs=1)
+    source = measure_movie(Movie.from_arrays(labels), cache=None, n_jobs=1)
     a, b = source.detections(0), source.detections(1)
     assert not jump(a, b).any()
     _, keep, behind = np.intersect1d(
@@ -445,7 +445,7 @@ def test_a_flow_must_bring_cells_significantly_nearer_to_others():
 
 def test_rods_that_divide_at_once_are_not_carried_away(clew_data):
     """Every second frame of a colony: where 42 rods become 61, another flow brought them nearer to others by chance."""
-    source = measure(open_movie(clew_data / "bacteria/01"), cache=None, n_jobs=1)
+    source = measure_movie(open_movie(clew_data / "bacteria/01"), cache=None, n_jobs=1)
     for frame in range(26, source.n_frames - 2, 2):
         a, b = source.detections(frame), source.detections(frame + 2)
         _, before, after = np.intersect1d(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clew.errors import StoreError
-from clew.tracking.io.staging import settle, staged
+from clew.tracking.io.staging import finish_interrupted_write, stage_files
 
 
 class Killed(BaseException):
@@ -29,7 +29,7 @@ def hidden(folder):
 
 
 def write(folder, files, name="result"):
-    with staged(folder, name, lambda entry: entry != "mine", last="last") as stage:
+    with stage_files(folder, name, lambda entry: entry != "mine", last="last") as stage:
         for path, text in files.items():
             (stage / path).parent.mkdir(exist_ok=True)
             (stage / path).write_text(text)
@@ -66,7 +66,7 @@ def test_what_fails_leaves_everything_as_it_was(tmp_path, error, older):
         write(folder, OLD)
 
     def fail():
-        with staged(folder, "result", lambda _: True) as stage:
+        with stage_files(folder, "result", lambda _: True) as stage:
             (stage / "a").write_text("new")
             raise error
 
@@ -117,7 +117,7 @@ def test_killed_at_every_step(tmp_path, monkeypatch, after):
             assert content(folder) == {"a": "third", "last": "third"}
             assert hidden(folder) == []
         else:
-            settle(folder)
+            finish_interrupted_write(folder)
             states.append(content(folder))
             assert states[-1] in (OLD, NEW)
         if done:
@@ -134,7 +134,7 @@ def test_killed_at_every_step(tmp_path, monkeypatch, after):
 
 def test_two_writers(tmp_path):
     write(tmp_path, OLD)
-    with staged(tmp_path, "result", lambda _: True) as stage:
+    with stage_files(tmp_path, "result", lambda _: True) as stage:
         (stage / "a").write_text("new")
         with pytest.raises(StoreError, match="another clew is writing"):
             write(tmp_path, NEW)
@@ -144,8 +144,8 @@ def test_two_writers(tmp_path):
 
 def test_two_names_in_one_folder_do_not_meet(tmp_path):
     with (
-        staged(tmp_path, "one", {"a"}.__contains__) as first,
-        staged(tmp_path, "two", {"b"}.__contains__) as second,
+        stage_files(tmp_path, "one", {"a"}.__contains__) as first,
+        stage_files(tmp_path, "two", {"b"}.__contains__) as second,
     ):
         (first / "a").write_text("1")
         (second / "b").write_text("2")
@@ -181,5 +181,5 @@ def test_a_plan_cannot_lead_out_of_the_folder(tmp_path, name):
     ready.mkdir(parents=True)
     (ready / ".plan.json").write_text(json.dumps({"move": [], "remove": [name]}))
     with pytest.raises(StoreError, match="is damaged"):
-        settle(tmp_path / "folder")
+        finish_interrupted_write(tmp_path / "folder")
     assert (tmp_path / "victim").read_text() == "dear"

@@ -30,7 +30,10 @@ def test_what_is_no_candidate_is_counted(simulated, pairs):
     i, j = np.unravel_index(np.argmax(apart), apart.shape)
     far = EventTable.of([(0, Event.MOVE, [int(a.label[i])], [int(b.label[j])])])
     found = look_for(
-        pairs, Annotations.of(EventTable.join([far, simulated.known.at(0).events[:5]]))
+        pairs,
+        Annotations.of(
+            EventTable.join([far, simulated.known.select_frame(0).events[:5]])
+        ),
     )
     assert (found.annotated, found.annotated_found) == (6, 5)
     assert "5 of 6 annotated events (the others were added)" in str(found)

@@ -13,10 +13,10 @@ from clew.estimators import svm as estimator
 from clew.estimators.svm import StructuredSVM
 from clew.learning.task import Subset
 from clew.tracking.assignment.assignment import assign, takes_part
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Event
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import GENERIC_CALIBRATION
@@ -230,13 +230,15 @@ def test_few_annotations_with_odd_ones_among_them_do_no_harm(clew_data):
     Without pseudo-labels, 62 more of 8,434 events were missed after these than by generic weights.
     """
     movie = open_movie(clew_data / "Fluo-N2DL-HeLa/01")
-    source = measure(movie, cache=None, n_jobs=1)
-    known = truth_annotations(open_truth(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie)
+    source = measure_movie(movie, cache=None, n_jobs=1)
+    known = derive_annotations(
+        open_ctc_lineage(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie
+    )
     few = sample(known, rng=np.random.default_rng([4, 5]), number=25)
 
     def missed(tracker):
         return (
-            ~np.isin(known.events.keys(), tracker.track(source).events.keys())
+            ~np.isin(known.events.row_keys(), tracker.track(source).events.row_keys())
         ).sum()
 
     learned = Tracker(n_jobs=1, random_state=4).fit(source, few)

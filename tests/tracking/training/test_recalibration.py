@@ -98,9 +98,10 @@ def examples(simulated, learned):
     pairs = learned.pairs(learned.measure(simulated.movie), learned.groups_)
     return [
         TrainingExample.of(
-            pairs.pair(t, simulated.known.at(t).events), simulated.known.at(t)
+            pairs.pair(t, simulated.known.select_frame(t).events),
+            simulated.known.select_frame(t),
         )
-        for t in simulated.known.frames()
+        for t in simulated.known.annotated_frames()
     ]
 
 

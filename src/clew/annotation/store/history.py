@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from clew.annotation.edits.mask_edits import Edit
+from clew.annotation.answers import Answer, Cell, Fact
 from clew.annotation.error_estimate import Check
-from clew.annotation.store.answers import Answer, Cell, Fact
+from clew.annotation.mask_edits import Edit
 from clew.errors import InputError, StoreError
 from clew.tracking.events import Annotations, Event, EventTable
 

@@ -18,10 +18,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
-from clew.annotation.edits.mask_edits import Edit
+from clew.annotation.answers import Answer, LabelsOf
 from clew.annotation.error_estimate import Check
+from clew.annotation.mask_edits import Edit
 from clew.annotation.store.acknowledged import Beacon, beside
-from clew.annotation.store.answers import Answer, LabelsOf
 from clew.annotation.store.history import (
     NOBODY,
     Act,

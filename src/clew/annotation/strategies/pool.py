@@ -87,7 +87,7 @@ def usual_confidence(parts: Sequence[Array]) -> float:
 
 def is_open(events: EventTable, annotations: Annotations) -> Mask:
     """(n,) whether nobody has answered an event: it can still be, and is not known to be or denied."""
-    known = np.isin(events.keys(), annotations.events.keys())
+    known = np.isin(events.row_keys(), annotations.events.row_keys())
     return np.asarray(~known & ~settled(events, annotations))
 
 

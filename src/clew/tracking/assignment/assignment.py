@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.binary_program import Program
+from clew.models.highs_solver import KeptProgram
 from clew.tracking.assignment.margins import alternatives, margins
-from clew.tracking.assignment.tiles import TiledProgram, boxes
 from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.events import Event
-
-LARGEST_PROGRAM = 50_000
-"""Detections of both frames that are solved as one programme; more are solved in tiles of so many at most."""
 
 
 @dataclass(frozen=True)
@@ -120,24 +117,17 @@ def make_program(candidates: Candidates, features: Matrix) -> Program:
 
 
 def assign(
-    candidates: Candidates,
-    scores: Array,
-    pinned: Mapping[int, int] | None = None,
-    position: Array | None = None,
+    candidates: Candidates, scores: Array, pinned: Mapping[int, int] | None = None
 ) -> Assignment:
     """The best consistent choice; `pinned` maps rows of the candidates to whether they happen.
 
-    Candidates that cannot be part of a best choice are left out of the programme (`undominated`). Where there are more
-    detections than `LARGEST_PROGRAM`, it is solved in tiles, exactly (`tiles.py`), if `position`, (n_sources +
-    n_targets, ndim), tells where they are.
+    Candidates that cannot be part of a best choice are left out of the programme (`undominated`).
     """
     scores = np.where(_possible(candidates, pinned or {}), scores, -np.inf)
     kept = np.flatnonzero(undominated(candidates, scores))
-    n = n_detections(candidates)
-    tiles = [np.arange(n)] if position is None else boxes(position, LARGEST_PROGRAM)
-    answer = TiledProgram(
+    answer = _solve(
         incidence(candidates, kept), takes_part(candidates, kept), scores[kept]
-    ).solve(tiles)
+    )
     if answer is None:
         raise InfeasibleAnnotation(
             "no assignment agrees with what is annotated in this frame pair"
@@ -146,6 +136,34 @@ def assign(
     # Exact for those that were left out too: prices that are right for the others price them out.
     reduced = scores - np.append(prices, 0.0)[takes_part(candidates)].sum(axis=1)
     return Assignment(candidates, scores, kept[chosen], reduced)
+
+
+def _solve(A: Any, rows: Indices, scores: Array) -> tuple[Mask, Array] | None:
+    """Choose columns of `A` that cover each row once: (m,) which, and (n,) the prices.
+
+    None where there is no such choice. `rows` (m, 4) are the rows of each column, −1 filled in.
+    """
+    n, m = A.shape
+    program = KeptProgram(A, np.ones(n), np.ones(n), np.zeros(m), np.ones(m))
+    answer = program.maximise_with_prices(scores)
+    if answer is None:
+        return None
+    chosen = answer[0] == 1
+    return chosen, _raise_prices(answer[1], rows[chosen], scores[chosen])
+
+
+def _raise_prices(prices: Array, rows: Indices, scores: Array) -> Array:
+    """Raise prices until no chosen column scores more than those of its rows.
+
+    The LP prices its bounds y ≤ 1 apart from its rows. Prices of rows alone hold for all columns, also for those that
+    were left out since others are at least as good. Each row is in one chosen column.
+    """
+    there = rows >= 0
+    size = there.sum(axis=1)
+    prices = np.append(prices, 0.0)  # −1 leads to the last place
+    excess = np.maximum(scores - prices[rows].sum(axis=1), 0.0)
+    prices[rows[there]] += np.repeat(excess / size, size)
+    return prices[:-1]
 
 
 def undominated(candidates: Candidates, scores: Array) -> Mask:

@@ -17,7 +17,7 @@ from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import NONE, PAIRWISE, Event, EventTable
 from clew.tracking.flow.motion import Motion
 from clew.tracking.profiling.scales import Scales
-from clew.utils.validation import positive, whole
+from clew.utils.validation import check_int, check_positive
 
 NEIGHBOURS = 4
 """How many cells of the other frame each cell is compared with, as in the paper's predecessor."""
@@ -118,9 +118,9 @@ def candidates(
     k = 4, at 33 bytes each: 46 MB for 50,000 cells in a frame, and three times that while they are made. Round cells
     share pixels with few but their nearest; long ones may have up to 2k neighbours.
     """
-    neighbours = whole(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
-    positive(reach, "reach")
-    shared = Overlap.none() if overlap is None else overlap
+    neighbours = check_int(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
+    check_positive(reach, "reach")
+    shared = Overlap.empty() if overlap is None else overlap
     forward = _joined(
         _nearest(a.position, b.position, neighbours, reach),
         _most_shared(shared.source, shared.target, shared.volume, len(a), neighbours),

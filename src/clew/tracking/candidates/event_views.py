@@ -10,7 +10,7 @@ from scipy.spatial import cKDTree
 
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections, Overlap
-from clew.tracking.measurement.regions import directions
+from clew.tracking.measurement.regions import support_directions
 from clew.tracking.profiling.scales import Scales
 
 DIM = 0.05
@@ -98,7 +98,7 @@ class Cells:
     @cached_property
     def support(self) -> Array:
         """(n, K) the support function around the origin of the frame, not of the cell."""
-        toward = directions(self.position.shape[1])
+        toward = support_directions(self.position.shape[1])
         return self.column("support", self.scales.diameter) + self.position @ toward.T
 
 
@@ -330,7 +330,7 @@ class Gap(Pair):
         super().__init__(
             a,
             b,
-            Shared(Overlap.none(), len(a.position), len(b.position), a.scales),
+            Shared(Overlap.empty(), len(a.position), len(b.position), a.scales),
             sources,
             targets,
         )

@@ -29,14 +29,20 @@ from clew.tracking.candidates.features import (
     feature_blocks,
     lone_blocks,
 )
-from clew.tracking.detections import Detections, Divisible, Overlap, Source, window
+from clew.tracking.detections import (
+    Detections,
+    Overlap,
+    Source,
+    WindowedSource,
+    take_window,
+)
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.flow.flow import moved
 from clew.tracking.flow.motion import Motion, estimate_motion
 from clew.tracking.flow.registration import mutual_nearest
 from clew.tracking.profiling.scales import Over, Scales, ball_volume, estimate_scales
 from clew.utils.cache import Cache
-from clew.utils.validation import is_number, shown, whole
+from clew.utils.validation import check_int, is_number, short_repr
 
 T = TypeVar("T")
 
@@ -63,11 +69,6 @@ class CandidatePair:
             for cells in (self.a, self.b)
         ]
         return np.asarray(np.exp(-np.concatenate(away) / self.diameter))
-
-    @property
-    def position(self) -> Array:
-        """(n_sources + n_targets, ndim) where the cells of both frames are."""
-        return np.concatenate([self.a.position, self.b.position])
 
     def sizes(self, rows: Indices) -> Array:
         """(n, 4) the volumes of the sources and targets of some candidates, in usual ones; NaN for none and unknown."""
@@ -129,9 +130,7 @@ class ScoredPair(CandidatePair):
 
     def best(self) -> Assignment:
         """The best choice among the candidates."""
-        return self.answer or assign(
-            self.candidates, self.score, position=self.position
-        )
+        return self.answer or assign(self.candidates, self.score)
 
     def only(self, events: frozenset[Event]) -> Self:
         """The same with candidates of some kinds alone."""
@@ -236,9 +235,9 @@ class Pairs:
             is_number(reach) and 0 < reach <= sys.float_info.max
         ):
             raise InputError(
-                f"reach is {shown(reach)}; expected a positive length in the unit of the movie's spacing"
+                f"reach is {short_repr(reach)}; expected a positive length in the unit of the movie's spacing"
             )
-        neighbours = whole(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
+        neighbours = check_int(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
         motion = estimate_motion(source, over=over)
         scales = estimate_scales(source, motion.usual, over)
         far = estimate_reach(motion, scales) if reach is None else float(reach)
@@ -258,7 +257,9 @@ class Pairs:
 
     def window(self, first: int, last: int) -> Self:
         """The same with the pairs from frame `first` to `last` alone, under their numbers."""
-        return replace(self, source=window(self.source, self.needed(first).start, last))
+        return replace(
+            self, source=take_window(self.source, self.needed(first).start, last)
+        )
 
     def pair(
         self,
@@ -275,7 +276,7 @@ class Pairs:
         moves = self.unforeseen(frame, moves)
         pair, around = self._pair(frame, extra, feature_blocks, moves)
         keys = b"".join(
-            table.keys().tobytes() for table in (extra, moves) if table is not None
+            table.row_keys().tobytes() for table in (extra, moves) if table is not None
         )
         return FramePair(*pair, keys, around, diameter=self.scales.diameter)
 
@@ -311,7 +312,7 @@ class Pairs:
         """`scored` with all kinds of events and solved, and remembered for when it is asked for with fewer."""
         pair = replace(self, events=ALL_EVENTS).scored(frame, w)
         pair = replace(pair, answer=pair.best())
-        if pair.nbytes <= KEPT and isinstance(self.source, Divisible):
+        if pair.nbytes <= KEPT and isinstance(self.source, WindowedSource):
             _kept.put((self.source.name, frame), self._key(frame, w), pair)
         return pair
 
@@ -322,7 +323,7 @@ class Pairs:
 
     def _key(self, frame: int, w: Array) -> tuple[Hashable, ...] | None:
         """All that the candidates of a pair and their scores follow from, but for the kinds of events."""
-        if not isinstance(self.source, Divisible):
+        if not isinstance(self.source, WindowedSource):
             return None
         frames = tuple(self.source.content(t) for t in self.needed(frame))
         return (

@@ -11,7 +11,12 @@ import numpy as np
 
 from clew.tracking.events import Annotations
 from clew.tracking.io.delimited import Aliases, read_delimited, write_delimited
-from clew.tracking.io.events_csv import ALIASES, COLUMNS, event_columns, parse_events
+from clew.tracking.io.events_csv import (
+    ALIASES,
+    COLUMNS,
+    make_event_columns,
+    parse_events,
+)
 from clew.tracking.lineage.track_faults import Faults
 
 HAPPENED = "happened"
@@ -35,7 +40,7 @@ def write_annotations(path: str | Path, annotations: Annotations) -> None:
         path,
         [*COLUMNS, HAPPENED],
         len(events),
-        lambda rows: [*event_columns(events[rows]), happened[rows].tolist()],
+        lambda rows: [*make_event_columns(events[rows]), happened[rows].tolist()],
     )
 
 
@@ -49,7 +54,7 @@ def read_annotation_table(path: str | Path) -> Annotations:
         for cell in table.columns.get(HAPPENED, ["yes"] * len(table))
     ]
     if HAPPENED in table:
-        table.blame(
+        table.add_faults(
             faults, [answer is None for answer in answers], HAPPENED, "yes or no"
         )
     faults.refuse()

@@ -20,7 +20,7 @@ from clew.tracking.io.geff import (
     CONFIDENCE,
     EVENT,
     NODE_CONFIDENCE,
-    as_property,
+    make_property,
     write_arrays,
 )
 from clew.tracking.io.tracks_csv import AXES
@@ -36,7 +36,7 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
     events = annotations.events[annotations.happened]
     cells = np.hstack([events.sources, events.targets])  # (n, 4)
     frames = np.stack(
-        [events.frame, events.frame, events.ends(), events.ends()], axis=1
+        [events.frame, events.frame, events.end_frames(), events.end_frames()], axis=1
     )
     there = cells != NONE
     nodes, at = np.unique(
@@ -49,17 +49,18 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
     axes = AXES[-movie.ndim :]
     position = _positions(movie, nodes)
     properties = {
-        "t": as_property(nodes[:, 0] + movie.first),
-        "seg_id": as_property(nodes[:, 1]),
+        "t": make_property(nodes[:, 0] + movie.first),
+        "seg_id": make_property(nodes[:, 1]),
     }
     properties |= {
-        axis: as_property(column) for axis, column in zip(axes, position.T, strict=True)
+        axis: make_property(column)
+        for axis, column in zip(axes, position.T, strict=True)
     }
     for event, name in NODE_CONFIDENCE.items():
         missing = np.ones(len(nodes), dtype=bool)
         of = events.event == event
         missing[node[of].max(axis=1)] = False  # the only cell that it has
-        properties[name] = as_property(np.full(len(nodes), np.inf), missing)
+        properties[name] = make_property(np.full(len(nodes), np.inf), missing)
     names = np.array([str(event) for event in Event])
     write_arrays(
         path,
@@ -67,8 +68,8 @@ def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) ->
         properties,
         links.reshape(-1, 2),
         {
-            EVENT: as_property(names[events.event[row]]),
-            CONFIDENCE: as_property(np.full(len(row), np.inf)),
+            EVENT: make_property(names[events.event[row]]),
+            CONFIDENCE: make_property(np.full(len(row), np.inf)),
         },
         _metadata(annotations, movie, axes),
     )

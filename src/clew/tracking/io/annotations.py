@@ -9,15 +9,15 @@ import numpy as np
 
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.matching import position_annotations
-from clew.tracking.evaluation.truth import Labelled, Progress, truth_annotations
+from clew.tracking.evaluation.matching import derive_annotations_by_position
+from clew.tracking.evaluation.truth import LabelSource, Progress, derive_annotations
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.io import ctc
 from clew.tracking.io.annotation_csv import read_annotation_table
 from clew.tracking.io.names import RESULT, TRUTH
 from clew.tracking.io.track_tables import PointLineage, is_track_table, open_lineage
 from clew.tracking.io.zarr import is_zarr
-from clew.utils import validation as checks
+from clew.utils.validation import check_path
 
 if TYPE_CHECKING:
     from clew.tracking.io.geff import GeffGraph
@@ -27,7 +27,9 @@ CTC_FILES = (TRUTH, RESULT)
 
 
 def read_annotations(
-    path: str | Path, movie: Labelled | DetectionTable, progress: Progress | None = None
+    path: str | Path,
+    movie: LabelSource | DetectionTable,
+    progress: Progress | None = None,
 ) -> Annotations:
     """The annotations of a movie in a table, a GEFF, or a whole lineage in masks or a table, in the movie's own labels.
 
@@ -35,7 +37,7 @@ def read_annotations(
     of events and a GEFF name the movie's own labels. Whether those exist is for `check_annotations` to say. Of an
     excerpt, annotations are read by the numbers that frames have in the whole movie, and those outside are left out.
     """
-    path, excerpt = checks.path(path, "path"), getattr(movie, "excerpt", None)
+    path, excerpt = check_path(path, "path"), getattr(movie, "excerpt", None)
     if not path.exists():
         raise InputError(f"{path}: there are no annotations of this name")
     if (graph := _graph(path)) is not None:
@@ -44,15 +46,15 @@ def read_annotations(
     elif path.is_dir() or path.name in CTC_FILES or is_track_table(path):
         truth = _truth(path, excerpt)
         if isinstance(truth, ctc.CtcLineage) and not isinstance(movie, DetectionTable):
-            return truth_annotations(truth, movie, progress)
-        return position_annotations(truth, movie, progress)
+            return derive_annotations(truth, movie, progress)
+        return derive_annotations_by_position(truth, movie, progress)
     elif path.suffix.lower() in TABLES:
         found = read_annotation_table(path)
     else:
         raise InputError(
             f"{path}: annotations are a table ({', '.join(TABLES)}), a GEFF, or a folder with {' or '.join(CTC_FILES)}"
         )
-    return found if excerpt is None else found.within(excerpt)
+    return found if excerpt is None else found.restrict_to(excerpt)
 
 
 def _truth(path: Path, excerpt: range | None) -> ctc.CtcLineage | PointLineage:

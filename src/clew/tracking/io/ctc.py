@@ -18,12 +18,12 @@ from clew.executors import Threads
 from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.frames import Excerpt, Frames
 from clew.tracking.io import tiff
-from clew.tracking.io.label_layers import write_layers
+from clew.tracking.io.label_layers import write_label_images
 from clew.tracking.io.manifest import (
-    files_of_others,
+    list_foreign_files,
     read_manifest,
-    require_whole,
-    written_whole,
+    require_intact,
+    write_atomically,
 )
 from clew.tracking.io.names import (
     BESIDE_MASKS,
@@ -34,12 +34,12 @@ from clew.tracking.io.names import (
     TRACKS,
     TRUTH,
 )
-from clew.tracking.io.staging import settle
+from clew.tracking.io.staging import finish_interrupted_write
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import Tracks, check_frame, check_tracks
 from clew.tracking.movie import Movie
-from clew.utils import validation as checks
 from clew.utils.storage import write_bytes
+from clew.utils.validation import check_path
 
 MASK_NAMES = r"(man_track|mask)[0-9]"
 """How the names of masks with tracks begin."""
@@ -71,7 +71,7 @@ class CtcLineage:
 
 def read_tracks(path: str | Path) -> Tracks:
     """The tracks of a file, or of the truth or result in a folder; every fault is told with its row."""
-    file = _table_of(checks.path(path, "the tracks"))
+    file = _table_of(check_path(path, "the tracks"))
     try:
         lines = file.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -92,8 +92,8 @@ def read_tracks(path: str | Path) -> Tracks:
     tracks = Tracks.of([[int(cell) for cell in cells] for _, cells in rows])
     first = min(
         (
-            tiff.frame_number(mask) or 0
-            for mask in tiff.frame_files(file.parent, MASK_NAMES)
+            tiff.parse_frame_number(mask) or 0
+            for mask in tiff.list_tiffs(file.parent, MASK_NAMES)
         ),
         default=0,
     )
@@ -113,10 +113,10 @@ def write_tracks(path: str | Path, tracks: Tracks) -> None:
     )
 
 
-def open_truth(folder: str | Path) -> CtcLineage:
+def open_ctc_lineage(folder: str | Path) -> CtcLineage:
     """The lineage in a folder: …_GT (or its TRA), …_RES or what clew wrote. Masks are read when they are asked for."""
-    file = _table_of(checks.path(folder, "the lineage"))
-    require_whole(file.parent, is_of_result)
+    file = _table_of(check_path(folder, "the lineage"))
+    require_intact(file.parent, is_result_file)
     tracks, masks = read_tracks(file), tiff.open_folder(file.parent, MASK_NAMES)
     if masks.dtype.kind not in "iu":
         raise InputError(
@@ -132,7 +132,7 @@ def open_truth(folder: str | Path) -> CtcLineage:
     return CtcLineage(tracks, masks, str(file.parent))
 
 
-def check_all(lineage: CtcLineage, progress: Progress | None = None) -> None:
+def check_ctc_lineage(lineage: CtcLineage, progress: Progress | None = None) -> None:
     """Check table and masks against each other in every frame, one frame in memory at a time."""
     n = len(lineage.masks)
     for t in range(n):
@@ -141,14 +141,14 @@ def check_all(lineage: CtcLineage, progress: Progress | None = None) -> None:
             progress(t + 1, n)
 
 
-def is_mask(name: str) -> bool:
+def is_mask_file(name: str) -> bool:
     """Whether a file in a folder of results is a mask."""
     return re.fullmatch(r"mask[0-9]+\.tif", name) is not None
 
 
-def is_of_result(name: str) -> bool:
+def is_result_file(name: str) -> bool:
     """Whether clew writes a file of this name when it tracks."""
-    return name in BESIDE_MASKS or is_mask(name)
+    return name in BESIDE_MASKS or is_mask_file(name)
 
 
 def check_result_folder(folder: str | Path, what: str = TRACK) -> None:
@@ -161,13 +161,13 @@ def check_result_folder(folder: str | Path, what: str = TRACK) -> None:
         raise InputError(f"{path} is a file; results go into a folder")
     if not path.exists():
         return
-    settle(path)
+    finish_interrupted_write(path)
     older = read_manifest(path)
     if older is not None and older.what != what:
         raise InputError(
             f"{path} holds what clew {older.what} wrote; results go into a folder of their own"
         )
-    owns = is_of_result if what == TRACK else is_mask
+    owns = is_result_file if what == TRACK else is_mask_file
     for name in sorted(entry.name for entry in path.iterdir()):
         known = owns(name) if name != MANIFEST else older is not None
         if not known and not name.startswith("."):
@@ -177,7 +177,7 @@ def check_result_folder(folder: str | Path, what: str = TRACK) -> None:
             )
     # people correct masks by hand; other files of a result are compared by nobody, and only those of others are kept
     if (older is None or what == DETECT) and (
-        others := files_of_others(path, older, owns)
+        others := list_foreign_files(path, older, owns)
     ):
         raise InputError(
             f"{path} holds files that clew {what} did not write, or that were changed since: {others[0]}. They would "
@@ -185,7 +185,7 @@ def check_result_folder(folder: str | Path, what: str = TRACK) -> None:
         )
 
 
-def write_result(
+def write_ctc_result(
     folder: str | Path,
     movie: Movie,
     lineage: Lineage | TrackedMovie,
@@ -197,8 +197,8 @@ def write_result(
     The folder holds the old result or the whole new one, whatever happens; see `staging.py`.
     """
     check_result_folder(folder)
-    with written_whole(
-        Path(folder), TRACK, is_of_result, {"movie": movie.name}
+    with write_atomically(
+        Path(folder), TRACK, is_result_file, {"movie": movie.name}
     ) as stage:
         write_masks(stage, movie, lineage, progress, n_jobs)
 
@@ -212,7 +212,7 @@ def write_masks(
 ) -> None:
     """Masks that carry the tracks' ids, and `res_track.txt`, into a folder that is empty yet."""
     tracked = as_parts(lineage)
-    write_layers(folder, movie, tracked, Threads(n_jobs), progress, tiffs=True)
+    write_label_images(folder, movie, tracked, Threads(n_jobs), progress, tiffs=True)
     write_tracks(folder / RESULT, tracked.tracks)
 
 
@@ -220,7 +220,7 @@ def _table_of(path: Path) -> Path:
     """The file of tracks that a path means."""
     if path.is_file():
         return path
-    settle(path)
+    finish_interrupted_write(path)
     wanted = [path / TRUTH, path / RESULT, path / "TRA" / TRUTH]
     for file in wanted:
         if file.is_file():
@@ -229,7 +229,7 @@ def _table_of(path: Path) -> Path:
         raise InputError(
             f"{path} does not exist; a lineage is a folder with {TRUTH} or {RESULT}, or a table of tracks"
         )
-    unfinished = path.is_dir() and tiff.frame_files(path, MASK_NAMES)
+    unfinished = path.is_dir() and tiff.list_tiffs(path, MASK_NAMES)
     hint = (
         "; it has masks: was the writing of a result cut short?" if unfinished else ""
     )

@@ -28,10 +28,10 @@ from clew.learning.task import Array, Mask
 from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.events import BY_NAME, Event, EventTable, Labels
 from clew.tracking.io.graph_columns import EdgeColumns, NodeColumns, graph_columns
-from clew.tracking.io.manifest import warn_if_not_of_result
-from clew.tracking.io.staging import settle, staged
+from clew.tracking.io.manifest import warn_if_file_changed
+from clew.tracking.io.staging import finish_interrupted_write, stage_files
 from clew.tracking.io.tracks_csv import AXES
-from clew.tracking.io.zarr_chunks import arrays_of, missing_chunk
+from clew.tracking.io.zarr_chunks import find_missing_chunk, list_arrays
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import events_of_links
 from clew.tracking.lineage.track_faults import SHOWN
@@ -90,14 +90,14 @@ def write_geff(
     A movie in parts is written without having the whole of it in memory.
     """
     path = Path(path)
-    settle(path.absolute().parent, path.name)
+    finish_interrupted_write(path.absolute().parent, path.name)
     if path.exists() and not is_geff(path):
         raise StoreError(
             f"{path}: is there already and is no GEFF; choose another name or take it away"
         )
     tracked = as_parts(lineage)
     with (
-        staged(
+        stage_files(
             path.absolute().parent, path.name, lambda name: name == path.name
         ) as stage,
         graph_columns(stage, tracked) as (nodes, edges),
@@ -117,22 +117,25 @@ def _write(
         path,
         nodes.id,
         {
-            "t": as_property(nodes.frame),
+            "t": make_property(nodes.frame),
             **{
-                axis: as_property(column)
+                axis: make_property(column)
                 for axis, column in zip(axes, nodes.position.T, strict=True)
             },
-            "seg_id": as_property(nodes.label),
-            "track_id": as_property(nodes.track),
-            "tracklet_id": as_property(nodes.segment),
-            "lineage_id": as_property(nodes.family),
+            "seg_id": make_property(nodes.label),
+            "track_id": make_property(nodes.track),
+            "tracklet_id": make_property(nodes.segment),
+            "lineage_id": make_property(nodes.family),
             **{
-                name: as_property(nodes.alone[event], nodes.accompanied[event])
+                name: make_property(nodes.alone[event], nodes.accompanied[event])
                 for event, name in NODE_CONFIDENCE.items()
             },
         },
         edges.ends,
-        {EVENT: as_property(edges.event), CONFIDENCE: as_property(edges.confidence)},
+        {
+            EVENT: make_property(edges.event),
+            CONFIDENCE: make_property(edges.confidence),
+        },
         _metadata(n_frames, axes, movie),
     )
 
@@ -143,7 +146,7 @@ def write_arrays(path: Path, *arrays: Any) -> None:
         geff.core_io.write_arrays(path, *arrays)
 
 
-def as_property(values: NDArray[Any], missing: Mask | None = None) -> dict[str, Any]:
+def make_property(values: NDArray[Any], missing: Mask | None = None) -> dict[str, Any]:
     """A column as the library takes it; `missing` marks where there is no value."""
     return {"values": np.ascontiguousarray(values), "missing": missing}
 
@@ -174,8 +177,8 @@ def read_geff(path: str | Path) -> GeffGraph:
     its first to its last frame, and two edges out of a node are a division. A graph that says it is partial, as clew's
     exports of annotations do, leaves open what happens where a node has no edge, unless the node itself tells.
     """
-    settle(Path(path).absolute().parent, Path(path).name)
-    warn_if_not_of_result(path)
+    finish_interrupted_write(Path(path).absolute().parent, Path(path).name)
+    warn_if_file_changed(path)
     if not is_geff(path):
         raise InputError(
             f"{path}: is no GEFF: a folder whose Zarr attributes have the key geff"
@@ -183,8 +186,8 @@ def read_geff(path: str | Path) -> GeffGraph:
     try:
         lacking = [
             name
-            for name, array, folder in arrays_of(Path(path))
-            if missing_chunk(array, folder) is not None
+            for name, array, folder in list_arrays(Path(path))
+            if find_missing_chunk(array, folder) is not None
         ]
         graph = geff.core_io.read_to_memory(
             Path(path), data_validation=geff.validate.data.ValidationConfig(graph=True)

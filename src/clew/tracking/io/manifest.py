@@ -12,13 +12,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from clew._version import __version__
 from clew.errors import DataWarning, InputError, StoreError
 from clew.tracking.io.names import MANIFEST
-from clew.tracking.io.staging import settle, staged
+from clew.tracking.io.staging import finish_interrupted_write, stage_files
 from clew.utils.storage import write_json
 
 KIND = "clew manifest"
@@ -35,7 +35,7 @@ class Manifest:
     """What a folder of results says of itself."""
 
     what: str
-    """The kind of result: track, detect, simulate or reproduce."""
+    """The kind of result: track, detect or simulate."""
     run: str
     """The same for the same files made from the same."""
     clew: str
@@ -46,7 +46,7 @@ class Manifest:
 
 
 @contextmanager
-def written_whole(
+def write_atomically(
     folder: Path,
     what: str,
     owns: Owns,
@@ -57,7 +57,7 @@ def written_whole(
 
     `made_from` is read when the block has ended.
     """
-    with staged(
+    with stage_files(
         folder, name, lambda entry: entry == name or owns(entry), last=name
     ) as stage:
         yield stage
@@ -68,7 +68,7 @@ def written_whole(
         }
         content = {
             "what": what,
-            "clew": version("clew"),
+            "clew": __version__,
             "made_from": dict(made_from),
             "files": files,
         }
@@ -114,9 +114,9 @@ def read_manifest(folder: str | Path, name: str = MANIFEST) -> Manifest | None:
         raise InputError(f"{path}: is no manifest of clew ({error!r})") from error
 
 
-def require_whole(folder: str | Path, owns: Owns) -> Manifest | None:
+def require_intact(folder: str | Path, owns: Owns) -> Manifest | None:
     """Finish what was cut short, and refuse a folder whose files do not fit its manifest; one without is accepted."""
-    settle(folder)
+    finish_interrupted_write(folder)
     manifest = read_manifest(folder)
     if manifest is not None and (faults := _faults(Path(folder), manifest, owns)):
         raise InputError(
@@ -126,12 +126,12 @@ def require_whole(folder: str | Path, owns: Owns) -> Manifest | None:
     return manifest
 
 
-def warn_if_changed(folder: str | Path) -> None:
+def warn_if_folder_changed(folder: str | Path) -> None:
     """Finish what was cut short, and warn of files that were changed since; sizes are compared, contents are not.
 
     For label images, which people do correct by hand.
     """
-    settle(folder)
+    finish_interrupted_write(folder)
     manifest = read_manifest(folder)
     if manifest is not None and (faults := _faults(Path(folder), manifest, None)):
         warnings.warn(
@@ -141,7 +141,9 @@ def warn_if_changed(folder: str | Path) -> None:
         )
 
 
-def files_of_others(folder: Path, manifest: Manifest | None, owns: Owns) -> list[str]:
+def list_foreign_files(
+    folder: Path, manifest: Manifest | None, owns: Owns
+) -> list[str]:
     """Files of a result that are not as clew wrote them, in words: a person's, or another program's."""
     if manifest is None:
         return [
@@ -152,10 +154,10 @@ def files_of_others(folder: Path, manifest: Manifest | None, owns: Owns) -> list
     return _faults(folder, manifest, owns, missing=False)
 
 
-def warn_if_not_of_result(path: str | Path) -> None:
+def warn_if_file_changed(path: str | Path) -> None:
     """Warn if one file, or folder, of a result is not as its manifest says."""
     path = Path(path)
-    settle(path.parent)
+    finish_interrupted_write(path.parent)
     manifest = read_manifest(path.parent)
     if manifest is None:
         return

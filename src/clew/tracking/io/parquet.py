@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from clew.tracking.blocks.join import Part
 from clew.tracking.blocks.parts import TrackedMovie, parts_of
 from clew.tracking.events import NONE, Event
-from clew.tracking.io.tracks_csv import cell_columns
+from clew.tracking.io.tracks_csv import make_cell_columns
 from clew.tracking.lineage.tracks import Tracks
-from clew.utils import extras
-from clew.utils.storage import written
+from clew.utils.extras import require_extra
+from clew.utils.storage import atomic_write
 
 ROWS = 2**16
 """Rows after which a row group ends with the next frame: large enough for a reader that scans, small in memory."""
@@ -29,10 +29,10 @@ Columns = dict[str, NDArray[Any]]
 
 def write_parquet(events: Path, tracks: Path, movie: TrackedMovie) -> None:
     """Write both tables, reading each part once."""
-    extras.require("parquet", f"{events.name}: writing Parquet")
+    require_extra("parquet", f"{events.name}: writing Parquet")
     table = movie.tracks
     generation = table.generations()
-    with written(events) as first, written(tracks) as second:
+    with atomic_write(events) as first, atomic_write(tracks) as second:
         writers = RowGroups(first), RowGroups(second)
         for part in parts_of(movie):
             writers[0].add(_event_columns(part))
@@ -60,7 +60,7 @@ def _event_columns(part: Part) -> Columns:
 
 
 def _cells(part: Part, tracks: Tracks, generation: NDArray[np.int64]) -> Columns:
-    return cell_columns(
+    return make_cell_columns(
         part.nodes.frame,
         part.nodes.label,
         part.track,

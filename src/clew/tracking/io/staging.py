@@ -33,7 +33,7 @@ OLD = ".old"
 
 
 @contextmanager
-def staged(
+def stage_files(
     folder: Path, name: str, owns: Callable[[str], bool], last: str = ""
 ) -> Iterator[Path]:
     """A hidden folder whose content takes the place of all that `owns` names in `folder`, when the block ends well.
@@ -66,7 +66,7 @@ def staged(
                 path.rmdir()  # nothing came of it, so that it is empty
 
 
-def settle(folder: str | Path, name: str | None = None) -> None:
+def finish_interrupted_write(folder: str | Path, name: str | None = None) -> None:
     """Finish what a run that was cut short had ready for a folder; nothing is done where there is no such thing."""
     folder = Path(folder)
     for each in {_name_of(ready) for ready in _hidden(folder, name, "ready")}:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.tracking.io.tiff import MAX_FRAME_BYTES
-from clew.tracking.io.zarr_chunks import missing_chunk
+from clew.tracking.io.zarr_chunks import find_missing_chunk
 
 MARKS = ("zarr.json", ".zarray", ".zgroup")
 """Files that make a folder a Zarr store."""
@@ -201,7 +201,10 @@ def _frames(
             raise InputError(
                 f"{path} declares {what} of {size:,} bytes; clew reads up to {MAX_FRAME_BYTES:,}"
             )
-    if not sparse and (place := missing_chunk(array, path / component)) is not None:
+    if (
+        not sparse
+        and (place := find_missing_chunk(array, path / component)) is not None
+    ):
         frame = place[axes.index("t")] * (array.shards or array.chunks)[axes.index("t")]
         raise InputError(
             f"{path}: the chunk {array.metadata.encode_chunk_key(place)}, of frame {frame}, is missing. If empty "

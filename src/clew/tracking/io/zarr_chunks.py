@@ -15,7 +15,7 @@ METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 """Files of a store that hold no pixels."""
 
 
-def missing_chunk(array: Any, folder: Path) -> tuple[int, ...] | None:
+def find_missing_chunk(array: Any, folder: Path) -> tuple[int, ...] | None:
     """The first chunk, by its place in the grid, that is not stored; looks at no more of the grid than is stored."""
     stored = {path.relative_to(folder).as_posix() for path in _files(folder)}
     lengths = array.shards or array.chunks
@@ -42,7 +42,7 @@ def _place(number: int, grid: list[int]) -> tuple[int, ...]:
     return tuple(reversed(place))
 
 
-def arrays_of(path: Path) -> Iterator[tuple[str, Any, Path]]:
+def list_arrays(path: Path) -> Iterator[tuple[str, Any, Path]]:
     """All arrays of a group, with their names and folders."""
     import zarr  # it takes a second to load
 

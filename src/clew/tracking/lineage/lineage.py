@@ -15,7 +15,7 @@ from clew.learning.task import Array, Indices
 from clew.tracking.events import ARITY, NONE, Event, EventTable, Labels
 from clew.tracking.lineage.track_ids import resolve
 from clew.tracking.lineage.tracks import Tracks
-from clew.utils.validation import shown, whole
+from clew.utils.validation import check_int, short_repr
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -91,7 +91,7 @@ class Lineage:
     def _check_types(self) -> None:
         """Refuse what is no array of the right kind."""
         object.__setattr__(
-            self, "n_frames", whole(self.n_frames, "the lineage's n_frames", 0)
+            self, "n_frames", check_int(self.n_frames, "the lineage's n_frames", 0)
         )
         if not isinstance(self.events, EventTable) or not isinstance(
             self.columns, Mapping
@@ -120,7 +120,7 @@ class Lineage:
                 or array.dtype.kind not in kinds
             ):
                 raise InputError(
-                    f"the lineage's {name} is {shown(array)}; expected an array of numbers in {ndim}D"
+                    f"the lineage's {name} is {short_repr(array)}; expected an array of numbers in {ndim}D"
                 )
 
     def _check_events(self) -> None:
@@ -174,7 +174,7 @@ class Lineage:
     @cached_property
     def targets(self) -> NDArray[np.int32]:
         """(m, 2) the nodes of each event's targets, likewise."""
-        return self._nodes(self.events.targets, self.events.ends())
+        return self._nodes(self.events.targets, self.events.end_frames())
 
     def _nodes(self, labels: Labels, frame: NDArray[np.int64]) -> NDArray[np.int32]:
         """(m, 2) nodes by labels, of a frame for each event."""
@@ -241,7 +241,7 @@ class Lineage:
 
     def least_certain(self, n: int) -> Indices:
         """Rows of the `n` events with the least confidence, the least first."""
-        n = whole(n, "n", 0)
+        n = check_int(n, "n", 0)
         return np.argsort(self.confidence, kind="stable")[:n]
 
     @cached_property
@@ -251,7 +251,7 @@ class Lineage:
 
     def descendants(self, track: int) -> NDArray[np.int64]:
         """(k,) ids of all tracks that come from one, itself not among them, ascending."""
-        track = whole(track, "track", 1)
+        track = check_int(track, "track", 1)
         if track not in self.tracks.id:
             raise InputError(
                 f"there is no track {track} among the {len(self.tracks.id)} tracks of the lineage"

@@ -17,7 +17,7 @@ from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.frames import Frames
 from clew.tracking.movie import Movie
-from clew.utils.validation import positive
+from clew.utils.validation import check_positive
 
 LARGEST = 2**28
 """Pixels of a frame around points for which there are no images: beyond, positions are in another unit."""
@@ -73,7 +73,7 @@ class Discs:
         )
 
 
-def disc_movie(
+def make_disc_movie(
     points: DetectionTable,
     radius: float,
     images: Frames | None = None,
@@ -83,7 +83,7 @@ def disc_movie(
 
     `radius` is in the unit of `spacing`, the size of a pixel.
     """
-    radius = positive(radius, "radius", 1e6)
+    radius = check_positive(radius, "radius", 1e6)
     size = tuple(
         spacing
         or (images.spacing if images is not None else None)

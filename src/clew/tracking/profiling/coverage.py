@@ -75,7 +75,7 @@ def look_for(
 ) -> Coverage:
     """In a few frame pairs that carry an annotation, or of the whole movie; `over` maps over them."""
     frames = some(
-        annotations.frames()
+        annotations.annotated_frames()
         if annotations is not None and len(annotations)
         else range(len(pairs))
     )
@@ -90,7 +90,9 @@ def _covered(happened: Annotations | None, item: tuple[Pairs, int]) -> Coverage:
     a, b, found, moves = pairs.usual(
         frame, partial(plausible_moves, way=pairs.motion.far)
     )
-    asked = EventTable.empty() if happened is None else happened.at(frame).events
+    asked = (
+        EventTable.empty() if happened is None else happened.select_frame(frame).events
+    )
     there = find(found, asked, a, b) >= 0
     known = found.of_event(Event.MOVE)
     key = found.sources[known, 0] * max(found.n_targets, 1) + found.targets[known, 0]

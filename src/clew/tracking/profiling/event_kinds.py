@@ -26,7 +26,7 @@ from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.events import BY_NAME, Event
 from clew.tracking.profiling.scales import Over
 from clew.tracking.training.generic_weights import FALSE_GAPS, FALSE_MERGES
-from clew.utils.validation import listed, shown
+from clew.utils.validation import check_list, short_repr
 
 MASK_FAULTS = frozenset({Event.SPLIT, Event.MERGE})
 GAPS = frozenset({Event.GAP})
@@ -64,10 +64,12 @@ def parse_events(events: str | Iterable[str | Event]) -> frozenset[Event] | None
             return None
         events = events.replace(",", " ").split()
     named = set()
-    for event in [events] if isinstance(events, Event) else listed(events, "events"):
+    for event in (
+        [events] if isinstance(events, Event) else check_list(events, "events")
+    ):
         if not isinstance(event, Event) and str(event) not in BY_NAME:
             raise InputError(
-                f"there is no event {shown(event)}; expected 'auto', or some of {', '.join(BY_NAME)}"
+                f"there is no event {short_repr(event)}; expected 'auto', or some of {', '.join(BY_NAME)}"
             )
         named.add(event if isinstance(event, Event) else BY_NAME[str(event)])
     # each detection needs some fate and history whatever else is switched off
