@@ -398,7 +398,7 @@ def test_what_is_not_ours_in_a_simulation_is_not_lost(tmp_path):
     with pytest.raises(InputError, match=r"notes\.txt"):
         write_simulation(tmp_path, TINY)
     (tmp_path / "02").mkdir()
-    with pytest.raises(InputError, match="02 is no simulation"):
+    with pytest.raises(InputError, match="02 is not a simulation"):
         write_simulation(tmp_path, TINY, sequence="02")
     assert names(tmp_path) == before
 
