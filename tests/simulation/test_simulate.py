@@ -433,7 +433,7 @@ def test_a_crash_leaves_what_was_there(tmp_path, monkeypatch, earlier):
     assert folder.exists() == earlier
 
 
-def test_damaged_settings_are_told(tmp_path):
+def test_settings_damaged_are_rejected(tmp_path):
     with pytest.raises(StoreError, match="cannot be read"):
         read_settings(tmp_path)
     for content in (
@@ -443,5 +443,5 @@ def test_damaged_settings_are_told(tmp_path):
         '{"kind": "clew simulation", "settings": {"cells": -1}}',
     ):
         (tmp_path / "01_simulation.json").write_text(content)
-        with pytest.raises(StoreError, match="no settings"):
+        with pytest.raises(StoreError, match="cannot read the settings"):
             read_settings(tmp_path)
