@@ -26,10 +26,10 @@ from clew.annotation.learner import Learner
 from clew.annotation.questions import DEFAULT as STRATEGY
 from clew.annotation.sampling import sample
 from clew.annotation.settings import DEFAULT, Adaptation
-from clew.experiments.dataset import Dataset, Examiner, open_dataset
-from clew.experiments.oracle import annotate
 from clew.tracking.events import EventTable
 from clew.tracking.movie import open_movie
+from paper.dataset import Dataset, Examiner, open_dataset
+from paper.simulated_annotator import annotate
 
 SETTINGS: dict[str, Adaptation] = {
     "default": DEFAULT,

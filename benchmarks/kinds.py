@@ -25,10 +25,10 @@ from kinds_movies import KINDS, REAL, Scene, open_kind, tuning_scene
 from clew.annotation.learner import Learner
 from clew.annotation.questions import DEFAULT
 from clew.annotation.sampling import sample
-from clew.experiments.oracle import annotate
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.tracker import Tracker
 from clew.utils.storage import write_bytes
+from paper.simulated_annotator import annotate
 
 SHARES = {"random5": 0.05, "random25": 0.25}
 ANSWERS = {"answers25": 25, "answers100": 100}

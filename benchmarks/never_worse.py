@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from clew.annotation.learner import Learner
 from clew.annotation.questions import DEFAULT
 from clew.annotation.sampling import sample
-from clew.experiments.oracle import annotate
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.tracker import Tracker
+from paper.simulated_annotator import annotate
 
 SETTINGS = ("random5", "few", "asked")
 SHARE, NUMBER, AT_ONCE = 0.05, 25, 5

@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src/clew"
 
 # a module may import what stands above it, and within its own package
 ORDER = [
+    ["_version"],
     ["errors"],
     ["utils"],
     ["learning"],
@@ -23,7 +24,7 @@ ORDER = [
     ["tracking"],
     ["simulation"],
     ["annotation"],
-    ["app", "experiments"],
+    ["app"],
     ["cli"],
     ["__main__"],
 ]
@@ -241,7 +242,7 @@ def test_architecture_page_names_every_package():
         ("models/base.py", "from clew import estimators"),
         ("models/base.py", "import clew"),
         ("utils/storage.py", "def f():\n    from clew import estimators"),
-        ("app/server.py", "from clew.experiments import letters"),
+        ("app/server.py", "from clew.cli import letters"),
         ("estimators/persistence.py", "from clew.unheard_of import x"),
     ],
 )

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tests.app.conftest import HOST, TOKEN, Idle
-from tests.app.test_server import MOVIE, get, moves, send
 
 from clew.app.launch import make_server, open_session
 from clew.app.messages import Learned
+from tests.app.conftest import HOST, TOKEN, Idle
+from tests.app.test_server import MOVIE, get, moves, send
 
 
 @pytest.fixture

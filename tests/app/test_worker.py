@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.app.conftest import no_loop
 from typer.testing import CliRunner
 
 from clew.annotation.learner import Learner
@@ -27,6 +26,7 @@ from clew.app.settings import WorkerSettings
 from clew.app.supervisor import Supervisor
 from clew.cli import app
 from clew.tracking.events import Annotations, Event, EventTable
+from tests.app.conftest import no_loop
 
 NOTHING = Annotations.of(EventTable.empty())
 CLEW = [sys.executable, "-m", "clew.cli"]

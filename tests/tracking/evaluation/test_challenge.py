@@ -40,7 +40,7 @@ def test_scores(tmp_path, truth, movie, result):
 
 def test_scores_without_py_ctcmetrics(truth, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctc_metrics", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'clew\[evaluate\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'clew-learn\[evaluate\]'"):
         compute_ctc_scores(truth, truth)
 
 

@@ -14,10 +14,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from clew._version import __version__
 from clew.errors import DataWarning, InputError, StoreError
 from clew.tracking.io.names import MANIFEST
 from clew.tracking.io.staging import Owns, refuse_interrupted_write, stage_files
@@ -36,7 +36,7 @@ class Manifest:
     Attributes
     ----------
     what : str
-        Kind of result: track, detect, simulate or reproduce.
+        Kind of result: track, detect or simulate.
     run : str
         Digest of everything below; equal for equal results.
     clew : str
@@ -90,7 +90,7 @@ def write_atomically(
         paths = sorted(path for path in stage.rglob("*") if path.is_file())
         content = {
             "what": what,
-            "clew": version("clew"),
+            "clew": __version__,
             "made_from": dict(made_from),
             "files": {
                 path.relative_to(stage).as_posix(): _hash_file(path) for path in paths

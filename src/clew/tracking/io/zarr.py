@@ -139,8 +139,8 @@ def open_zarr(
             f"{path} cannot be opened as Zarr ({type(error).__name__}: {error})"
         ) from error
     if isinstance(node, zarr.Array):
-        axes = ("t", "z", "y", "x") if node.ndim == 4 else ("t", "y", "x")
-        return _make_frames(path, "", node, axes, None, channel, sparse)
+        names = ("t", "z", "y", "x") if node.ndim == 4 else ("t", "y", "x")
+        return _make_frames(path, "", node, names, None, channel, sparse)
     component, axes, scale = _find_first_resolution(path, node)
     for folder in _list_components(path, component):
         check_codecs(folder)

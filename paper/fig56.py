@@ -11,11 +11,11 @@ import numpy as np
 
 from clew.errors import NotConvergedWarning
 from clew.estimators.svm import make_task
-from clew.experiments.setup import MODEL, ExperimentData
 from clew.learning.cccp import PRESETS, learn
 from clew.learning.losses import get_loss
 from clew.learning.result import Record
 from clew.learning.start import Start
+from paper.experiment_data import MODEL, ExperimentData
 
 WAYS = ("yu-joachims", "recycling-only", "adaptive-only", "paper", "clew")
 FRACTION = 0.25
@@ -24,7 +24,7 @@ STARTS = ("zero", "auto")
 MAX_PASSES = 3000
 
 
-def jobs(draws: int) -> list[dict[str, Any]]:
+def list_jobs(draws: int) -> list[dict[str, Any]]:
     """What is to be fitted."""
     return [
         {"way": way, "draw": draw, "start": start, "fraction": FRACTION}
@@ -34,7 +34,7 @@ def jobs(draws: int) -> list[dict[str, Any]]:
     ]
 
 
-def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
+def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """Fit in one of the ways, and keep its history with the processor time of each record."""
     X, Y = data.examples(data.draw(job["fraction"], job["draw"]))
     task = make_task(MODEL.prepare(X, Y), X, Y)

@@ -1,4 +1,4 @@
-"""Runs jobs, several at a time, and keeps each result in a file of its own: what was interrupted continues."""
+"""Run jobs in parallel; each writes its result to a file, so that runs can continue."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any
 from joblib import Parallel, delayed, parallel_config
 
 from clew.errors import StoreError
-from clew.experiments import active as beyond
-from clew.experiments import fig34, fig56, table3
-from clew.experiments.setup import ExperimentData, Setup
 from clew.parallel import resolve_jobs
 from clew.utils.storage import read_json, write_json
+from paper import active_annotation, fig34, fig56, table3
+from paper.experiment_data import ExperimentData, Setup
 
 RUNNERS: Mapping[str, Callable[[ExperimentData, dict[str, Any]], dict[str, Any]]] = {
-    "fig34": fig34.run,
-    "table3": table3.run,
-    "fig56": fig56.run,
-    "beyond": beyond.run,
+    "fig34": fig34.run_job,
+    "table3": table3.run_job,
+    "fig56": fig56.run_job,
+    "beyond": active_annotation.run_job,
 }
 EDITIONS = {"fig34": 1, "table3": 1, "fig56": 1, "beyond": 2}
-"""Of each experiment: raised when what it would find has changed, so that older results are not used again."""
+"""Version of each experiment; raise it when results would change, so that older
+files are not reused."""
 WARM_UP = 0.05
-"""Annotated for the first fit of each worker, which is thrown away."""
+"""Annotated fraction of a first fit in each worker, which only compiles."""
 Json = dict[str, Any]
 
 
@@ -41,15 +41,15 @@ class Job:
     settings: Json
 
     def key(self, setup: Setup) -> str:
-        """A name that is the same for the same job."""
+        """Return a name that is the same for the same job."""
         edition = EDITIONS[self.experiment]
-        whole = {
+        content = {
             "edition": edition,
             "experiment": self.experiment,
             "job": self.settings,
             "setup": setup.as_dict(),
         }
-        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[
             :16
         ]
 
@@ -64,11 +64,11 @@ def run_jobs(
     """The results of all jobs, in their order; those that are in the folder are not run again."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{job.experiment}-{job.key(setup)}.json" for job in jobs]
-    found = {path: _known(path) for path in paths}
+    results = {path: _read_result(path) for path in paths}
     todo = [
         (job, path)
         for job, path in zip(jobs, paths, strict=True)
-        if found[path] is None
+        if results[path] is None
     ]
     if progress is not None:
         progress(len(jobs) - len(todo), len(jobs))
@@ -85,27 +85,27 @@ def run_jobs(
             "ignore", "A worker stopped while some jobs were given to the executor"
         )
         done = Parallel(workers, return_as="generator_unordered")(
-            delayed(_run)(setup, job, str(path)) for job, path in todo
+            delayed(_run_job)(setup, job, str(path)) for job, path in todo
         )
         for n, (path, entry) in enumerate(done, 1):
-            found[Path(path)] = entry
+            results[Path(path)] = entry
             if progress is not None:
                 progress(len(jobs) - len(todo) + n, len(jobs))
-    return [entry for path in paths if (entry := found[path]) is not None]
+    return [entry for path in paths if (entry := results[path]) is not None]
 
 
-def _run(setup: Setup, job: Job, path: str) -> tuple[str, Json]:
+def _run_job(setup: Setup, job: Job, path: str) -> tuple[str, Json]:
     """In a worker: run a job and write its file."""
     entry = {
         "experiment": job.experiment,
         **job.settings,
-        **RUNNERS[job.experiment](_data_of(_frozen(setup)), job.settings),
+        **RUNNERS[job.experiment](_open_data(_serialize_setup(setup)), job.settings),
     }
     write_json(path, entry)
     return path, entry
 
 
-def _known(path: Path) -> Json | None:
+def _read_result(path: Path) -> Json | None:
     """A result that is there; one that is damaged is made again."""
     try:
         entry = read_json(path)
@@ -114,14 +114,14 @@ def _known(path: Path) -> Json | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _frozen(setup: Setup) -> str:
+def _serialize_setup(setup: Setup) -> str:
     return json.dumps(setup.as_dict() | {"cache": setup.cache}, sort_keys=True)
 
 
 @lru_cache(maxsize=1)
-def _data_of(setup: str) -> ExperimentData:
+def _open_data(setup: str) -> ExperimentData:
     """The movies, opened once in each worker; a first fit compiles what later ones are timed with."""
     data = ExperimentData(Setup(**json.loads(setup)))
     for method in (fig34.FULL, fig34.PARTIAL):
-        fig34.run(data, {"method": method, "fraction": WARM_UP, "draw": 0})
+        fig34.run_job(data, {"method": method, "fraction": WARM_UP, "draw": 0})
     return data

@@ -14,13 +14,13 @@ import numpy as np
 
 from clew.annotation.sampling import sample
 from clew.errors import InputError
-from clew.experiments.dataset import Dataset, Examiner, open_dataset
 from clew.models.binary_program import BinaryProgram, Program
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import MARKER, write_simulation
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.events import Annotations
 from clew.tracking.training.examples import TrainingExample, training_examples
+from paper.dataset import Dataset, Examiner, open_dataset
 
 MODEL = BinaryProgram(normalize=True)
 """Δ is the fraction of the annotated events that are missed, as in the paper."""

@@ -1,4 +1,4 @@
-"""The figures: colours that everybody can tell apart, a marker for each curve, bars for the deviation over draws."""
+"""Figures 3 to 6 and active annotation, in colors that are distinct for everyone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from clew.experiments import active as beyond
-from clew.experiments import fig34
-from clew.experiments.tables import Json, curve, summary, values, where
 from clew.tracking.report.palette import (
     BLUE,
     GREEN,
@@ -27,6 +24,8 @@ from clew.tracking.report.palette import (
     SKY,
     VERMILLION,
 )
+from paper import active_annotation, fig34
+from paper.tables import Json, curve, summary, values, where
 
 METHODS = {
     fig34.PARTIAL: ("clew, partial annotation", BLUE, "o"),
@@ -47,38 +46,43 @@ STRATEGIES = {
     "disagreement": ("disagreement", PURPLE, "v"),
     "expected-change": ("expected change", BLUE, "o"),
 }
-PRIORS = {beyond.GENERIC: "from generic weights", beyond.NOTHING: "from nothing"}
+PRIORS = {
+    active_annotation.GENERIC: "from generic weights",
+    active_annotation.NOTHING: "from nothing",
+}
 MOVIES = {
-    beyond.OWN: "annotated in the test movie",
-    beyond.OTHER: "annotated in the training movie",
+    active_annotation.OWN: "annotated in the test movie",
+    active_annotation.OTHER: "annotated in the training movie",
 }
 STARTS = {"zero": "from w = 0, as in the paper", "auto": "from clew's own start"}
 SIZE = (6.8, 4.8)
-BESIDE = 0.5
-"""By how many % of annotated events curves stand beside each other, so that their bars can be told apart."""
+BAR_OFFSET = 0.5
+"""Horizontal offset between curves in %, so that their error bars do not overlap."""
 FLOOR = 1e-5
-"""Objectives that differ by less are drawn as the same."""
+"""Smallest difference of objectives that is drawn."""
 
 
-def fig3(entries: Sequence[Json]) -> Figure:
+def draw_fig3(entries: Sequence[Json]) -> Figure:
     """Test task loss against the annotated fraction."""
-    return _by_fraction(entries, "loss", 100.0, "test task loss (% of the events)")
+    return _plot_by_fraction(entries, "loss", 100.0, "test task loss (% of the events)")
 
 
-def fig4(entries: Sequence[Json]) -> Figure:
+def draw_fig4(entries: Sequence[Json]) -> Figure:
     """Training time against the annotated fraction."""
-    return _by_fraction(entries, "seconds", 1.0, "training time (s of processor time)")
+    return _plot_by_fraction(
+        entries, "seconds", 1.0, "training time (s of processor time)"
+    )
 
 
-def fig5(entries: Sequence[Json]) -> Figure:
+def draw_fig5(entries: Sequence[Json]) -> Figure:
     """Objective against time, of the first draw; a panel for each start."""
-    figure, panels = _by_start(
+    figure, panels = _make_panels_by_start(
         entries, "processor time (s)", "objective above the best that was found"
     )
     for axes, shown in panels:
         best = min(entry["objective"] for entry in shown)
         for entry in shown:
-            name, colour, marker = WAYS[entry["way"]]
+            name, color, marker = WAYS[entry["way"]]
             history = entry["history"]
             seconds = np.array([*history["seconds"], entry["seconds"]])
             reached = (
@@ -88,30 +92,30 @@ def fig5(entries: Sequence[Json]) -> Figure:
                 - best
             )
             axes.step(
-                seconds, np.maximum(reached, FLOOR), where="post", color=colour, lw=1.8
+                seconds, np.maximum(reached, FLOOR), where="post", color=color, lw=1.8
             )
             axes.plot(
                 seconds[-1],
                 max(reached[-1], FLOOR),
                 marker,
-                color=colour,
+                color=color,
                 ms=7,
                 label=name,
             )
         axes.set_yscale("log")
         axes.set_xscale("log")
         axes.axhline(1e-3, color=MUTED, lw=1, ls=":", label="precision 10⁻³")
-    return _with_legend(figure, panels[0][0])
+    return _add_legend(figure, panels[0][0])
 
 
-def fig6(entries: Sequence[Json]) -> Figure:
+def draw_fig6(entries: Sequence[Json]) -> Figure:
     """Bounds computed so far against CCCP iteration, of the first draw; a panel for each start."""
-    figure, panels = _by_start(
+    figure, panels = _make_panels_by_start(
         entries, "CCCP iteration", "bounds computed so far (passes)"
     )
     for axes, shown in panels:
         for entry in shown:
-            name, colour, marker = WAYS[entry["way"]]
+            name, color, marker = WAYS[entry["way"]]
             iteration = np.array(entry["history"]["iteration"])
             last = np.append(np.flatnonzero(np.diff(iteration)), len(iteration) - 1)
             bounds = np.array(entry["history"]["passes"])[last]
@@ -120,16 +124,16 @@ def fig6(entries: Sequence[Json]) -> Figure:
                 bounds,
                 marker=marker,
                 ms=5.5,
-                color=colour,
+                color=color,
                 label=name,
                 lw=1.8,
             )
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return _with_legend(figure, panels[0][0])
+    return _add_legend(figure, panels[0][0])
 
 
-def active(entries: Sequence[Json]) -> Figure:
+def draw_active(entries: Sequence[Json]) -> Figure:
     """Test task loss against the share of the events that is annotated, for each way to choose them."""
     priors, movies = values(entries, "prior"), values(entries, "movie")
     figure = Figure(figsize=(10.4, 3.9 * len(priors)), layout="constrained")
@@ -137,7 +141,7 @@ def active(entries: Sequence[Json]) -> Figure:
     for row, prior in zip(grid, priors, strict=True):
         for axes, movie in zip(row, movies, strict=True):
             here = where(entries, prior=prior, movie=movie)
-            _dress(
+            _style_axes(
                 axes,
                 "annotated events (% of the movie)",
                 "test task loss (% of the events)",
@@ -148,11 +152,11 @@ def active(entries: Sequence[Json]) -> Figure:
                 color=INK,
                 loc="left",
             )
-            _sessions(axes, here)
-    return _with_legend(figure, grid[0][0])
+            _plot_sessions(axes, here)
+    return _add_legend(figure, grid[0][0])
 
 
-def _with_legend(figure: Figure, axes: Axes, columns: int = 3) -> Figure:
+def _add_legend(figure: Figure, axes: Axes, columns: int = 3) -> Figure:
     """The same legend for all panels, below them."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(
@@ -166,7 +170,7 @@ def _with_legend(figure: Figure, axes: Axes, columns: int = 3) -> Figure:
     return figure
 
 
-def _by_start(
+def _make_panels_by_start(
     entries: Sequence[Json], x: str, y: str
 ) -> tuple[Figure, list[tuple[Axes, list[Json]]]]:
     """A panel for each start, with the first draw's entries."""
@@ -174,7 +178,7 @@ def _by_start(
     figure = Figure(figsize=(10.4, 4.6), layout="constrained")
     grid: Any = figure.subplots(1, len(starts), squeeze=False)
     for axes, start in zip(grid[0], starts, strict=True):
-        _dress(axes, x, y)
+        _style_axes(axes, x, y)
         axes.set_title(STARTS[start], fontsize=10.5, color=INK, loc="left")
     return figure, [
         (axes, where(entries, draw=0, start=start))
@@ -182,12 +186,12 @@ def _by_start(
     ]
 
 
-def _sessions(axes: Axes, entries: Sequence[Json]) -> None:
+def _plot_sessions(axes: Axes, entries: Sequence[Json]) -> None:
     """One panel: a curve for each strategy, and the level of a quarter at random."""
     for name in values(entries, "strategy"):
-        label, colour, marker = STRATEGIES[name]
+        label, color, marker = STRATEGIES[name]
         points = curve(where(entries, strategy=name), "loss")
-        if name == beyond.RANDOM:
+        if name == active_annotation.RANDOM:
             level = points.pop()
             axes.axhline(
                 100 * level[1].mean, color=INK, lw=1.2, ls="--", label="25 % at random"
@@ -196,7 +200,7 @@ def _sessions(axes: Axes, entries: Sequence[Json]) -> None:
             [100 * share for share, _ in points],
             [100 * loss.mean for _, loss in points],
             [100 * loss.std for _, loss in points],
-            color=colour,
+            color=color,
             marker=marker,
             ms=5.5,
             lw=1.8,
@@ -207,23 +211,23 @@ def _sessions(axes: Axes, entries: Sequence[Json]) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _by_fraction(
+def _plot_by_fraction(
     entries: Sequence[Json], quantity: str, factor: float, name: str
 ) -> Figure:
     """A quantity against the annotated fraction, which falls from left to right as in the paper."""
-    figure, axes = _axes("annotated events (%)", name)
+    figure, axes = _make_axes("annotated events (%)", name)
     fractions = [f for f in values(entries, "fraction") if f < 1]
-    for place, (method, (label, colour, marker)) in enumerate(METHODS.items()):
+    for place, (method, (label, color, marker)) in enumerate(METHODS.items()):
         found = [
             summary(entries, quantity, method=method, fraction=f) for f in fractions
         ]
         if not any(one.n for one in found):
             continue
         axes.errorbar(
-            [100 * f + BESIDE * (1 - place) for f in fractions],
+            [100 * f + BAR_OFFSET * (1 - place) for f in fractions],
             [factor * one.mean for one in found],
             [factor * one.std for one in found],
-            color=colour,
+            color=color,
             marker=marker,
             ms=6,
             lw=1.8,
@@ -235,17 +239,17 @@ def _by_fraction(
     axes.set_xticks([100 * f for f in fractions])
     axes.invert_xaxis()
     axes.set_ylim(bottom=0)
-    return _with_legend(figure, axes, 2)
+    return _add_legend(figure, axes, 2)
 
 
-def _axes(x: str, y: str) -> tuple[Figure, Axes]:
+def _make_axes(x: str, y: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=SIZE, layout="constrained")
     axes: Axes = figure.subplots()
-    _dress(axes, x, y)
+    _style_axes(axes, x, y)
     return figure, axes
 
 
-def _dress(axes: Axes, x: str, y: str) -> None:
+def _style_axes(axes: Axes, x: str, y: str) -> None:
     axes.set_xlabel(x, fontsize=10.5, color=INK)
     axes.set_ylabel(y, fontsize=10.5, color=INK)
     axes.tick_params(labelsize=9.5, labelcolor=INK, color=HAIR)
@@ -256,21 +260,21 @@ def _dress(axes: Axes, x: str, y: str) -> None:
 
 
 FIGURES: dict[str, tuple[str, Callable[[Sequence[Json]], Figure]]] = {
-    "fig3": ("fig34", fig3),
-    "fig4": ("fig34", fig4),
-    "fig5": ("fig56", fig5),
-    "fig6": ("fig56", fig6),
-    "beyond": ("beyond", active),
+    "fig3": ("fig34", draw_fig3),
+    "fig4": ("fig34", draw_fig4),
+    "fig5": ("fig56", draw_fig5),
+    "fig6": ("fig56", draw_fig6),
+    "beyond": ("beyond", draw_active),
 }
 """By name: the experiment whose results a figure shows, and how it is drawn."""
 
 
-def image(figure: Figure, kind: str) -> bytes:
+def render_figure(figure: Figure, suffix: str) -> bytes:
     """A figure as the bytes of a PNG or SVG file, the same for the same figure."""
     buffer = BytesIO()
     with mpl.rc_context({"svg.hashsalt": "clew", "svg.fonttype": "none"}):
-        metadata = NO_METADATA if kind == "svg" else {"Software": None}
+        metadata = NO_METADATA if suffix == "svg" else {"Software": None}
         figure.savefig(
-            buffer, format=kind, dpi=150, facecolor="white", metadata=metadata
+            buffer, format=suffix, dpi=150, facecolor="white", metadata=metadata
         )
     return buffer.getvalue()

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clew.errors import InputError
-from clew.experiments import active as beyond
-from clew.experiments import fig34, fig56, table3
-from clew.experiments.run import Job
+from paper import active_annotation, fig34, fig56, table3
+from paper.runner import Job
 
 PARTS = {
     "fig3": "fig34",
@@ -37,8 +36,8 @@ class Edition:
     budgets: tuple[float, ...]
 
 
-WHOLE = Edition(20, fig34.FRACTIONS, 10, 3, 3, beyond.BUDGETS)
-QUICK = Edition(10, fig34.QUICK_FRACTIONS, 2, 1, 1, beyond.QUICK_BUDGETS)
+WHOLE = Edition(20, fig34.FRACTIONS, 10, 3, 3, active_annotation.BUDGETS)
+QUICK = Edition(10, fig34.QUICK_FRACTIONS, 2, 1, 1, active_annotation.QUICK_BUDGETS)
 
 
 def experiments_for(parts: Iterable[str]) -> list[str]:
@@ -64,10 +63,12 @@ def jobs_for(
     if n < 1:
         raise InputError(f"{n} draws were asked for; expected at least one")
     settings = {
-        "fig34": lambda: fig34.jobs(n, edition.fractions),
-        "table3": lambda: table3.jobs(n),
-        "fig56": lambda: fig56.jobs(min(n, edition.lesion_draws)),
-        "beyond": lambda: beyond.jobs(min(n, edition.sessions), edition.budgets),
+        "fig34": lambda: fig34.list_jobs(n, edition.fractions),
+        "table3": lambda: table3.list_jobs(n),
+        "fig56": lambda: fig56.list_jobs(min(n, edition.lesion_draws)),
+        "beyond": lambda: active_annotation.list_jobs(
+            min(n, edition.sessions), edition.budgets
+        ),
     }
     return [
         Job(experiment, job)

@@ -8,7 +8,7 @@ from typing import Any
 
 from clew.errors import NotConvergedWarning
 from clew.estimators.svm import StructuredPerceptron, StructuredSVM
-from clew.experiments.setup import MODEL, ExperimentData, cpu_seconds
+from paper.experiment_data import MODEL, ExperimentData, cpu_seconds
 
 FRACTIONS = tuple(percent / 100 for percent in range(50, 0, -5))
 QUICK_FRACTIONS = (0.5, 0.25, 0.1, 0.05)
@@ -21,7 +21,7 @@ PARTIAL, FULL, PERCEPTRON, AVERAGED = (
 """clew with partial annotation, BMRM with full annotation, and the perceptron with partial annotation, two ways."""
 
 
-def jobs(draws: int, fractions: Sequence[float]) -> list[dict[str, Any]]:
+def list_jobs(draws: int, fractions: Sequence[float]) -> list[dict[str, Any]]:
     """What is to be fitted: full annotation once, since there is nothing to draw."""
     partial = [
         {"method": method, "fraction": fraction, "draw": draw}
@@ -32,11 +32,11 @@ def jobs(draws: int, fractions: Sequence[float]) -> list[dict[str, Any]]:
     return [{"method": FULL, "fraction": 1.0, "draw": 0}, *partial]
 
 
-def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
+def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """Fit one model and test it."""
     full = job["method"] == FULL
     X, Y = data.examples(data.full if full else data.draw(job["fraction"], job["draw"]))
-    model = estimator(data, job["method"], job["draw"])
+    model = make_estimator(data, job["method"], job["draw"])
     with cpu_seconds() as spent, warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # told by `converged`
         model.fit(X, Y)
@@ -50,7 +50,7 @@ def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def estimator(data: ExperimentData, method: str, seed: int) -> Any:
+def make_estimator(data: ExperimentData, method: str, seed: int) -> Any:
     """The learner by its name; all at the paper's λ and precision, on one thread."""
     if method in (PERCEPTRON, AVERAGED):
         return StructuredPerceptron(

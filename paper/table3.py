@@ -8,9 +8,9 @@ from typing import Any
 
 from clew.errors import NotConvergedWarning
 from clew.estimators.svm import StructuredSVM, make_task
-from clew.experiments.setup import MODEL, ExperimentData, cpu_seconds
 from clew.learning.cccp import PRESETS
 from clew.learning.losses import get_loss, loss_values
+from paper.experiment_data import MODEL, ExperimentData, cpu_seconds
 
 LOSSES = ("hinge", "ramp", "max", "bridge", "ramp-delta", "max-delta")
 TWINS = (("bridge", "hinge"), ("max", "ramp"), ("max-delta", "ramp-delta"))
@@ -21,7 +21,7 @@ LITERAL, IDENTITIES, STARTED = "literal", "identities", "clew's start"
 """Y° really searched, from w = 0; searches spared, from w = 0; the same from clew's own start."""
 
 
-def jobs(draws: int) -> list[dict[str, Any]]:
+def list_jobs(draws: int) -> list[dict[str, Any]]:
     """What is to be fitted."""
     return [
         {"surrogate": loss, "way": way, "draw": draw, "fraction": FRACTION}
@@ -31,7 +31,7 @@ def jobs(draws: int) -> list[dict[str, Any]]:
     ]
 
 
-def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
+def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """Fit with one loss and test; `twins` are the values of both losses of a pair at the weights that were found."""
     X, Y = data.examples(data.draw(job["fraction"], job["draw"]))
     model = StructuredSVM(

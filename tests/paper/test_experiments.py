@@ -7,15 +7,15 @@ import pytest
 
 from clew.annotation.questions import DEFAULT
 from clew.errors import InputError
-from clew.experiments import active as beyond
-from clew.experiments import fig34, fig56, run, table3
-from clew.experiments.claims import claims
-from clew.experiments.oracle import annotate
-from clew.experiments.outputs import write_results
-from clew.experiments.plan import PARTS, QUICK, WHOLE, experiments_for, jobs_for
-from clew.experiments.run import Job, run_jobs
-from clew.experiments.setup import ExperimentData, Setup
-from clew.experiments.tables import Summary, curve
+from paper import active_annotation as beyond
+from paper import fig34, fig56, runner, table3
+from paper.claims import judge_claims
+from paper.editions import PARTS, QUICK, WHOLE, experiments_for, jobs_for
+from paper.experiment_data import ExperimentData, Setup
+from paper.outputs import write_results
+from paper.runner import Job, run_jobs
+from paper.simulated_annotator import annotate
+from paper.tables import Summary, curve
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +35,15 @@ def data(setup):
 def results(data):
     """A very small edition of everything."""
     settings = {
-        "fig34": (fig34.run, fig34.jobs(1, (0.5, 0.25))),
-        "table3": (table3.run, table3.jobs(1)),
+        "fig34": (fig34.run_job, fig34.list_jobs(1, (0.5, 0.25))),
+        "table3": (table3.run_job, table3.list_jobs(1)),
         "fig56": (
-            fig56.run,
-            [job for job in fig56.jobs(1) if job["way"] in ("paper", "clew")],
+            fig56.run_job,
+            [job for job in fig56.list_jobs(1) if job["way"] in ("paper", "clew")],
         ),
         "beyond": (
-            beyond.run,
-            [job for job in beyond.jobs(1, (0.03, 0.08)) if _is_small(job)],
+            beyond.run_job,
+            [job for job in beyond.list_jobs(1, (0.03, 0.08)) if _is_small(job)],
         ),
     }
     return {
@@ -116,7 +116,7 @@ def test_every_claim_is_judged_and_written(results, data, tmp_path):
         if name != "table3"
         for kind in ("png", "svg")
     }
-    assert written == figures | {"results.json", "report.html", "manifest.json"}
+    assert written == figures | {"results.json", "report.html"}
     page = (tmp_path / "report.html").read_text()
     for claim in judged:
         assert escape(claim.text) in page
@@ -144,17 +144,17 @@ def test_claims_can_fail_and_hold():
             ]
         }
 
-    assert [claim.holds for claim in claims(entries(0.0109, 0.02, 0.01))] == [
+    assert [claim.holds for claim in judge_claims(entries(0.0109, 0.02, 0.01))] == [
         True,
         True,
         True,
     ]
-    assert [claim.holds for claim in claims(entries(0.0111, 0.02, 0.01))] == [
+    assert [claim.holds for claim in judge_claims(entries(0.0111, 0.02, 0.01))] == [
         False,
         True,
         True,
     ]
-    assert [claim.holds for claim in claims(entries(0.0100, 0.01, 0.01))] == [
+    assert [claim.holds for claim in judge_claims(entries(0.0100, 0.01, 0.01))] == [
         True,
         False,
         False,
@@ -162,7 +162,7 @@ def test_claims_can_fail_and_hold():
 
 
 def test_a_run_continues_where_it_stopped(setup, tmp_path):
-    jobs = [Job("fig34", job) for job in fig34.jobs(1, (0.5,))]
+    jobs = [Job("fig34", job) for job in fig34.list_jobs(1, (0.5,))]
     told = []
     first = run_jobs(jobs[:2], setup, tmp_path, 1)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -181,12 +181,12 @@ def test_a_run_continues_where_it_stopped(setup, tmp_path):
 def test_another_edition_of_an_experiment_uses_no_older_results(setup, monkeypatch):
     jobs = [Job("fig34", {"draw": 0}), Job("beyond", {"draw": 0})]
     before = [job.key(setup) for job in jobs]
-    monkeypatch.setitem(run.EDITIONS, "beyond", run.EDITIONS["beyond"] + 1)
+    monkeypatch.setitem(runner.EDITIONS, "beyond", runner.EDITIONS["beyond"] + 1)
     assert [job.key(setup) == key for job, key in zip(jobs, before, strict=True)] == [
         True,
         False,
     ]
-    assert set(run.EDITIONS) == set(run.RUNNERS)
+    assert set(runner.EDITIONS) == set(runner.RUNNERS)
 
 
 def test_other_settings_are_other_jobs(setup):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.experiments.dataset import Examiner, open_dataset
-from clew.experiments.setup import ExperimentData, Setup
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.solve import solve_pair
 from clew.tracking.tracker import Tracker
+from paper.dataset import Examiner, open_dataset
+from paper.experiment_data import ExperimentData, Setup
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the paper left as outlook: choose what to annotate. Test task loss against the number of annotated events."""
+"""Active annotation, the paper's outlook: test task loss against annotated events."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from clew.annotation.learner import Learner
 from clew.annotation.questions import STRATEGIES
 from clew.annotation.sampling import sample
-from clew.experiments.dataset import Dataset, Examiner
-from clew.experiments.oracle import annotate
-from clew.experiments.setup import ExperimentData, cpu_seconds
 from clew.tracking.events import EventTable
 from clew.tracking.tracker import Tracker
+from paper.dataset import Dataset, Examiner
+from paper.experiment_data import ExperimentData, cpu_seconds
+from paper.simulated_annotator import annotate
 
 BUDGETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08)
 """Shares of a movie's events that are annotated one after the other."""
@@ -30,7 +30,7 @@ GENERIC, NOTHING = "generic", "nothing"
 RANDOM = "random"
 
 
-def jobs(draws: int, budgets: Sequence[float]) -> list[dict[str, Any]]:
+def list_jobs(draws: int, budgets: Sequence[float]) -> list[dict[str, Any]]:
     """Sessions of annotating, and random draws as in Figure 3."""
     strategies = [name for name in STRATEGIES if name != RANDOM]
     return [
@@ -51,10 +51,10 @@ def jobs(draws: int, budgets: Sequence[float]) -> list[dict[str, Any]]:
     ]
 
 
-def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
+def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     """One session: answers, loss of the weights alone, and what is left wrong in the annotated movie."""
     dataset = data.test if job["movie"] == OWN else data.train
-    learner = Learner(dataset.source, tracker=tracker(job["prior"]))
+    learner = Learner(dataset.source, tracker=make_tracker(job["prior"]))
     examiner = (
         data.examiner
         if learner.groups == data.groups
@@ -70,7 +70,7 @@ def run(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
     return {"events": len(dataset.truth), "points": points, "seconds": spent[0]}
 
 
-def tracker(prior: str) -> Tracker:
+def make_tracker(prior: str) -> Tracker:
     """What a learner begins with."""
     start = Tracker.generic()
     if prior == NOTHING:

@@ -1,4 +1,4 @@
-"""One page with all figures and tables, the paper's own figures beside ours, the claims, and how it was made."""
+"""The report: claims, figures and tables beside the published ones, and the setup."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from clew.experiments import active as beyond
-from clew.experiments import fig34, fig56, paper, table3
-from clew.experiments.claims import NAMES, Claim
-from clew.experiments.plots import FIGURES, METHODS, STRATEGIES, WAYS
-from clew.experiments.tables import Json, Summary, curve, summary, values, where
+from clew._version import __version__
 from clew.tracking.report import markup
 from clew.tracking.report.markup import escape_text
 from clew.tracking.report.palette import render_svg
 from clew.tracking.report.style import STYLE
+from paper import active_annotation, fig34, fig56, published, table3
+from paper.claims import NAMES, Claim
+from paper.plots import FIGURES, METHODS, STRATEGIES, WAYS
+from paper.tables import Json, Summary, curve, summary, values, where
 
 PACKAGES = (
-    "clew",
     "numpy",
     "scipy",
     "highspy",
@@ -31,8 +30,8 @@ PACKAGES = (
 LABELS = {
     "fig3": "Test task loss against the annotated fraction, with deviations over draws",
     "fig4": "Training time against the annotated fraction, with deviations over draws",
-    "fig5": "Objective against processor time for five ways to optimise",
-    "fig6": "Bounds computed against CCCP iteration for five ways to optimise",
+    "fig5": "Objective against processor time for five algorithms",
+    "fig6": "Bounds computed against CCCP iteration for five algorithms",
     "beyond": "Test task loss against the share of annotated events, for random and active annotation",
 }
 MORE_STYLE = (
@@ -42,30 +41,31 @@ MORE_STYLE = (
 )
 
 
-def environment() -> dict[str, Any]:
-    """The machine and the versions."""
+def describe_environment() -> dict[str, Any]:
+    """Return the machine and the versions of the packages."""
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
         "python": platform.python_version(),
+        "clew": __version__,
         **{name: version(name) for name in PACKAGES},
     }
 
 
-def report(
+def build_report(
     results: Mapping[str, Sequence[Json]],
-    judged: Sequence[Claim],
+    claims: Sequence[Claim],
     facts: Mapping[str, Any],
 ) -> str:
-    """The whole page."""
-    parts = [_claims(judged)]
+    """Return the report as HTML."""
+    parts = [_claims_section(claims)]
     if results.get("fig34"):
-        parts.append(_fig34(results["fig34"]))
+        parts.append(_fig34_section(results["fig34"]))
     if results.get("table3"):
-        parts.append(_table3(results["table3"]))
+        parts.append(_table3_section(results["table3"]))
     if results.get("fig56"):
-        parts.append(_fig56(results["fig56"]))
+        parts.append(_fig56_section(results["fig56"]))
     if results.get("beyond"):
-        parts.append(_beyond(results["beyond"]))
+        parts.append(_active_section(results["beyond"]))
     parts.append(
         markup.render_section("How it was made", markup.render_facts(facts.items()))
     )
@@ -74,17 +74,17 @@ def report(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape_text(title)}</title><style>{STYLE}{MORE_STYLE}</style></head><body><main>"
-        f"<header><h1>{escape_text(title)}</h1><p>Section 5 of {escape_text(paper.CITATION)}, and what it left as outlook. "
+        f"<header><h1>{escape_text(title)}</h1><p>Section 5 of {escape_text(published.CITATION)}, and what it left as outlook. "
         "The paper's figures are read off its plots; its movies, machine and solver were others.</p></header>"
         f"{''.join(parts)}</main></body></html>"
     )
 
 
-def _claims(judged: Sequence[Claim]) -> str:
+def _claims_section(claims: Sequence[Claim]) -> str:
     rows = "".join(
         f'<tr><td class="{"holds" if claim.holds else "fails"}"><b>{"holds" if claim.holds else "does not hold"}</b>'
-        f"</td><td>{escape_text(claim.text)}</td><td>{escape_text(claim.figures)}</td></tr>"
-        for claim in judged
+        f"</td><td>{escape_text(claim.text)}</td><td>{escape_text(claim.evidence)}</td></tr>"
+        for claim in claims
     )
     return markup.render_section(
         "Claims",
@@ -98,18 +98,20 @@ def _picture(name: str, results: Sequence[Json]) -> str:
     )
 
 
-def _fig34(entries: Sequence[Json]) -> str:
+def _fig34_section(entries: Sequence[Json]) -> str:
     fractions = [f for f in values(entries, "fraction") if f < 1]
 
-    def rows(quantity: str, of_paper: Any, show: Any) -> list[list[str]]:
+    def rows(quantity: str, published_values: Any, show: Any) -> list[list[str]]:
         table = [[f"{f:.0%}"] for f in fractions]
         for method in METHODS:
             for row, f in zip(table, fractions, strict=True):
                 row.append(show(summary(entries, quantity, method=method, fraction=f)))
-                if method in of_paper:
-                    row.append(str(of_paper[method].get(f, "")))
+                if method in published_values:
+                    row.append(str(published_values[method].get(f, "")))
         full = summary(entries, quantity, method=fig34.FULL)
-        table.append(["100%, BMRM", show(full), str(of_paper["full"][1.0]), "", "", ""])
+        table.append(
+            ["100%, BMRM", show(full), str(published_values["full"][1.0]), "", "", ""]
+        )
         return table
 
     head = ["annotated", "clew", "paper", "perceptron", "paper", "averaged perceptron"]
@@ -122,19 +124,19 @@ def _fig34(entries: Sequence[Json]) -> str:
         _picture("fig3", entries),
         markup.render_table(
             head,
-            rows("loss", paper.FIG3, Summary.percent),
+            rows("loss", published.FIG3, Summary.percent),
             caption=f"Test task loss in %. {note}",
         ),
         _picture("fig4", entries),
         markup.render_table(
             head,
-            rows("seconds", paper.FIG4, Summary.plain),
+            rows("seconds", published.FIG4, Summary.plain),
             caption=f"Training time in seconds. {note}",
         ),
     )
 
 
-def _table3(entries: Sequence[Json]) -> str:
+def _table3_section(entries: Sequence[Json]) -> str:
     ways = values(entries, "way")
     twin = {a: b for pair in table3.TWINS for a, b in (pair, pair[::-1])}
 
@@ -147,8 +149,10 @@ def _table3(entries: Sequence[Json]) -> str:
                 show(summary(entries, quantity, surrogate=loss, way=way))
                 for way in ways
             ]
-            of_paper = [] if column is None else [paper.TABLE3[loss][column]]
-            rows.append([NAMES[loss], NAMES[twin[loss]], *found, *of_paper])
+            published_values = (
+                [] if column is None else [published.TABLE3[loss][column]]
+            )
+            rows.append([NAMES[loss], NAMES[twin[loss]], *found, *published_values])
         head = [
             "loss",
             "must coincide with",
@@ -176,10 +180,10 @@ def _table3(entries: Sequence[Json]) -> str:
     )
 
 
-def _fig56(entries: Sequence[Json]) -> str:
+def _fig56_section(entries: Sequence[Json]) -> str:
     def row(way: str, start: str) -> list[str]:
         here = where(entries, way=way, start=start)
-        seconds, iterations = paper.FIG5.get(way, ("", ""))
+        seconds, iterations = published.FIG5.get(way, ("", ""))
         return [
             WAYS[way][0],
             summary(here, "seconds").plain(),
@@ -187,7 +191,7 @@ def _fig56(entries: Sequence[Json]) -> str:
             summary(here, "iterations").plain(),
             iterations,
             summary(here, "passes").plain(),
-            paper.FIG6.get(way, ""),
+            published.FIG6.get(way, ""),
             f"{summary(here, 'objective').mean:.5f}",
         ]
 
@@ -209,7 +213,7 @@ def _fig56(entries: Sequence[Json]) -> str:
     ]
     lead = "With a bound for each example, as many as there are examples count as one: a pass over the data."
     return markup.render_section(
-        "Figures 5 and 6: optimisation",
+        "Figures 5 and 6: optimization",
         markup.render_lead(lead),
         _picture("fig5", entries),
         _picture("fig6", entries),
@@ -217,7 +221,7 @@ def _fig56(entries: Sequence[Json]) -> str:
     )
 
 
-def _beyond(entries: Sequence[Json]) -> str:
+def _active_section(entries: Sequence[Json]) -> str:
     tables = []
     for movie in values(entries, "movie"):
         for prior in values(entries, "prior"):
@@ -250,7 +254,7 @@ def _beyond(entries: Sequence[Json]) -> str:
             )
     lead = (
         "The test task loss is that of the weights alone, so that annotated events count like all others. What is left "
-        f"wrong in the annotated movie keeps to the annotations. Dashed: {beyond.REFERENCE:.0%} annotated at random."
+        f"wrong in the annotated movie keeps to the annotations. Dashed: {active_annotation.REFERENCE:.0%} annotated at random."
     )
     return markup.render_section(
         "Beyond: active annotation",
