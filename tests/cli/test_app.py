@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import clew
 from clew.cli import app
-from clew.cli.options import note
+from clew.cli.options import print_note
 from clew.estimators import persistence as archive
 from clew.estimators.svm import StructuredSVM
 from clew.models.chain import Chain
@@ -151,7 +151,7 @@ def test_a_full_disk_behind_stdout(file, args):
 def test_notes_are_plain_where_no_color_is_set(monkeypatch, capsys, value, plain):
     monkeypatch.setenv("NO_COLOR", value)
     monkeypatch.setattr("typer.secho", lambda text, **style: print(style["dim"]))
-    note("chosen")
+    print_note("chosen")
     assert capsys.readouterr().out.strip() == ("None" if plain else "True")
 
 

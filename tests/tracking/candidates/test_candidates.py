@@ -179,7 +179,7 @@ def test_wrong_settings_are_refused(wrong):
 
 def reach_of(source):
     motion = estimate_motion(source)
-    return estimate_reach(motion, estimate_scales(source, motion.usual))
+    return estimate_reach(motion, estimate_scales(source, motion.median_step))
 
 
 def test_reach_follows_the_unit_and_covers_the_usual_way():

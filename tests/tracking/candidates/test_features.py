@@ -67,7 +67,7 @@ def features(labels, images=None, spacing=None, extra=None, scales=None, neighbo
     source = measure_movie(Movie.from_arrays(labels, images, spacing), cache=None)
     a, b = source.detections(0), source.detections(1)
     motion = estimate_motion(source)
-    scales = estimate_scales(source, motion.usual) if scales is None else scales
+    scales = estimate_scales(source, motion.median_step) if scales is None else scales
     reach = estimate_reach(motion, scales)
     found = candidates(a, b, reach=reach, neighbours=neighbours, extra=extra)
     return (

@@ -155,7 +155,7 @@ def estimate_reach(motion: Motion, scales: Scales) -> float:
 
     Cells that are each other's nearest tell of movement; daughters, which part quickly, get about two diameters.
     """
-    return float(max(FAR_WAYS * motion.far, FAR_DIAMETERS * scales.diameter))
+    return float(max(FAR_WAYS * motion.far_step, FAR_DIAMETERS * scales.diameter))
 
 
 def find(

@@ -37,9 +37,9 @@ from clew.tracking.detections import (
     take_window,
 )
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.flow.flow import moved
+from clew.tracking.flow.flow import estimate_flow, shift_detections
 from clew.tracking.flow.motion import Motion, estimate_motion
-from clew.tracking.flow.registration import mutual_nearest
+from clew.tracking.flow.nearest_points import find_mutual_nearest
 from clew.tracking.profiling.scales import Over, Scales, ball_volume, estimate_scales
 from clew.utils.cache import Cache
 from clew.utils.validation import check_int, is_number, short_repr
@@ -239,7 +239,7 @@ class Pairs:
             )
         neighbours = check_int(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
         motion = estimate_motion(source, over=over)
-        scales = estimate_scales(source, motion.usual, over)
+        scales = estimate_scales(source, motion.median_step, over)
         far = estimate_reach(motion, scales) if reach is None else float(reach)
         return cls(source, groups, motion, scales, far, neighbours, events)
 
@@ -248,7 +248,7 @@ class Pairs:
 
     def needed(self, frame: int) -> range:
         """The frames that a frame pair follows from: its own two, and where cells go on, the one before too."""
-        return range(max(frame - 1, 0) if self.motion.looks_back else frame, frame + 2)
+        return range(max(frame - 1, 0) if self.motion.uses_previous_frame else frame, frame + 2)
 
     def touched(self, frames: Iterable[int]) -> list[int]:
         """First frames of the pairs that follow from some frames, ascending."""
@@ -302,7 +302,9 @@ class Pairs:
         if moves is None or not len(moves) or not self.motion.follows_flow:
             return None
         a, b, shift = self._flow(frame)
-        source, target = mutual_nearest(moved(a, shift).position, b.position)
+        source, target = find_mutual_nearest(
+            shift_detections(a, shift).position, b.position
+        )
         linked = np.full(len(a), -1)
         linked[source] = target
         foreseen = linked[a.rows(moves.sources[:, 0])] == b.rows(moves.targets[:, 0])
@@ -373,7 +375,7 @@ class Pairs:
     ) -> tuple[Detections, Detections, Detections, Overlap, Array | None]:
         """Two frames, the first with its cells moved by the flow too, what masks share then, and the flow."""
         a, b, shift = self._flow(frame, moves)
-        return a, b, moved(a, shift), self.source.overlap(frame, shift), shift
+        return a, b, shift_detections(a, shift), self.source.overlap(frame, shift), shift
 
     def _flow(
         self, frame: int, moves: EventTable | None = None
@@ -384,4 +386,5 @@ class Pairs:
         if moves is not None:
             known = np.full(len(a), -1)
             known[a.rows(moves.sources[:, 0])] = b.rows(moves.targets[:, 0])
-        return a, b, self.motion.shift(a, b, earlier[0] if earlier else None, known)
+        previous = estimate_flow(earlier[0], a, self.motion) if earlier else None
+        return a, b, estimate_flow(a, b, self.motion, previous, known).shift

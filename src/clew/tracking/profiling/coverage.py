@@ -88,7 +88,7 @@ def _covered(happened: Annotations | None, item: tuple[Pairs, int]) -> Coverage:
     """One frame pair."""
     pairs, frame = item
     a, b, found, moves = pairs.usual(
-        frame, partial(plausible_moves, way=pairs.motion.far)
+        frame, partial(plausible_moves, way=pairs.motion.far_step)
     )
     asked = (
         EventTable.empty() if happened is None else happened.select_frame(frame).events
