@@ -325,7 +325,7 @@ def _add_column(
     columns: Records, detections: Records, column: int, level: Any, log: Indices
 ) -> float:  # pragma: no cover  # compiled
     """Cover the detections of a column by it; return what that costs."""
-    cost = -columns[column].reduced
+    cost: float = -columns[column].reduced
     level.added = column
     level.n_removed = 0
     for p in range(WIDTH):

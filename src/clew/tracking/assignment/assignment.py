@@ -251,7 +251,8 @@ def _family_keys(candidates: Candidates, rows: Any) -> Indices:
     n = np.int64(max(candidates.n_targets, 1))
     sources = candidates.sources[rows, 0]
     first, second = candidates.targets[rows].T
-    return (sources * n + first) * n + second
+    keys: Indices = (sources * n + first) * n + second
+    return keys
 
 
 def _look_up(known: Indices, keys: Indices) -> tuple[Indices, Mask]:

@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections, Overlap
-from clew.tracking.measurement.regions import directions
+from clew.tracking.measurement.regions import support_directions
 from clew.tracking.profiling.scales import Scales
 
 MIN_BRIGHTNESS = 0.05
@@ -105,7 +105,7 @@ class Cells:
     @cached_property
     def support(self) -> Array:
         """(n, K) support function around the origin of the frame."""
-        toward = directions(self.position.shape[1])
+        toward = support_directions(self.position.shape[1])
         around_cell = self.get_column("support", self.scales.diameter)
         return around_cell + self.position @ toward.T
 
@@ -135,8 +135,8 @@ class SharedVolumes:
         # ascending, as the overlaps are
         self._keys = overlap.source * n_targets + overlap.target
         self._volume = np.append(volume, 0.0)
-        self.of_source: Array = np.bincount(overlap.source, volume, n_sources)
-        self.of_target: Array = np.bincount(overlap.target, volume, n_targets)
+        self.of_source = np.bincount(overlap.source, volume, n_sources).astype(float)
+        self.of_target = np.bincount(overlap.target, volume, n_targets).astype(float)
 
     def between(self, sources: Indices, targets: Indices) -> Array:
         """Return (n,) the shared volume of each pair of rows."""
@@ -167,7 +167,7 @@ class MoveView:
     @cached_property
     def distance(self) -> Array:
         """(n,)"""
-        return np.linalg.norm(self.target.position - self.source.position, axis=1)
+        return measure_lengths(self.target.position - self.source.position)
 
     @cached_property
     def shared_volume(self) -> Array:
@@ -223,14 +223,14 @@ class FamilyView:
     @cached_property
     def distances(self) -> tuple[Array, Array]:
         """(n,) each: of the nearer and the farther part to the whole."""
-        first = np.linalg.norm(self.arms[0], axis=1)
-        second = np.linalg.norm(self.arms[1], axis=1)
+        first = measure_lengths(self.arms[0])
+        second = measure_lengths(self.arms[1])
         return np.minimum(first, second), np.maximum(first, second)
 
     @cached_property
     def center_distance(self) -> Array:
         """(n,) from the whole to the midpoint between its parts."""
-        return np.linalg.norm(self.arms[0] + self.arms[1], axis=1) / 2
+        return measure_lengths(self.arms[0] + self.arms[1]) / 2
 
     @cached_property
     def cosine(self) -> Array:
@@ -247,18 +247,15 @@ class FamilyView:
         """
         half = (self.whole.length / 4)[:, None] * self.whole.direction
         first, second = self.arms
-        one_way = np.linalg.norm(first - half, axis=1)
-        one_way = one_way + np.linalg.norm(second + half, axis=1)
-        other_way = np.linalg.norm(first + half, axis=1)
-        other_way = other_way + np.linalg.norm(second - half, axis=1)
+        one_way = measure_lengths(first - half) + measure_lengths(second + half)
+        other_way = measure_lengths(first + half) + measure_lengths(second - half)
         return np.minimum(one_way, other_way) / 2
 
     @cached_property
     def across(self) -> Array:
         """(n,) how much the parts lie beside the whole's axis, 0 to 1; 0 if round."""
         apart = self.arms[0] - self.arms[1]
-        distance = np.linalg.norm(apart, axis=1)
-        axis = apart / np.maximum(distance, 1e-12)[:, None]
+        axis = apart / np.maximum(measure_lengths(apart), 1e-12)[:, None]
         return squared_sine(axis, self.whole.direction) * self.whole.elongation
 
     @cached_property
@@ -331,6 +328,11 @@ class GapView(MoveView):
         before = self._vanishing[name][self.source.rows]
         after = self._emerging[name][self.target.rows]
         return (before + after) / 2
+
+
+def measure_lengths(vectors: Array) -> Array:
+    """Return (n,) the lengths of vectors (n, ndim)."""
+    return np.asarray(np.linalg.norm(vectors, axis=1))
 
 
 def squared_sine(first: Array, second: Array) -> Array:
