@@ -156,7 +156,9 @@ def _check_target(target: Path, sequence: str) -> None:
         )
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file; expected a folder")
-    finish_interrupted_write(target)
+    own_names = [f"{sequence}{part}" for part in (*PARTS, MARKER)]
+    manifest = f"{sequence}_{MANIFEST}"
+    finish_interrupted_write(target, manifest, [*own_names, manifest].__contains__)
     there = (
         sorted(path.name for path in target.iterdir() if not path.name.startswith("."))
         if target.exists()
