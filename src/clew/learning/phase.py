@@ -22,7 +22,7 @@ from clew.learning.master import Regulariser, choose_solver
 from clew.learning.stochastic import DualPoint, Evaluate
 from clew.learning.task import Array, OnlineOracle, Space, Task, online_task
 
-WINDOW, PROGRESS = 8, 0.8
+WINDOW, PROGRESS = 20, 0.8
 """Passes are given up when so many of them in a row did not bring the gap under this share of what it was."""
 FLOOR = 0.01
 """An estimate below this share of a precision that no certificate confirms is rounding: passes are given up."""
