@@ -234,6 +234,10 @@ def track(
     neighbours: Neighbours = None,
     reach: Reach = None,
     report: Annotated[bool, typer.Option(help="Write report.html too.")] = True,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace results that were changed by hand."),
+    ] = False,
     jobs: Jobs = -1,
     workers: Workers = None,
     cluster: ClusterAddress = None,
@@ -253,7 +257,7 @@ def track(
 
     where = ComputeOptions.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
-    check_result_folder(output)
+    check_result_folder(output, overwrite=overwrite)
     opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
     wanted = (
         default_formats(opened)
@@ -305,6 +309,7 @@ def track(
                 progress,
                 pages,
                 made_from,
+                overwrite=overwrite,
             )
     tracked.checkpoints.delete_all()
     print_counts(tracked, tally, seconds)

@@ -86,6 +86,7 @@ def write_results(
     pages: Mapping[str, bytes] | None = None,
     made_from: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
+    overwrite: bool = False,
 ) -> list[str]:
     """Write a lineage into a folder, in place of an older result as a whole; what was written, by name.
 
@@ -102,6 +103,7 @@ def write_results(
         progress,
         pages,
         made_from,
+        overwrite=overwrite,
     )[0]
 
 
@@ -114,10 +116,12 @@ def write_and_count(
     progress: Progress | None = None,
     pages: Mapping[str, bytes] | None = None,
     made_from: Mapping[str, Any] | None = None,
+    *,
+    overwrite: bool = False,
 ) -> tuple[list[str], EventCounts]:
     """As `write_results`, and what the movie counts, which comes with reading its parts."""
     tracked = as_parts(lineage)
-    ctc.check_result_folder(folder)
+    ctc.check_result_folder(folder, overwrite=overwrite)
     strange = [name for name in pages or {} if not ctc.is_result_file(name)]
     if strange:
         raise InputError(
