@@ -7,7 +7,7 @@ from dataclasses import InitVar, dataclass, replace
 from typing import Literal
 
 from clew.errors import InputError
-from clew.learning.master import SOLVERS, Solver
+from clew.learning.model_update import SOLVERS, Solver
 from clew.utils.validation import (
     check_bool,
     check_choice,

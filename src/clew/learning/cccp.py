@@ -17,7 +17,7 @@ from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
 from clew.learning.bounds import Bundle
 from clew.learning.losses import Linear, Loss, require_spaces, simplify
-from clew.learning.master import (
+from clew.learning.model_update import (
     Regulariser,
     check_regulariser,
     choose_solver,

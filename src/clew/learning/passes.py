@@ -18,7 +18,7 @@ from clew.learning.bounds import Bundle
 from clew.learning.groups import make_groups
 from clew.learning.losses import Linear, Loss, penalty_part, reward_part
 from clew.learning.result import Record, Result, Status
-from clew.learning.rows import differences
+from clew.learning.sparse_rows import differences
 from clew.learning.task import Array, Indices, Task
 
 log = logging.getLogger("clew")

@@ -16,10 +16,10 @@ import scipy.sparse as sp
 
 from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
 from clew.learning.bounds import Bundle, dual_value
+from clew.learning.frank_wolfe import DualPoint, Evaluate
 from clew.learning.groups import fit_unseen
 from clew.learning.losses import Linear, Loss
-from clew.learning.master import Regulariser, choose_solver
-from clew.learning.stochastic import DualPoint, Evaluate
+from clew.learning.model_update import Regulariser, choose_solver
 from clew.learning.task import Array, OnlineOracle, Space, Task, online_task
 
 WINDOW, PROGRESS = 20, 0.8

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.rows import row_of_entries, sparse
+from clew.learning.sparse_rows import row_of_entries, sparse
 from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
 from clew.models.base import ALL_SPACES, Model, check_lengths, check_weights, identity
 from clew.models.examples import Annotation, Input, Output

@@ -14,7 +14,7 @@ from clew.errors import DataWarning, InputError
 from clew.executors import Executor, Threads, executor_for
 from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
-from clew.learning.master import Regulariser
+from clew.learning.model_update import Regulariser
 from clew.learning.result import Result
 from clew.learning.task import Array
 from clew.tracking.annotations import check_annotations
