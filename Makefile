@@ -6,10 +6,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # the versions that development uses; `make LOCK= test` takes the newest that pyproject.toml allows
 LOCK ?= requirements-dev.lock
-# one thread for each process, so that sums are taken in the same order on every machine
-export OMP_NUM_THREADS := 1
-export OPENBLAS_NUM_THREADS := 1
-export NUMBA_NUM_THREADS := 1
 # Bytecode is kept, whatever the environment says: without it every process compiles all that it imports, and starting one
 # takes more than twice as long.
 unexport PYTHONDONTWRITEBYTECODE

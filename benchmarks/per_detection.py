@@ -32,8 +32,8 @@ STEPS = {
     "kinds of events": [("clew.tracking.tracker", "decide_events")],
     "coverage": [("clew.tracking.tracker", "look_for")],
     "domain": [("clew.tracking.tracker", "look_at")],
-    "flow": [("clew.tracking.flow.flow", "_estimate_flow")],
-    "confidences": [("clew.tracking.assignment.assignment", "margins")],
+    "flow": [("clew.tracking.flow.flow", "register_frames")],
+    "confidences": [("clew.tracking.assignment.assignment", "compute_margins")],
 }
 """Functions by the modules that call them; those that a version lacks take no time."""
 

@@ -97,7 +97,7 @@ def folder(
     brief: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Where a reader stands: with a movie in data/01, and a table of some annotated events."""
-    from clew.tracking.io.annotation_csv import write_annotations
+    from clew.tracking.io.annotations import write_annotations
 
     shutil.copytree(
         brief.folder, tmp_path / "data", ignore=shutil.ignore_patterns(".clew")

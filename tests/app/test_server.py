@@ -17,7 +17,7 @@ from clew.app.images import Pictures
 from clew.app.messages import Asked, Failed, Learned, Predicted
 from clew.errors import StoreError
 from clew.tracking.events import Event, EventTable
-from clew.tracking.io.annotation_csv import read_annotation_table
+from clew.tracking.io.annotations import read_annotation_table
 from clew.tracking.io.geff import is_geff
 from clew.tracking.movie import Movie
 from clew.tracking.persistence import load_tracker

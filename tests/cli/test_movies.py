@@ -7,7 +7,7 @@ import pytest
 
 import clew
 from clew.tracking.io import names
-from clew.tracking.io.annotation_csv import read_annotation_table, write_annotations
+from clew.tracking.io.annotations import read_annotation_table, write_annotations
 from clew.tracking.io.events_csv import read_events
 from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.movie import open_frames

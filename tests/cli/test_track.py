@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clew.tracking.io import names
-from clew.tracking.io.annotation_csv import read_annotation_table, write_annotations
+from clew.tracking.io.annotations import read_annotation_table, write_annotations
 from clew.tracking.io.events_csv import read_events
 from clew.tracking.io.geff import write_geff
 from clew.tracking.io.tracks_csv import write_track_table
@@ -289,7 +289,9 @@ def test_points_with_a_radius_have_masks(simulated, learned, tmp_path):
     assert "needs --radius" in refused(
         "track", tmp_path / "points.csv", "--images", simulated.path
     )
-    assert "--radius applies to tables" in refused("track", simulated.path, "--radius", 5)
+    assert "--radius applies to tables" in refused(
+        "track", simulated.path, "--radius", 5
+    )
     assert "--radius draws discs" in refused("annotate", tmp_path / "points.csv")
 
 
@@ -449,7 +451,7 @@ def test_a_lineage_as_annotations(simulated, tmp_path):
         (("train", "{movie}", "-a", "{some}", "--lam", "much"), "--lam is 'much'"),
         (("train", "{movie}", "-a", "{some}", "--loss", "none"), "unknown loss"),
         (("train", "{movie}", "-a", "{some}", "--reach", "-3"), "reach is -3"),
-        (("train", "{movie}", "-a", "no.csv"), "no.csv: there are no annotations"),
+        (("train", "{movie}", "-a", "no.csv"), "no.csv does not exist"),
         (("train", "-a", "{some}"), "a movie is opened by the path"),
         (("track", "{movie}", "-w", "{some}"), "some.csv"),
         (

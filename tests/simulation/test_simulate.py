@@ -398,7 +398,7 @@ def test_what_is_not_ours_in_a_simulation_is_not_lost(tmp_path):
     with pytest.raises(InputError, match=r"notes\.txt"):
         write_simulation(tmp_path, TINY)
     (tmp_path / "02").mkdir()
-    with pytest.raises(InputError, match="02 is no simulation"):
+    with pytest.raises(InputError, match="02 is not a simulation"):
         write_simulation(tmp_path, TINY, sequence="02")
     assert names(tmp_path) == before
 
@@ -433,7 +433,7 @@ def test_a_crash_leaves_what_was_there(tmp_path, monkeypatch, earlier):
     assert folder.exists() == earlier
 
 
-def test_damaged_settings_are_told(tmp_path):
+def test_settings_damaged_are_rejected(tmp_path):
     with pytest.raises(StoreError, match="cannot be read"):
         read_settings(tmp_path)
     for content in (
@@ -443,5 +443,5 @@ def test_damaged_settings_are_told(tmp_path):
         '{"kind": "clew simulation", "settings": {"cells": -1}}',
     ):
         (tmp_path / "01_simulation.json").write_text(content)
-        with pytest.raises(StoreError, match="no settings"):
+        with pytest.raises(StoreError, match="cannot read the settings"):
             read_settings(tmp_path)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from clew.tracking.events import Annotations
-from clew.tracking.io.annotation_csv import write_annotations
+from clew.tracking.io.annotations import write_annotations
 from clew.tracking.io.results import write_results
 from clew.tracking.io.tiff import write_frame
 from clew.tracking.lineage.lineage import Lineage
@@ -78,7 +78,7 @@ def write_answers(
     if kind is Kind.ANNOTATIONS_CSV:
         write_annotations(path, annotations.shift_frames(movie.first))
         return
-    from clew.tracking.io.annotation_geff import (
+    from clew.tracking.io.geff import (
         write_annotation_geff,
     )  # zarr takes a second to import
 

@@ -207,8 +207,11 @@ def sample(
 ) -> None:
     """Draw a stratified random sample of a lineage as annotations."""
     from clew.annotation.sampling import sample as draw
-    from clew.tracking.io.annotation_csv import read_annotation_table, write_annotations
-    from clew.tracking.io.annotations import read_annotations
+    from clew.tracking.io.annotations import (
+        read_annotation_table,
+        read_annotations,
+        write_annotations,
+    )
 
     check_folder(output.absolute().parent)
     check_file(output, read_annotation_table, "annotations")

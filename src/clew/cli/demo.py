@@ -61,7 +61,7 @@ def demo(
     from clew.tracking.evaluation.evaluate import evaluate
     from clew.tracking.evaluation.task_loss import compute_task_loss
     from clew.tracking.evaluation.truth import derive_annotations
-    from clew.tracking.io.annotation_csv import write_annotations
+    from clew.tracking.io.annotations import write_annotations
     from clew.tracking.io.ctc import open_ctc_lineage
     from clew.tracking.io.names import FORMATS, REPORT
     from clew.tracking.io.results import write_results

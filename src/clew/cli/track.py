@@ -234,6 +234,10 @@ def track(
     neighbours: Neighbours = None,
     reach: Reach = None,
     report: Annotated[bool, typer.Option(help="Write report.html too.")] = True,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace results that were changed by hand."),
+    ] = False,
     jobs: Jobs = -1,
     workers: Workers = None,
     cluster: ClusterAddress = None,
@@ -246,14 +250,14 @@ def track(
     Run the same command again to continue an interrupted run: finished blocks of frames stay in the output folder
     until the result is complete.
     """
-    from clew.executors import executor_for
+    from clew.parallel import make_executor
     from clew.tracking.io.ctc import check_result_folder
     from clew.tracking.io.names import REPORT
     from clew.tracking.io.results import check_formats, default_formats, write_and_count
 
     where = ComputeOptions.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
-    check_result_folder(output)
+    check_result_folder(output, overwrite=overwrite)
     opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
     wanted = (
         default_formats(opened)
@@ -301,10 +305,11 @@ def track(
                 tracked,
                 opened,
                 wanted,
-                executor_for(client, jobs),
+                make_executor(client, jobs),
                 progress,
                 pages,
                 made_from,
+                overwrite=overwrite,
             )
     tracked.checkpoints.delete_all()
     print_counts(tracked, tally, seconds)
@@ -373,7 +378,7 @@ def evaluate(
 
     Cells are matched by their masks, or by position if the result or the truth is a table.
     """
-    from clew.executors import executor_for
+    from clew.parallel import make_executor
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
 
     which, where = (
@@ -387,7 +392,7 @@ def evaluate(
             truth,
             progress=progress,
             frames=which,
-            executor=executor_for(client, jobs),
+            executor=make_executor(client, jobs),
             distance=distance,
             spacing=sizes,
         )

@@ -1,4 +1,4 @@
-"""Settings drawn at random (domain randomisation), so that weights are learned over a broad range of movies."""
+"""Draw random settings (domain randomization) for training movies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 def draw_between(
     rng: np.random.Generator, low: float, high: float, log: bool = False
 ) -> float:
-    """A number between two; `log` where factors count and not differences."""
+    """Draw a number between two, uniformly or log-uniformly."""
     return (
         float(np.exp(rng.uniform(np.log(low), np.log(high))))
         if log
@@ -21,13 +21,13 @@ def draw_between(
 def draw_sometimes(
     rng: np.random.Generator, share: float, low: float, high: float
 ) -> float:
-    """0 mostly; in a share of the movies a number between two, on a logarithmic scale."""
+    """Draw a log-uniform number with probability `share`, else 0."""
     value = draw_between(rng, low, high, log=True)
     return value if rng.random() < share else 0.0
 
 
 def draw_shared_settings(rng: np.random.Generator) -> dict[str, Any]:
-    """The settings that all kinds share. Most movies have no stage jumps, no missing frames and few wrong masks."""
+    """Draw the settings that all kinds share."""
     return {
         "seed": int(rng.integers(2**31)),
         "noise": draw_between(rng, 0.5, 3.0, log=True),
@@ -42,7 +42,7 @@ def draw_shared_settings(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def draw_body_settings(rng: np.random.Generator) -> dict[str, Any]:
-    """Those that all kinds of bodies share."""
+    """Draw the settings that all kinds with bodies share."""
     return draw_shared_settings(rng) | {
         "under_segmentation": draw_sometimes(rng, 0.6, 0.0005, 0.05),
         "outline_error": draw_between(rng, 0.02, 0.15, log=True),

@@ -1,7 +1,6 @@
-"""An early embryo in 3D: nuclei that divide nearly at once, again and again, and are smaller in each generation.
+"""An early embryo in 3D: nuclei divide nearly synchronously and halve in volume.
 
-The egg is an ellipsoid that turns slowly. Its volume stays the same, so that nuclei of generation g have a volume of
-2⁻ᵍ.
+The egg is an ellipsoid of constant volume that rotates slowly.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ EGG = 0.42
 """Semi-axes of the egg, as a share of the field."""
 
 DIVIDES = 1.4
-"""Nuclei above this volume, in those of the last frame, divide."""
+"""Nuclei above this volume divide, in units of the last frame."""
 BEGIN = 0.35
-"""So far into a cycle the movie begins."""
+"""Share of the cycle at which the movie begins."""
 
 
 @dataclass(frozen=True)
 class EmbryoSettings(BodySettings):
-    """An embryo in figures. About `cells` are there in the last frame."""
+    """Settings of an embryo; the last frame has about `cells` nuclei."""
 
     kind: ClassVar[str] = "embryo"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -50,26 +49,26 @@ class EmbryoSettings(BodySettings):
     cells: int = 60
     dims: int = 3
     radius: float = 7.0
-    """Of a nucleus in the last frame."""
+    """Radius of a nucleus in the last frame."""
     density: float = 0.04
     cycle: float = 14.0
-    """Frames from one round of divisions to the next."""
+    """Frames between two rounds of divisions."""
     asynchrony: float = 0.6
     """Standard deviation of the time of a division within a round, in frames."""
     speed: float = 1.2
-    """Mean way of a nucleus in a frame, besides being pushed."""
+    """Mean displacement of a nucleus per frame, without pushes."""
     turning: float = 0.02
-    """Angle by which the embryo turns in a frame, in radians."""
+    """Rotation per frame, in radians."""
     mitosis: float = 2.0
-    """For so many frames before its division a nucleus is condensed."""
+    """Frames of condensed chromatin before a division."""
     brightness: float = 1000.0
     """Mean signal of a nucleus above the background."""
     attenuation: float = 0.5
-    """The share of light that is lost from the nearest to the farthest slice."""
+    """Share of the light lost from the nearest to the farthest slice."""
 
     @property
     def founders(self) -> int:
-        """How many cells the first frame has."""
+        """Number of cells in the first frame."""
         most = math.floor(math.log2(self.cells))
         rounds = min(
             most, math.floor((self.frames - 1 + BEGIN * self.cycle) / self.cycle)
@@ -78,7 +77,7 @@ class EmbryoSettings(BodySettings):
 
 
 def random_settings(rng: Rng, **fixed: Any) -> EmbryoSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
+    """Draw random settings; keyword arguments fix some of them."""
     radius = draw_between(rng, 5.0, 9.0, log=True)
     values = draw_body_settings(rng) | {
         "radius": radius,
@@ -104,21 +103,21 @@ class Blastomeres(Rows):
     velocity: Array
     """(n, d)"""
     axis: Array
-    """(n, d) unit vector, along which it divides"""
+    """(n, d) unit vector of the axis of division"""
     volume: Array
-    """(n,) over that of a nucleus in the last frame"""
+    """(n,) volume relative to the last frame"""
     age: Array
     """(n,) frames since birth"""
     cycle: Array
-    """(n,) the age at which it divides"""
+    """(n,) age at division"""
     tone: Array
-    """(n,) factor on its brightness: inherited"""
+    """(n,) factor on the brightness; inherited"""
     texture: Array
     """(n, 3)"""
 
 
 class Embryo:
-    """All nuclei, from one frame to the next."""
+    """The nuclei and their dynamics."""
 
     cells: Blastomeres
 
@@ -147,7 +146,7 @@ class Embryo:
         self._separate_overlapping(30)
 
     def step(self) -> None:
-        """One frame passes: nuclei divide, crawl and give way, and the egg turns."""
+        """Advance by one frame: divide, move and separate nuclei, rotate the egg."""
         settings = self.settings
         rng = self.rng
         self.cells.age += 1
@@ -165,12 +164,12 @@ class Embryo:
         self._separate_overlapping(6)
 
     def shift(self, way: Array) -> None:
-        """The stage moves, and the egg with it."""
+        """Shift the egg by (d,)."""
         self.centre = self.centre + way
         self.cells.position = self.cells.position + way
 
     def make_bodies(self) -> Bodies:
-        """The nuclei as they look now: plates before a division are small and bright, new nuclei grow."""
+        """Return the outlines; nuclei in mitosis are small and bright."""
         cells = self.cells
         settings = self.settings
         n = len(cells)
@@ -200,13 +199,13 @@ class Embryo:
         )
 
     def _draw_cycles(self, n: int) -> Array:
-        """(n,) ages at division: all the same but for the asynchrony."""
+        """Draw ages at division, (n,)."""
         late = self.settings.asynchrony * self.rng.standard_normal(n)
         return np.maximum(3 + self.settings.mitosis, self.settings.cycle + late)
 
     def _divide_ripe(self) -> None:
-        """Ripe nuclei become two of half the volume."""
-        # the last generation rests: its nuclei have the size of the last frame
+        """Divide ripe nuclei into two of half the volume."""
+        # the last generation does not divide
         rng = self.rng
         ripe = (self.cells.age >= self.cells.cycle) & (self.cells.volume > DIVIDES)
         if not ripe.any():
@@ -227,8 +226,7 @@ class Embryo:
                 velocity=(0.4 * sign * apart)[:, None] * axis,
                 axis=draw_unit_vectors(rng, n, axis.shape[1]),
                 volume=mothers.volume * part,
-                age=mothers.age
-                - mothers.cycle,  # less than a frame, so that rounds do not drift apart
+                age=mothers.age - mothers.cycle,  # keeps rounds synchronous
                 cycle=self._draw_cycles(n),
                 texture=rng.uniform(0, 1000, (n, 3)),
                 track=np.zeros(n, np.int64),
@@ -239,7 +237,7 @@ class Embryo:
         self.cells = self.cells[~ripe] + (sides[0] + sides[1])
 
     def _rotate_embryo(self) -> None:
-        """The egg turns in the plane by a small angle; its outline stays, as if it rolled in its shell."""
+        """Rotate the nuclei in the plane; the outline of the egg stays."""
         angle = self.settings.turning
         away = (self.cells.position - self.centre) / self.half
         y = away[:, -2].copy()
@@ -251,7 +249,7 @@ class Embryo:
         self.cells.position = self.centre + away * self.half
 
     def _separate_overlapping(self, rounds: int) -> None:
-        """Nuclei keep a distance by which they fill the egg, and stay within it."""
+        """Push nuclei apart and keep them inside the egg."""
         cells = self.cells
         dims = self.settings.dims
         for _ in range(rounds):
@@ -277,7 +275,7 @@ class Embryo:
 def make_scene(
     settings: EmbryoSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
-    """An embryo under a confocal or light-sheet microscope."""
+    """Make an embryo under a confocal or light-sheet microscope."""
     optics = Optics(
         settings.background,
         settings.unevenness,

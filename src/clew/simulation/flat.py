@@ -1,4 +1,4 @@
-"""Flat cells in phase contrast: spindles that crawl along their axis, round up and shine before they divide."""
+"""Flat cells in phase contrast: spindles that round up and brighten before division."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from clew.simulation.settings import NON_NEGATIVE, SHARE, BodySettings
 from clew.simulation.torus import Torus, random_walk
 
 FLATTENING = 5.0
-"""In so many frames, at an interval of 1, a new cell spreads by a factor of e."""
+"""Time constant of flattening after a division, in frames."""
 ENDS = 0.3
-"""Radius at the ends of a spindle, as a share of that in its middle."""
+"""Radius at the ends of a spindle, relative to the middle."""
 CROWDED = 1.8
-"""With so many times the cells asked for a culture is crowded, and stops growing."""
+"""Growth stops at this multiple of the requested number of cells."""
 ROUND = 0.8
-"""Area of a cell that has rounded up, as a share of its area when flat."""
+"""Area of a round cell, relative to the flat cell."""
 
 
 @dataclass(frozen=True)
 class FlatSettings(BodySettings):
-    """A culture of flat cells in figures; it doubles once in a cycle."""
+    """Settings of a culture of flat cells."""
 
     kind: ClassVar[str] = "flat"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -50,38 +50,38 @@ class FlatSettings(BodySettings):
 
     cells: int = 60
     radius: float = 7.5
-    """Of a disc with the area of an average cell."""
+    """Radius of a disc with the area of an average cell."""
     density: float = 0.045
     blur: float = 1.8
     unevenness: float = 0.12
     aspect: float = 3.0
     """Length over width of an average cell."""
     speed: float = 0.6
-    """Mean way of a cell in a frame."""
+    """Mean displacement of a cell per frame."""
     persistence: float = 0.6
     """Correlation of a cell's velocity from one frame to the next."""
     cycle: float = 150.0
     """Mean time from a cell's birth to its division."""
     mitosis: float = 3.0
-    """For so many frames before its division a cell is round."""
+    """Frames for which a cell is round before its division."""
     rounding: float = 0.5
-    """How round the least round cell is before it divides: 0 flat, 1 round."""
+    """Smallest roundness before a division: 0 flat, 1 round."""
     wobble: float = 0.05
-    """By how much length, bend and direction change in a frame."""
+    """Change of length, bend and direction per frame."""
     bend: float = 0.2
-    """How far the middle of a cell lies beside its axis, as a share of its length."""
+    """Distance of the middle from the axis, relative to the length."""
     death: float = 0.0003
-    """Rate of cells that round up and are gone."""
+    """Rate of cells that round up and die."""
     contrast: float = 1.0
-    """Signal of a flat cell as a share of the background."""
+    """Signal of a flat cell, relative to the background."""
     halo: float = 0.1
-    """Brightness of the ring about a cell, as a share of the background."""
+    """Brightness of the halo, relative to the background."""
     flash: float = 0.8
-    """How much brighter than a flat cell a round one is."""
+    """Additional brightness of a round cell."""
 
 
 def random_settings(rng: Rng, **fixed: Any) -> FlatSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
+    """Draw random settings; keyword arguments fix some of them."""
     radius = draw_between(rng, 6.0, 14.0, log=True)
     values = draw_body_settings(rng) | {
         "radius": radius,
@@ -111,7 +111,7 @@ class Spindles(Rows):
     position: Array
     """(n, 2)"""
     velocity: Array
-    """(n, 2) a frame"""
+    """(n, 2) per frame"""
     axis: Array
     """(n, 2) unit vector"""
     area: Array
@@ -119,32 +119,32 @@ class Spindles(Rows):
     stretch: Array
     """(n,) length over width of the flat cell"""
     bend: Array
-    """(n,) how far its middle lies beside its axis, as a share of its length"""
+    """(n,) distance of the middle from the axis, relative to the length"""
     roundness: Array
     """(n,) 0 flat, 1 round"""
     peak: Array
-    """(n,) how round it will be before it divides"""
+    """(n,) largest roundness before division"""
     age: Array
     """(n,) frames since birth"""
     cycle: Array
-    """(n,) the age at which it divides"""
+    """(n,) age at division"""
     dying: Ids
-    """(n,) frames left, -1 where it lives"""
+    """(n,) frames until the dying cell is gone, -1 if alive"""
     tone: Array
-    """(n,) factor on its contrast"""
+    """(n,) factor on the contrast"""
     texture: Array
     """(n, 3)"""
 
 
 class Culture(Torus):
-    """All flat cells, from one frame to the next."""
+    """The flat cells and their dynamics."""
 
     cells: Spindles
 
     def __init__(self, settings: FlatSettings, rng: Rng) -> None:
         super().__init__(settings, rng, margin=2.5 * settings.aspect * settings.radius)
         self.settings = settings
-        # the culture grows by this factor over the movie; in the middle of it there are as many cells as asked for
+        # grow so that the middle of the movie has the requested number of cells
         growth = min(2 ** min(settings.frames / settings.cycle, 10), CROWDED**2)
         n = max(1, round(settings.cells * self.room / math.sqrt(growth)))
         self.cells = self._make_newcomers(self.low + self.size * rng.random((n, 2)))
@@ -153,7 +153,7 @@ class Culture(Torus):
             self.step()
 
     def step(self) -> None:
-        """One frame passes."""
+        """Advance by one frame."""
         cells = self.cells
         settings = self.settings
         rng = self.rng
@@ -173,7 +173,7 @@ class Culture(Torus):
         cells.velocity = random_walk(
             rng, cells.velocity, deviation, settings.persistence
         )
-        # a spindle crawls along its axis more than across, and turns into its way
+        # a spindle moves along its axis more than across it
         along = (cells.velocity * cells.axis).sum(axis=1, keepdims=True) * cells.axis
         self.shift(1.25 * along + 0.6 * (cells.velocity - along))
         wobble = settings.wobble
@@ -190,7 +190,7 @@ class Culture(Torus):
         self.separate(self._exclusion_radius(), rounds=2)
 
     def make_bodies(self) -> Bodies:
-        """The cells as they look now."""
+        """Return the outlines of the cells."""
         cells = self.cells
         settings = self.settings
         shape, flat = self._length_and_width()
@@ -224,7 +224,7 @@ class Culture(Torus):
         )
 
     def _length_and_width(self) -> tuple[tuple[Array, Array], Array]:
-        """(n,) length and width of each cell, and how flat it is, from 1 to 0."""
+        """Return (length, width) and flatness of the cells, (n,) each."""
         cells = self.cells
         flat = 1 - cells.roundness
         grown = (
@@ -234,17 +234,17 @@ class Culture(Torus):
         )
         dying = np.where(cells.dying >= 0, 0.5 + 0.1 * cells.dying, 1.0)
         stretch = cells.stretch**flat
-        # a spindle with these ends covers less than the ellipse of its length and width
+        # corrects for the thin ends, which cover less than an ellipse
         width = np.sqrt(4 / math.pi * grown * dying / stretch) * (1 + 0.12 * flat)
         return (width * stretch, width), flat
 
     def _exclusion_radius(self) -> Array:
-        """(n,) the radius within which a cell wants to be alone: more than its width, less than its length."""
+        """Return the radius within which a cell repels others, (n,)."""
         (length, width), _ = self._length_and_width()
         return 0.35 * width + 0.25 * np.sqrt(length * width)
 
     def _make_newcomers(self, position: Array) -> Spindles:
-        """Unrelated cells at the given places, of all ages as in a growing culture."""
+        """Make unrelated cells with the ages of a growing culture."""
         n = len(position)
         rng = self.rng
         none = np.zeros(n, np.int64)
@@ -266,7 +266,7 @@ class Culture(Torus):
         )
 
     def _draw_individual(self, n: int) -> dict[str, Any]:
-        """What every cell has of its own and does not inherit."""
+        """Draw the properties that a cell does not inherit."""
         rng = self.rng
         settings = self.settings
         cycle = np.round(settings.cycle * np.exp(0.2 * rng.standard_normal(n)))
@@ -283,7 +283,7 @@ class Culture(Torus):
         }
 
     def _divide_ripe(self) -> None:
-        """Cells at the end of their cycle become two round ones beside each other."""
+        """Divide cells at the end of their cycle into two round ones."""
         ripe = (self.cells.age >= self.cells.cycle) & (self.cells.dying < 0)
         if not ripe.any():
             return
@@ -295,7 +295,7 @@ class Culture(Torus):
         share = 0.5 + 0.04 * np.clip(rng.standard_normal(n), -2, 2)
         sides = []
         for sign, part in ((1.0, share), (-1.0, 1 - share)):
-            # the smaller a cell is born the more it grows, so that sizes do not drift apart
+            # cells that are born small grow more, so that sizes stay stable
             area = np.sqrt(mothers.area * 2 * part * self.settings.size)
             sides.append(
                 replace(
@@ -314,7 +314,7 @@ class Culture(Torus):
         self.cells = self.cells[~ripe] + (sides[0] + sides[1])
 
     def _remove_dying(self) -> None:
-        """Some cells round up, shrink and are gone; more of them where the culture is crowded."""
+        """Let some cells round up and die, more in a crowded culture."""
         cells = self.cells[self.cells.dying != 0]
         crowd = len(cells) / (CROWDED * self.room * self.settings.cells)
         rate = self.settings.death + max(0.0, crowd - 1) / self.settings.cycle * 4
@@ -330,7 +330,7 @@ class Culture(Torus):
 def make_scene(
     settings: FlatSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
-    """A culture under a phase-contrast microscope."""
+    """Make a culture under a phase-contrast microscope."""
     optics = Optics(
         settings.background,
         settings.unevenness,

@@ -1,4 +1,4 @@
-"""A fallible segmentation of bodies, at set rates: some cells are missed, some cut in two, some fused with another."""
+"""Segmentation errors of bodies: missed, cut and fused cells."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clew.simulation.segmentation import (
 from clew.simulation.settings import BodySettings
 
 STAYS = 0.6
-"""Cells that were fused in one frame are so in the next with this probability, as long as they touch."""
+"""Probability that fused cells stay fused in the next frame, if they touch."""
 
 
 class MaskFaults:
-    """Label images with a segmentation's faults; which cells are fused lasts for some frames."""
+    """Make label images with segmentation errors; fusions last for some frames."""
 
     def __init__(self, settings: BodySettings) -> None:
         self.settings = settings
@@ -29,7 +29,7 @@ class MaskFaults:
     def make_labels(
         self, bodies: Bodies, view: BodyView, spacing: Array, rng: np.random.Generator
     ) -> NDArray[np.int32]:
-        """(z, y, x) what is detected, numbered from top left, so that labels tell no identity."""
+        """Return detected labels, (z, y, x), numbered from top left in each frame."""
         n = len(bodies)
         seen = bodies.track > 0
         shift = (
@@ -64,7 +64,7 @@ class MaskFaults:
     def _fuse_touching(
         self, mine: NDArray[np.int32], track: Ids, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """(n,) the group of each cell that is detected as one."""
+        """Return the group of each cell, (n,); a group is detected as one cell."""
         first, second, _ = find_touching_pairs(mine, len(track))
         under = self.settings.under_segmentation
         if not under:
@@ -74,7 +74,7 @@ class MaskFaults:
             for a, b in zip(track[first].tolist(), track[second].tolist(), strict=True)
         ]
         again = np.array([name in self.fused for name in names], bool)
-        # so many begin as end, so that the given share of pairs is fused at any time
+        # as many fusions begin as end, so that the share of fused pairs is constant
         begins = under * (1 - STAYS) / (1 - under * STAYS)
         joined = rng.random(len(names)) < np.where(again, STAYS, begins)
         self.fused = {name for name, join in zip(names, joined, strict=True) if join}

@@ -1,4 +1,4 @@
-"""Nuclei of cultured cells under a fluorescence microscope: round, dividing, crawling each its own way."""
+"""Nuclei of cultured cells under a fluorescence microscope."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clew.simulation.world import World
 
 
 def random_settings(rng: Rng, **fixed: Any) -> NucleiSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
+    """Draw random settings; keyword arguments fix some of them."""
     values = draw_shared_settings(rng) | {
         "radius": draw_between(rng, 6.0, 18.0, log=True),
         "density": draw_between(rng, 0.05, 0.3, log=True),
@@ -36,7 +36,7 @@ def random_settings(rng: Rng, **fixed: Any) -> NucleiSettings:
 
 
 class NucleiScene:
-    """Nuclei: a `World` before a `Camera`."""
+    """Nuclei under a microscope: a `World` and a `Camera`."""
 
     view: View
 
@@ -53,11 +53,11 @@ class NucleiScene:
 
     @property
     def cells(self) -> Rows:
-        """The cells, with their tracks."""
+        """The cells with their track ids."""
         return self.world.cells
 
     def count_visible_pixels(self) -> Ids:
-        """(n,) pixels in view."""
+        """Count the visible pixels of each cell, (n,)."""
         self.view = self.camera.take_view(self.world.cells)
         return self.view.kept
 
@@ -83,5 +83,5 @@ class NucleiScene:
 def make_scene(
     settings: NucleiSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> NucleiScene:
-    """Nuclei under a fluorescence microscope."""
+    """Make nuclei under a fluorescence microscope."""
     return NucleiScene(settings, of_life, of_light, of_errors)

@@ -1,4 +1,4 @@
-"""Pictures of the cells: light, and to whom each pixel belongs. Each cell is drawn within its own bounding box only."""
+"""Images and masks of nuclei; each nucleus is drawn in its bounding box."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ Floats = NDArray[np.floating[Any]]
 Owners = NDArray[np.int32]
 
 ROUGHNESS = 0.045
-"""Amplitude of each wave of the outline, as a share of the radius."""
+"""Amplitude of each wave of the outline, relative to the radius."""
 TABLE = 64
-"""Edge of the periodic texture."""
+"""Size of the periodic texture, in pixels."""
 SOFT = 3.0
-"""The blurred edge of a nucleus ends so many deviations of the point spread function outside."""
+"""Extent of the blurred edge, in standard deviations of the point spread function."""
 LOOSEST = 1.08
-"""Segmentations differ from the true outline by at most this factor."""
+"""Largest factor between a detected and the true outline."""
 
 
 @dataclass(frozen=True)
 class View:
-    """One frame of n cells: a picture without noise, and masks as they would be if nothing were ever cut off."""
+    """The pixels of n nuclei in one frame, without noise."""
 
     light: NDArray[np.float32]
     """(z, y, x) signal above the background; one slice in 2D"""
     owner: NDArray[np.int32]
-    """(z, y, x) row of the cell at whose centre a pixel lies most, plus one; 0 far from all"""
+    """(z, y, x) row + 1 of the cell that owns a pixel; 0 far from all"""
     depth: NDArray[np.float32]
-    """(z, y, x) 0 at the owner's centre, 1 on its outline"""
+    """(z, y, x) depth: 0 at the center of the owner, 1 on its outline"""
     whole: NDArray[np.int64]
     """(n,) pixels within a cell's outline and the field of view"""
     kept: NDArray[np.int64]
-    """(n,) those that it owns; more than half of the whole, or none"""
+    """(n,) pixels that a cell owns; more than half of the whole, or none"""
 
 
 class Camera:
-    """Draws cells as `View`s; the texture and the background are the same in all frames."""
+    """Draw nuclei; texture and background are constant over a movie."""
 
     def __init__(self, settings: NucleiSettings, rng: np.random.Generator) -> None:
         self.settings = settings
@@ -98,7 +98,7 @@ class Camera:
     def expose(
         self, light: NDArray[np.float32], rng: np.random.Generator
     ) -> NDArray[np.uint16]:
-        """(z, y, x) grey values: background, shot noise and read noise added, rounded."""
+        """Add background, shot noise and read noise; return gray values, (z, y, x)."""
         image = np.empty(self.shape, np.uint16)
         noise = rng.standard_normal(self.shape, dtype=np.float32)
         _expose_pixels(
@@ -107,7 +107,7 @@ class Camera:
         return image
 
     def _make_background(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """(z, y, x) the background: brightest somewhere near the middle, and sloping."""
+        """Make a background, (z, y, x), that is brightest near the middle."""
         field = np.zeros(self.shape, np.float32)
         for axis, n in enumerate(self.shape):
             x = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
@@ -122,7 +122,7 @@ class Camera:
 
 
 def pad_to_3d(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, 3): vectors of two coordinates get a first one, 0."""
+    """Prepend a zero to vectors of two coordinates; return (n, 3)."""
     return np.ascontiguousarray(np.pad(vectors, ((0, 0), (3 - vectors.shape[1], 0))))
 
 
@@ -144,14 +144,14 @@ class Shape(NamedTuple):
 
 
 class Chromatin(NamedTuple):
-    """What n nuclei look like inside."""
+    """Texture and brightness of n nuclei."""
 
     amplitude: Floats
     """(n,) mean signal"""
     grain: Floats
     """(n,) contrast of the texture"""
     offset: Floats
-    """(n, 3) where in the common texture a nucleus lies"""
+    """(n, 3) offset in the common texture"""
     texture: Floats
     """(z, y, x) periodic"""
     scale: float
@@ -159,7 +159,7 @@ class Chromatin(NamedTuple):
 
 
 class Canvas(NamedTuple):
-    """What is drawn onto: see `View`."""
+    """Arrays to draw onto; see `View`."""
 
     light: Floats
     owner: Owners
@@ -168,7 +168,7 @@ class Canvas(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The pixels and how sharp they are."""
+    """Pixel grid and resolution."""
 
     spacing: Floats
     """(3,) between pixels"""
@@ -180,7 +180,7 @@ class Grid(NamedTuple):
 
 @kernel  # type: ignore[untyped-decorator]
 def _draw(shape: Shape, look: Chromatin, grid: Grid, lit: bool, canvas: Canvas) -> None:
-    """Give each pixel to the nucleus in which it lies deepest, and add the nuclei's light if `lit`."""
+    """Assign each pixel to the nucleus in which it lies deepest; add light if `lit`."""
     first = np.empty(3, np.int64)
     last = np.empty(3, np.int64)
     soft = SOFT * grid.blur
@@ -273,7 +273,7 @@ def _add_light(look: Chromatin, c: int, dz: float, dy: float, dx: float) -> floa
 
 @kernel  # type: ignore[untyped-decorator]
 def _count_pixels(owner: Owners, depth: Floats, claim: Floats) -> NDArray[np.int64]:
-    """(n,) pixels of each cell within its outline; takes the claims out of the depths again."""
+    """Count pixels inside each outline, (n,), and undo the factors on depths."""
     kept = np.zeros(len(claim), np.int64)
     owners = owner.ravel()
     depths = depth.ravel()
@@ -292,7 +292,7 @@ def _expose_pixels(
     factor: float,
     image: NDArray[np.uint16],
 ) -> None:
-    """Fill `image` with grey values; shot noise is taken as normal, which it nearly is at these levels."""
+    """Fill `image` with gray values; shot noise is approximated as normal."""
     lights = light.ravel()
     backgrounds = background.ravel()
     noises = noise.ravel()

@@ -1,8 +1,8 @@
-"""Rods in a colony: bacteria that grow, push each other apart and divide in the middle along their axis.
+"""A colony of rod-shaped bacteria that grow, push each other apart and divide.
 
-Each rod is a capsule (a segment with a radius) without inertia. It grows exponentially and divides when it has added
-its share of length (the adder rule, Taheri-Araghi et al. 2015). Where two rods overlap, both give way, in shift and in
-turn; so the colony expands as it grows, and far from its centre cells move by more than their width in a frame.
+Each rod is a capsule without inertia. It grows exponentially and divides after it has
+added its share of length (the adder rule, Taheri-Araghi et al. 2015). Overlapping rods
+shift and rotate apart, so the colony expands as it grows.
 """
 
 from __future__ import annotations
@@ -23,25 +23,22 @@ from clew.simulation.scene import BodyScene, Rng
 from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
 
 SUBSTEP = 0.02
-"""Rods grow by at most this share between two rounds of pushing."""
+"""Largest relative growth between two rounds of pushing."""
 WARM_UP = 8
-"""Before the first frame the colony grows in so many steps to a doubling, however long that takes."""
+"""Steps per doubling before the first frame."""
 WASHED = 0.5
-"""Rods so many fields of view outside are gone, lest a colony that outgrows its field grow without end."""
+"""Rods this many fields of view outside are removed."""
 ROUNDS = 40
-"""At most so many times in a round all pairs give way."""
+"""Largest number of passes over all pairs in a round of pushing."""
 SIDE = np.array([1.0, -1.0])
-"""Turns a vector by a right angle, once its coordinates are swapped."""
+"""Signs that rotate a vector by 90°, after swapping its coordinates."""
 TOLERANCE = 0.08
-"""Overlaps below this share of a radius are left."""
+"""Tolerated overlap, relative to the radius."""
 
 
 @dataclass(frozen=True)
 class RodSettings(BodySettings):
-    """A colony in figures. It grows until about `cells` are there in the last frame.
-
-    Where the movie is longer than that takes from one cell, the field fills up and rods are pushed out of it.
-    """
+    """Settings of a colony that has about `cells` rods in the last frame."""
 
     kind: ClassVar[str] = "rods"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -93,12 +90,12 @@ class RodSettings(BodySettings):
 
     @property
     def founders(self) -> int:
-        """How many cells the first frame has."""
+        """Number of cells in the first frame."""
         return math.ceil(self.cells / 2 ** ((self.frames - 1) / self.doubling))
 
 
 def random_settings(rng: Rng, **fixed: Any) -> RodSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
+    """Draw random settings; keyword arguments fix some of them."""
     bright = rng.random() < 0.4  # fluorescence
     values = draw_body_settings(rng) | {
         "radius": draw_between(rng, 3.5, 9.0, log=True),
@@ -138,7 +135,7 @@ class Rods(Rows):
     bend: Array
     """(n,) how far its middle lies beside its axis"""
     tone: Array
-    """(n,) factor on its contrast"""
+    """(n,) factor on the contrast"""
     texture: Array
     """(n, 3)"""
 

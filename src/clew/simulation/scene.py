@@ -1,4 +1,4 @@
-"""A scene: a world of cells under a microscope, as the simulation loop sees it."""
+"""A scene is a world of cells under a microscope."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ Rng = np.random.Generator
 
 
 class Scene(Protocol):
-    """What the loop asks for, frame by frame: time passes, the stage moves, a picture is taken."""
+    """What the simulation loop calls in each frame."""
 
     @property
     def cells(self) -> Rows:
-        """The cells, with their tracks."""
+        """The cells with their track ids."""
         ...
 
     def step(self) -> None:
-        """One frame passes."""
+        """Advance by one frame."""
         ...
 
     def shift(self, way: Array) -> None:
-        """The stage moves: all cells go that way, (d,)."""
+        """Shift all cells by (d,)."""
         ...
 
     def count_visible_pixels(self) -> Ids:
-        """(n,) the pixels of each cell in view; what follows is of this look."""
+        """Draw the cells and count the visible pixels of each, (n,)."""
         ...
 
     def render_image(self) -> NDArray[np.uint16]:
-        """(z, y, x) grey values."""
+        """Return gray values, (z, y, x)."""
         ...
 
     def make_detections(self) -> NDArray[np.int32]:
-        """(z, y, x) what a segmentation finds."""
+        """Return detected labels, (z, y, x)."""
         ...
 
     def make_truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
-        """(z, y, x) each cell's pixels with its track as label."""
+        """Return true masks labeled by track ids, (z, y, x)."""
         ...
 
 
 class BodyWorld(Protocol):
-    """A kind of cells whose outlines are bodies."""
+    """Cells whose outlines are bodies."""
 
     cells: Any
-    """A `Rows` of the kind's own."""
+    """A subclass of `Rows`."""
 
     def step(self) -> None:
-        """One frame passes."""
+        """Advance by one frame."""
         ...
 
     def shift(self, way: Array) -> None:
-        """All cells go that way, (d,)."""
+        """Shift all cells by (d,)."""
         ...
 
     def make_bodies(self) -> Bodies:
-        """The cells as they look now, in the same order."""
+        """Return the outlines, in the order of the cells."""
         ...
 
 
 class BodyScene:
-    """Any kind of cells whose outlines are bodies, under a microscope."""
+    """Cells with bodies under a microscope."""
 
     bodies: Bodies
     view: BodyView
@@ -95,12 +95,12 @@ class BodyScene:
 
     @property
     def cells(self) -> Rows:
-        """The cells, with their tracks."""
+        """The cells with their track ids."""
         cells: Rows = self.world.cells
         return cells
 
     def count_visible_pixels(self) -> Ids:
-        """(n,) pixels in view."""
+        """Count the visible pixels of each cell, (n,)."""
         self.bodies = self.world.make_bodies()
         self.view = draw_bodies(
             self.bodies, self.shape, self.spacing, self.microscope.optics.reach

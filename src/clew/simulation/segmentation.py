@@ -1,4 +1,4 @@
-"""A fallible segmentation of a simulated frame: cells that touch become one, some fall in two, some are missed."""
+"""Segmentation errors of nuclei: fused, cut and missed cells."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from clew.simulation.settings import NucleiSettings
 
 Labels = NDArray[np.integer[Any]]
 TIGHTEST = 0.95
-"""Segmentations differ from the true outline by at least this factor."""
+"""Smallest factor between a detected and the true outline."""
 
 
 def make_truth_masks(
     view: View, track: NDArray[np.int64], dtype: type[np.unsignedinteger[Any]]
 ) -> NDArray[Any]:
-    """(z, y, x) each cell's pixels within its outline, with its track as label; cells without a track are left out."""
+    """Return true masks labeled by track ids, (z, y, x)."""
     masks = np.zeros(view.owner.shape, dtype)
     _paint_labels(view.owner, view.depth, np.ones(len(track)), track, masks)
     return masks
@@ -34,7 +34,7 @@ def make_detections(
     spacing: NDArray[np.float64],
     rng: np.random.Generator,
 ) -> NDArray[np.int32]:
-    """(z, y, x) labels as a segmentation would give them, numbered from top left, so that they tell no identity."""
+    """Return detected labels, (z, y, x), numbered from top left in each frame."""
     n = len(cells)
     seen = cells.track > 0
     tightness = rng.uniform(TIGHTEST, LOOSEST, n)
@@ -69,7 +69,7 @@ def make_detections(
 def find_touching_pairs(
     mine: NDArray[np.int32], n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of cells that touch in an image of rows plus one: rows of both, and how many pixels their border has."""
+    """Find pairs of touching cells: both rows, and the length of their border in pixels."""
     codes = []
     for axis in range(3):
         lower = mine[
@@ -89,7 +89,7 @@ def find_touching_pairs(
 def group_connected(
     n: int, first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """(n,) the group of each of n cells, where the given pairs share one."""
+    """Return the connected component of each of n cells, (n,)."""
     graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(n, n))
     group: NDArray[np.int64] = connected_components(graph, directed=False)[1].astype(
         np.int64
@@ -100,7 +100,7 @@ def group_connected(
 def _merge_touching(
     mine: NDArray[np.int32], pixels: NDArray[np.int64], settings: NucleiSettings
 ) -> NDArray[np.int64]:
-    """(n,) the group of each cell: cells share one where their border is long for the smaller of them."""
+    """Group cells whose common border is long for the smaller one, (n,)."""
     n = len(pixels)
     dims = settings.dims
     first, second, border = find_touching_pairs(mine, n)
@@ -113,7 +113,7 @@ def _merge_touching(
 def _paint_labels(
     owner: Owners, depth: Floats, tightness: Floats, label: Labels, masks: Labels
 ) -> None:
-    """Fill `masks` with the owner's label wherever a pixel lies within its outline, taken tight or loose."""
+    """Fill `masks` with the label of the owner inside its scaled outline."""
     owners = owner.ravel()
     depths = depth.ravel()
     labels = masks.ravel()
@@ -133,7 +133,7 @@ def number_labels(
     spacing: Floats,
     labels: Labels,
 ) -> None:
-    """Number the names in the order in which they are met; a torn cell has two, one on each side of its middle."""
+    """Number names in scan order; a cut cell gets two, one on each side of its middle."""
     number = np.zeros(2 * len(name) + 2, np.int64)
     found = 0
     for z in range(mine.shape[0]):

@@ -1,4 +1,4 @@
-"""Fast sparse cells that never divide: they run and rest, change their shape, and go far between two frames."""
+"""Fast sparse cells that run and rest, and do not divide."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
 from clew.simulation.torus import Torus, random_walk
 
 BEND = 0.25
-"""How far the middle of a cell lies beside its axis, in widths."""
+"""Distance of the middle from the axis, in widths."""
 
 
 @dataclass(frozen=True)
 class SparseSettings(BodySettings):
-    """Fast cells in figures."""
+    """Settings of fast cells."""
 
     kind: ClassVar[str] = "sparse"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -40,20 +40,20 @@ class SparseSettings(BodySettings):
 
     cells: int = 25
     radius: float = 8.0
-    """Of a disc or ball as large as an average cell."""
+    """Radius of a disc or ball of the same size."""
     density: float = 0.03
     speed: float = 18.0
-    """Mean way of a running cell in a frame."""
+    """Mean displacement of a running cell per frame."""
     persistence: float = 0.8
     """Correlation of a cell's velocity from one frame to the next."""
     resting: float = 0.25
-    """The share of cells that rest."""
+    """Share of resting cells."""
     pause: float = 6.0
-    """Mean time of a rest, in frames."""
+    """Mean duration of a rest, in frames."""
     aspect: float = 1.8
     """Length over width of a running cell; resting ones are round."""
     wobble: float = 0.15
-    """By how much a cell's shape changes in a frame."""
+    """Change of shape per frame."""
     size_spread: float = 0.2
     """Standard deviation of the logarithm of a cell's size."""
     brightness: float = 900.0
@@ -63,7 +63,7 @@ class SparseSettings(BodySettings):
 
 
 def random_settings(rng: Rng, **fixed: Any) -> SparseSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
+    """Draw random settings; keyword arguments fix some of them."""
     radius = draw_between(rng, 5.0, 12.0, log=True)
     density = draw_between(rng, 0.01, 0.08, log=True)
     spacing = radius * math.sqrt(math.pi / density)
@@ -91,15 +91,15 @@ class Runners(Rows):
     position: Array
     """(n, d)"""
     velocity: Array
-    """(n, d) when it runs"""
+    """(n, d) velocity while running"""
     runs: Array
-    """(n,) 1 where it runs, 0 where it rests"""
+    """(n,) 1 if running, 0 if resting"""
     axis: Array
     """(n, d) unit vector"""
     stretch: Array
     """(n,) length over width"""
     bend: Array
-    """(n,) of its spine, in widths"""
+    """(n,) bend of the spine, in widths"""
     size: Array
     """(n,) area or volume"""
     tone: Array
@@ -109,12 +109,12 @@ class Runners(Rows):
 
 
 class Runs(Torus):
-    """All fast cells, from one frame to the next."""
+    """The fast cells and their dynamics."""
 
     cells: Runners
 
     def __init__(self, settings: SparseSettings, rng: Rng) -> None:
-        # wide enough that a cell out of view is not back on the other side in the next frame
+        # cells that leave must not return on the other side in the next frame
         super().__init__(
             settings,
             rng,
@@ -145,7 +145,7 @@ class Runs(Torus):
             self.step()
 
     def step(self) -> None:
-        """One frame passes: some cells begin to run or to rest, those that run go on, and shapes follow the way."""
+        """Advance by one frame: start and stop, move, and change shape."""
         cells = self.cells
         settings = self.settings
         rng = self.rng
@@ -153,7 +153,7 @@ class Runs(Torus):
         wakes = 1 / settings.pause
         tires = min(
             1.0, wakes * settings.resting / max(1 - settings.resting, 1e-9)
-        )  # as many as wake
+        )  # as many stop as start
         cells.runs = np.where(
             rng.random(n) < np.where(cells.runs > 0, tires, wakes),
             1 - cells.runs,
@@ -163,7 +163,7 @@ class Runs(Torus):
             rng, cells.velocity, self.deviation, settings.persistence
         )
         self.shift(cells.velocity * np.maximum(cells.runs, 0.05)[:, None])
-        # a cell turns into its way, more so the faster it is
+        # fast cells turn into their direction of motion
         ahead = (
             cells.axis
             + cells.velocity * (cells.runs / max(settings.speed, 1e-9))[:, None]
@@ -180,7 +180,7 @@ class Runs(Torus):
         self.separate(self._half_width(), rounds=2)
 
     def make_bodies(self) -> Bodies:
-        """The cells as they look now: bent, with the front wider than the rear."""
+        """Return the outlines: bent, with a wide front."""
         cells = self.cells
         radius = self._half_width()
         half = ((cells.stretch - 1) * radius)[:, None] * cells.axis
@@ -208,7 +208,7 @@ class Runs(Torus):
         )
 
     def _half_width(self) -> Array:
-        """(n,) so that a cell keeps its size when it stretches."""
+        """Return half widths, (n,), that keep the size of stretched cells."""
         dims = self.settings.dims
         unit = math.pi if dims == 2 else 4 / 3 * math.pi
         width: Array = (self.cells.size / unit / self.cells.stretch) ** (1 / dims)
@@ -218,7 +218,7 @@ class Runs(Torus):
 def make_scene(
     settings: SparseSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
-    """Fast cells under a fluorescence microscope."""
+    """Make fast cells under a fluorescence microscope."""
     optics = Optics(
         settings.background,
         settings.unevenness,

@@ -1,7 +1,7 @@
-"""Dense tissue that flows: nuclei that keep their neighbours while all of them move, turn and are sheared together.
+"""Dense tissue in a divergence-free flow.
 
-The flow is a sum of periodic waves that drift slowly, without sources (its divergence is 0), plus a common current;
-cells follow it, with a little motion of their own. Masks are disc-like, as where only centres were marked.
+The flow is a constant current plus periodic waves that change slowly. Cells follow it
+with little motion of their own. Masks are discs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
 from clew.simulation.torus import Torus, random_walk
 
 WAVES = 8
-"""Of which the flow is the sum."""
+"""Number of waves in the flow."""
 
 
 @dataclass(frozen=True)
 class TissueSettings(BodySettings):
-    """A flowing tissue in figures."""
+    """Settings of a flowing tissue."""
 
     kind: ClassVar[str] = "tissue"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -46,32 +46,32 @@ class TissueSettings(BodySettings):
     frames: int = 40
     cells: int = 100
     radius: float = 8.0
-    """Of a mask."""
+    """Radius of a mask."""
     density: float = 0.3
     current: float = 10.0
-    """Way of the whole tissue in a frame."""
+    """Displacement of the whole tissue per frame."""
     flow: float = 8.0
-    """Root mean square of the way in a frame by which parts of the tissue differ."""
+    """Root mean square of the wave displacement per frame."""
     swirl: float = 0.5
-    """Length of the flow's waves, as a share of the field."""
+    """Wavelength, relative to the field."""
     unsteadiness: float = 0.15
-    """By how much the flow changes from frame to frame: 0 always the same, 1 each frame another."""
+    """Change of the flow per frame: 0 constant, 1 independent."""
     speed: float = 3.0
-    """Mean way of a cell against its surroundings in a frame."""
+    """Mean displacement of a cell relative to the flow per frame."""
     cycle: float = 60.0
-    """Mean time from a cell's birth to its division; as many cells leave the tissue as divide."""
+    """Mean age at division; as many cells leave as divide."""
     elongation: float = 1.15
     """Length over width of a nucleus; masks are discs."""
     size_spread: float = 0.05
-    """Standard deviation of the logarithm of a mask's radius: 0 where all are the same disc."""
+    """Standard deviation of the logarithm of the radius."""
     regularity: float = 0.85
-    """The distance that cells keep, as a share of that in a perfect lattice of this density."""
+    """Minimal cell distance, relative to a perfect lattice."""
     brightness: float = 1200.0
     """Mean signal of a nucleus above the background."""
 
 
 def random_settings(rng: Rng, **fixed: Any) -> TissueSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
+    """Draw random settings; keyword arguments fix some of them."""
     radius = draw_between(rng, 5.0, 12.0, log=True)
     density = draw_between(rng, 0.12, 0.5, log=True)
     spacing = radius * math.sqrt(math.pi / density)
@@ -100,23 +100,23 @@ class Nuclei(Rows):
     position: Array
     """(n, d)"""
     velocity: Array
-    """(n, d) against the surroundings"""
+    """(n, d) velocity relative to the flow"""
     axis: Array
     """(n, d) unit vector"""
     factor: Array
-    """(n,) on the mask's radius"""
+    """(n,) factor on the radius"""
     age: Array
     """(n,) frames since birth"""
     cycle: Array
-    """(n,) the age at which it divides"""
+    """(n,) age at division"""
     tone: Array
-    """(n,) factor on its brightness: inherited"""
+    """(n,) factor on the brightness; inherited"""
     texture: Array
     """(n, 3)"""
 
 
 class Tissue(Torus):
-    """All nuclei, from one frame to the next."""
+    """The nuclei and their dynamics."""
 
     cells: Nuclei
 
@@ -130,7 +130,7 @@ class Tissue(Torus):
         self.number = max(1, round(settings.cells * self.room))
         dims = settings.dims
         volume = float(np.prod(self.size)) / self.number
-        # in a triangular lattice, and nearly in the densest packing of balls, cells are so far apart
+        # the spacing of a triangular lattice, or of densely packed balls
         lattice = (
             math.sqrt(2 * volume / math.sqrt(3))
             if dims == 2
@@ -138,7 +138,7 @@ class Tissue(Torus):
         )
         self.keep = settings.regularity * lattice
         self.direction = draw_unit_vectors(rng, 1, dims)[0]
-        # whole numbers of waves fit into the world, in all directions
+        # periodic: a whole number of waves along each axis
         longest = settings.swirl * self.extent.max()
         wish = (
             draw_unit_vectors(rng, WAVES, dims)
@@ -157,7 +157,7 @@ class Tissue(Torus):
         self.separate(np.full(self.number, self.keep / 2), rounds=40)
 
     def step(self) -> None:
-        """One frame passes: the flow takes all cells along, they crawl a little, divide, leave and give way."""
+        """Advance by one frame: flow, move, divide, remove and separate cells."""
         settings = self.settings
         rng = self.rng
         self.cells.age += 1
@@ -171,14 +171,14 @@ class Tissue(Torus):
         self.direction = rotate_randomly(rng, self.direction[None], change)[0]
         mean = (
             math.sqrt(math.pi / 2) if dims == 2 else math.sqrt(8 / math.pi)
-        )  # length of a normal vector
+        )  # mean length of a normal vector
         cells.velocity = random_walk(rng, cells.velocity, settings.speed / mean, 0.3)
         self.shift(self.flow(cells.position) + cells.velocity)
         cells.axis = rotate_randomly(rng, cells.axis, 0.1)
         self.separate(np.full(len(cells), self.keep / 2), rounds=3, stiffness=0.3)
 
     def flow(self, position: Array) -> Array:
-        """(n, d) the way of the tissue at given places, in this frame."""
+        """Return the displacement of the tissue at (n, d) positions."""
         waves = np.cos((position - self.low) @ self.wave.T + self.phase)
         around: Array = (
             self.settings.current * self.direction
@@ -187,7 +187,7 @@ class Tissue(Torus):
         return around
 
     def make_bodies(self) -> Bodies:
-        """The nuclei as they look now; their light is elongated, their masks are not."""
+        """Return the outlines; the light is elongated, masks are round."""
         cells = self.cells
         settings = self.settings
         n = len(cells)
@@ -215,14 +215,14 @@ class Tissue(Torus):
         )
 
     def _make_divergence_free(self, amplitude: Array) -> Array:
-        """(WAVES, d) amplitudes across the waves, so that the flow has no sources; root mean square 1 in all."""
+        """Project amplitudes (WAVES, d) across the waves, and scale them to unit variance."""
         way = normalize_rows(self.wave)
         across = amplitude - (amplitude * way).sum(axis=1, keepdims=True) * way
         unit: Array = across / math.sqrt(max((across**2).sum() / 2, 1e-12))
         return unit
 
     def _make_newcomers(self, position: Array) -> Nuclei:
-        """Unrelated cells of all ages."""
+        """Make unrelated cells of all ages."""
         n = len(position)
         rng = self.rng
         dims = position.shape[1]
@@ -240,7 +240,7 @@ class Tissue(Torus):
         )
 
     def _draw_individual(self, n: int) -> dict[str, Any]:
-        """What every cell has of its own and does not inherit."""
+        """Draw the properties that a cell does not inherit."""
         rng = self.rng
         settings = self.settings
         return {
@@ -252,7 +252,7 @@ class Tissue(Torus):
         }
 
     def _divide_ripe(self) -> None:
-        """Ripe cells become two, and as many others leave the tissue as are too many."""
+        """Divide ripe cells, and remove as many others as are too many."""
         rng = self.rng
         ripe = self.cells.age >= self.cells.cycle
         mothers = self.cells[ripe]
@@ -282,7 +282,7 @@ class Tissue(Torus):
 def make_scene(
     settings: TissueSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
-    """A tissue under a fluorescence microscope."""
+    """Make a tissue under a fluorescence microscope."""
     optics = Optics(
         settings.background,
         settings.unevenness,

@@ -1,4 +1,4 @@
-"""The world in which simulated cells live, larger than the field of view: they move, give way, divide and die."""
+"""The world of nuclei, larger than the field of view."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from clew.simulation.rows import Array, sum_over_pairs
 from clew.simulation.settings import NucleiSettings
 
 MARGIN = 4.5
-"""The world reaches so many radii beyond the field of view."""
+"""Margin of the world around the field of view, in radii."""
 REACH = 1.7
-"""A nucleus never reaches further from its centre than so many radii of it."""
+"""Largest extent of a nucleus from its center, in radii."""
 CLOSEST = 0.68
-"""No two nuclei come closer than this share of the sum of their radii, so that either keeps most of its mask."""
+"""Smallest distance of two nuclei, relative to the sum of their radii."""
 WARM_UP = 25
-"""So many frames pass before the movie begins."""
+"""Frames simulated before the movie begins."""
 
 
 class World:
-    """All cells, from one frame to the next.
+    """All nuclei and their dynamics.
 
-    The field of view has always about as many cells as asked for: the culture spreads outwards as it grows, cells die a
-    little more often where they are too many, and out of sight cells are taken away or put in.
+    The number of cells in view stays about constant: the culture spreads outwards, more
+    cells die where there are too many, and hidden cells are added or removed.
     """
 
     def __init__(self, settings: NucleiSettings, rng: np.random.Generator) -> None:
@@ -40,7 +40,7 @@ class World:
         self.rng = rng
         self.extent = np.array(settings.extent)
         self.margin = MARGIN * settings.radius
-        # cells whose centre is a little outside are still seen
+        # cells with centers slightly outside are partly visible
         self.seen = self.extent + 0.8 * settings.radius
         self.room = math.prod((self.extent + 2 * self.margin) / self.seen)
         n = round(settings.cells * self.room)
@@ -53,7 +53,7 @@ class World:
             self.step()
 
     def step(self) -> None:
-        """One frame passes."""
+        """Advance by one frame."""
         self.cells.age += 1
         self._divide_ripe()
         self._move_cells()
@@ -61,7 +61,7 @@ class World:
         self._balance_hidden_cells()
 
     def shift(self, way: Array) -> None:
-        """The stage moves: all cells go that way, (d,). What leaves the world comes in again as another cell."""
+        """Shift all cells by (d,); cells that leave the world re-enter as new cells."""
         low = -self.margin
         size = self.extent + 2 * self.margin
         moved = self.cells.position + way
@@ -71,7 +71,7 @@ class World:
         self.cells.mother = np.where(left, 0, self.cells.mother)
 
     def _divide_ripe(self) -> None:
-        """Cells that are ripe become two."""
+        """Divide ripe cells."""
         ripe = self.cells.until_division <= 0
         if ripe.any():
             self.cells = self.cells[~ripe] + make_daughters(
@@ -79,12 +79,12 @@ class World:
             )
 
     def _move_cells(self) -> None:
-        """A persistent random walk, neighbours that push and hold, and the slow spreading of the culture."""
+        """Move cells: persistent random walk, interaction with neighbors, spreading."""
         cells = self.cells
         settings = self.settings
         rng = self.rng
         n, dims = cells.position.shape
-        # the mean length of a normal vector is this times its deviation
+        # the mean length of a normal vector with standard deviation sigma is the speed
         sigma = settings.speed / (
             math.sqrt(2) * math.gamma((dims + 1) / 2) / math.gamma(dims / 2)
         )
@@ -113,11 +113,11 @@ class World:
         cells.wave[:, :, 3] += 0.25 * rng.standard_normal(cells.wave.shape[:2])
 
     def _push_neighbors(self) -> Array:
-        """(n, d) neighbours push one another apart where they are close, and hold together where they are near."""
+        """Return displacements (n, d) by short-range repulsion and attraction."""
         settings = self.settings
         first, second, direction, distance, contact = self._find_close_pairs(2.2)
         touching = 1.3 * contact
-        # once one nucleus has slid over the other, nothing drives them apart
+        # overlapping nuclei are not driven apart
         barrier = np.clip((distance / contact - 0.75) / 0.3, 0.15, 1)
         push = (
             (1.3 - settings.softness) * barrier * np.maximum(touching - distance, 0) / 2
@@ -141,7 +141,7 @@ class World:
         )
 
     def _separate_overlapping(self) -> None:
-        """Nuclei that came too close are set apart; two or three rounds, for one pair may push into another."""
+        """Push apart nuclei that overlap too much, in several rounds."""
         for _ in range(6):
             first, second, direction, distance, contact = self._find_close_pairs(
                 CLOSEST
@@ -156,14 +156,12 @@ class World:
     def _find_close_pairs(
         self, share: float
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, Array]:
-        """Pairs closer than that share of the sum of their radii: rows, direction (m, d), distance, sum of radii."""
+        """Find pairs closer than a share of the sum of their radii."""
         radius = radius_of(self.cells.size, self.settings.dims)
         pairs = cKDTree(self.cells.position).query_pairs(
             2 * share * float(radius.max(initial=0)), output_type="ndarray"
         )
-        pairs = pairs[
-            np.lexsort(pairs.T)
-        ]  # sums over pairs do not depend on how the tree was walked
+        pairs = pairs[np.lexsort(pairs.T)]  # a fixed order makes sums reproducible
         first, second = pairs.T
         apart = self.cells.position[first] - self.cells.position[second]
         distance = np.sqrt((apart**2).sum(axis=1))
@@ -173,7 +171,7 @@ class World:
         return first[near], second[near], direction, distance[near], contact[near]
 
     def _spread_outwards(self) -> Array:
-        """(n, d) the flow from the centre outwards that makes room for new cells; never faster than cells crawl."""
+        """Return the outward flow (n, d) that makes room for new cells."""
         rate = math.log(2) / self.settings.cycle / self.settings.dims
         crowd = np.clip(1 + 3 * (self._count_in_view() / self.settings.cells - 1), 0, 2)
         flow = rate * crowd * (self.cells.position - self.extent / 2)
@@ -183,7 +181,7 @@ class World:
         return slowed
 
     def _reflect_at_border(self) -> None:
-        """Cells at the end of the world turn back."""
+        """Reflect cells at the border of the world."""
         low = -self.margin
         high = self.extent + self.margin
         outside = (self.cells.position < low) | (self.cells.position > high)
@@ -193,7 +191,7 @@ class World:
         self.cells.position = np.clip(self.cells.position, low, high)
 
     def _remove_dying(self) -> None:
-        """Some cells begin to die, those at the end of it are gone."""
+        """Let some cells begin to die, and remove dead ones."""
         cells = self.cells[self.cells.dying != 0]
         excess = max(0.0, self._count_in_view() / self.settings.cells - 1.0)
         begins = self.rng.random(len(cells)) < self.settings.death + 0.04 * excess
@@ -206,7 +204,7 @@ class World:
         self.cells = cells
 
     def _balance_hidden_cells(self) -> None:
-        """Out of sight, cells are put in or taken away, until they are as dense as in view or make up for it."""
+        """Add or remove hidden cells to keep the density."""
         wanted = (self.room - 1) * max(
             0.0, 2 * self.settings.cells - self._count_in_view()
         )
@@ -224,20 +222,20 @@ class World:
             )
 
     def _distance_outside(self) -> Array:
-        """(n,) how far each centre is outside the field of view; negative within it."""
+        """Return the distance of each center outside the view, (n,); negative inside."""
         far: Array = np.maximum(
             -self.cells.position, self.cells.position - self.extent
         ).max(axis=1)
         return far
 
     def _count_in_view(self) -> int:
-        """How many cells are seen, at least in part."""
+        """Count cells that are at least partly in view."""
         return int(
             np.count_nonzero(self._distance_outside() < 0.4 * self.settings.radius)
         )
 
     def _hidden_places(self, n: int) -> Array:
-        """(n, d) points out of sight, each the loneliest of a few."""
+        """Draw hidden points (n, d), each the most isolated of several."""
         rng = self.rng
         dims = self.settings.dims
         tries = 8

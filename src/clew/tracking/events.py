@@ -214,38 +214,54 @@ class EventTable:
 
 
 class EventIndex:
-    """Finds the event that a cell takes part in, in a table in which each cell has one fate and one history."""
+    """Look up the event of a cell in a table.
+
+    Each cell must be a source of one event and a target of one event at most.
+
+    Parameters
+    ----------
+    events : EventTable
+    """
 
     def __init__(self, events: EventTable) -> None:
         cells = np.hstack([events.sources, events.targets])
-        row, place = np.nonzero(cells != NONE)
-        target = place >= 2
+        row, side = np.nonzero(cells != NONE)
+        is_target = side >= 2
+        frame = np.where(is_target, events.end_frames()[row], events.frame[row])
         self.events = events
-        self.stride = int(cells.max(initial=0)) + 1
-        keys = self._keys(
-            np.where(target, events.end_frames()[row], events.frame[row]),
-            target,
-            cells[row, place],
-        )
+        self.labels = np.unique(cells[row, side])
+        keys = self._make_keys(frame, is_target, cells[row, side])
         order = np.argsort(keys, kind="stable")
-        self.keys, self.rows = keys[order], row[order]
+        self.keys = keys[order]
+        self.rows = row[order]
 
-    def _keys(
+    def _make_keys(
         self, frame: NDArray[np.int64], is_target: Mask, label: Labels
     ) -> NDArray[np.int64]:
-        return (2 * frame + is_target) * self.stride + label
+        """(n,) one integer for each cell; ranks stand for labels, which may be huge."""
+        rank = np.searchsorted(self.labels, label)
+        return (2 * frame + is_target) * (len(self.labels) + 1) + rank
 
     def find_cell(
         self, frame: NDArray[np.int64], is_target: Mask, label: Labels
     ) -> Indices:
-        """(n,) rows of the events that cells of these frames are a source or target of, −1 where there is none."""
+        """Find the events that cells are a source, or a target, of.
+
+        Parameters
+        ----------
+        frame, is_target, label : ndarray of shape (n,)
+
+        Returns
+        -------
+        row : ndarray of shape (n,)
+            Row of each event; -1 if there is none.
+        """
         if not len(self.keys):
             return np.full(len(label), -1, dtype=np.intp)
-        keys = self._keys(frame, is_target, label)
+        keys = self._make_keys(frame, is_target, label)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(
-            (self.keys[at] == keys) & (label < self.stride), self.rows[at], -1
-        )
+        found = (self.keys[at] == keys) & np.isin(label, self.labels)
+        return np.where(found, self.rows[at], -1)
 
     def find_by_cells(self, asked: EventTable) -> Indices:
         """(n, 4) rows of the events that the sources and targets of others take part in; −1 where there is none."""

@@ -16,7 +16,7 @@ from clew.tracking.detections import MAX_FRAMES
 from clew.tracking.frames import ArrayFrames, Excerpt, Frames, take_window
 from clew.tracking.io import tiff, zarr
 from clew.tracking.io.manifest import warn_if_folder_changed
-from clew.tracking.io.staging import finish_interrupted_write
+from clew.tracking.io.staging import refuse_interrupted_write
 from clew.tracking.io.tables import is_table
 from clew.tracking.lineage.track_faults import printable
 from clew.utils.validation import (
@@ -292,7 +292,7 @@ def _time_of(frames: Frames) -> str:
 
 def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
     """Images, masks and the choice of masks in words."""
-    finish_interrupted_write(folder.parent)
+    refuse_interrupted_write(folder.parent)
     candidates = [folder.parent / pattern.format(folder.name) for pattern in MASKS]
     looked_for = ", ".join(pattern.format(folder.name) for pattern in MASKS)
     if folder.is_file():
@@ -330,7 +330,7 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
     for mask in candidates:
         if not mask.is_dir():
             continue
-        finish_interrupted_write(mask)
+        refuse_interrupted_write(mask)
         if (reason := _incomplete(mask, images)) is None:
             warn_if_folder_changed(mask)
             masks = tiff.open_folder(mask)

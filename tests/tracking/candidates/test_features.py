@@ -7,14 +7,13 @@ import pytest
 from skimage.measure import label as components
 
 from clew.errors import InputError
-from clew.tracking.candidates.candidates import candidates, estimate_reach
+from clew.tracking.candidates.candidates import estimate_reach, find_candidates
 from clew.tracking.candidates.features import (
-    FEATURES,
-    LARGEST,
-    assemble,
-    event_features,
-    feature_blocks,
+    MAX_VALUE,
+    assemble_matrix,
+    compute_feature_blocks,
     feature_names,
+    features_of,
 )
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import (
@@ -67,11 +66,13 @@ def features(labels, images=None, spacing=None, extra=None, scales=None, neighbo
     source = measure_movie(Movie.from_arrays(labels, images, spacing), cache=None)
     a, b = source.detections(0), source.detections(1)
     motion = estimate_motion(source)
-    scales = estimate_scales(source, motion.usual) if scales is None else scales
+    scales = estimate_scales(source, motion.median_step) if scales is None else scales
     reach = estimate_reach(motion, scales)
-    found = candidates(a, b, reach=reach, neighbours=neighbours, extra=extra)
+    found = find_candidates(a, b, reach=reach, neighbours=neighbours, extra=extra)
     return (
-        event_features(found, a, b, source.overlap(0), scales, source.has),
+        assemble_matrix(
+            compute_feature_blocks(found, a, b, source.overlap(0), scales, source.has)
+        ),
         found,
         a,
         b,
@@ -88,7 +89,7 @@ def test_one_column_for_each_name_and_order_one(ndim):
     assert "divide: angle of the daughters" in names
     dense = matrix.toarray()
     assert np.isfinite(dense).all()
-    assert np.abs(dense).max() <= LARGEST
+    assert np.abs(dense).max() <= MAX_VALUE
     for place, name in enumerate(names):
         event = Event[name.split(":")[0].upper()]
         if event is Event.GAP:  # no event of one frame pair
@@ -107,15 +108,15 @@ def test_blocks_and_matrix_say_the_same():
     labels, images = two_frames()
     source = measure_movie(Movie.from_arrays(labels, images), cache=None)
     a, b, scales = source.detections(0), source.detections(1), estimate_scales(source)
-    found = candidates(a, b, reach=10)
-    blocks = feature_blocks(found, a, b, source.overlap(0), scales, source.has)
+    found = find_candidates(a, b, reach=10)
+    blocks = compute_feature_blocks(found, a, b, source.overlap(0), scales, source.has)
     w = np.random.default_rng(0).normal(size=len(feature_names(source.has)))
     begin, scores = 0, []
     for event in Event:
         width = blocks[event].shape[1]
         scores.append(blocks[event] @ w[begin : begin + width])
         begin += width
-    np.testing.assert_allclose(assemble(blocks) @ w, np.concatenate(scores))
+    np.testing.assert_allclose(assemble_matrix(blocks) @ w, np.concatenate(scores))
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
@@ -236,12 +237,12 @@ def value(name, scene, overlap=None):
         for t, f in enumerate(frames)
     )
     event = Event[name.split(":")[0].upper()]
-    found = candidates(a, b, reach=1000)
+    found = find_candidates(a, b, reach=1000)
     groups = {"size", "border", OVERLAP}
     shared = Overlap.empty() if overlap is None else Overlap(*map(np.array, overlap))
     scales = Scales(diameter=10, displacement=5, volume=np.pi * 25)
-    blocks = feature_blocks(found, a, b, shared, scales, groups)
-    names = [feature.name for feature in FEATURES[event] if feature.needs <= groups]
+    blocks = compute_feature_blocks(found, a, b, shared, scales, groups)
+    names = [feature.name for feature in features_of(event, groups)]
     return blocks[event][0, names.index(name.split(": ")[1])]
 
 

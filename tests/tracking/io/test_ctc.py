@@ -12,11 +12,13 @@ from clew.tracking.events import EventTable
 from clew.tracking.io import ctc, tiff
 from clew.tracking.io.ctc import (
     check_ctc_lineage,
+    check_result_folder,
     open_ctc_lineage,
     read_tracks,
     write_ctc_result,
     write_tracks,
 )
+from clew.tracking.io.names import RESULT
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 
@@ -184,12 +186,12 @@ def test_frames_count_from_the_first_mask(tmp_path):
 def test_a_folder_without_tracks_is_refused(tmp_path):
     with pytest.raises(
         InputError,
-        match=r"has no tracks; looked for .*man_track\.txt, .*res_track\.txt",
+        match=r"has no tracks; expected .*man_track\.txt, .*res_track\.txt",
     ):
         open_ctc_lineage(tmp_path)
     write_truth(tmp_path, name="mask")
     (tmp_path / "res_track.txt").unlink()
-    with pytest.raises(InputError, match="was the writing of a result cut short"):
+    with pytest.raises(InputError, match="was a run interrupted"):
         open_ctc_lineage(tmp_path)
 
 
@@ -339,7 +341,7 @@ def test_an_older_result_is_replaced_with_all_its_formats(tmp_path):
     (folder / "tracks.csv").write_text("of another run")
     (folder / "lineage.geff").mkdir()
     (folder / "lineage.geff/zarr.json").write_text("of another run")
-    write_ctc_result(folder, movie, lineage)
+    write_ctc_result(folder, movie, lineage, overwrite=True)
     assert sorted(path.name for path in folder.iterdir()) == before
     check_ctc_lineage(open_ctc_lineage(folder))
 
@@ -401,7 +403,20 @@ def test_a_failure_leaves_the_older_result(tmp_path, monkeypatch, fault):
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
 
 
-def test_whoever_opens_a_result_finishes_what_was_cut_short_while_it_was_moved(
+def test_result_that_was_changed_by_hand_is_not_replaced(tmp_path):
+    movie, lineage = lineage_of()
+    folder = tmp_path / "result"
+    write_ctc_result(folder, movie, lineage)
+    write_ctc_result(folder, movie, lineage)  # as clew wrote it
+    (folder / RESULT).write_text("corrected")
+    with pytest.raises(InputError, match=r"res_track\.txt has .*--overwrite"):
+        write_ctc_result(folder, movie, lineage)
+    assert (folder / RESULT).read_text() == "corrected"
+    write_ctc_result(folder, movie, lineage, overwrite=True)
+    check_ctc_lineage(open_ctc_lineage(folder))
+
+
+def test_interrupted_move_is_refused_by_readers_and_finished_by_writers(
     tmp_path, monkeypatch
 ):
     movie, lineage = lineage_of()
@@ -419,6 +434,9 @@ def test_whoever_opens_a_result_finishes_what_was_cut_short_while_it_was_moved(
         write_ctc_result(folder, movie, lineage)
     monkeypatch.undo()
     assert [path for path in folder.iterdir() if path.suffix == ".ready"]
+    with pytest.raises(StoreError, match="was interrupted"):
+        open_ctc_lineage(folder)
+    check_result_folder(folder)
     found = open_ctc_lineage(folder)
     check_ctc_lineage(found)
     assert found.tracks.table().tolist() == TABLE

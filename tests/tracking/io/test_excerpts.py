@@ -7,10 +7,9 @@ from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.evaluate import evaluate
-from clew.tracking.io.annotation_csv import write_annotations
-from clew.tracking.io.annotation_geff import write_annotation_geff
-from clew.tracking.io.annotations import read_annotations
+from clew.tracking.io.annotations import read_annotations, write_annotations
 from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.io.geff import write_annotation_geff
 from clew.tracking.lineage.tracks import check_tracks
 
 FIRST, END = 4, 9

@@ -1,5 +1,6 @@
 """A folder of results is one thing: what does not belong to it is noticed, and gone after the next run."""
 
+import hashlib
 import json
 import shutil
 
@@ -65,16 +66,16 @@ def test_the_same_content_is_the_same_run(folder, tmp_path):
             lambda f: (f / "events.csv").write_text(
                 HEADER + "0,move,1,1\n1,move,2,2\n"
             ),
-            r"content of events\.csv is an",
+            r"content of events\.csv differs",
         ),
         (lambda f: (f / "events.csv").unlink(), r"events\.csv is missing"),
         (
             lambda f: (f / "graph.d/inner/.hidden").write_text("c"),
-            r"content of graph\.d/inner/\.hidden is another",
+            r"content of graph\.d/inner/\.hidden differs",
         ),
         (
             lambda f: (f / "tracks.csv").write_text("of another run"),
-            r"tracks\.csv is no part of it",
+            r"tracks\.csv is not listed",
         ),
     ],
 )
@@ -119,7 +120,7 @@ def test_one_file_that_was_changed_is_told(folder):
         events, _ = read_events(folder / "events.csv")
     assert len(events) == 1
     (folder / "more.csv").write_text(HEADER)
-    with pytest.warns(DataWarning, match=r"more\.csv is no part of it"):
+    with pytest.warns(DataWarning, match=r"more\.csv is not listed"):
         read_events(folder / "more.csv")
 
 
@@ -130,3 +131,29 @@ def test_label_images_corrected_by_hand_are_told(folder):
         match=r"was changed since clew .* wrote it: events\.csv has 28 bytes",
     ):
         warn_if_folder_changed(folder)
+
+
+def rewrite_files(folder, files):
+    """Replace the list of files in a manifest, with a digest that fits."""
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    content["files"] = files
+    header = {key: content.pop(key) for key in ("kind", "version", "run")}
+    text = json.dumps(content, sort_keys=True).encode()
+    header["run"] = hashlib.sha256(text).hexdigest()[:16]
+    path.write_text(json.dumps(header | content))
+
+
+def test_long_names_in_a_manifest_are_missing_files(folder):
+    rewrite_files(folder, {"x" * 5000: [1, ""]})
+    with pytest.raises(InputError, match="xxx is missing"):
+        require_intact(folder, owns)
+    with pytest.warns(DataWarning, match="xxx is missing"):
+        warn_if_folder_changed(folder)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../events.csv", "a/../../b", "a\0b"])
+def test_names_that_lead_out_of_the_folder_are_refused(folder, name):
+    rewrite_files(folder, {name: [1, ""]})
+    with pytest.raises(InputError, match="not a path within the folder"):
+        require_intact(folder, owns)

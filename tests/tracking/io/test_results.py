@@ -60,7 +60,10 @@ def test_what_is_written_is_named_and_known(written):
 def test_tracking_twice_into_the_same_folder(written, simulated, lineage):
     before = {path.name for path in written.iterdir()}
     (written / names.REPORT).write_text("an older report")
-    told = write_results(written, lineage, simulated.movie, list(names.FORMATS))
+    formats = list(names.FORMATS)
+    with pytest.raises(InputError, match="overwrite"):
+        write_results(written, lineage, simulated.movie, formats)
+    told = write_results(written, lineage, simulated.movie, formats, overwrite=True)
     assert {path.name for path in written.iterdir()} == before
     assert set(told) == {*names.BESIDE_MASKS, "mask*.tif"} - {names.REPORT}
 

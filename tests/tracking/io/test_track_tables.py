@@ -137,7 +137,7 @@ def test_a_folder_with_tables_alone(tmp_path):
     assert len(open_lineage(tmp_path).tracks) == 3
     (tmp_path / "tracks.csv").unlink()
     with pytest.raises(
-        InputError, match=r"has no tracks; looked for .*res_track.txt.*tracks\.csv"
+        InputError, match=r"has no tracks; expected .*res_track.txt.*tracks\.csv"
     ):
         open_lineage(tmp_path)
 

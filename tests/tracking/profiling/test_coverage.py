@@ -5,6 +5,7 @@ import pytest
 
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.flow.flow import estimate_flow
 from clew.tracking.profiling.coverage import Coverage, look_for, plausible_moves
 from clew.tracking.tracker import Tracker
 
@@ -46,7 +47,7 @@ def test_what_is_no_candidate_is_counted(simulated, pairs):
 def test_plausible_moves_by_hand(pairs):
     way = 1.5 * pairs.scales.diameter
     a, b, found, moves = pairs.usual(2, lambda *made: plausible_moves(*made, way=way))
-    overlap = pairs.source.overlap(2, pairs.motion.shift(a, b))
+    overlap = pairs.source.overlap(2, estimate_flow(a, b, pairs.motion).shift)
     near = np.linalg.norm(a.position[:, None] - b.position[None], axis=2) <= way
     near[overlap.source, overlap.target] = True
     assert not pairs.motion.follows_flow

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from skimage.util import map_array
 
 from clew.errors import InputError
-from clew.executors import Executor, Progress
+from clew.parallel import Executor, Progress
 from clew.tracking.blocks.parts import PartReader, TrackedMovie
 from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff
 from clew.tracking.io.names import LABELS
-from clew.tracking.io.zarr import OLD_AXES
+from clew.tracking.io.zarr import OME_AXES
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 from clew.tracking.training.calibration import Expectation, expectation
@@ -178,7 +178,7 @@ def relabel_frame(
 
 def _make_layer(path: Path, movie: Movie, dtype: np.dtype[Any]) -> None:
     """An OME-Zarr (0.5) of one resolution, without pixels yet."""
-    axes = ["t", *OLD_AXES[-movie.ndim :]]
+    axes = ["t", *OME_AXES[-movie.ndim :]]
     kinds = {"t": "time"}
     scale = {"type": "scale", "scale": [1.0, *map(float, movie.spacing)]}
     image = {

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.executors import Executor, Progress, Threads
+from clew.parallel import Executor, Progress, ThreadExecutor
 from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.detections import DetectionTable
 from clew.tracking.io import ctc
@@ -86,6 +86,7 @@ def write_results(
     pages: Mapping[str, bytes] | None = None,
     made_from: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
+    overwrite: bool = False,
 ) -> list[str]:
     """Write a lineage into a folder, in place of an older result as a whole; what was written, by name.
 
@@ -98,10 +99,11 @@ def write_results(
         lineage,
         movie,
         formats,
-        executor or Threads(n_jobs),
+        executor or ThreadExecutor(n_jobs),
         progress,
         pages,
         made_from,
+        overwrite=overwrite,
     )[0]
 
 
@@ -114,10 +116,12 @@ def write_and_count(
     progress: Progress | None = None,
     pages: Mapping[str, bytes] | None = None,
     made_from: Mapping[str, Any] | None = None,
+    *,
+    overwrite: bool = False,
 ) -> tuple[list[str], EventCounts]:
     """As `write_results`, and what the movie counts, which comes with reading its parts."""
     tracked = as_parts(lineage)
-    ctc.check_result_folder(folder)
+    ctc.check_result_folder(folder, overwrite=overwrite)
     strange = [name for name in pages or {} if not ctc.is_result_file(name)]
     if strange:
         raise InputError(

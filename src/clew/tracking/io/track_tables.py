@@ -22,7 +22,7 @@ from clew.tracking.io import ctc, napari
 from clew.tracking.io.delimited import Aliases, Table, read_column_names
 from clew.tracking.io.manifest import require_intact
 from clew.tracking.io.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
-from clew.tracking.io.staging import finish_interrupted_write
+from clew.tracking.io.staging import refuse_interrupted_write
 from clew.tracking.io.tables import POSITIONS, parse_positions, read_table, rename_axes
 from clew.tracking.lineage.track_faults import Faults
 from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
@@ -103,7 +103,7 @@ def open_lineage(path: str | Path) -> ctc.CtcLineage | PointLineage:
     if where.is_file() and where.suffix.lower() in SUFFIXES:
         return read_track_table(where)
     if where.is_dir():
-        finish_interrupted_write(where)
+        refuse_interrupted_write(where)
         masks = (where / RESULT, where / TRUTH, where / "TRA" / TRUTH)
         table = next(
             (where / name for name in TABLES if (where / name).is_file()), None
