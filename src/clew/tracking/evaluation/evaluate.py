@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from clew.errors import DataWarning, InputError
-from clew.executors import Executor
+from clew.parallel import Executor
 from clew.tracking.evaluation.challenge import score_matched_frames
 from clew.tracking.evaluation.matching import (
     FEW,

@@ -31,8 +31,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clew.errors import InputError
-from clew.executors import Executor, Threads
 from clew.learning.task import Array, Indices, Mask
+from clew.parallel import Executor, ThreadExecutor
 from clew.tracking.events import (
     NONE,
     Annotations,
@@ -172,7 +172,7 @@ def match_frames(
         )
     matched: list[FrameMatch] = []
     blocks = [range(t, min(t + BLOCK, n)) for t in range(0, n, BLOCK)]
-    for found in (executor or Threads()).map(
+    for found in (executor or ThreadExecutor()).map(
         partial(_match_block, truth, movie), blocks
     ):
         matched += found
