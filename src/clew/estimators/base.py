@@ -180,7 +180,11 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # untyped
             classes, as in scikit-learn: positive for the second.
         """
         marginals = self._max_marginals(X)
-        if marginals.dtype != object and marginals.ndim == 2 and marginals.shape[1] == 2:
+        if (
+            marginals.dtype != object
+            and marginals.ndim == 2
+            and marginals.shape[1] == 2
+        ):
             return np.asarray(marginals[:, 1] - marginals[:, 0])
         return marginals
 
@@ -242,12 +246,12 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # untyped
             tests = [(self._fit_again(X, train), test) for train, test in splits]
         marginals = []
         candidates = []
-        for estimator, annotations in tests:
-            used = np.flatnonzero(count_parts(model, annotations))
+        for estimator, held_out in tests:
+            used = np.flatnonzero(count_parts(model, held_out))
             inputs = take(X, used)
             marginals += [np.atleast_2d(m) for m in estimator._max_marginals(inputs)]
             candidates += [
-                model.candidates(x, annotations[n])
+                model.candidates(x, held_out[n])
                 for x, n in zip(inputs, used, strict=True)
             ]
         self.calibration_ = fit_calibration(marginals, candidates, method)
@@ -492,7 +496,7 @@ class RegularizedEstimator(StructuredEstimator):
         """Return λ, "auto", or the values to choose from."""
         if self.C is None:
             return check_lam(self.lam)
-        return convert_C(self.C, self.lam, n_examples)
+        return convert_c(self.C, self.lam, n_examples)
 
     def _set_result(
         self,
@@ -525,7 +529,7 @@ def check_lam(lam: object) -> float | str | list[float]:
     )
 
 
-def convert_C(C: object, lam: object, n_examples: int) -> float:
+def convert_c(C: object, lam: object, n_examples: int) -> float:
     """Return λ = 1 / (C N), for the scaling ½‖w‖² + C Σ loss."""
     if not isinstance(lam, str) or lam != "auto":
         raise InputError(

@@ -158,7 +158,9 @@ def make_folds(
         return _make_example_folds(training_task, test_task, splits)
 
     def make_annotated(make_task: TaskFactory, annotations: list[Annotation]) -> Task:
-        used = [n for n, annotation in enumerate(annotations) if model.n_parts(annotation)]
+        used = [
+            n for n, annotation in enumerate(annotations) if model.n_parts(annotation)
+        ]
         task = make_task(take(X, used), take(annotations, used))
         return weighted(task, None if weights is None else weights[used])
 

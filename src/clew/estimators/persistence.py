@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, fields, replace
+from dataclasses import astuple, fields, is_dataclass, replace
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -352,6 +352,9 @@ def _encode(value: Any, what: str, arrays: Arrays) -> object:
     def encode_items(items: Any) -> list[object]:
         return [_encode(item, what, arrays) for item in items]
 
+    def encode_values(content: Mapping[str, Any]) -> dict[str, object]:
+        return {key: _encode(item, what, arrays) for key, item in content.items()}
+
     match value:
         case list():
             return encode_items(value)
@@ -362,7 +365,7 @@ def _encode(value: Any, what: str, arrays: Arrays) -> object:
         case range():
             return {"range": [value.start, value.stop, value.step]}
         case dict() if all(isinstance(key, str) for key in value):
-            return {"dict": _encode_all(value, what, arrays)}
+            return {"dict": encode_values(value)}
         case np.ndarray() if value.dtype.kind == "U":
             return {"text": value.tolist()}
         case np.ndarray() if value.dtype.kind in "biuf":
@@ -370,9 +373,9 @@ def _encode(value: Any, what: str, arrays: Arrays) -> object:
     name = type(value).__name__
     if ENUMS.get(name) is type(value):
         return {name: value.value}
-    if DATACLASSES.get(name) is type(value):
+    if is_dataclass(value) and DATACLASSES.get(name) is type(value):
         content = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {name: {key: _encode(v, what, arrays) for key, v in content.items()}}
+        return {name: encode_values(content)}
     raise InputError(
         f"{what} is a {name} and cannot be saved; numbers, strings, lists, tuples, "
         "sets, dicts with string keys, and arrays of numbers can"

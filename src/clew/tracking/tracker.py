@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from clew.errors import DataWarning, InputError
 from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
-from clew.learning.master import Regulariser
+from clew.learning.model_update import Regulariser
 from clew.learning.result import Result
 from clew.learning.task import Array
 from clew.parallel import Executor, ThreadExecutor, make_executor
