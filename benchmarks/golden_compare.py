@@ -191,19 +191,20 @@ def compare_figures(old: list[Figures], new: list[Figures]) -> list[Change]:
             if name in a and name in b
         ]
         if pairs:
-            changes.append(judge_change(np.array(pairs), tolerance))
+            noise = max(float(draw.get(f"{name}_noise", 0)) for draw in old)
+            changes.append(judge_change(np.array(pairs), tolerance, noise))
     return changes
 
 
-def judge_change(pairs: Any, tolerance: Tolerance) -> Change:
+def judge_change(pairs: Any, tolerance: Tolerance, noise: float) -> Change:
     """Judge a figure's change; the (n, 2) old and new values are of n draws.
 
-    With several draws, two standard errors of the differences between old and new
-    are noise as well.
+    A change by the standard error `noise` of a figure is allowed; with several draws,
+    two standard errors of the differences between old and new are allowed as well.
     """
     old, new = pairs.mean(axis=0)
     change = tolerance.sign * (pairs[:, 1] - pairs[:, 0])
-    allowed = max(tolerance.absolute, tolerance.relative * abs(old))
+    allowed = max(tolerance.absolute, tolerance.relative * abs(old), noise)
     if len(pairs) > 1:
         allowed = max(allowed, 2 * change.std(ddof=1) / np.sqrt(len(pairs)))
     verdict = ""
