@@ -248,7 +248,9 @@ class Pairs:
 
     def needed(self, frame: int) -> range:
         """The frames that a frame pair follows from: its own two, and where cells go on, the one before too."""
-        return range(max(frame - 1, 0) if self.motion.uses_previous_frame else frame, frame + 2)
+        return range(
+            max(frame - 1, 0) if self.motion.uses_previous_frame else frame, frame + 2
+        )
 
     def touched(self, frames: Iterable[int]) -> list[int]:
         """First frames of the pairs that follow from some frames, ascending."""
@@ -375,7 +377,13 @@ class Pairs:
     ) -> tuple[Detections, Detections, Detections, Overlap, Array | None]:
         """Two frames, the first with its cells moved by the flow too, what masks share then, and the flow."""
         a, b, shift = self._flow(frame, moves)
-        return a, b, shift_detections(a, shift), self.source.overlap(frame, shift), shift
+        return (
+            a,
+            b,
+            shift_detections(a, shift),
+            self.source.overlap(frame, shift),
+            shift,
+        )
 
     def _flow(
         self, frame: int, moves: EventTable | None = None
