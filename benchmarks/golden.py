@@ -11,7 +11,7 @@ any version. Cases:
 
 - `track/MOVIE/generic`: clew track and clew evaluate with generic weights;
 - `track/MOVIE/learned-N`: clew train on a quarter of the true events, drawn at random
-  with the seed N, then track and evaluate. Movies that take long have one draw;
+  with the seed N, then track and evaluate. Pm02 and the worm take long and have one draw;
 - `fit/NAME`: the fits of golden_fits.py;
 - `compile/MODEL`: CPU seconds that a first fit spends on compilation;
 - `paper/quick`: the quick edition of the paper's experiments with its claims;
@@ -84,31 +84,31 @@ class Movie:
     """Write points.csv and tracks.csv, from CLEW_DATA into a folder."""
 
 
-def ctc_movie(folder: str, n_draws: int = 3) -> Movie:
+def ctc_movie(folder: str) -> Movie:
     """A sequence 01 with images, in the layout of the Cell Tracking Challenge."""
-    return Movie((f"{folder}/01",), f"{folder}/01_GT/TRA", n_draws)
+    return Movie((f"{folder}/01",), f"{folder}/01_GT/TRA")
 
 
-def mask_movie(truth: str, n_draws: int = 3) -> Movie:
+def mask_movie(truth: str) -> Movie:
     """A movie without images, whose masks are those of the truth."""
-    return Movie(("--labels", truth), truth, n_draws)
+    return Movie(("--labels", truth), truth)
 
 
 MOVIES = {
     "hela": ctc_movie("Fluo-N2DL-HeLa"),
     "sim1": ctc_movie("Fluo-N2DH-SIM+"),
     "sim2": mask_movie("Fluo-N2DH-SIM+/02_GT/TRA"),
-    "psc": ctc_movie("PhC-C2DL-PSC", 1),
+    "psc": ctc_movie("PhC-C2DL-PSC"),
     "bacteria": ctc_movie("bacteria"),
     "dic": ctc_movie("DIC-C2DH-HeLa"),
     "u373": ctc_movie("PhC-C2DH-U373"),
-    "epidermis": mask_movie("epidermis/01_GT/TRA", 1),
-    "c2c12": Movie(("c2c12/points.csv",), "c2c12/tracks.csv", 1),
+    "epidermis": mask_movie("epidermis/01_GT/TRA"),
+    "c2c12": Movie(("c2c12/points.csv",), "c2c12/tracks.csv"),
     "c2c12-fifth": Movie(
-        ("points.csv",), "tracks.csv", 3, make_tables=golden_tables.every_fifth_frame
+        ("points.csv",), "tracks.csv", make_tables=golden_tables.every_fifth_frame
     ),
     "pm02": Movie(("ascidian/Pm02-points.csv",), "ascidian/Pm02-tracks.csv", 1),
-    "pm03": Movie(("ascidian/Pm03-points.csv",), "ascidian/Pm03-tracks.csv", 1),
+    "pm03": Movie(("ascidian/Pm03-points.csv",), "ascidian/Pm03-tracks.csv"),
     "worm": Movie(
         ("points.csv",), "tracks.csv", 1, make_tables=golden_tables.convert_worm
     ),

@@ -29,11 +29,11 @@ import scipy.sparse as sp
 from rich.console import Console
 from rich.table import Table
 
-from clew.learning.ascent import ascend
 from clew.learning.bounds import Bundle, dual_value
-from clew.learning.interior import interior_point
+from clew.learning.dual_ascent import ascend
+from clew.learning.interior_point import interior_point
 from clew.learning.losses import Linear
-from clew.learning.master import update
+from clew.learning.model_update import update
 from clew.learning.programmes import general_interior_point, project
 
 try:

@@ -22,8 +22,8 @@ from scipy.spatial import cKDTree
 from clew.models.binary_program import Program
 from clew.simulation.simulate import NucleiSettings, simulate
 from clew.tracking.assignment.assignment import make_program
-from clew.tracking.candidates.candidates import Candidates, find
-from clew.tracking.candidates.features import feature_blocks
+from clew.tracking.candidates.candidates import Candidates
+from clew.tracking.candidates.features import compute_feature_blocks
 from clew.tracking.detections import Source
 from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.events import Event, EventTable
@@ -130,8 +130,10 @@ def _pair(source: Source, t: int, happened: EventTable, scales: Scales) -> Pair:
         Event.APPEAR: (np.arange(len(b)),),
         Event.DISAPPEAR: (np.arange(len(a)),),
     }
-    candidates = Candidates.of(columns, len(a), len(b))
-    found = feature_blocks(candidates, a, b, source.overlap(t), scales, source.has)
+    candidates = Candidates.from_columns(columns, len(a), len(b))
+    found = compute_feature_blocks(
+        candidates, a, b, source.overlap(t), scales, source.has
+    )
     begins = np.cumsum([0, *(found[event].shape[1] for event in EVENTS)]).tolist()
     blocks = {
         event: slice(*ends)
@@ -148,7 +150,7 @@ def _pair(source: Source, t: int, happened: EventTable, scales: Scales) -> Pair:
         two
     ].sum(axis=1)
     truth = np.zeros(len(candidates), dtype=np.int8)
-    truth[find(candidates, happened, a, b)] = 1
+    truth[candidates.find(happened, a, b)] = 1
     pair = Pair(candidates, features, blocks, truth)
     assert (pair.program.A @ truth == 1).all(), (
         "the truth leaves a cell without fate or history"

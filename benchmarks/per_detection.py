@@ -33,7 +33,7 @@ STEPS = {
     "coverage": [("clew.tracking.tracker", "look_for")],
     "domain": [("clew.tracking.tracker", "look_at")],
     "flow": [("clew.tracking.flow.flow", "register_frames")],
-    "confidences": [("clew.tracking.assignment.assignment", "margins")],
+    "confidences": [("clew.tracking.assignment.assignment", "compute_margins")],
 }
 """Functions by the modules that call them; those that a version lacks take no time."""
 

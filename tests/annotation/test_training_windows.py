@@ -7,7 +7,7 @@ from clew.annotation.learner import Learner
 from clew.annotation.sampling import sample
 from clew.annotation.settings import Adaptation
 from clew.annotation.training_windows import TrainingWindows
-from clew.tracking.assignment.assignment import assign, n_detections, takes_part
+from clew.tracking.assignment.assignment import assign
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.io.ctc import open_ctc_lineage
@@ -61,8 +61,8 @@ def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_i
     for frame in range(len(learner.pairs)):
         annotations = simulated.known.select_frame(frame)[:3]
         example = windows.example(frame, annotations, annotations)
-        cells = takes_part(example.pair.candidates)
-        inside = np.zeros(n_detections(example.pair.candidates) + 1, dtype=bool)
+        cells = example.pair.candidates.detections_of()
+        inside = np.zeros(example.pair.candidates.n_detections + 1, dtype=bool)
         inside[cells[example.window.rows]] = True
         guess = cells[
             assign(example.pair.candidates, example.pair.scores(learner.initial)).chosen

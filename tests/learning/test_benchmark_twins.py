@@ -25,8 +25,8 @@ from clew.datasets import (
 )
 from clew.datasets.entities import LABELS
 from clew.learning.cccp import learn
+from clew.learning.initialization import Start
 from clew.learning.losses import LOSSES
-from clew.learning.start import Start
 from clew.models import BinaryProgram, Chain, Multiclass
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -13,7 +13,7 @@ from clew.learning.bounds import Bundle, dual_value, on_simplices
 from clew.learning.gram import updated
 from clew.learning.groups import EXPECTED_BOUNDS, PEAK, group_keys, make_groups, summed
 from clew.learning.losses import LOSSES, penalty_part
-from clew.learning.master import update
+from clew.learning.model_update import update
 
 from ..helpers.effort import examples
 from .problems import GENERATORS, as_linear, cases, fill, precision, random_bundle

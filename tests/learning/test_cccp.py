@@ -607,3 +607,8 @@ def test_passes_that_change_nothing_end_a_fit():
         result = StructuredSVM(Multiclass(bias=True), lam=0.1).fit(X, Y).result_
     assert result.status is Status.STALLED
     assert result.passes < 500
+
+
+def test_recombine_is_accepted_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="recombine"):
+        assert Algorithm(recombine=True) == Algorithm()

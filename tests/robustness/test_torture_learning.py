@@ -18,11 +18,12 @@ from clew.errors import (
     NotConverged,
     NotConvergedWarning,
 )
-from clew.learning import ascent, cccp
+from clew.learning import cccp
+from clew.learning import dual_ascent as ascent
 from clew.learning.bounds import Bundle
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import LOSSES, loss_values
-from clew.learning.master import Update, update
+from clew.learning.model_update import Update, update
 from clew.learning.result import Status
 from clew.learning.task import Space, Subset
 from clew.models.assignment import Assignment

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from clew.cli import app
 from clew.cli.options import _describe_error
 from clew.errors import DataWarning, InputError
-from clew.tracking.candidates.candidates import candidates
+from clew.tracking.candidates.candidates import find_candidates
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.challenge import _segmentation
 from clew.tracking.evaluation.matching import match_frame
@@ -63,7 +63,7 @@ def test_more_neighbours_than_can_matter(tmp_path):
         InputError,
         match="neighbours is 1000000000; expected a whole number from 1 to 64",
     ):
-        candidates(
+        find_candidates(
             cells.detections(0), cells.detections(1), reach=1.0, neighbours=10**9
         )
 

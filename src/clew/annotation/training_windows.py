@@ -27,8 +27,6 @@ from clew.tracking.assignment.assignment import (
     Assignment,
     assign,
     make_program,
-    n_detections,
-    takes_part,
 )
 from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.candidates.frame_pairs import FramePair
@@ -59,7 +57,7 @@ class TrainingWindow:
         """Of the cells that are marked in the order of the programme's rows: (n_sources + n_targets,)."""
         whole, n = pair.candidates, pair.candidates.n_sources
         rows = np.flatnonzero(
-            np.append(inside, True)[takes_part(whole)].all(axis=1)
+            np.append(inside, True)[whole.detections_of()].all(axis=1)
         )  # the last is for no cell
         new_a, new_b = (
             np.append(np.cumsum(side) - 1, -1) for side in (inside[:n], inside[n:])
@@ -180,9 +178,9 @@ class TrainingWindows:
         self, frame: int, pair: FramePair, annotated: dict[int, int]
     ) -> TrainingWindow:
         """The cells around what is annotated, and in some frames around a cell drawn at random."""
-        cells, settings = takes_part(pair.candidates), self.settings
+        cells, settings = pair.candidates.detections_of(), self.settings
         inside = np.zeros(
-            n_detections(pair.candidates) + 1, dtype=bool
+            pair.candidates.n_detections + 1, dtype=bool
         )  # the last is for no cell
         if self.initial.any():
             for row in annotated:

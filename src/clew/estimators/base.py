@@ -426,7 +426,7 @@ class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         """The learning problem, here or on a Dask cluster."""
         jobs = parallel.resolve_jobs(self.n_jobs)
         if client is not None:
-            return parallel.spread(
+            return parallel.distribute_task(
                 client, lambda x, y: make_task(model, x, y, jobs), X, Y
             )
         return make_task(model, X, Y, jobs)

@@ -19,7 +19,7 @@ from clew.estimators.calibration import Calibration
 from clew.learning.cccp import Algorithm
 from clew.learning.likelihood import LikelihoodResult
 from clew.learning.losses import Loss
-from clew.learning.online import OnlineResult
+from clew.learning.passive_aggressive import OnlineResult
 from clew.learning.perceptron import PerceptronResult
 from clew.learning.result import Record, Result, Status
 from clew.learning.task import Space

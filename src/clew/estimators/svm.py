@@ -23,9 +23,9 @@ from clew.estimators.model_selection import make_folds, split_annotations
 from clew.estimators.regularized import HoldOut, RegularisedEstimator, check_lam
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.losses import LOSSES, Loss, get_loss
-from clew.learning.master import Regulariser, check_regulariser
+from clew.learning.model_update import Regulariser, check_regulariser
 from clew.learning.multistart import learn_from, starting_points
-from clew.learning.online import MINI_BATCH, OnlineResult, learn_batch
+from clew.learning.passive_aggressive import MINI_BATCH, OnlineResult, learn_batch
 from clew.learning.path import lambda_grid
 from clew.learning.perceptron import perceptron
 from clew.learning.result import Record, Result
@@ -64,7 +64,7 @@ class StructuredSVM(RegularisedEstimator):
         regulariser: "l2" or "l1".
         algorithm: "clew", or another preset ("paper", "yu-joachims", "recycling-only", "adaptive-only", "bmrm"), or a
             `clew.Algorithm` with precision, limits and memory of your own.
-        start: "auto" (what the annotations point to, see `clew.learning.start`), "zero", or
+        start: "auto" (what the annotations point to, see `clew.learning.initialization`), "zero", or
             weights.
         folds: for choosing λ; `hold_out` says what a fold leaves out: "examples", "parts" of the annotation, or "auto"
             (examples where there are at least ten for each fold).

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from clew.learning import gram
 from clew.learning.groups import BOUND_BYTES, PEAK, group_keys, summed, sums
 from clew.learning.losses import Linear
-from clew.learning.rows import ENTRY_BYTES, Rows, differences
+from clew.learning.sparse_rows import ENTRY_BYTES, Rows, differences
 from clew.learning.task import Array, Indices, Mask, Matrix, dot
 
 UNLIMITED = 2**62

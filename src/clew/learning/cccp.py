@@ -17,7 +17,7 @@ from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
 from clew.learning.bounds import Bundle
 from clew.learning.losses import Linear, Loss, require_spaces, simplify
-from clew.learning.master import (
+from clew.learning.model_update import (
     Regulariser,
     check_regulariser,
     choose_solver,
@@ -49,14 +49,9 @@ log = logging.getLogger("clew")
 
 FIRST_REACH, SHORTEST_REACH = 0.5, 0.2
 """The share of the way from the best w to the model's minimiser."""
-FIRST_RECALLED, SHORTEST_RECALLED = 0.2, 0.1
-"""The same where bounds are recalled: a model that is good soon would leave the start at once, and where the problem is
-not convex for a worse minimum (docs/benchmarks.md)."""
 MODEL_PRECISION, FINEST_PRECISION = 0.2, 1e-3
 """How precisely a model update is solved, as a share of the gap that is still open; and what is asked for before a fit
 that gets no further is said to have stalled."""
-RECALLS = 10
-"""Model updates at the most between two passes, where bounds are recalled."""
 REPEATS = 10
 """Passes in a row that propose the same w and move neither bound: rounding hides what is left of the gap."""
 STALLS = 3
@@ -153,8 +148,6 @@ class _Run:
         self.algorithm = algorithm
         self.n = task.n_examples
         self.passes = Passes(task, loss, algorithm, callback)
-        self.recalls = False
-        """Whether the task can recall bounds."""
         self.reach = FIRST_REACH
         self.master = 0.0
         self.residual = self.inexactness = 0.0
@@ -201,8 +194,6 @@ class _Run:
         try:
             if interrupted:
                 raise KeyboardInterrupt
-            self.recalls = self.passes.recall(w) is not None
-            self.reach = FIRST_RECALLED if self.recalls else self.reach
             point = self._outer(self._point(*self.best, reward))
             status = (
                 Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
@@ -384,11 +375,10 @@ class _Run:
             + float(dot(point.v, w))
             + point.constant
         ) / self.n
-        shortest = SHORTEST_RECALLED if self.recalls else SHORTEST_REACH
         self.reach = (
             min(1.0, 1.5 * self.reach)
             if value < upper
-            else max(shortest, 0.7 * self.reach)
+            else max(SHORTEST_REACH, 0.7 * self.reach)
         )
         if value < upper:
             self.best = w, convex
@@ -399,8 +389,7 @@ class _Run:
     ) -> tuple[Array, float]:
         """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples.
 
-        While the stochastic phase still gets on, its passes are the update; later they come before an exact one. Bounds
-        that the task can recall where the model has its minimiser are added at once: they save looking there.
+        While the stochastic phase still gets on, its passes are the update; later they come before an exact one.
         """
         if self.phase is not None and not self.phase.exhausted:
             self.reach = 1.0
@@ -408,19 +397,7 @@ class _Run:
             return w, (lower + point.constant) / self.n
         if self.phase is not None:
             self.phase.one_pass(point.v)
-        w, lower = self._exact_update(point, tol)
-        for _ in range(RECALLS if self.recalls else 0):
-            recalled = self.passes.recall(w)
-            if recalled is None:
-                break
-            known = self.bundle.values(w)
-            higher = np.maximum(self.bundle.sum_by_group(recalled.values) - known, 0.0)
-            if higher.sum() <= tol * self.n or self.passes.limit_reached():
-                break
-            self.bundle.add(recalled, w, known)
-            w, value = self._exact_update(point, tol)
-            lower = max(lower, value)
-        return w, lower
+        return self._exact_update(point, tol)
 
     def _exact_update(self, point: _Point, tol: float) -> tuple[Array, float]:
         """The model's minimiser and its lower bound, whatever the data would say there."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from clew.learning.rows import Rows
+from clew.learning.sparse_rows import Rows
 from clew.learning.task import Array, Indices, Mask
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InputError
-from clew.learning.rows import ENTRY_BYTES, ROW_BYTES
+from clew.learning.sparse_rows import ENTRY_BYTES, ROW_BYTES
 from clew.learning.task import Array, Indices, Matrix
 
 EXPECTED_BOUNDS = 2

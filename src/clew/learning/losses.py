@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InputError, MissingCapability
-from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task, recalling_task
+from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task
 from clew.utils.validation import is_number, short_repr
 
 LARGEST_WEIGHT = 1e100
@@ -166,25 +166,6 @@ def penalty_part(
             np.where(keep, offsets, reward.offsets),
             np.where(keep, values, reward.values),
         )
-    )
-
-
-def recalled_part(task: Task, loss: Loss, w: Array) -> Linear | None:
-    """Bounds under C_n from outputs that were found before, tight at w as far as these go; None where there are none.
-
-    Of losses that search all of Y, so that P is never below R, and any output bounds C.
-    """
-    recalling = recalling_task(task)
-    if recalling is None or loss.penalty is not Space.ALL:
-        return None
-    recalled = recalling[0].recall(w, loss.penalty_weight, recalling[1])
-    if not recalled.found.all():
-        return None
-    offsets = loss.penalty_weight * recalled.loss + loss.margin
-    return Linear(
-        recalled.features,
-        offsets,
-        recalled.values(w, loss.penalty_weight) + loss.margin,
     )
 
 

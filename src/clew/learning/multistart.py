@@ -9,10 +9,10 @@ import numpy as np
 
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import Callback, learn
+from clew.learning.initialization import Start, coarsened
 from clew.learning.losses import Loss
-from clew.learning.master import Regulariser
+from clew.learning.model_update import Regulariser
 from clew.learning.result import Result, Status
-from clew.learning.start import Start, coarsened
 from clew.learning.task import Array, Task
 
 

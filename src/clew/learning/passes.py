@@ -16,9 +16,9 @@ import scipy.sparse as sp
 from clew.learning.algorithm import Algorithm
 from clew.learning.bounds import Bundle
 from clew.learning.groups import make_groups
-from clew.learning.losses import Linear, Loss, penalty_part, recalled_part, reward_part
+from clew.learning.losses import Linear, Loss, penalty_part, reward_part
 from clew.learning.result import Record, Result, Status
-from clew.learning.rows import differences
+from clew.learning.sparse_rows import differences
 from clew.learning.task import Array, Indices, Task
 
 log = logging.getLogger("clew")
@@ -70,15 +70,6 @@ class Passes:
     def penalty(self, w: Array) -> Linear:
         """C_n and its subgradients at w: line 7."""
         return self._penalty(w, None, 1.0)
-
-    def recall(self, w: Array) -> Linear | None:
-        """Bounds under C_n from outputs that earlier passes found, if the task can tell; no inference, so no pass."""
-        if not self.algorithm.recombine:
-            return None
-        began = time.perf_counter()
-        linear = recalled_part(self.task, self.loss, w)
-        self.seconds += time.perf_counter() - began
-        return linear
 
     def batch(self, w: Array, examples: Indices) -> Linear:
         """C_n and its subgradients at w for some examples, counted as their share of a pass."""

@@ -15,10 +15,10 @@ import scipy.sparse as sp
 from clew.errors import InputError
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import Callback, learn
+from clew.learning.initialization import Start
 from clew.learning.losses import Loss, loss_values, penalty_part, reward_part, simplify
-from clew.learning.master import Regulariser, regularisation
+from clew.learning.model_update import Regulariser, regularisation
 from clew.learning.result import Result
-from clew.learning.start import Start
 from clew.learning.task import Array, Task
 
 PATH_LENGTH = 8

@@ -16,13 +16,13 @@ import scipy.sparse as sp
 
 from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
 from clew.learning.bounds import Bundle, dual_value
+from clew.learning.frank_wolfe import DualPoint, Evaluate
 from clew.learning.groups import fit_unseen
 from clew.learning.losses import Linear, Loss
-from clew.learning.master import Regulariser, choose_solver
-from clew.learning.stochastic import DualPoint, Evaluate
+from clew.learning.model_update import Regulariser, choose_solver
 from clew.learning.task import Array, OnlineOracle, Space, Task, online_task
 
-WINDOW, PROGRESS = 8, 0.8
+WINDOW, PROGRESS = 20, 0.8
 """Passes are given up when so many of them in a row did not bring the gap under this share of what it was."""
 FLOOR = 0.01
 """An estimate below this share of a precision that no certificate confirms is rounding: passes are given up."""

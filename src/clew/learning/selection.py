@@ -14,11 +14,11 @@ import numpy as np
 
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import Callback
+from clew.learning.initialization import coarsened
 from clew.learning.losses import Loss, loss_values, penalty_part, reward_part, simplify
-from clew.learning.master import Regulariser
+from clew.learning.model_update import Regulariser
 from clew.learning.path import Path, check_path
 from clew.learning.result import Status
-from clew.learning.start import coarsened
 from clew.learning.task import Argmax, Array, Space, Task
 
 CLEARLY = 1.5

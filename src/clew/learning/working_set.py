@@ -11,10 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from clew.learning.bounds import Bundle, by_group, on_simplices
-from clew.learning.gram import Gram, places
-from clew.learning.groups import PEAK
-from clew.learning.linked_bounds import (
+from clew.learning._frank_wolfe_kernels import (
     Bounds,
     append,
     combine,
@@ -24,7 +21,10 @@ from clew.learning.linked_bounds import (
     multiply_all,
     visit_groups,
 )
-from clew.learning.rows import ENTRY_BYTES, Rows
+from clew.learning.bounds import Bundle, by_group, on_simplices
+from clew.learning.gram import Gram, places
+from clew.learning.groups import PEAK
+from clew.learning.sparse_rows import ENTRY_BYTES, Rows
 from clew.learning.task import Array, Indices, Kept, Layout, Mask, dot
 
 ROOM = 1.25

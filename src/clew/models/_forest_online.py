@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.learning.linked_bounds import (
+from clew.learning._frank_wolfe_kernels import (
     Bounds,
     improve_group,
     link_if_higher,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.learning.linked_bounds import Bounds
+from clew.learning._frank_wolfe_kernels import Bounds
 from clew.learning.task import Array, Indices
 from clew.learning.working_set import WorkingSet
 from clew.models._forest_kernels import Forest, InputRows, kernel

@@ -14,8 +14,7 @@ from clew.learning.task import Array, Mask
 from clew.tracking.assignment.assignment import (
     Assignment,
     assign,
-    split_lead,
-    takes_part,
+    split_score_margins,
 )
 from clew.tracking.assignment.gaps import find_gaps
 from clew.tracking.assignment.loose_ends import LooseEnds, loose_ends
@@ -126,7 +125,9 @@ def _solved(
     new = np.isnan(confidence) | np.isin(answer.chosen, list(pinned))
     confidence[new] = answer.confidence(answer.chosen[new])
     unit = float(np.linalg.norm(pair.w))
-    lead = split_lead(answer) + unit * split_by_size(pair.part_ranks(answer.chosen))
+    lead = split_score_margins(answer) + unit * split_by_size(
+        pair.part_ranks(answer.chosen)
+    )
     lead[np.isin(answer.chosen, list(pinned))] = np.nan
     key = b"" if here is None else here.content_key()
     ends = loose_ends((pair.a, pair.b), answer, confidence, pair.w, pair.around)
@@ -148,7 +149,7 @@ def _solved(
 
 def _of_lone(answer: Assignment, values: Array) -> Array:
     """(m,) of each chosen event with a single cell, the value of that cell; 0 for others."""
-    parts = takes_part(answer.candidates, answer.chosen)
+    parts = answer.candidates.detections_of(answer.chosen)
     return np.where(
         (parts >= 0).sum(axis=1) == 1, values[parts.max(axis=1, initial=0)], 0.0
     )

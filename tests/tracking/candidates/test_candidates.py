@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from clew.errors import InputError
 from clew.tracking.candidates.candidates import (
     Candidates,
-    candidates,
     estimate_reach,
-    find,
+    find_candidates,
 )
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import Detections, DetectionTable, Overlap
@@ -85,9 +84,9 @@ def brute_force(a, b, k, reach):
     st.integers(1, 5),
     st.floats(0.05, 2),
 )
-def test_brute_force(seed, n, m, k, reach):
+def test_candidates_match_brute_force(seed, n, m, k, reach):
     a, b = scene(seed, n, m)
-    found = candidates(a, b, neighbours=k, reach=reach)
+    found = find_candidates(a, b, neighbours=k, reach=reach)
     events = [
         (event, sources, targets) for _, event, sources, targets in found.table(a, b)
     ]
@@ -97,8 +96,8 @@ def test_brute_force(seed, n, m, k, reach):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9))
-def test_the_order_is_canonical(seed, n, m):
-    found = candidates(*scene(seed, n, m), reach=0.4)
+def test_candidates_are_sorted(seed, n, m):
+    found = find_candidates(*scene(seed, n, m), reach=0.4)
     keys = np.column_stack([found.event, found.sources, found.targets]).tolist()
     assert keys == sorted(keys)
     for event in Event:
@@ -115,7 +114,7 @@ def test_the_order_is_canonical(seed, n, m):
 
 
 @given(st.integers(0, 10**6), st.data())
-def test_annotated_events_are_always_there_and_found(seed, data):
+def test_annotated_events_are_candidates(seed, data):
     a, b = scene(seed, 6, 7)
     some = {
         side: st.lists(
@@ -132,9 +131,9 @@ def test_annotated_events_are_always_there_and_found(seed, data):
         events.append((3, event, sources, targets))
     extra = EventTable.of(events)
     plain, found = (
-        candidates(a, b, reach=0.05, extra=given) for given in (None, extra)
+        find_candidates(a, b, reach=0.05, extra=given) for given in (None, extra)
     )
-    at = find(found, extra, a, b)
+    at = found.find(extra, a, b)
     assert (at >= 0).all()
     np.testing.assert_array_equal(found.table(a, b, at).row_keys(), extra.row_keys())
     assert set(found.table(a, b).row_keys().tolist()) == {
@@ -143,9 +142,9 @@ def test_annotated_events_are_always_there_and_found(seed, data):
     }
 
 
-def test_what_is_not_there_is_not_found():
+def test_unknown_events_are_not_found():
     a, b = cells(0, [[0, 0], [9, 9]]), cells(1, [[0, 1], [9, 8]])
-    found = candidates(a, b, reach=2)
+    found = find_candidates(a, b, reach=2)
     asked = EventTable.of(
         [
             (0, Event.MOVE, [1], [1]),
@@ -154,27 +153,31 @@ def test_what_is_not_there_is_not_found():
             (0, Event.MERGE, [1, 2], [1]),
         ]
     )
-    at = find(found, asked, a, b)
+    at = found.find(asked, a, b)
     assert at.tolist() == [0, -1, -1, -1]
-    assert find(Candidates.of({}, 2, 2), asked, a, b).tolist() == [-1] * 4
+    assert Candidates.from_columns({}, 2, 2).find(asked, a, b).tolist() == [-1] * 4
 
 
-def test_events_of_other_frames_do_not_matter_and_unknown_cells_are_refused():
+def test_annotated_events_of_unknown_cells_are_rejected():
     a, b = cells(0, [[0, 0]]), cells(1, [[0, 1]])
     assert (
-        len(candidates(a, b, reach=2, extra=EventTable.of([(5, Event.MOVE, [8], [9])])))
+        len(
+            find_candidates(
+                a, b, reach=2, extra=EventTable.of([(5, Event.MOVE, [8], [9])])
+            )
+        )
         == 3
     )
     with pytest.raises(InputError, match="move 1 → 9 from frame 0 to 1"):
-        candidates(a, b, reach=2, extra=EventTable.of([(0, Event.MOVE, [1], [9])]))
+        find_candidates(a, b, reach=2, extra=EventTable.of([(0, Event.MOVE, [1], [9])]))
 
 
 @pytest.mark.parametrize(
     "wrong", [{"neighbours": 0, "reach": 1}, {"reach": 0}, {"reach": float("nan")}]
 )
-def test_wrong_settings_are_refused(wrong):
+def test_invalid_settings_are_rejected(wrong):
     with pytest.raises(InputError, match=r"expected a (whole|positive) number"):
-        candidates(*scene(0, 2, 2), **wrong)
+        find_candidates(*scene(0, 2, 2), **wrong)
 
 
 def reach_of(source):
@@ -182,7 +185,7 @@ def reach_of(source):
     return estimate_reach(motion, estimate_scales(source, motion.median_step))
 
 
-def test_reach_follows_the_unit_and_covers_the_usual_way():
+def test_reach_scales_with_the_unit_and_covers_typical_steps():
     rng = np.random.default_rng(0)
     start = rng.random((40, 2)) * 1000
     frame, label = np.repeat(np.arange(6), 40), np.tile(np.arange(1, 41), 6)
@@ -196,10 +199,10 @@ def test_reach_follows_the_unit_and_covers_the_usual_way():
     assert reach_of(DetectionTable([0], [1], [[1, 2]])) > 0
 
 
-def test_fifty_thousand_cells_in_a_frame():
+def test_candidates_of_fifty_thousand_cells():
     rng = np.random.default_rng(0)
     a, b = cells(0, rng.random((50_000, 2))), cells(1, rng.random((50_000, 2)))
-    found = candidates(a, b, reach=0.1)
+    found = find_candidates(a, b, reach=0.1)
     assert len(found) <= 28 * 50_000
     assert (
         found.of_event(Event.DIVIDE).stop - found.of_event(Event.DIVIDE).start
@@ -207,29 +210,33 @@ def test_fifty_thousand_cells_in_a_frame():
     )
 
 
-def test_long_cells_reach_their_daughters_past_their_neighbours():
+def test_overlap_makes_daughters_of_long_cells_candidates():
     a = cells(0, [[0.0, 0.0]])
     beside = [[0.0, y] for y in (-0.4, -0.2, 0.2, 0.4)]
     b = cells(1, [[-1.0, 0.0], [1.0, 0.0], *beside])
     shared = Overlap(np.zeros(2, np.intp), np.array([0, 1]), np.array([3.0, 4.0]))
     division = EventTable.of([(0, Event.DIVIDE, [1], [1, 2])])
-    assert find(candidates(a, b, reach=5, neighbours=4), division, a, b).tolist() == [
-        -1
-    ]
+    assert find_candidates(a, b, reach=5, neighbours=4).find(
+        division, a, b
+    ).tolist() == [-1]
     assert (
-        find(candidates(a, b, reach=5, neighbours=4, overlap=shared), division, a, b)[0]
+        find_candidates(a, b, reach=5, neighbours=4, overlap=shared).find(
+            division, a, b
+        )[0]
         >= 0
     )
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
-def test_masks_add_neighbours_and_take_none_away(seed, n, m, k):
+def test_overlap_adds_neighbors_and_removes_none(seed, n, m, k):
     a, b = scene(seed, n, m)
     rng = np.random.default_rng(seed)
     source, target = np.nonzero(rng.random((n, m)) < 0.3)
     shared = Overlap(source, target, rng.random(len(source)))
-    without = {*candidates(a, b, reach=0.3, neighbours=k).table(a, b)}
-    found = [*candidates(a, b, reach=0.3, neighbours=k, overlap=shared).table(a, b)]
+    without = {*find_candidates(a, b, reach=0.3, neighbours=k).table(a, b)}
+    found = [
+        *find_candidates(a, b, reach=0.3, neighbours=k, overlap=shared).table(a, b)
+    ]
     assert len(set(found)) == len(found)
     assert without <= set(found)
     ahead = {
@@ -258,20 +265,20 @@ def shared_columns(shared):
     return shared.source.tolist(), shared.target.tolist(), shared.volume.tolist()
 
 
-def test_kinds_that_are_off_are_no_candidates_unless_they_were_annotated():
+def test_disabled_events_are_candidates_only_if_annotated():
     a, b = scene(0, 5, 5)
     on = frozenset({Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
-    assert set(candidates(a, b, reach=2, events=on).event.tolist()) == {
+    assert set(find_candidates(a, b, reach=2, events=on).event.tolist()) == {
         int(event) for event in on
     }
-    extra = candidates(a, b, reach=2).table(a, b)
+    extra = find_candidates(a, b, reach=2).table(a, b)
     extra = extra[extra.event == Event.MERGE][:1]
-    with_one = candidates(a, b, reach=2, events=on, extra=extra)
+    with_one = find_candidates(a, b, reach=2, events=on, extra=extra)
     assert (with_one.event == Event.MERGE).sum() == 1
 
 
 @pytest.mark.parametrize("movie", ["Fluo-N2DH-SIM+/01", "bacteria/01"])
-def test_what_really_happened_is_among_the_candidates(clew_data, movie):
+def test_true_events_of_real_movies_are_candidates(clew_data, movie):
     opened = open_movie(clew_data / movie)
     events = derive_annotations(
         open_ctc_lineage(clew_data / f"{movie}_GT/TRA"), opened
@@ -283,7 +290,7 @@ def test_what_really_happened_is_among_the_candidates(clew_data, movie):
         pair = pairs.pair(frame)
         missing += int(
             (
-                find(pair.candidates, events[events.frame == frame], pair.a, pair.b) < 0
+                pair.candidates.find(events[events.frame == frame], pair.a, pair.b) < 0
             ).sum()
         )
     assert missing == 0

@@ -45,9 +45,11 @@ def test_a_pair_that_was_looked_at_is_not_made_again(pairs, monkeypatch):
     whole = pairs.looked_at(1, w)
     assert len(whole.candidates) > len(anew.candidates)
     made = []
-    original = frame_pairs.candidates
+    original = frame_pairs.find_candidates
     monkeypatch.setattr(
-        frame_pairs, "candidates", lambda *a, **k: made.append(1) or original(*a, **k)
+        frame_pairs,
+        "find_candidates",
+        lambda *a, **k: made.append(1) or original(*a, **k),
     )
     again = few.scored(1, w)
     assert not made

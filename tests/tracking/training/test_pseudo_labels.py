@@ -12,7 +12,7 @@ from clew.errors import InfeasibleAnnotation, InputError
 from clew.estimators import svm as estimator
 from clew.estimators.svm import StructuredSVM
 from clew.learning.task import Subset
-from clew.tracking.assignment.assignment import assign, takes_part
+from clew.tracking.assignment.assignment import assign
 from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Event
 from clew.tracking.io.ctc import open_ctc_lineage
@@ -89,7 +89,7 @@ def test_annotations_stay_and_no_pseudo_label_is_about_their_cells(labelled):
     examples, _ = labelled
     for one, labels in zip(examples, with_all(*_inputs(examples)), strict=True):
         assert one.annotated.items() <= labels.items()
-        cells = takes_part(one.pair.candidates)
+        cells = one.pair.candidates.detections_of()
         about = [
             cells[row][cells[row] >= 0] for row, happened in labels.items() if happened
         ]
@@ -104,7 +104,7 @@ def test_cells_that_lost_their_pseudo_label_and_may_not_end_find_something_else(
     """A move that crosses sure ones frees their other cells; told not to end, these need a partner that is free too."""
     checked = 0
     for one in labelled[0]:
-        table, cells = one.pair.candidates, takes_part(one.pair.candidates)
+        table, cells = one.pair.candidates, one.pair.candidates.detections_of()
         ends = {
             int(cells[row].max()): int(row)
             for row in np.flatnonzero((cells >= 0).sum(axis=1) == 1)
@@ -163,7 +163,7 @@ def test_what_was_almost_certain_and_did_not_happen_leaves_its_cells_and_their_r
 ):
     examples, _ = labelled
     one = examples[0]
-    cells = takes_part(one.pair.candidates)
+    cells = one.pair.candidates.detections_of()
     denied = next(int(row) for row in one.program.sure if (cells[row] >= 0).sum() > 1)
     labels = with_pseudo_labels(one.program, one.program.sure, {denied: 0})
     mine = cells[denied][cells[denied] >= 0]

@@ -19,15 +19,14 @@ from clew.tracking.candidates.candidates import (
     MAX_NEIGHBOURS,
     NEIGHBOURS,
     Candidates,
-    candidates,
     estimate_reach,
-    find,
+    find_candidates,
 )
 from clew.tracking.candidates.features import (
-    assemble,
-    event_scores,
-    feature_blocks,
-    lone_blocks,
+    LONE_EVENTS,
+    assemble_matrix,
+    compute_feature_blocks,
+    compute_scores,
 )
 from clew.tracking.detections import (
     Detections,
@@ -104,7 +103,7 @@ class CandidatePair:
 
     def rows(self, events: EventTable) -> dict[int, int]:
         """Rows of the candidates that these events are, and which of the events each is; others are left out."""
-        found = find(self.candidates, events, self.a, self.b)
+        found = self.candidates.find(events, self.a, self.b)
         return {int(row): k for k, row in enumerate(found) if row >= 0}
 
     def annotated(self, annotations: Annotations) -> dict[int, int]:
@@ -181,7 +180,7 @@ class FramePair(CandidatePair):
 
     def features(self) -> Any:
         """(n, d) CSR, for learning."""
-        return assemble(self.blocks)
+        return assemble_matrix(self.blocks)
 
     def scores(self, w: Array) -> Array:
         """(n,) ⟨w, features⟩ of each candidate."""
@@ -276,7 +275,7 @@ class Pairs:
         they meet them elsewhere.
         """
         moves = self.unforeseen(frame, moves)
-        pair, around = self._pair(frame, extra, feature_blocks, moves)
+        pair, around = self._pair(frame, extra, compute_feature_blocks, moves)
         keys = b"".join(
             table.row_keys().tobytes() for table in (extra, moves) if table is not None
         )
@@ -295,7 +294,7 @@ class Pairs:
             if known is not None:
                 return known.only(self.events)
         pair, around = self._pair(
-            frame, extra, partial(event_scores, w=w), self.unforeseen(frame, moves)
+            frame, extra, partial(compute_scores, w=w), self.unforeseen(frame, moves)
         )
         return ScoredPair(*pair, w, around, diameter=self.scales.diameter)
 
@@ -323,7 +322,9 @@ class Pairs:
     def blocks_of(self, frame: int, found: Candidates) -> Mapping[Event, Array]:
         """Features of some candidates of a pair, as `FramePair.blocks`."""
         _, b, there, overlap = self._frames(frame)[:4]
-        return feature_blocks(found, there, b, overlap, self.scales, self.groups)
+        return compute_feature_blocks(
+            found, there, b, overlap, self.scales, self.groups
+        )
 
     def _key(self, frame: int, w: Array) -> tuple[Hashable, ...] | None:
         """All that the candidates of a pair and their scores follow from, but for the kinds of events."""
@@ -355,7 +356,7 @@ class Pairs:
     ) -> tuple[tuple[Detections, Detections, Candidates, T], Surroundings | None]:
         """Two frames, the candidates between them, what `of` makes of these, and what gaps need."""
         a, b, there, overlap, shift = self._frames(frame, moves)
-        found = candidates(
+        found = find_candidates(
             there,
             b,
             reach=self.reach,
@@ -367,7 +368,9 @@ class Pairs:
         result = of(found, there, b, overlap, self.scales, self.groups)
         if Event.GAP not in self.events:
             return (a, b, found, result), None
-        alone = lone_blocks(found, there, b, overlap, self.scales, self.groups)
+        alone = compute_feature_blocks(
+            found, there, b, overlap, self.scales, self.groups, LONE_EVENTS
+        )
         return (a, b, found, result), Surroundings(
             shift, self.scales, self.reach, self.groups, alone
         )

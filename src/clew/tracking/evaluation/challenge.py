@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import DataWarning, InputError
-from clew.executors import Progress
 from clew.learning.task import Array
+from clew.parallel import Progress
 from clew.tracking.evaluation.matching import (
     FrameMatch,
     ResultMasks,

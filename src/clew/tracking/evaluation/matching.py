@@ -25,8 +25,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
 from clew.errors import DataWarning, InputError
-from clew.executors import Executor, Progress, Threads
 from clew.learning.task import Array, Indices, Mask
+from clew.parallel import Executor, Progress, ThreadExecutor
 from clew.tracking.events import NONE, Labels
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.tables import check_spacing
@@ -156,8 +156,8 @@ def _measure_shared(truth: NDArray[Any], detections: NDArray[Any]) -> _SharedPix
         )
     runs = Runs.from_labels(truth)
     cell, of_run = np.unique(runs.label, return_inverse=True)
-    size = np.bincount(of_run, weights=runs.length, minlength=len(cell))
-    size = size.astype(np.float64)
+    pixels_of_cell = np.bincount(of_run, weights=runs.length, minlength=len(cell))
+    size = pixels_of_cell.astype(np.float64)
     shared, label, pixels = measure_overlap(truth, detections, (1.0,) * truth.ndim)
     row = np.searchsorted(cell, shared)
     return _SharedPixels(cell, size, row, label, pixels, 2 * pixels > size[row])
@@ -191,7 +191,7 @@ def match_frames(
     blocks = [range(t, min(t + FRAMES_PER_JOB, n)) for t in starts]
     matched: list[FrameMatch] = []
     match_block = partial(_match_block, truth, movie)
-    for matches in (executor or Threads()).map(match_block, blocks):
+    for matches in (executor or ThreadExecutor()).map(match_block, blocks):
         matched += matches
         if progress is not None:
             progress(len(matched), n)

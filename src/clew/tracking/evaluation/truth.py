@@ -30,8 +30,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clew.errors import InputError
-from clew.executors import Progress
 from clew.learning.task import Array, Indices, Mask
+from clew.parallel import Progress
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.matching import (
     FrameMatch,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clew.errors import InputError
-from clew.executors import Progress
+from clew.parallel import Progress
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.matching import LabelSource
 from clew.tracking.evaluation.truth import (

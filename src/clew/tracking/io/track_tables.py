@@ -227,9 +227,9 @@ def _make_lineage(
     # children descend from the last piece of their parent
     last_piece = dict(zip(track[first].tolist(), name.tolist(), strict=True))
     parent_track = [parents.get(old, NO_PARENT) for old in track[first].tolist()]
-    parent = [last_piece.get(old, old) for old in parent_track]
+    last_parent = [last_piece.get(old, old) for old in parent_track]
     piece_before = np.append(NO_PARENT, name[:-1])
-    parent = np.where(is_later_piece, piece_before, parent).astype(np.int64)
+    parent = np.where(is_later_piece, piece_before, last_parent).astype(np.int64)
     tracks = Tracks(name, frame[first], frame[last], parent)
     check_tracks(tracks, source)
 

@@ -9,9 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from clew.errors import InputError, StoreError
-from clew.executors import Executor, Threads
 from clew.learning.task import Array
 from clew.models.fingerprint import fingerprint
+from clew.parallel import Executor, ThreadExecutor
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
 from clew.tracking.measurement.regions import (
     VERSION,
@@ -163,7 +163,7 @@ def measure_movie(
     ]
     keys: list[str] = []
     kept = MeasurementCache()
-    for done in (executor or Threads(n_jobs)).map(
+    for done in (executor or ThreadExecutor(n_jobs)).map(
         partial(_measure_chunk, store, kept), chunks
     ):
         keys += done

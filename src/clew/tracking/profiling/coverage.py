@@ -16,7 +16,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from clew.learning.task import Indices
-from clew.tracking.candidates.candidates import Candidates, find
+from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import Annotations, Event, EventTable
@@ -93,7 +93,7 @@ def _covered(happened: Annotations | None, item: tuple[Pairs, int]) -> Coverage:
     asked = (
         EventTable.empty() if happened is None else happened.select_frame(frame).events
     )
-    there = find(found, asked, a, b) >= 0
+    there = found.find(asked, a, b) >= 0
     known = found.of_event(Event.MOVE)
     key = found.sources[known, 0] * max(found.n_targets, 1) + found.targets[known, 0]
     wanted = moves[:, 0] * max(found.n_targets, 1) + moves[:, 1]

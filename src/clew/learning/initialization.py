@@ -19,7 +19,7 @@ import numpy as np
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import learn
 from clew.learning.losses import Loss, loss_values, simplify
-from clew.learning.master import Regulariser, regularisation
+from clew.learning.model_update import Regulariser, regularisation
 from clew.learning.result import Result, Status
 from clew.learning.task import Array, Space, Task, dot, is_determined, separated
 

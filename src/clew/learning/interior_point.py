@@ -61,7 +61,8 @@ class _Programme:
             np.add.reduceat(ratio[:, None] * self.slopes, self.begins) / total[:, None]
         )
         centred = self.slopes - mean[self.group]
-        matrix = (centred * ratio[:, None]).T @ centred
+        scaled = centred * np.sqrt(ratio)[:, None]
+        matrix = scaled.T @ scaled  # of one array with itself: BLAS computes half of it
         matrix.flat[:: len(self.c) + 1] += self.q
         # LAPACK itself: for small matrices, what scipy.linalg does around it takes longer than the factorisation
         factor, failed = dpotrf(matrix)

@@ -14,7 +14,7 @@ from numba import njit
 
 from clew.learning.bounds import Bundle, on_simplices
 from clew.learning.gram import pairwise_steps
-from clew.learning.rows import Rows
+from clew.learning.sparse_rows import Rows
 from clew.learning.task import Array, Indices
 
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from clew.learning.bounds import Bundle
 from clew.learning.groups import summed, sums
 from clew.learning.losses import Linear
-from clew.learning.rows import differences
+from clew.learning.sparse_rows import differences
 from clew.learning.task import Array, Indices, OnlineOracle, SameOrder
 from clew.learning.working_set import WorkingSet
 

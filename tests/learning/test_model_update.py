@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from clew.errors import InputError
-from clew.learning import interior, master
+from clew.learning import interior_point as interior
+from clew.learning import model_update as master
 from clew.learning.bounds import Bundle, dual_value, on_simplices
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES
-from clew.learning.master import check_regulariser, known_bound, regularisation, update
+from clew.learning.model_update import (
+    check_regulariser,
+    known_bound,
+    regularisation,
+    update,
+)
 
 from ..helpers.effort import examples
 from .problems import as_linear, assignment_task, model_value, random_bundle

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from clew.learning.cccp import learn
+from clew.learning.initialization import OF_START, OWN_SHARE, Start, coarsened, contrast
 from clew.learning.losses import LOSSES, loss_values
-from clew.learning.start import OF_START, OWN_SHARE, Start, coarsened, contrast
 from clew.learning.task import Space
 from clew.models import BinaryProgram, Chain
 from clew.models.base import ExampleTask

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew import StructuredSVM
-from clew.learning import ascent
-from clew.learning.ascent import ascend
+from clew.learning import dual_ascent as ascent
 from clew.learning.bounds import dual_value, on_simplices
-from clew.learning.master import update
+from clew.learning.dual_ascent import ascend
+from clew.learning.model_update import update
 from clew.models import Chain
 
 from ..helpers.effort import examples

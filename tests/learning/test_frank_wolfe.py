@@ -11,10 +11,10 @@ from clew.datasets import entity_f1, hide, sentences, token_features, vectorise
 from clew.learning.algorithm import Algorithm
 from clew.learning.bounds import Bundle, dual_value
 from clew.learning.cccp import learn
+from clew.learning.frank_wolfe import DEFAULTS, DualPoint, StochasticSettings
 from clew.learning.groups import fit_unseen
 from clew.learning.losses import LOSSES, loss_values, penalty_part, reward_part
-from clew.learning.rows import differences
-from clew.learning.stochastic import DEFAULTS, DualPoint, StochasticSettings
+from clew.learning.sparse_rows import differences
 from clew.learning.task import Space, Subset, online_task
 from clew.learning.weighted import weighted
 from clew.models.chain import Chain

@@ -15,9 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from clew.learning.ascent import DEFAULTS, ascend
 from clew.learning.bounds import Bundle, dual_value, on_simplices
-from clew.learning.interior import interior_point
+from clew.learning.dual_ascent import DEFAULTS, ascend
+from clew.learning.interior_point import interior_point
 from clew.learning.programmes import active_set, box_programme, general_interior_point
 from clew.learning.task import Array, dot
 from clew.utils.validation import check_choice
