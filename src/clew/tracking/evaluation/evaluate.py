@@ -11,13 +11,8 @@ from typing import Any
 import numpy as np
 
 from clew.errors import DataWarning, InputError
-<<<<<<< HEAD
 from clew.parallel import Executor, Progress
 from clew.tracking.evaluation.challenge import Scores, score_matched_frames
-=======
-from clew.parallel import Executor
-from clew.tracking.evaluation.challenge import score_matched_frames
->>>>>>> main
 from clew.tracking.evaluation.matching import (
     MIN_MATCHED_SHARE,
     FrameMatch,
