@@ -89,7 +89,7 @@ def one_minus_iou(shared: Array, first: Array, second: Array) -> Array:
     return 1 - shared / np.maximum(first + second - shared, shared + 1e-12)
 
 
-def _bias(view: View) -> Array:
+def _constant_bias(view: View) -> Array:
     return np.ones(len(view))
 
 
@@ -127,18 +127,18 @@ def _family_overlap_missing(family: FamilyView) -> Array:
     return one_minus_iou(first + second, family.whole.size, parts)
 
 
-def _uncovered(lone: LoneView) -> Array:
+def _uncovered_share(lone: LoneView) -> Array:
     """Share of a cell's mask that no mask of the other frame covers."""
     return 1 - np.minimum(lone.covered / lone.cell.size, 1)
 
 
 def _uncovered_on_border(lone: LoneView) -> Array:
     """Share of the outline on the border; 0 where other masks cover the cell."""
-    return np.minimum(lone.cell.border_share, 1) * _uncovered(lone)
+    return np.minimum(lone.cell.border_share, 1) * _uncovered_share(lone)
 
 
 MOVE = (
-    Feature("bias", _bias),
+    Feature("bias", _constant_bias),
     Feature("distance", lambda move: saturate_distance(move.distance)),
     Feature(
         "distance in usual steps",
@@ -180,7 +180,7 @@ MOVE = (
 )
 
 DIVIDE = (
-    Feature("bias", _bias),
+    Feature("bias", _constant_bias),
     Feature(
         "distance of the nearer daughter",
         lambda family: saturate_distance(family.distances[0]),
@@ -241,7 +241,7 @@ DIVIDE = (
 )
 
 PARTS = (  # a merge is a split backward in time
-    Feature("bias", _bias),
+    Feature("bias", _constant_bias),
     Feature(
         "distance of the farther part",
         lambda family: saturate_distance(family.distances[1]),
@@ -267,7 +267,7 @@ PARTS = (  # a merge is a split backward in time
 )
 
 LONE = (  # without size and brightness: they carry over badly to other movies
-    Feature("bias", _bias),
+    Feature("bias", _constant_bias),
     Feature(
         "distance to the border",
         lambda lone: np.minimum(lone.cell.border_distance, MAX_BORDER_DISTANCE),
@@ -278,7 +278,7 @@ LONE = (  # without size and brightness: they carry over badly to other movies
         "distance to the nearest cell",
         lambda lone: np.log1p(lone.isolation / lone.typical_step),
     ),
-    Feature("mask uncovered", _uncovered, "size overlap"),
+    Feature("mask uncovered", _uncovered_share, "size overlap"),
 )
 
 
@@ -447,7 +447,7 @@ def _view_candidates(
 
 
 def assemble_matrix(blocks: Mapping[Event, Array]) -> Any:
-    """Assemble (n, d) a CSR matrix of the blocks: each event has columns of its own."""
+    """Assemble (n, d) a CSR matrix of the blocks: each event has other columns."""
     widths = [blocks[event].shape[1] for event in Event]
     first_column = np.cumsum([0, *widths])
     row_lengths = []

@@ -88,9 +88,9 @@ def estimate_motion(source: Source, over: Over = map) -> Motion:
     total, relative, resting, *steps = map(np.concatenate, zip(*samples, strict=True))
     flow_first, flow_second, resting_first, resting_second = steps
     alone = _fit_steps(resting_first, resting_second, _summarize_lengths(resting)[0])
-    if len(alone.remainder) and not _explains(alone.remainder, alone.length):
+    if len(alone.remainder) and not _explains_enough(alone.remainder, alone.length):
         alone = alone._replace(persistence=0.0)
-    if len(total) and _explains(relative, total):
+    if len(total) and _explains_enough(relative, total):
         median_step, far_step = _summarize_lengths(relative)
         flow = _fit_steps(flow_first, flow_second, median_step)
         # A flow is found among cells that move alone, too, by links that suit it: it
@@ -148,7 +148,7 @@ def _summarize_lengths(lengths: Array) -> tuple[float, float]:
     return median, far
 
 
-def _explains(remainder: Array, length: Array) -> bool:
+def _explains_enough(remainder: Array, length: Array) -> bool:
     """Whether what remains of displacements is enough shorter than these.
 
     By medians, since one wrong link in ten would double a mean of squares.
