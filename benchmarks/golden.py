@@ -142,7 +142,8 @@ class Bench:
     python: Path
     data: Path
     work: Path
-    paper: str
+    checkout: Path
+    """Root of the checkout, for the experiments of the paper."""
     repeats: int = 1
     """Runs of each command; the least CPU seconds count."""
     one_thread: bool = True
@@ -173,7 +174,7 @@ class Bench:
     def make_environment(self, kernels: Path) -> dict[str, str]:
         """Environment variables of commands."""
         environment = dict(os.environ)
-        for name in (*THREAD_VARIABLES, "PYTHONPATH"):
+        for name in THREAD_VARIABLES:
             environment.pop(name, None)
         if self.one_thread:
             environment |= dict.fromkeys(THREAD_VARIABLES, "1")
@@ -181,6 +182,7 @@ class Bench:
             "CLEW_DATA": str(self.data),
             "NUMBA_CACHE_DIR": str(kernels),
             "PYTHONSAFEPATH": "1",
+            "PYTHONPATH": str(self.checkout),
         }
         return environment
 
@@ -368,7 +370,9 @@ def measure_paper(bench: Bench) -> Figures:
     """Run the quick edition of the paper's experiments."""
     output = bench.work / "paper"
     shutil.rmtree(output, ignore_errors=True)
-    command = bench.paper.format(clew=bench.clew[0], python=bench.python).split()
+    command = [*bench.clew, "reproduce"]
+    if (bench.checkout / "paper/__main__.py").exists():
+        command = [str(bench.python), "-m", "paper"]
     options = ["--quick", "-o", str(output), *bench.jobs]
     finished = bench.run([*command, *options])
     claims = json.loads((output / "results.json").read_text())["claims"]
@@ -433,15 +437,19 @@ def list_cases() -> dict[str, Case]:
     return cases
 
 
-def find_commit(python: Path) -> str:
-    """The commit of the clew that an interpreter imports, if it is a checkout."""
-    code = "import clew, pathlib; print(pathlib.Path(clew.__file__).parent)"
-    found = subprocess.run(
-        [str(python), "-P", "-c", code], capture_output=True, text=True, check=True
-    )
-    git = ["git", "-C", found.stdout.strip(), "describe", "--always", "--dirty"]
-    described = subprocess.run(git, capture_output=True, text=True, check=False)
-    return described.stdout.strip()
+def find_checkout(python: Path) -> Path:
+    """The root of the checkout whose clew an interpreter imports."""
+    code = "import clew, pathlib; print(pathlib.Path(clew.__file__).parents[2])"
+    command = [str(python), "-P", "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    return Path(found.stdout.strip())
+
+
+def find_commit(checkout: Path) -> str:
+    """The commit of a checkout; empty if it is none."""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
 
 
 def store(path: Path, records: dict[str, Figures]) -> None:
@@ -481,16 +489,15 @@ def run(options: argparse.Namespace) -> None:
     suffix = digest([str(python)])[:8]
     work = options.work or Path(tempfile.gettempdir()) / f"clew-golden-{suffix}"
     work.mkdir(parents=True, exist_ok=True)
-    commit = find_commit(python)
+    checkout = find_checkout(python)
+    commit = find_commit(checkout)
     records: dict[str, Figures] = {}
     if options.out.exists():
         records = json.loads(options.out.read_text())
     for name, case in cases.items():
         if name in records and not options.again:
             continue
-        bench = Bench(
-            python, data, work, options.paper, options.repeats, case.one_thread
-        )
+        bench = Bench(python, data, work, checkout, options.repeats, case.one_thread)
         start = time.monotonic()
         try:
             figures = case.measure(bench)
@@ -531,11 +538,6 @@ def main() -> None:
     runner.add_argument("--work", type=Path, help="folder of scratch files and kernels")
     runner.add_argument(
         "--against", type=Path, help="compare with this file afterwards"
-    )
-    runner.add_argument(
-        "--paper",
-        default="{clew} reproduce",
-        help="command of the paper's experiments; {clew} and {python} are replaced",
     )
     runner.set_defaults(call=run)
     comparison = commands.add_parser("compare", help="print two files side by side")

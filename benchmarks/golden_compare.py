@@ -221,10 +221,16 @@ def judge_change(pairs: Any, tolerance: Tolerance, noise: float) -> Change:
 
 
 def list_lost_claims(old: Figures, new: Figures) -> list[str]:
-    """Claims of the paper that held and hold no longer."""
-    held = [claim[0] for claim in old.get("claims", []) if claim[1]]
-    still = {claim[0] for claim in new.get("claims", []) if claim[1]}
-    return [f"no longer holds: {text}" for text in held if text not in still]
+    """Claims of the paper that held and hold no longer; texts may change."""
+    before = old.get("claims", [])
+    after = new.get("claims", [])
+    if len(before) != len(after):
+        return [f"{len(before)} claims before, {len(after)} now"]
+    return [
+        f"no longer holds: {claim[0]} ({claim[2]} → {present[2]})"
+        for claim, present in zip(before, after, strict=True)
+        if claim[1] and not present[1]
+    ]
 
 
 def sum_cpu(old: dict[str, list[Figures]], new: dict[str, list[Figures]]) -> str:
