@@ -20,7 +20,7 @@ from clew.errors import DataWarning, InputError
 from clew.tracking.candidates.candidates import find_candidates
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.challenge import _segmentation
-from clew.tracking.evaluation.truth import match_frame
+from clew.tracking.evaluation.matching import match_frame
 from clew.tracking.io import tiff
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.napari import read_napari

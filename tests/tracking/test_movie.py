@@ -128,7 +128,7 @@ def test_a_frame_unlike_the_others_is_refused(sequence, other, frame):
     tiff.write_frame(sequence / f"t00{frame}.tif", other)
     with pytest.raises(
         InputError,
-        match=rf"t00{frame}\.tif has shape .* where t000\.tif has \(6, 9\) and uint16",
+        match=rf"t00{frame}\.tif has shape .* expected \(6, 9\) and uint16 as in t000",
     ):
         open_frames(sequence)
 
@@ -188,7 +188,7 @@ def test_a_channel_of_frames_is_chosen_and_never_guessed(tmp_path, kind):
         np.testing.assert_array_equal(found[1], expected)
     with pytest.raises(
         InputError,
-        match=f"has {count} channels; expected one of 0 to {count - 1}, not {count}",
+        match=f"has the channels 0 to {count - 1}; there is no channel {count}",
     ):
         open_frames(tmp_path / "a", channel=count)
 

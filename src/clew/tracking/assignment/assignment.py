@@ -151,8 +151,8 @@ def assign(
 def _raise_prices(prices: Array, detections: Indices, scores: Array) -> Array:
     """Raise prices until no chosen candidate scores more than its detections' prices.
 
-    The LP has bounds y ≤ 1 with prices of their own. As prices of detections, these
-    hold for dominated candidates too. `detections` (m, 4) are those of the chosen.
+    The LP prices the bounds y ≤ 1 separately. As prices of detections, these hold for
+    dominated candidates too. `detections` (m, 4) are those of the chosen.
     """
     exists = detections >= 0
     size = exists.sum(axis=1)

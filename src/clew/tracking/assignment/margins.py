@@ -50,7 +50,7 @@ def compute_margins(
         not); inf if that is impossible.
     """
     none = np.zeros((0, 0), dtype=np.intp)
-    return _search(rows, n_detections, chosen, reduced, queries, none, none)
+    return _run_search(rows, n_detections, chosen, reduced, queries, none, none)
 
 
 def find_alternatives(
@@ -70,7 +70,7 @@ def find_alternatives(
     """
     added = np.full((len(queries), MAX_DEPTH + 1), -1, dtype=np.intp)
     removed = np.full((len(queries), (MAX_DEPTH + 1) * WIDTH), -1, dtype=np.intp)
-    margins = _search(rows, n_detections, chosen, reduced, queries, added, removed)
+    margins = _run_search(rows, n_detections, chosen, reduced, queries, added, removed)
     return margins, _trim_columns(added), _trim_columns(removed)
 
 
@@ -81,7 +81,7 @@ def _trim_columns(table: Indices) -> Indices:
     return table[:, :width]
 
 
-def _search(
+def _run_search(
     rows: Indices,
     n_detections: int,
     chosen: Indices,

@@ -105,7 +105,7 @@ def vote_for_shifts(
             break
         width = settings.bin_width * measure_spacing(x)
         if np.prod(_count_bins(x, y, width)) <= settings.max_bins:
-            return _correlate(x, y, width, _hits_by_chance(x, settings))
+            return _correlate_patterns(x, y, width, _hits_by_chance(x, settings))
         n_voters = 3 * min(n_voters, len(x)) // 4
     return None
 
@@ -149,7 +149,7 @@ def _count_bins(x: Array, y: Array, width: float) -> Array:
     return np.asarray(2 * (np.ceil((high - low) / width) + 1))
 
 
-def _correlate(x: Array, y: Array, width: float, chance: float) -> Vote:
+def _correlate_patterns(x: Array, y: Array, width: float, chance: float) -> Vote:
     """Cross-correlate two point patterns."""
     low = np.minimum(x.min(axis=0), y.min(axis=0))
     n_bins = _count_bins(x, y, width).astype(int).tolist()

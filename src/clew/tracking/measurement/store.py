@@ -74,7 +74,9 @@ class Store:
             self._spare[key] = cells, shared
         return cells, shared
 
-    def load_frame(self, key: str, frame: int) -> tuple[Detections, OverlapColumns] | None:
+    def load_frame(
+        self, key: str, frame: int
+    ) -> tuple[Detections, OverlapColumns] | None:
         """A frame that was kept; None if there is none, or if it is damaged."""
         if key in self._spare:
             cells, shared = self._spare[key]
