@@ -104,13 +104,7 @@ def _render_summary(lineage: Lineage, facts: Mapping[str, str]) -> str:
     tile_list = "".join(
         f"<div><dt>{name}</dt><dd>{value:,}</dd></div>" for name, value in tiles.items()
     )
-    head = [
-        "event",
-        "count",
-        "expected errors",
-        "lowest confidence",
-        "median confidence",
-    ]
+    head = ["event", "count", "expected errors", "lowest confidence", "median"]
     rows = [
         (str(event), f"{counts[event]:,}", *_describe_confidence(lineage, event))
         for event in Event
