@@ -319,7 +319,18 @@ FEATURES: dict[Event, tuple[Feature, ...]] = {
 
 
 def features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
-    """List the features of an event that these groups of measurements allow."""
+    """List the features of an event that a movie allows.
+
+    Parameters
+    ----------
+    event : Event
+    groups : iterable of str
+        Groups of measurements that the movie has; see `GROUPS` in `detections.py`.
+
+    Returns
+    -------
+    list of Feature
+    """
     available = set(groups)
     return [
         feature
@@ -329,7 +340,18 @@ def features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
 
 
 def feature_names(groups: Iterable[str]) -> list[str]:
-    """List all features that these groups allow, as "divide: angle of the daughters"."""
+    """List the names of all features that a movie allows.
+
+    Parameters
+    ----------
+    groups : iterable of str
+        Groups of measurements that the movie has.
+
+    Returns
+    -------
+    list of str
+        Such as "divide: angle of the daughters", in the order of the weights.
+    """
     available = set(groups)
     return [
         f"{event}: {feature.name}"
@@ -339,7 +361,19 @@ def feature_names(groups: Iterable[str]) -> list[str]:
 
 
 def compute_features(view: View, features: list[Feature]) -> Array:
-    """Compute (n, d) features of the candidates of a view."""
+    """Compute the features of the candidates of a view.
+
+    Parameters
+    ----------
+    view : View
+        Of n candidates of one kind.
+    features : list of Feature
+        As from `features_of`.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+    """
     block = np.empty((len(view), len(features)))
     for column, feature in enumerate(features):
         block[:, column] = feature.compute(view)
@@ -458,7 +492,18 @@ def _view_candidates(
 
 
 def assemble_matrix(blocks: Mapping[Event, Array]) -> Any:
-    """Assemble (n, d) a CSR matrix of the blocks: each event has other columns."""
+    """Assemble the blocks of all events to one matrix.
+
+    Parameters
+    ----------
+    blocks : mapping of Event to ndarray of shape (n_event, d_event)
+        As from `compute_feature_blocks`.
+
+    Returns
+    -------
+    csr_array of shape (n, d)
+        The features of an event are 0 in the rows of other events.
+    """
     widths = [blocks[event].shape[1] for event in Event]
     first_column = np.cumsum([0, *widths])
     row_lengths = []

@@ -29,6 +29,9 @@ OUTLIER_STEPS = 3.0
 """Typical steps at which a step has half its weight: longer ones are mostly wrong links."""
 
 
+FramePairs = frozenset[tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Motion:
     """How the cells of a movie move, relative to the flow if they follow one."""
@@ -104,7 +107,20 @@ def estimate_motion(source: Source, over: Over = map) -> Motion:
 
 
 def fit_persistence(previous: Array, current: Array, typical_step: float) -> float:
-    """Fit ``current = persistence * previous`` by robust least squares, from 0 to 1."""
+    """Fit ``current = persistence * previous`` by robust least squares.
+
+    Parameters
+    ----------
+    previous, current : ndarray of shape (n, ndim)
+        Successive steps of cells.
+    typical_step : float
+        Their typical length.
+
+    Returns
+    -------
+    float
+        From 0 to 1; 0 if nothing moved.
+    """
     weight = cauchy_weights(previous, typical_step)
     weight = weight * cauchy_weights(current, typical_step)
     variance = weight @ (previous**2).sum(axis=1)
@@ -115,7 +131,18 @@ def fit_persistence(previous: Array, current: Array, typical_step: float) -> flo
 
 
 def cauchy_weights(steps: Array, typical_step: float) -> Array:
-    """Return (n,) the Cauchy weights of steps (n, ndim), which discount outliers."""
+    """Weigh steps so that outliers count little.
+
+    Parameters
+    ----------
+    steps : ndarray of shape (n, ndim)
+    typical_step : float
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        1 for no step, 1/2 at `OUTLIER_STEPS` typical ones.
+    """
     square = (steps**2).sum(axis=1)
     return np.asarray(1 / (1 + square / (OUTLIER_STEPS * typical_step) ** 2))
 
@@ -174,9 +201,6 @@ def _explains_enough(remainder: Array, length: Array) -> bool:
     """
     explained = 1 - MIN_EXPLAINED
     return bool(np.median(remainder) ** 2 < explained * np.median(length) ** 2)
-
-
-FramePairs = frozenset[tuple[int, ...]]
 
 
 def _sample_triples(source: Source) -> list[tuple[SampledFrames, FramePairs]]:
