@@ -9,6 +9,7 @@ estimated from links within the movie. Cells that move alone may persist too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ def estimate_motion(source: Source, over: Over = map) -> Motion:
     -------
     Motion
     """
-    samples = list(over(_measure_steps, _sample_triples(source)))
+    samples = list(over(_measure_steps, _sample_runs(source)))
     if not samples:
         return Motion(False, 0.0, 0.0)
     steps = _Steps(*map(np.concatenate, zip(*samples, strict=True)))
@@ -203,51 +204,53 @@ def _explains_enough(remainder: Array, length: Array) -> bool:
     return bool(np.median(remainder) ** 2 < explained * np.median(length) ** 2)
 
 
-def _sample_triples(source: Source) -> list[tuple[SampledFrames, FramePairs]]:
+def _sample_runs(source: Source) -> list[tuple[SampledFrames, FramePairs]]:
     """Sample runs of three frames, each with the sampled pairs that it contains.
 
     Pairs and runs are spread evenly over the movie, so that each pair is in some run.
     """
     pairs = {sample.frames for sample in sampled_frames(source)}
     samples = []
-    for triple in sampled_frames(source, 3):
-        contained = pairs & {triple.frames[:2], triple.frames[1:]}
+    for run in sampled_frames(source, min(3, source.n_frames)):
+        contained = pairs.intersection(pairwise(run.frames))
         pairs -= contained
-        samples.append((triple, frozenset(contained)))
+        samples.append((run, frozenset(contained)))
     return samples
 
 
 def _measure_steps(sample: tuple[SampledFrames, FramePairs]) -> _Steps:
-    """Measure steps in a run of three frames: lengths in the sampled pairs alone."""
-    triple, pairs = sample
-    frames = triple.read()
+    """Measure steps in a run of frames: lengths in the sampled pairs alone."""
+    run, pairs = sample
+    frames = run.read()
     flow_links = []
     resting_links = []
     total = [np.zeros(0)]
     relative = [np.zeros(0)]
     resting = [np.zeros(0)]
-    for k in range(2):
-        source = frames[k]
-        target = frames[k + 1]
+    for source, target in pairwise(frames):
         links = register_frames(source, target).links
         flow_links.append(links)
         resting_links.append(link_resting_cells(source, target))
-        if triple.frames[k : k + 2] in pairs:
+        if (source.frame, target.frame) in pairs:
             rows, partners = find_mutual_nearest(source.position, target.position)
             step = target.position[partners] - source.position[rows]
             total.append(np.linalg.norm(links.displacement, axis=1))
             relative.append(np.linalg.norm(links.deviation, axis=1))
             resting.append(np.linalg.norm(step, axis=1))
+    ndim = frames[0].position.shape[1]
     return _Steps(
         np.concatenate(total),
         np.concatenate(relative),
         np.concatenate(resting),
-        *_chain_steps(*flow_links),
-        *_chain_steps(*resting_links),
+        *_chain_steps(flow_links, ndim),
+        *_chain_steps(resting_links, ndim),
     )
 
 
-def _chain_steps(previous: Links, current: Links) -> tuple[Array, Array]:
-    """Return (m, ndim) each: the steps of cells that are linked in both frame pairs."""
+def _chain_steps(links: list[Links], ndim: int) -> tuple[Array, Array]:
+    """Return (m, ndim) each: the steps of cells that are linked in two frame pairs."""
+    if len(links) < 2:
+        return np.zeros((0, ndim)), np.zeros((0, ndim))
+    previous, current = links
     _, i, j = np.intersect1d(previous.target, current.source, return_indices=True)
     return previous.deviation[i], current.deviation[j]
