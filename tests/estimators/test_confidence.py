@@ -9,6 +9,7 @@ from clew import StructuredPerceptron, StructuredSVM, load
 from clew.datasets import LETTERS, annotate, simulate
 from clew.errors import InputError, MissingCapability
 from clew.estimators.calibration import Calibration, fit_calibration
+from clew.estimators.data import TrainingData
 from clew.estimators.model_selection import make_folds, split_annotations
 from clew.learning.task import Space
 from clew.models import Chain, Multiclass
@@ -313,7 +314,12 @@ def test_folds_have_the_weights_of_their_examples(read, hold_out):
     weights = np.random.default_rng(0).random(30) + 0.5
     splits = split_annotations(svm.model_, Y, 3, hold_out, np.random.default_rng(1))
     plain, heavy = (
-        make_folds(svm.model_, X, Y, svm.model_.task, svm.model_.task, splits, given)
+        make_folds(
+            TrainingData(svm.model_, X, Y, given),
+            svm.model_.task,
+            svm.model_.task,
+            splits,
+        )
         for given in (None, weights)
     )
     for one, other in zip(plain, heavy, strict=True):

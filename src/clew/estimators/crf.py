@@ -13,15 +13,14 @@ from clew.estimators.base import (
     HoldOut,
     RegularizedEstimator,
     StructuredEstimator,
-    TrainingData,
 )
 from clew.estimators.data import (
+    TrainingData,
     convert_annotations,
     convert_outputs,
-    make_generator,
     parse_annotations,
 )
-from clew.estimators.model_selection import make_folds, split_annotations
+from clew.estimators.model_selection import make_folds
 from clew.learning.likelihood import (
     LikelihoodResult,
     log_likelihood,
@@ -191,11 +190,8 @@ class StructuredCRF(RegularizedEstimator):
         def make_task(X: Examples, Y: Examples) -> Task:
             return self._make_task(data.model, X, Y, None)
 
-        rng = make_generator(self.random_state)
-        splits = split_annotations(data.model, data.Y, self.folds, self.hold_out, rng)
-        folds = make_folds(
-            data.model, data.X, data.Y, make_task, make_task, splits, data.weights
-        )
+        splits = self._split_annotations(data)
+        folds = make_folds(data, make_task, make_task, splits)
         starts: list[Array | None] = [None] * len(folds)
         path: list[tuple[float, float]] = []
         for lam in lams:
