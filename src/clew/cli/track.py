@@ -125,14 +125,14 @@ def train(
 
     Several movies: clew train A B -a A.csv -a B.csv.
     """
-    from clew.estimators import persistence as archive
+    from clew.estimators import persistence
     from clew.tracking.candidates.candidates import NEIGHBOURS
     from clew.tracking.tracker import Tracker
 
     where = ComputeOptions.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
     check_file(
-        output, lambda path: path.suffix == SUFFIX or archive.describe(path), "weights"
+        output, lambda path: path.suffix == SUFFIX or persistence.describe_file(path), "weights"
     )
     opened = open_inputs(
         movies,

@@ -69,6 +69,12 @@ def detect_jump(
 ) -> Array:
     """Detect a shift of the whole frame.
 
+    Parameters
+    ----------
+    source, target : Detections
+        The first and the second frame.
+    settings : VoteSettings, optional
+
     Returns
     -------
     ndarray of shape (ndim,)
@@ -87,7 +93,13 @@ def detect_jump(
 def vote_for_shifts(
     x: Array, y: Array, settings: VoteSettings = VOTE_SETTINGS
 ) -> Vote | None:
-    """Count the hits of all shifts of x onto y, (n, ndim) and (m, ndim).
+    """Count the hits of all shifts of one point pattern onto another.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, ndim)
+    y : ndarray of shape (m, ndim)
+    settings : VoteSettings, optional
 
     Returns
     -------

@@ -133,7 +133,19 @@ def estimate_flow_with_previous(
 
 
 def shift_detections(cells: Detections, shift: Array | None) -> Detections:
-    """Move cells by (n, ndim) displacements; None leaves them where they are."""
+    """Move cells by their expected displacements.
+
+    Parameters
+    ----------
+    cells : Detections
+        n cells.
+    shift : ndarray of shape (n, ndim) or None
+        None leaves them where they are.
+
+    Returns
+    -------
+    Detections
+    """
     if shift is None:
         return cells
     return replace(cells, position=cells.position + shift)

@@ -77,6 +77,11 @@ class NearestPoints:
 def find_mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
     """Link points of two sets that are each other's nearest.
 
+    Parameters
+    ----------
+    x : ndarray of shape (n, k)
+    y : ndarray of shape (m, k)
+
     Returns
     -------
     rows_x, rows_y : ndarray of shape (n_links,)
@@ -89,7 +94,17 @@ def find_mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
 
 
 def measure_spacing(x: Array) -> float:
-    """Median distance of a point to its nearest neighbor; 1 if that is 0 or unknown."""
+    """Measure the median distance of a point to its nearest neighbor.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, k)
+
+    Returns
+    -------
+    float
+        1 for fewer than two points, and if most have another one in the same place.
+    """
     if len(x) < 2:
         return 1.0
     distance, _ = cKDTree(x).query(x, k=[2])

@@ -453,6 +453,15 @@ def link_resting_cells(source: Detections, target: Detections) -> Links:
     """Link cells that are each other's nearest without any flow.
 
     Appearance counts too if both frames have enough cells.
+
+    Parameters
+    ----------
+    source, target : Detections
+        The first and the second frame.
+
+    Returns
+    -------
+    Links
     """
     x = source.position
     y = target.position
