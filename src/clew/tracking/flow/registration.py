@@ -221,7 +221,7 @@ class Registration:
     spacing: float
     """Median distance between neighbors in the first frame."""
     graph: NeighborGraph
-    """Cells of the first frame with 3 ndim or more neighbors, expected to move alike."""
+    """Cells of the first frame with 3 ndim or more neighbors that move alike."""
     settings: RegistrationSettings = SETTINGS
 
     @classmethod
