@@ -37,13 +37,18 @@ from clew.models.base import (
     Model,
     StructuredModel,
     check_kind,
-    check_lengths,
     check_weights,
     forced_margins,
+)
+from clew.models.examples import (
+    Annotation,
+    Answers,
+    Examples,
+    Output,
+    check_lengths,
     n_examples,
     take,
 )
-from clew.models.examples import Annotation, Answers, Examples, Output
 from clew.models.labels import ClassWeight
 from clew.models.weight_blocks import feature_names
 from clew.parallel import Client, distribute_task, map_examples, resolve_jobs

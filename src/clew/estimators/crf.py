@@ -30,8 +30,8 @@ from clew.learning.losses import LOSSES
 from clew.learning.path import lambda_grid
 from clew.learning.task import Array, Task
 from clew.learning.weighted import weighted
-from clew.models.base import StructuredModel, check_lengths
-from clew.models.examples import Answers, Examples
+from clew.models.base import StructuredModel
+from clew.models.examples import Answers, Examples, check_lengths
 from clew.utils.parameters import check_fitted
 from clew.utils.progress import ProgressLine
 from clew.utils.validation import Seed, check_callable

@@ -62,7 +62,7 @@ def _convert_series(y: Any) -> Any:
 def parse_annotations(model: StructuredModel, X: Examples, Y: Examples) -> Examples:
     """Parse annotations once, if the model offers a faster representation."""
     check_kind(model, X)
-    return model.parsed(X, Y) if hasattr(model, "parsed") else Y
+    return model.encode_annotations(X, Y) if hasattr(model, "encode_annotations") else Y
 
 
 def count_parts(model: StructuredModel, Y: Examples) -> Indices:

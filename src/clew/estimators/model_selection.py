@@ -16,8 +16,8 @@ from clew.estimators.data import TrainingData
 from clew.learning.selection import Fold
 from clew.learning.task import Indices, Mask, Subset, Task
 from clew.learning.weighted import weighted
-from clew.models.base import StructuredModel, take
-from clew.models.examples import Annotation, Examples
+from clew.models.base import StructuredModel
+from clew.models.examples import Annotation, Examples, take
 from clew.utils.validation import check_choice, check_int
 
 MIN_EXAMPLES_PER_FOLD = 10

@@ -34,10 +34,9 @@ from clew.learning.result import Record, Result
 from clew.learning.selection import PathPoint, best_point, cross_validate
 from clew.learning.task import Array, Space, Task
 from clew.learning.weighted import weighted
-from clew.models.base import StructuredModel, check_lengths, n_examples
-from clew.models.examples import Annotation, Examples
-from clew.models.labels import Classes, ClassWeight, declared_classes
-from clew.models.listed import CLPL, ListedLoss
+from clew.models.base import CLPL, ListedLoss, StructuredModel
+from clew.models.examples import Annotation, Examples, check_lengths, n_examples
+from clew.models.labels import Classes, ClassWeight, check_classes
 from clew.parallel import Client
 from clew.utils.parameters import clone
 from clew.utils.progress import ProgressLine
@@ -340,7 +339,7 @@ class StructuredSVM(RegularizedEstimator):
         check_lengths(X, Y)
         if classes is not None:
             known_classes = tuple(self.classes_.tolist())
-            if declared_classes(classes, None) != known_classes:
+            if check_classes(classes, None) != known_classes:
                 raise InputError(
                     f"classes is {short_repr(classes)}; expected those of the first "
                     f"batch, {self.classes_}"
