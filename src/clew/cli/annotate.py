@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import threading
 import webbrowser
@@ -32,16 +33,13 @@ from clew.errors import InputError
 from clew.utils.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from clew.app.launch import Bound, Certificate
-    from clew.app.opening import Opening, Report
-    from clew.app.server import Server
+    from clew.app.launch import Certificate
+    from clew.app.server import Report, Server
     from clew.app.session import Session
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
 STORE = ".annotations.clewdb"
-PORT = "port"
-"""The note in a store that tells where its page was last."""
 AT_ONCE = 1.0
 """Seconds within which movies that cannot be opened are mostly noticed: then no browser is opened."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -90,8 +88,8 @@ def annotate(
             min=0,
             max=65535,
             show_default=False,
-            help="The port of the page; 0 for any. By default the one that this movie had last, so that answers which "
-            "a browser could not send find their way.",
+            help="The port of the page; 0 for any free one. By default 8637, or a free "
+            "one if that is taken.",
         ),
     ] = None,
     host: Annotated[
@@ -132,16 +130,22 @@ def annotate(
     The page's address holds a secret token: who knows it may see the movie and answer. Ctrl-C ends the page; nothing
     that was answered is lost.
     """
-    from clew.app.launch import Address, addresses_of, check_public, make_server, run
-    from clew.app.opening import Opening
-    from clew.app.security import new_token
+    from clew.app.launch import (
+        Address,
+        allowed_addresses,
+        check_public,
+        read_token,
+        run,
+    )
+    from clew.app.server import Server
     from clew.tracking.persistence import load_tracker
     from clew.tracking.tracker import Tracker
 
     paths = _stores(
         movies, labels, images, store, parse_frames(frames), radius is not None
     )
-    tls, public = _certificate(tls_cert, tls_key), public and check_public(public)
+    tls = _certificate(tls_cert, tls_key)
+    public = public and check_public(public)
     tracker = Tracker.generic() if weights is None else load_tracker(weights)
     if events is not None:
         tracker.set_params(events=events)
@@ -149,67 +153,62 @@ def annotate(
         open_pixels(path, labels, images, spacing, channel, sparse, frames, radius)
         for path, _ in paths
     ]
-    with contextlib.closing(_bound(host, port, paths[0][1])) as bound:
-        address = Address.of(
-            bound, host, "http" if tls is None else "https", public, new_token()
-        )
-        allowed = addresses_of(bound, host, address.scheme, public)
+    with contextlib.closing(_bind(host, port)) as bound:
+        scheme = "http" if tls is None else "https"
+        address = Address.of(bound, host, scheme, public, read_token())
 
-        def open_server(report: Report) -> Server:
-            """In a thread, while the page says how far it is."""
+        def open_sessions(report: Report) -> list[Session]:
+            """Open the movies in a thread, while the page shows the progress."""
             sessions: list[Session] = []
             with contextlib.ExitStack() as cleanup:
-                for number, (movie, (_, place)) in enumerate(
-                    zip(opened, paths, strict=True)
-                ):
-                    sessions.append(
-                        _open(
-                            number,
-                            movie,
-                            place,
-                            tracker,
-                            no_cache,
-                            weights is None,
-                            report,
-                        )
+                for movie, (_, path) in zip(opened, paths, strict=True):
+                    session = _open(
+                        len(sessions),
+                        movie,
+                        path,
+                        tracker,
+                        no_cache,
+                        weights is None,
+                        report,
                     )
-                    cleanup.callback(sessions[-1].close)
-                for session in sessions:
-                    session.store.note(PORT, address.port)
-                server, _ = make_server(sessions, allowed, address.token)
-                cleanup.pop_all()  # from now on it is the server that closes them
-            return server
+                    sessions.append(session)
+                    cleanup.callback(session.close)
+                cleanup.pop_all()  # from now on, the server closes them
+            return sessions
 
         def announce(server: Server) -> None:
-            """The page can be opened: say where."""
-            _tell(server.sessions, [place for _, place in paths], host, tls is not None)
+            """Print where the page is."""
+            _tell(server.sessions, [path for _, path in paths], host, tls is not None)
             typer.echo(f"clew annotate: {address}")
             sys.stdout and sys.stdout.flush()
             note("Ctrl-C ends it.")
 
-        opening = Opening(open_server, address.token, allowed, announce)
+        server = Server(
+            open_sessions,
+            token=address.token,
+            addresses=allowed_addresses(bound, host, scheme, public),
+            on_open=announce,
+        )
         run(
-            opening,
+            server,
             bound,
-            lambda: _show(str(address), opening) if browser else None,
+            lambda: _show(str(address), server) if browser else None,
             tls,
         )
     note("ended; all answers are kept.")
 
 
-def _bound(host: str, port: int | None, store: Path) -> Bound:
-    """The socket of the page: on the port that was asked for, or the one that the first movie had last."""
-    from clew.annotation.store.store import noted_in
-    from clew.app.launch import bind, bind_as_before
+def _bind(host: str, port: int | None) -> socket.socket:
+    """Return the socket of the page, on the given port or the default one."""
+    from clew.app.launch import DEFAULT_PORT, bind, bind_default
 
     if port is not None:
         return bind(host, port)
-    last = noted_in(store, PORT)
-    bound = bind_as_before(host, last)
-    if last not in (None, bound.getsockname()[1]):
+    bound = bind_default(host)
+    if bound.getsockname()[1] != DEFAULT_PORT:
         note(
-            f"port {last}, which this movie had last, is taken; another one is used. Answers that a page of then could "
-            "not send can be saved there to a file, and imported here"
+            f"port {DEFAULT_PORT} is taken, so another one is used; answers that a tab "
+            "could not send can be saved there to a file, and imported here"
         )
     return bound
 
@@ -346,12 +345,12 @@ def _example() -> Path:
     return folder / "01"
 
 
-def _show(address: str, opening: Opening) -> None:
+def _show(address: str, server: Server) -> None:
     """Open the browser, unless it is one that would take the terminal; what goes wrong is no harm."""
 
     def show() -> None:
-        opening.settled.wait(AT_ONCE)
-        if opening.failure is not None:
+        server.is_settled.wait(AT_ONCE)
+        if server.failure is not None:
             return
         with contextlib.suppress(Exception):
             found = webbrowser.get()

@@ -170,7 +170,7 @@ class Model(Parametrized):
 
     def with_class_weight(
         self, class_weight: ClassWeight, Y: Examples
-    ) -> tuple[Self, Array | None]:  # noqa: ARG002
+    ) -> tuple[Self, Array | None]:
         """A copy whose task loss weighs the classes, or weights of the examples that come to the same."""
         raise MissingCapability(
             f"class_weight expects a Multiclass, Chain or Tree, not a {type(self).__name__}"

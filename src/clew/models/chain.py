@@ -39,6 +39,6 @@ class Chain(ForestModel):
 
     def node_parents(
         self, x: Input, n_nodes: int, example: int | None = None
-    ) -> NDArray[np.int64]:  # noqa: ARG002
+    ) -> NDArray[np.int64]:
         """The position before."""
         return np.arange(-1, n_nodes - 1)

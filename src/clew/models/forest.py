@@ -90,7 +90,7 @@ class ForestModel(NodeModel):
 
     def max_marginals(
         self, X: Sequence[Input], w: Array, n_jobs: int = 1
-    ) -> list[Array]:  # noqa: ARG002
+    ) -> list[Array]:
         """For each input (T, S) what the best labeling loses when node t has label s, by max-product up and down."""
         if len(X) == 0:
             return []

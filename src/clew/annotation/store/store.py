@@ -373,7 +373,7 @@ class Store:
             Act.REDO, lambda: self._history.to_redo(others), key, revision, author
         )
 
-    def note(self, name: str, value: Any) -> None:
+    def set_setting(self, name: str, value: Any) -> None:
         """Keep a small setting, anything that JSON can hold; it replaces an earlier one of this name."""
         try:
             text = json.dumps(value, allow_nan=False)
@@ -388,7 +388,7 @@ class Store:
                 )
             self._notes[name] = text
 
-    def noted(self, name: str, default: Any = None) -> Any:
+    def get_setting(self, name: str, default: Any = None) -> Any:
         """What was noted under this name."""
         text = self._notes.get(name)
         return default if text is None else json.loads(text)

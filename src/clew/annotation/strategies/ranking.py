@@ -27,14 +27,14 @@ Ranking = Callable[[Learner, Annotations, Pool, np.random.Generator], Array]
 
 def random(
     learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator
-) -> Array:  # noqa: ARG001
+) -> Array:
     """Random sampling, the baseline: any event is worth as much as another."""
     return rng.random(len(pool))
 
 
 def least_margin(
     learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator
-) -> Array:  # noqa: ARG001
+) -> Array:
     """Uncertainty sampling (Lewis & Gale 1994) by the margin: the less score is lost without the event, the better."""
     return pool.doubt
 
@@ -63,7 +63,7 @@ def disagreement(
 
 def expected_change(
     learner: Learner, annotations: Annotations, pool: Pool, rng: np.random.Generator
-) -> Array:  # noqa: ARG001
+) -> Array:
     """Expected model change (Settles et al. 2008): chance that a prediction is wrong × √(length of the step × rarity).
 
     The step is φ(y') − φ(y), as of a perceptron, each feature in units of its usual size; kinds of events that were
