@@ -6,10 +6,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # the versions that development uses; `make LOCK= test` takes the newest that pyproject.toml allows
 LOCK ?= requirements-dev.lock
-# one thread for each process, so that sums are taken in the same order on every machine
-export OMP_NUM_THREADS := 1
-export OPENBLAS_NUM_THREADS := 1
-export NUMBA_NUM_THREADS := 1
 # Bytecode is kept, whatever the environment says: without it every process compiles all that it imports, and starting one
 # takes more than twice as long.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,10 +19,10 @@ NUMERICAL := tests/learning tests/models tests/estimators tests/tracking/assignm
 # longest, come early.
 SHARED := -n 4 --no-loadscope-reorder
 
-.PHONY: fuzz help demo test slow check kernels docs cli-docs lock clean
+.PHONY: fuzz help demo test slow check kernels paper paper-quick docs cli-docs lock clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml $(LOCK)
 	@found=; for python in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -60,12 +56,18 @@ slow: $(STAMP) ## run the slow tests: the full sweeps of what make test samples,
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --strict src
+	$(BIN)/mypy --strict
 
 kernels: $(STAMP) ## run the numerical tests with another BLAS kernel than this machine's own
 	@kernel=$$($(BIN)/python scripts/other_kernel.py) || exit 0; \
 	echo "OPENBLAS_CORETYPE=$$kernel pytest $(NUMERICAL)"; \
 	OPENBLAS_CORETYPE=$$kernel $(BIN)/pytest $(SHARED) $(NUMERICAL)
+
+paper: $(STAMP) ## run the experiments of the paper: results/report.html, in hours
+	$(BIN)/python -m paper -o results
+
+paper-quick: $(STAMP) ## run a small edition of the experiments and compare its claims with paper/claims_quick.json
+	$(BIN)/python -m paper --quick -o results-quick --compare paper/claims_quick.json
 
 docs: $(STAMP) ## build the documentation site: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -82,5 +84,5 @@ cli-docs: $(STAMP) ## write docs/cli.md anew from the commands' own help
 	$(BIN)/python tests/test_docs.py
 
 clean: ## remove the environment and all that can be made again
-	rm -rf $(VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo results results-quick site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

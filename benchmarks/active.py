@@ -17,12 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 from clew.annotation.learner import Learner
-from clew.annotation.questions import DEFAULT, STRATEGIES, answer_from_truth
-from clew.tracking.evaluation.task_loss import task_loss
-from clew.tracking.evaluation.truth import truth_annotations
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.annotation.questions import answer_from_truth
+from clew.tracking.evaluation.task_loss import compute_task_loss
+from clew.tracking.evaluation.truth import derive_annotations
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
+from paper.strategies import DEFAULT, STRATEGIES
 
 AT_ONCE = 5
 """Questions that are answered before the weights are learned again."""
@@ -47,9 +48,10 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=100)
     movie = open_movie(options.sequence)
-    source = measure(movie, cache=None, n_jobs=2)
-    truth = truth_annotations(
-        open_truth(options.sequence.parent / f"{options.sequence.name}_GT/TRA"), movie
+    source = measure_movie(movie, cache=None, n_jobs=2)
+    truth = derive_annotations(
+        open_ctc_lineage(options.sequence.parent / f"{options.sequence.name}_GT/TRA"),
+        movie,
     )
     table = Table(
         "strategy",
@@ -67,7 +69,8 @@ def main() -> None:
                 alone = Learner(source)
                 alone.w = learner.w
                 losses = [
-                    task_loss(truth, one.lineage()).total for one in (alone, learner)
+                    compute_task_loss(truth, one.build_lineage()).total
+                    for one in (alone, learner)
                 ]
                 table.add_row(
                     name,

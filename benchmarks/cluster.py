@@ -102,7 +102,7 @@ class Stream:
     def overlap(self, t: int, shift: Any = None) -> Overlap:
         """There are no pixels."""
         del t, shift
-        return Overlap.none()
+        return Overlap.empty()
 
 
 def peak() -> int:
@@ -219,7 +219,7 @@ def run(
     if kills and cluster is not None:
         killer = Killer(cluster, output, kills, len(work.blocks))
         killer.start()
-    tracked = TrackedBlocks.of(work, executor, Checkpoints.beside(output))
+    tracked = TrackedBlocks.of(work, executor, Checkpoints.for_output(output))
     if killer is not None:
         killer.stop = True
         killer.join()
@@ -247,7 +247,7 @@ def run(
     facts["digest"] = hashlib.sha256(
         b"".join(path.read_bytes() for path in results)
     ).hexdigest()[:12]
-    tracked.checkpoints.forget()
+    tracked.checkpoints.delete_all()
     if client is not None:
         client.close()
         cluster.close()

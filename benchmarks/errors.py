@@ -22,9 +22,9 @@ from rich.table import Table
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Event, EventTable
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.tracker import Tracker
 
@@ -89,14 +89,14 @@ def main() -> None:
     for name in options.movie:
         path = Path(os.environ["CLEW_DATA"]) / name / "01"
         movie = open_movie(path)
-        truth = truth_annotations(
-            open_truth(path.with_name("01_GT") / "TRA"), movie
-        ).pairwise()
+        truth = derive_annotations(
+            open_ctc_lineage(path.with_name("01_GT") / "TRA"), movie
+        ).to_pairwise()
         true = truth.events[truth.happened]
-        events = Tracker.generic(n_jobs=1).track(movie).events.pairwise()
+        events = Tracker.generic(n_jobs=1).track(movie).events.to_pairwise()
         missed, wrong = (
-            true[~np.isin(true.keys(), events.keys())],
-            events[~np.isin(events.keys(), true.keys())],
+            true[~np.isin(true.row_keys(), events.row_keys())],
+            events[~np.isin(events.row_keys(), true.row_keys())],
         )
         kinds: dict[tuple[str, str], list[tuple[Group, bool]]] = defaultdict(list)
         for group in groups(missed, wrong):

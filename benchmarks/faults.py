@@ -31,12 +31,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from clew.app.supervisor import Supervisor
 from faults_commands import ANSWERS, COMMANDS, OLD_ANSWERS, Command, make_inputs
 from privileges import bound_by_permissions
 
-import clew.app.launch  # loaded before the forks
-import clew.experiments.outputs  # noqa: F401
-from clew.app.supervisor import Supervisor
 from clew.cli.options import app
 
 CHANGES = {
@@ -293,7 +291,6 @@ def _cases(
     make_inputs(folder)
     needed = {
         "track": ["train", "m/01", "-a", "a.csv", "-o", "w0.clew", "--lam", "1"],
-        "reproduce": ["simulate", "v", "--frames", "11", "--cells", "3"],
     }
     for arguments in (
         needed[command.name] for command in commands if command.name in needed
@@ -341,8 +338,6 @@ def _case(
         _clear(path)
     if older:
         _copy(folder / "old" / command.place, place)
-    if command.prepare:
-        command.prepare(folder, rng)
     moment = {
         "kill by time": rng.uniform(0, 1.1 * expected.seconds),
         "disk full": rng.uniform(0, 1.1 * max(map(len, expected.new.values()))),
@@ -387,10 +382,6 @@ def _expected(command: Command, folder: Path) -> Expected:
         _copy(place, folder / name / command.place)
         found.append(snapshot(place))
         values.append(command.read(place))
-    if command.prepare:  # what a case will do takes less than all of it
-        _clear(place)
-        command.prepare(folder, random.Random(0))
-        ended = run(command, new=True)
     return Expected(*found, *values, ended.changes, ended.seconds)
 
 

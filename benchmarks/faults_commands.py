@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,18 +14,14 @@ import numpy as np
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.annotation.store.store import Store
 from clew.tracking.events import BY_NAME
-from clew.tracking.io.ctc import check_all, open_truth
-from clew.tracking.io.manifest import require_whole
+from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
 from clew.tracking.io.tiff import write_frame
 from clew.tracking.movie import open_frames, open_movie
 from clew.tracking.persistence import load_tracker
-from clew.utils import storage
 
 ANSWERS = [(t, "move", [cell], [cell]) for t in range(3) for cell in (1, 2)]
 """What is answered on the page, one after the other; the first ones make the old result."""
 OLD_ANSWERS = 2
-KEPT_JOBS = 2
-"""Of the experiments that are left to do, so that a run is short: the others are there as an earlier run left them."""
 
 
 class Command(NamedTuple):
@@ -44,36 +38,18 @@ class Command(NamedTuple):
     """Whether two runs write the same bytes: times of fits are in some results."""
     talk: Callable[[str, int], int] | None = None
     """Speaks with a command that serves a page, given its address and the number of answers; how many were kept."""
-    prepare: Callable[[Path, random.Random], None] | None = None
-    """Makes the result's folder what a run before has left."""
     share: int = 4
     """Of the cases: fewer for a command that takes long."""
 
 
 def read_result(folder: Path) -> None:
     """Open a lineage as evaluation does, and look at every mask."""
-    check_all(open_truth(folder))
+    check_ctc_lineage(open_ctc_lineage(folder))
 
 
 def read_weights(path: Path) -> float:
     """Which λ the weights in a file were learned with."""
     return float(load_tracker(path).lam_)
-
-
-def read_experiments(folder: Path) -> int:
-    """The seed of a whole result of the experiments; the file of every job must be readable."""
-    require_whole(folder, lambda name: name in ("results.json", "report.html"))
-    for job in (folder / "jobs").glob("*.json"):
-        storage.read_json(job)
-    return int(storage.read_json(folder / "results.json")["setup"]["seed"])
-
-
-def leave_jobs(folder: Path, rng: random.Random) -> None:
-    """The experiments as an interrupted run has left them: all but a few were done."""
-    (folder / "e" / "jobs").mkdir(parents=True, exist_ok=True)
-    done = sorted((folder / "new" / "e" / "jobs").glob("*.json"))
-    for job in rng.sample(done, len(done) - KEPT_JOBS):
-        shutil.copy(job, folder / "e" / "jobs")
 
 
 def read_answers(path: Path) -> int:
@@ -136,19 +112,6 @@ def answer(address: str, n: int) -> int:
 
 
 ANNOTATE = ["annotate", "m/01", "--store", "a.clewdb", "--no-browser", "--port", "0"]
-REPRODUCE = [
-    "reproduce",
-    "table3",
-    "--quick",
-    "--draws",
-    "1",
-    "-j",
-    "1",
-    "--train",
-    "v/01",
-    "--test",
-    "v/01[0:3]",
-]
 COMMANDS = [
     Command(
         "track",
@@ -188,16 +151,6 @@ COMMANDS = [
         ["train", "m/01", "-a", "a.csv", "-o", "w.clew", "--lam", "0.1"],
         read_weights,
         exact=False,
-    ),
-    Command(
-        "reproduce",
-        "e",
-        [*REPRODUCE, "-o", "e"],
-        [*REPRODUCE, "-o", "e", "--seed", "1"],
-        read_experiments,
-        exact=False,
-        prepare=leave_jobs,
-        share=1,
     ),
     Command(
         "annotate",

@@ -46,10 +46,10 @@ from clew.errors import ClewError
 from clew.models import Multiclass
 from clew.simulation.write import read_settings
 from clew.tracking.io.annotations import read_annotations
-from clew.tracking.io.ctc import check_all, open_truth
+from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
 from clew.tracking.io.events_csv import read_events
 from clew.tracking.io.geff import read_geff, write_geff
-from clew.tracking.io.manifest import require_whole, written_whole
+from clew.tracking.io.manifest import require_intact, write_atomically
 from clew.tracking.io.napari import read_napari
 from clew.tracking.io.tables import read_detections
 from clew.tracking.io.tiff import write_frame
@@ -110,7 +110,7 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
         zarr.create_array(
             place / "a", data=masks, chunks=(1, 12, 16), zarr_format=version
         )
-    place = add("ctc", lambda p: check_all(open_truth(p)))
+    place = add("ctc", lambda p: check_ctc_lineage(open_ctc_lineage(p)))
     for t, mask in enumerate(masks):
         write_frame(place / f"man_track{t:03}.tif", mask)
     (place / "man_track.txt").write_text("1 0 3 0\n2 0 3 0\n")
@@ -158,9 +158,10 @@ def seed(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
     svm = clew.StructuredSVM(Multiclass(), lam=1.0).fit(np.eye(4), [0, 1, 0, 1])
     svm.save(add("model", lambda p: clew.load(p / "a.clew")) / "a.clew")
     place = add(
-        "manifest", lambda p: require_whole(p / "r", lambda name: name.endswith(".csv"))
+        "manifest",
+        lambda p: require_intact(p / "r", lambda name: name.endswith(".csv")),
     )
-    with written_whole(
+    with write_atomically(
         place / "r", "track", lambda name: name.endswith(".csv"), {"movie": "a"}
     ) as stage:
         (stage / "a.csv").write_text("a")

@@ -26,7 +26,7 @@ from clew.models import (
     Tree,
 )
 from clew.tracking import Annotations, DetectionTable, EventTable, Movie, evaluate
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.tracker import Tracker
 
 Json = Any
@@ -175,7 +175,7 @@ def tracking(truth: Path) -> Callable[[dict[str, Any]], object]:
             **{"cache": None, "lam": 1.0, **_known(Tracker, given.get("parameters"))}
         )
         lineage = tracker.fit(movie, annotations).track(movie, annotations=annotations)
-        evaluate(lineage, open_truth(truth), movie)
+        evaluate(lineage, open_ctc_lineage(truth), movie)
 
     return call
 

@@ -18,7 +18,7 @@ from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
 from clew.tracking.lineage.repair import TEARING
-from clew.tracking.measurement.measure import Measured
+from clew.tracking.measurement.measure import MeasuredMovie
 from clew.tracking.solve import joined_pairs, solve_pair, told
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
@@ -37,7 +37,7 @@ class Sequence:
 
     kind: str
     name: str
-    source: Measured
+    source: MeasuredMovie
     truth: Annotations
 
 
@@ -69,7 +69,7 @@ def in_twos(truth: Annotations) -> Annotations:
     """What is known of the frame pairs that are learned from; of gaps those over the frame that two of them share."""
     gap = truth.events.event == Event.GAP
     whole = truth[gap & (truth.events.frame % (2 * EVERY) == 0)]
-    rest = truth[~gap | (truth.events.frame % (2 * EVERY) != 0)].pairwise()
+    rest = truth[~gap | (truth.events.frame % (2 * EVERY) != 0)].to_pairwise()
     rest = rest[learned_from(rest.events.frame)]
     return Annotations.of(EventTable.join([rest.events, whole.events]))
 
@@ -90,7 +90,7 @@ def judge(
     events, confidence, context, seen = told(joined, gaps, unit)
     index = EventIndex(movie.truth.events)
     right = index.find(events) >= 0
-    known = right | (index.of_cells(events) >= 0).any(axis=1)
+    known = right | (index.find_by_cells(events) >= 0).any(axis=1)
     used = (
         known & np.isfinite(confidence) & (~learned_from(events.frame) | (not learned))
     )
@@ -98,8 +98,8 @@ def judge(
         is_target = events.sources[:, 0] <= 0
         first = np.where(is_target, events.targets[:, 0], events.sources[:, 0])
         used &= (
-            EventIndex(given.events)(
-                np.where(is_target, events.ends(), events.frame), is_target, first
+            EventIndex(given.events).find_cell(
+                np.where(is_target, events.end_frames(), events.frame), is_target, first
             )
             < 0
         )

@@ -37,11 +37,11 @@ from clew.learning.task import Array
 from clew.simulation.kinds import KINDS, random_settings
 from clew.simulation.write import write_simulation
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.evaluation.task_loss import found_gaps, task_loss
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.task_loss import compute_task_loss, count_gaps
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import PAIRWISE, Event
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.profiling.domain import Domain, look_at
 from clew.tracking.tracker import Tracker
@@ -60,13 +60,13 @@ def open_sequence(path: Path, kind: str, cache: Path) -> Sequence:
     movie = open_movie(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a real truth has a cell with three daughters
-        known = truth_annotations(
-            open_truth(path.with_name(f"{path.name}_GT") / "TRA"), movie
+        known = derive_annotations(
+            open_ctc_lineage(path.with_name(f"{path.name}_GT") / "TRA"), movie
         )
     return Sequence(
         kind,
         f"{path.parent.name}/{path.name}",
-        measure(movie, cache=cache, n_jobs=2),
+        measure_movie(movie, cache=cache, n_jobs=2),
         known,
     )
 
@@ -101,12 +101,12 @@ def rows(
     losses = []
     for movie in movies:
         lineage = tracker.track(movie.source)
-        loss = task_loss(movie.truth, lineage)
+        loss = compute_task_loss(movie.truth, lineage)
         losses.append(loss.total)
-        gaps = found_gaps(movie.truth, lineage)
+        gaps = count_gaps(movie.truth, lineage)
         true, told = movie.truth.events, lineage.events
         divided, said = (
-            each[each.event == Event.DIVIDE].keys() for each in (true, told)
+            each[each.event == Event.DIVIDE].row_keys() for each in (true, told)
         )
         f1 = 2 * np.isin(divided, said).sum() / max(len(divided) + len(said), 1)
         table.add_row(

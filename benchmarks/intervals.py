@@ -23,7 +23,7 @@ from rich.table import Table
 
 from clew.tracking.evaluation.evaluate import evaluate
 from clew.tracking.events import PAIRWISE
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 
@@ -79,7 +79,7 @@ def thinned(name: str, every: int, folder: Path) -> Path:
 def row(name: str, every: int, folder: Path) -> list[str]:
     """One movie at one interval."""
     path = thinned(name, every, folder)
-    movie, truth = open_movie(path), open_truth(path.with_name("01_GT") / "TRA")
+    movie, truth = open_movie(path), open_ctc_lineage(path.with_name("01_GT") / "TRA")
     tracker = Tracker.generic(n_jobs=1)
     source = tracker.measure(movie)
     began = time.process_time()

@@ -17,13 +17,13 @@ from clew.simulation.simulate import settings_of
 from clew.simulation.write import write_simulation
 from clew.tracking.detections import Source
 from clew.tracking.evaluation.evaluate import Evaluation, evaluate
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations
-from clew.tracking.io.ctc import CtcLineage, open_truth
+from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import events_of_links
 from clew.tracking.lineage.tracks import MAX_CHILDREN
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 
 SIMULATED: dict[str, dict[str, Any]] = {
@@ -89,7 +89,7 @@ class Scene:
     @cached_property
     def truth(self) -> Annotations:
         """All true events of the movie's own detections."""
-        return truth_annotations(self.lineage, self.movie)
+        return derive_annotations(self.lineage, self.movie)
 
     @cached_property
     def points(self) -> Points:
@@ -170,7 +170,9 @@ def tuning_scene(
 
 def _scene(sequence: Path, folder: Path) -> Scene:
     movie = open_movie(sequence)
-    source = measure(movie, cache=folder / "measured", n_jobs=1)
+    source = measure_movie(movie, cache=folder / "measured", n_jobs=1)
     return Scene(
-        movie, source, open_truth(sequence.with_name(f"{sequence.name}_GT") / "TRA")
+        movie,
+        source,
+        open_ctc_lineage(sequence.with_name(f"{sequence.name}_GT") / "TRA"),
     )

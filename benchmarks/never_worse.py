@@ -23,15 +23,15 @@ from kinds_movies import KINDS, REAL, Scene, open_kind
 from numpy.typing import NDArray
 
 from clew.annotation.learner import Learner
-from clew.annotation.questions import DEFAULT
 from clew.annotation.sampling import sample
-from clew.experiments.oracle import annotate
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.tracker import Tracker
+from paper.simulated_annotator import annotate
+from paper.strategies import DEFAULT
 
 SETTINGS = ("random5", "few", "asked")
 SHARE, NUMBER, AT_ONCE = 0.05, 25, 5
@@ -66,18 +66,18 @@ class Compared:
 
 def missed(truth: Annotations, lineage: Lineage) -> NDArray[np.bool_]:
     """(n,) which true events a lineage lacks."""
-    return ~np.isin(truth.events.keys(), lineage.events.keys())
+    return ~np.isin(truth.events.row_keys(), lineage.events.row_keys())
 
 
 def shortened(scene: Scene, frames: int, folder: Path) -> tuple[Scene, Annotations]:
     """The first frames of a movie, and what is true of them."""
     if frames >= scene.movie.n_frames:
-        return scene, truth_annotations(scene.lineage, scene.movie)
+        return scene, derive_annotations(scene.lineage, scene.movie)
     movie = scene.movie[:frames]
     known = read_annotations(Path(scene.lineage.source), movie)
     return Scene(
         movie,
-        measure(movie, cache=folder / "measured", n_jobs=1),
+        measure_movie(movie, cache=folder / "measured", n_jobs=1),
         scene.lineage[:frames],
     ), known
 
@@ -92,7 +92,7 @@ def learn(
             learner, truth, DEFAULT, range(AT_ONCE, NUMBER + 1, AT_ONCE), draw, rounds=1
         ):
             pass
-        return learner.as_tracker(), learner.annotations
+        return learner.make_tracker(), learner.annotations
     rng = np.random.default_rng([draw, 5])
     share = round(SHARE * len(truth)) if setting == "random5" else NUMBER
     given = sample(truth, rng=rng, number=int(np.clip(share, LEAST, len(truth) // 2)))
@@ -110,7 +110,7 @@ def compare(
     began = time.process_time()
     tracker, given = learn(setting, scene, truth, draw)
     seconds = time.process_time() - began
-    others = ~np.isin(truth.events.keys(), given.events.keys())
+    others = ~np.isin(truth.events.row_keys(), given.events.row_keys())
     learned = missed(truth, tracker.track(scene.source))[others]
     before = generic[others]
     return Compared(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from page_server import Served, console, linked, load
 
-from clew.annotation.strategies.pool import settled
+from clew.annotation.questions import find_settled
 from clew.tracking.events import BY_NAME, Annotations, Event, EventTable
 
 Answers = Iterator[tuple[list[int], dict[str, Any] | None]]
@@ -56,15 +56,17 @@ class Judge:
 
     def __init__(self, movie: Path, folder: Path) -> None:
         from clew.annotation.learner import Learner
-        from clew.tracking.evaluation.truth import truth_annotations
-        from clew.tracking.io.ctc import open_truth
-        from clew.tracking.measurement.measure import measure
+        from clew.tracking.evaluation.truth import derive_annotations
+        from clew.tracking.io.ctc import open_ctc_lineage
+        from clew.tracking.measurement.measure import measure_movie
         from clew.tracking.movie import open_movie
 
         opened = open_movie(movie)
-        lineage = open_truth(movie.parent / f"{movie.name}_GT/TRA")
-        self.truth = by_pairs(truth_annotations(lineage, opened))
-        self.learner = Learner(measure(opened, cache=folder / "measured", n_jobs=2))
+        lineage = open_ctc_lineage(movie.parent / f"{movie.name}_GT/TRA")
+        self.truth = by_pairs(derive_annotations(lineage, opened))
+        self.learner = Learner(
+            measure_movie(opened, cache=folder / "measured", n_jobs=2)
+        )
         self.folder = folder
 
     def losses(
@@ -75,7 +77,7 @@ class Judge:
         Of events whose truth is not known, how many are expected to be wrong.
         """
         from clew.tracking.assignment.assignment import assign
-        from clew.tracking.evaluation.task_loss import task_loss
+        from clew.tracking.evaluation.task_loss import compute_task_loss
         from clew.tracking.persistence import load_tracker
         from clew.tracking.training.calibration import GENERIC_CALIBRATION
         from clew.tracking.training.prior import weights_by_name
@@ -93,26 +95,26 @@ class Judge:
         self.learner.annotate(pins)
         alone, pinned, doubt = [], [], []
         for frame in range(len(self.learner.pairs)):
-            pair = self.learner.pair(frame)
+            pair = self.learner.get_pair(frame)
             here = pair.annotated(pins[pins.events.frame == frame])
             for given, steps in (({}, alone), (here, pinned)):
                 answer = assign(pair.candidates, pair.scores(w), given)
                 steps.append(pair.candidates.table(pair.a, pair.b, answer.chosen))
-            open_ = np.flatnonzero(~settled(steps[-1], self.truth))
+            open_ = np.flatnonzero(~find_settled(steps[-1], self.truth))
             sure = answer.confidence(answer.chosen[open_])
             p = GENERIC_CALIBRATION.probability(
                 steps[-1].event[open_], sure, float(np.linalg.norm(w))
             )
             doubt.append(float((1 - p).sum()))
         free, kept = (
-            task_loss(self.truth, EventTable.join(steps)).total
+            compute_task_loss(self.truth, EventTable.join(steps)).total
             for steps in (alone, pinned)
         )
         last = EventTable.join(pinned)  # of cells without a truth, nobody knows
         wrong = int(
             (
-                ~np.isin(last.keys(), self.truth.events.keys())
-                & settled(last, self.truth)
+                ~np.isin(last.row_keys(), self.truth.events.row_keys())
+                & find_settled(last, self.truth)
             ).sum()
         )
         return free, kept, wrong, sum(doubt)
@@ -138,7 +140,7 @@ def by_pairs(truth: Annotations) -> Annotations:
     gaps = truth.events[truth.happened & (truth.events.event == Event.GAP)]
     ends = [(frame, Event.DISAPPEAR, sources, ()) for frame, _, sources, _ in gaps]
     ends += [(frame + 1, Event.APPEAR, (), targets) for frame, _, _, targets in gaps]
-    kept = truth.pairwise()
+    kept = truth.to_pairwise()
     happened = np.append(kept.happened, np.ones(len(ends), dtype=bool))
     return Annotations.of(EventTable.join([kept.events, EventTable.of(ends)]), happened)
 
@@ -185,7 +187,7 @@ def curve(
     judge, weights = Judge(movie, own), []
     truth = judge.truth
     if options.blank:
-        tracker = judge.learner.as_tracker()  # which knows the movie's features
+        tracker = judge.learner.make_tracker()  # which knows the movie's features
         tracker.coef_ = np.zeros_like(tracker.coef_)
         tracker.save(own / "blank.clew")
         weights = ["--weights", str(own / "blank.clew")]

@@ -19,16 +19,16 @@ def edits(options: argparse.Namespace) -> None:
     """Delete cells of one frame, one after the other; processor time and seconds of each."""
     from clew.app.api_models import AskedEdit
     from clew.app.launch import open_session
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
     from clew.tracking.movie import open_movie
 
     movie = open_movie(Path(os.environ["CLEW_DATA"]) / "Fluo-N2DL-HeLa/01")[FRAMES]
     with tempfile.TemporaryDirectory() as folder:
-        source = measure(movie, cache=Path(folder) / "cache", n_jobs=1)
+        source = measure_movie(movie, cache=Path(folder) / "cache", n_jobs=1)
         session = open_session(0, movie, source, Path(folder) / "store.clewdb")
         for t in range(movie.n_frames - 1):
             session.predictor.solved[t] = session.predictor.solve(
-                t, session.state.annotations.at(t)
+                t, session.state.annotations.select_frame(t)
             )
         cells = session.cells(3).label.tolist()
         used, passed = [], []

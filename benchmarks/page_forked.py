@@ -101,8 +101,9 @@ class NoWorker:
 
 def main(arguments: list[str]) -> None:
     """Fork a server for each line that comes."""
-    import clew.app.launch
     import clew.app.opening
+
+    import clew.app.launch
     import clew.app.server
     import clew.app.session
     from clew.cli import app

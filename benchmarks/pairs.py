@@ -22,12 +22,12 @@ from scipy.spatial import cKDTree
 from clew.models.binary_program import Program
 from clew.simulation.simulate import NucleiSettings, simulate
 from clew.tracking.assignment.assignment import make_program
-from clew.tracking.candidates.candidates import Candidates, find
-from clew.tracking.candidates.features import feature_blocks
+from clew.tracking.candidates.candidates import Candidates
+from clew.tracking.candidates.features import compute_feature_blocks
 from clew.tracking.detections import Source
-from clew.tracking.evaluation.truth import events_of_tracks
+from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.events import Event, EventTable
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
 from clew.tracking.profiling.scales import Scales, estimate_scales
 
@@ -95,12 +95,12 @@ def make_pairs(n_pairs: int, cells: int, seed: int = 0) -> list[Pair]:
         NucleiSettings(frames=n_pairs + 1, cells=cells, seed=seed, **SLOW, **CLEAN)
     )
     frames = list(simulation)
-    source = measure(
+    source = measure_movie(
         Movie.from_arrays([f.truth for f in frames], [f.image for f in frames]),
         cache=None,
         n_jobs=1,
     )
-    happened = events_of_tracks(simulation.tracks, n_pairs + 1)
+    happened = derive_track_events(simulation.tracks, n_pairs + 1)
     scales = estimate_scales(source)
     return [
         _pair(source, t, happened[happened.frame == t], scales) for t in range(n_pairs)
@@ -130,8 +130,10 @@ def _pair(source: Source, t: int, happened: EventTable, scales: Scales) -> Pair:
         Event.APPEAR: (np.arange(len(b)),),
         Event.DISAPPEAR: (np.arange(len(a)),),
     }
-    candidates = Candidates.of(columns, len(a), len(b))
-    found = feature_blocks(candidates, a, b, source.overlap(t), scales, source.has)
+    candidates = Candidates.from_columns(columns, len(a), len(b))
+    found = compute_feature_blocks(
+        candidates, a, b, source.overlap(t), scales, source.has
+    )
     begins = np.cumsum([0, *(found[event].shape[1] for event in EVENTS)]).tolist()
     blocks = {
         event: slice(*ends)
@@ -148,7 +150,7 @@ def _pair(source: Source, t: int, happened: EventTable, scales: Scales) -> Pair:
         two
     ].sum(axis=1)
     truth = np.zeros(len(candidates), dtype=np.int8)
-    truth[find(candidates, happened, a, b)] = 1
+    truth[candidates.find(happened, a, b)] = 1
     pair = Pair(candidates, features, blocks, truth)
     assert (pair.program.A @ truth == 1).all(), (
         "the truth leaves a cell without fate or history"

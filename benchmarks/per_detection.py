@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any
 
 STEPS = {
-    "measuring": [("clew.tracking.tracker", "measure")],
+    "measuring": [("clew.tracking.tracker", "measure_movie")],
     "motion": [("clew.tracking.candidates.frame_pairs", "estimate_motion")],
     "units": [("clew.tracking.candidates.frame_pairs", "estimate_scales")],
     "kinds of events": [("clew.tracking.tracker", "decide_events")],
     "coverage": [("clew.tracking.tracker", "look_for")],
     "domain": [("clew.tracking.tracker", "look_at")],
-    "flow": [("clew.tracking.flow.flow", "_estimate_flow")],
-    "confidences": [("clew.tracking.assignment.assignment", "margins")],
+    "flow": [("clew.tracking.flow.flow", "register_frames")],
+    "confidences": [("clew.tracking.assignment.assignment", "compute_margins")],
 }
 """Functions by the modules that call them; those that a version lacks take no time."""
 

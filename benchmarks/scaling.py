@@ -26,9 +26,9 @@ from rich.table import Table
 def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     """In a process of its own: measure and track, and print what it took as JSON."""
     from clew.tracking.blocks.track import track_pairs
-    from clew.tracking.evaluation.task_loss import task_loss
-    from clew.tracking.evaluation.truth import truth_annotations
-    from clew.tracking.io.ctc import open_truth
+    from clew.tracking.evaluation.task_loss import compute_task_loss
+    from clew.tracking.evaluation.truth import derive_annotations
+    from clew.tracking.io.ctc import open_ctc_lineage
     from clew.tracking.movie import open_movie
     from clew.tracking.tracker import Tracker
 
@@ -47,7 +47,9 @@ def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     loss = None
     truth = sequence.parent / f"{sequence.name}_GT/TRA"
     if frames == open_movie(sequence).n_frames and truth.is_dir():
-        loss = task_loss(truth_annotations(open_truth(truth), movie), lineage).total
+        loss = compute_task_loss(
+            derive_annotations(open_ctc_lineage(truth), movie), lineage
+        ).total
     print(
         json.dumps(
             {

@@ -36,7 +36,7 @@ from clew.simulation.write import write_simulation
 from clew.tracking.assignment.gaps import find_gaps
 from clew.tracking.assignment.loose_ends import Ends, LooseEnds
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.evaluation.task_loss import found_gaps, task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss, count_gaps
 from clew.tracking.events import Event, EventTable
 from clew.tracking.lineage.gaps import Joined, close_gaps
 from clew.tracking.solve import SolvedPair, join_events, nodes_of, solve_pair
@@ -102,8 +102,8 @@ def rows(movie: Measured, table: Table, sums: dict[str, list[int]]) -> None:
         )
         seconds = time.process_time() - started
         missed, gaps = (
-            int(task_loss(truth, lineage).missed.sum()),
-            found_gaps(truth, lineage),
+            int(compute_task_loss(truth, lineage).missed.sum()),
+            count_gaps(truth, lineage),
         )
         of = f"{gaps.right} / {gaps.false} / {gaps.missed}"
         cells += [
@@ -113,7 +113,7 @@ def rows(movie: Measured, table: Table, sums: dict[str, list[int]]) -> None:
         for k, value in enumerate((missed, gaps.right, gaps.false, gaps.missed)):
             sums.setdefault(way, [0, 0, 0, 0])[k] += value
     on = "on" if Event.GAP in decided.events else "off"
-    table.add_row(movie.name, f"{len(truth.pairwise())}", on, *cells)
+    table.add_row(movie.name, f"{len(truth.to_pairwise())}", on, *cells)
 
 
 def main() -> None:

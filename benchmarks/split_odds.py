@@ -71,7 +71,7 @@ def rows_of(tracker: Tracker, movie: Sequence) -> Array:
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
     w, true = (
         weights_by_name(tracker, feature_names(pairs.groups)),
-        movie.truth.events.keys(),
+        movie.truth.events.row_keys(),
     )
     tables, leads, ranks = [EventTable.empty()], [np.zeros(0)], [np.zeros(0)]
     for frame in range(len(pairs)):
@@ -90,7 +90,7 @@ def rows_of(tracker: Tracker, movie: Sequence) -> Array:
     merged, by_score = merged_before(every, lead), lead - split_by_size(rank)
     # the same cells under both names
     split, divided = (
-        np.isin(replace(every, event=np.full_like(every.event, kind)).keys(), true)
+        np.isin(replace(every, event=np.full_like(every.event, kind)).row_keys(), true)
         for kind in (Event.SPLIT, Event.DIVIDE)
     )
     known = np.isfinite(lead) & (split | divided)

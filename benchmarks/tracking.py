@@ -19,11 +19,11 @@ from rich.table import Table
 
 from clew.annotation.sampling import sample
 from clew.tracking.assignment.assignment import assign
-from clew.tracking.evaluation.task_loss import task_loss
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.task_loss import compute_task_loss
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import PAIRWISE, Event, EventTable
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 
@@ -48,13 +48,13 @@ def main() -> None:
     console = Console(width=150)
     movie = open_movie(folder / "01")
     started = time.perf_counter()
-    source = measure(
+    source = measure_movie(
         movie, cache=Path(tempfile.gettempdir()) / "clew-benchmark-hela", n_jobs=2
     )
     console.print(
         f"measured {movie.n_frames} frames in {time.perf_counter() - started:.1f} s"
     )
-    truth = truth_annotations(open_truth(folder / "01_GT/TRA"), movie)
+    truth = derive_annotations(open_ctc_lineage(folder / "01_GT/TRA"), movie)
     counts = np.bincount(truth.events.event, minlength=len(Event))
     console.print(
         "events known: " + ", ".join(f"{counts[event]} {event}" for event in Event)
@@ -95,13 +95,15 @@ def main() -> None:
                 chosen = assign(pair.candidates, pair.scores(tracker.coef_)).chosen
                 steps.append(pair.candidates.table(pair.a, pair.b, chosen))
             predicted = EventTable.join(steps)
-            loss = task_loss(test, predicted)
+            loss = compute_task_loss(test, predicted)
             losses.append(loss.total)
             if options.show:
                 told = (
-                    test.pairwise().events
+                    test.to_pairwise().events
                 )  # as the loss has it: a gap is a disappearance and an appearance here
-                for row in np.flatnonzero(~np.isin(told.keys(), predicted.keys())):
+                for row in np.flatnonzero(
+                    ~np.isin(told.row_keys(), predicted.row_keys())
+                ):
                     console.print("  missed", told.describe(int(row)))
             table.add_row(
                 f"{fraction:.0%}",

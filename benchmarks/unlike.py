@@ -23,7 +23,7 @@ from clew.tracking.evaluation.evaluate import Evaluation
 from clew.tracking.frames import ArrayFrames
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.lineage.tracks import Tracks
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 
@@ -214,8 +214,8 @@ def scene(kind: Kind, seed: int) -> Scene:
     """A movie with its truth, by its masks alone."""
     masks, true, tracks = movie(kind, seed)
     seen = Movie.from_arrays(masks, name=f"draw {seed}")
-    truth = CtcLineage(tracks, ArrayFrames.of(true, "the truth"), "the truth")
-    return Scene(seen, measure(seen, cache=None, n_jobs=1), truth)
+    truth = CtcLineage(tracks, ArrayFrames.from_data(true, "the truth"), "the truth")
+    return Scene(seen, measure_movie(seen, cache=None, n_jobs=1), truth)
 
 
 def overlap_links(one: Scene) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from kinds_movies import REAL, Points, open_kind
 from numpy.typing import NDArray
 
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.task_loss import task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import Event
 from clew.tracking.tracker import Tracker
 
@@ -100,7 +100,7 @@ def main() -> None:
                 DetectionTable(points.frame, points.label, position, name=name)
             )
             seconds = time.process_time() - began
-            loss = task_loss(scene.truth, lineage.events)
+            loss = compute_task_loss(scene.truth, lineage.events)
             kinds = (
                 f"{event} {loss.missed[event]} of {loss.annotated[event]}"
                 for event in (Event.MOVE, Event.DIVIDE)

@@ -16,7 +16,7 @@ import clew
 from clew.annotation.sampling import sample
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import write_simulation
-from clew.tracking.evaluation.task_loss import task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import Annotations
 from clew.tracking.io.annotations import read_annotations
 from clew.tracking.io.results import write_results
@@ -48,13 +48,13 @@ def main(frames: int = 20) -> None:
         f"{len(lineage.frame)} cells in {lineage.n_frames} frames are {len(lineage.tracks)} tracks"
     )
 
-    unseen = known[~np.isin(known.events.keys(), some.events.keys())]
+    unseen = known[~np.isin(known.events.row_keys(), some.events.row_keys())]
     if len(unseen):
         print(
-            f"task loss on {len(unseen)} other events: {task_loss(unseen, lineage).total:.2%}",
+            f"task loss on {len(unseen)} other events: {compute_task_loss(unseen, lineage).total:.2%}",
             end=" ",
         )
-        print(f"(with generic weights {task_loss(unseen, before).total:.2%})")
+        print(f"(with generic weights {compute_task_loss(unseen, before).total:.2%})")
     print("least certain:")
     for row in lineage.least_certain(3):
         print(

@@ -79,13 +79,13 @@ def simulate(folder: Path, **settings_of_movie: int) -> SimpleNamespace:
     from clew.annotation.sampling import sample
     from clew.simulation.simulate import NucleiSettings
     from clew.simulation.write import write_simulation
-    from clew.tracking.evaluation.truth import truth_annotations
-    from clew.tracking.io.ctc import open_truth
+    from clew.tracking.evaluation.truth import derive_annotations
+    from clew.tracking.io.ctc import open_ctc_lineage
     from clew.tracking.movie import open_movie
 
     write_simulation(folder, NucleiSettings(**settings_of_movie))
     movie = open_movie(folder / "01")
-    known = truth_annotations(open_truth(folder / "01_GT/TRA"), movie)
+    known = derive_annotations(open_ctc_lineage(folder / "01_GT/TRA"), movie)
     return SimpleNamespace(
         folder=folder,
         path=folder / "01",

@@ -54,7 +54,7 @@ def cli_page() -> str:
 def all_docs() -> str:
     return "\n".join(
         path.read_text()
-        for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+        for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     )
 
 

@@ -25,8 +25,8 @@ PAGES = sorted(
 )
 LANGUAGES = {"python", "console", "sh", "text", ""}
 FENCE = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# a page that is served until Ctrl-C, and experiments that take an hour: parsed here, and run by their own tests
-ONLY_PARSED = {"annotate", "reproduce"}
+# a page that is served until Ctrl-C: parsed here, and run by its own tests
+ONLY_PARSED = {"annotate"}
 # movies are simulated as the page says, but for their size
 SMALLER = {
     "simulate": {"--frames": "6", "--cells": "16"},
@@ -97,7 +97,7 @@ def folder(
     brief: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Where a reader stands: with a movie in data/01, and a table of some annotated events."""
-    from clew.tracking.io.annotation_csv import write_annotations
+    from clew.tracking.io.annotations import write_annotations
 
     shutil.copytree(
         brief.folder, tmp_path / "data", ignore=shutil.ignore_patterns(".clew")
@@ -178,9 +178,7 @@ def parse(args: list[str]) -> None:
         pytest.fail(f"clew {shlex.join(args)}: {error.message}")
 
 
-@pytest.mark.parametrize(
-    "text", ["clew annotate --nonsense", "clew reproduce fig3 --draws"]
-)
+@pytest.mark.parametrize("text", ["clew annotate --nonsense", "clew track --nonsense"])
 def test_a_command_that_is_none_is_found(text: str) -> None:
     with pytest.raises(pytest.fail.Exception):
         parse(shlex.split(text)[1:])

@@ -6,6 +6,8 @@ Public names are imported when they are first used, so that `import clew` and `c
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from clew._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from clew import errors, models
     from clew.errors import ClewError

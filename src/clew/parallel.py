@@ -163,7 +163,7 @@ def spread(
 
 
 def check_client(client: object) -> list[str]:
-    """The addresses of a Dask client's workers, of which there is at least one; `clew[dask]` must be installed."""
+    """The addresses of a Dask client's workers, of which there is at least one; `clew-learn[dask]` must be installed."""
     import distributed
 
     if not isinstance(client, distributed.Client):

@@ -16,7 +16,7 @@ from clew.annotation.edited_movie import (
 from clew.annotation.mask_edits import Edit, EditKind, apply, free_label
 from clew.annotation.mask_tools import cut, delete, grow, merge, outline
 from clew.errors import InputError
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
 
 from ..helpers.effort import examples
@@ -226,7 +226,7 @@ def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(
     simulated, tmp_path
 ):
     movie: Movie = simulated.movie
-    source = measure(movie, cache=tmp_path / "cache", n_jobs=1)
+    source = measure_movie(movie, cache=tmp_path / "cache", n_jobs=1)
     cells = source.detections(5).label.tolist()
     first = delete(5, movie.label(5), cells[3])
     second = merge(5, apply(movie.label(5), [first]), cells[:2])
@@ -235,7 +235,9 @@ def test_an_edited_movie_is_measured_as_if_it_had_been_so_from_the_start(
     assert changed_frames((), edits) == [0, 5]
     assert changed_frames(edits, (first, second)) == [0]
     again = edited_source(source, (), edits)
-    scratch = measure(edited_movie(movie, edits), cache=tmp_path / "other", n_jobs=1)
+    scratch = measure_movie(
+        edited_movie(movie, edits), cache=tmp_path / "other", n_jobs=1
+    )
     assert again.keys == scratch.keys
     for t in range(movie.n_frames):
         one, two = again.detections(t), scratch.detections(t)

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from clew.annotation.learner import Learner
-from clew.annotation.questions import DEFAULT, STRATEGIES, Question, answer_from_truth
 from clew.annotation.strategies.diversify import diversify
 from clew.annotation.strategies.feature_difference import feature_differences
 from clew.annotation.strategies.pool import Pool, settled
+
+from clew.annotation.learner import Learner
+from clew.annotation.questions import DEFAULT, STRATEGIES, Question, answer_from_truth
 from clew.errors import InputError
 from clew.tracking.assignment.assignment import assign
 from clew.tracking.events import NONE, Annotations, Event, EventTable
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 
 
 @pytest.fixture(scope="module")
 def source(simulated):
-    return measure(simulated.movie, cache=None, n_jobs=1)
+    return measure_movie(simulated.movie, cache=None, n_jobs=1)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_questions_are_about_predicted_events_that_nobody_has_answered(
     questions = ask(name, learner, simulated.some)
     assert len(questions) == 20
     predicted = {
-        frame: set(learner.solved(frame).events) for frame in range(len(learner.pairs))
+        frame: set(learner.solve(frame).events) for frame in range(len(learner.pairs))
     }
     for question in questions:
         assert (
@@ -156,9 +156,9 @@ def test_feature_differences_are_prediction_minus_the_best_choice_without_the_ev
     assert np.allclose(found @ learner.w, pool.confidence, atol=1e-9)
     for row in range(0, len(pool), 5):
         frame = int(pool.events.frame[row])
-        pair, answer = learner.pair(frame), learner.solved(frame).assignment
+        pair, answer = learner.get_pair(frame), learner.solve(frame).assignment
         (column,) = pair.rows(pool.events[[row]])
-        here = learner.annotations.at(frame)
+        here = learner.annotations.select_frame(frame)
         other = assign(
             pair.candidates, pair.scores(learner.w), {**pair.annotated(here), column: 0}
         )

@@ -134,7 +134,7 @@ def test_laws(counts, fraction, seed):
     some = sample(whole, fraction, seed)
     assert len(set(some.row.tolist())) == len(some)
     assert (np.diff(some.row) > 0).all()
-    assert (some.events.keys() == whole.events.keys()[some.row - 1]).all()
+    assert (some.events.row_keys() == whole.events.row_keys()[some.row - 1]).all()
     drawn = kinds(some)
     assert set(drawn) == {kind for kind, n in zip(Event, counts, strict=True) if n}
     assert len(some) == max(round(fraction * len(whole)), len(drawn))

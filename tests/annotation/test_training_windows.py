@@ -5,13 +5,13 @@ import pytest
 
 from clew.annotation.learner import Learner
 from clew.annotation.sampling import sample
-from clew.annotation.settings import Adaptation
+from clew.annotation.settings import LearnerSettings
 from clew.annotation.training_windows import TrainingWindows
-from clew.tracking.assignment.assignment import assign, n_detections, takes_part
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.assignment.assignment import assign
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 
@@ -20,10 +20,10 @@ NOTHING = Annotations.of(EventTable.empty())
 
 @pytest.fixture(scope="module")
 def source(simulated):
-    return measure(simulated.movie, cache=None, n_jobs=1)
+    return measure_movie(simulated.movie, cache=None, n_jobs=1)
 
 
-SMALL = Adaptation(window=5, pseudo_window=9)
+SMALL = LearnerSettings(window=5, pseudo_window=9)
 """Windows that are smaller than the frames of the movie."""
 
 
@@ -39,7 +39,7 @@ def test_a_windows_problem_is_the_pairs_with_the_guess_outside_held_fixed(
     rng = np.random.default_rng(seed)
     learner, windows = made(source)
     frame = int(rng.integers(len(learner.pairs)))
-    annotations = simulated.known.at(frame)[:2]
+    annotations = simulated.known.select_frame(frame)[:2]
     example = windows.example(frame, annotations, annotations)
     pair, window = example.pair, example.window
     assert 0 < len(window.rows) < len(pair.candidates)
@@ -59,10 +59,10 @@ def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_i
 ):
     learner, windows = made(source)
     for frame in range(len(learner.pairs)):
-        annotations = simulated.known.at(frame)[:3]
+        annotations = simulated.known.select_frame(frame)[:3]
         example = windows.example(frame, annotations, annotations)
-        cells = takes_part(example.pair.candidates)
-        inside = np.zeros(n_detections(example.pair.candidates) + 1, dtype=bool)
+        cells = example.pair.candidates.detections_of()
+        inside = np.zeros(example.pair.candidates.n_detections + 1, dtype=bool)
         inside[cells[example.window.rows]] = True
         guess = cells[
             assign(example.pair.candidates, example.pair.scores(learner.initial)).chosen
@@ -86,7 +86,7 @@ def test_what_is_told_comes_before_what_was_known(source, simulated):
     told = windows.example(frame, denied, denied)
     assert told.annotated[told.window.annotated({int(sure[0]): 0}).popitem()[0]] == 0
     # something else happened to the cell: its pseudo-label is gone, and an output agrees with all that is known
-    other = simulated.known.at(frame)[:4]
+    other = simulated.known.select_frame(frame)[:4]
     example = windows.example(frame, other, other)
     assert assign(
         example.window.candidates,
@@ -110,7 +110,7 @@ def test_what_the_initial_weights_are_almost_certainly_right_about_counts(
     source, least
 ):
     learner, windows = made(
-        source, Adaptation(pseudo_window=1000, pseudo_probability=least)
+        source, LearnerSettings(pseudo_window=1000, pseudo_probability=least)
     )
     unit = np.linalg.norm(learner.initial)
     counted = 0
@@ -133,18 +133,20 @@ def test_a_few_annotations_do_no_harm(clew_data):
     generic weights miss 49.
     """
     movie = open_movie(clew_data / "Fluo-N2DL-HeLa/01")
-    source = measure(movie, cache=None, n_jobs=1)
-    known = truth_annotations(open_truth(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie)
+    source = measure_movie(movie, cache=None, n_jobs=1)
+    known = derive_annotations(
+        open_ctc_lineage(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie
+    )
     learner = Learner(source, tracker=Tracker.generic(n_jobs=1))
 
     def missed(tracker):
         return (
-            ~np.isin(known.events.keys(), tracker.track(source).events.keys())
+            ~np.isin(known.events.row_keys(), tracker.track(source).events.row_keys())
         ).sum()
 
-    before = missed(learner.as_tracker())
+    before = missed(learner.make_tracker())
     learner.learn(sample(known, rng=np.random.default_rng([4, 5]), number=25))
-    assert missed(learner.as_tracker()) <= before + 15
+    assert missed(learner.make_tracker()) <= before + 15
 
 
 def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_counts(
@@ -155,7 +157,7 @@ def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_c
         np.zeros_like(learner.initial), len(learner.pairs), learner.pair
     )
     assert not windows.pseudo_frames
-    annotations = simulated.known.at(2)[:3]
+    annotations = simulated.known.select_frame(2)[:3]
     example = windows.example(2, annotations, annotations)
     assert len(example.window.rows) == len(example.pair.candidates)
     assert len(example.annotated) == len(annotations)
@@ -168,7 +170,7 @@ def test_an_answer_changes_the_example_of_its_own_pair_alone(source, simulated):
         return {
             frame: learner.windows.example(frame, here, here).program
             for frame in learner.windows.frames(learner.annotations)
-            for here in [learner.annotations.at(frame)]
+            for here in [learner.annotations.select_frame(frame)]
         }
 
     # a move, since a first event of a rare kind would switch that kind on in all pairs

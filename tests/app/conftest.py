@@ -65,9 +65,11 @@ def serving(movie, measured, store, **others):
 @pytest.fixture(scope="session")
 def source(simulated, tmp_path_factory):
     """The measured cells of `simulated`."""
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
 
-    return measure(simulated.movie, cache=tmp_path_factory.mktemp("cache"), n_jobs=1)
+    return measure_movie(
+        simulated.movie, cache=tmp_path_factory.mktemp("cache"), n_jobs=1
+    )
 
 
 @pytest.fixture

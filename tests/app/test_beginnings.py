@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from clew.app.messages import Learned
 from starlette.testclient import TestClient
-from tests.app.conftest import HOST, TOKEN, Idle
-from tests.app.test_server import MOVIE, get, moves, send
 
 from clew.app.launch import make_server, open_session
-from clew.app.messages import Learned
+from tests.app.conftest import HOST, TOKEN, Idle
+from tests.app.test_server import MOVIE, get, moves, send
 
 
 @pytest.fixture

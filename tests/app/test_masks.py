@@ -8,11 +8,11 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
+from clew.app.messages import Learned, Predicted
+from clew.app.worker import MovieWorker, WorkerMovie
 
 from clew.annotation.mask_edits import apply
-from clew.app.messages import Learned, Predicted
 from clew.app.settings import WorkerSettings
-from clew.app.worker import MovieWorker, WorkerMovie
 
 MOVIE = "/api/movies/0"
 KEYS = (f"edit-{n}" for n in count())
@@ -67,7 +67,9 @@ def labels_of(page, frame):
 def test_an_edit_changes_two_pairs_and_nothing_else(page, simulated):
     before = {t: get(page, f"/pair/{t}") for t in range(13)}
     kept = [
-        page.session.predictor.kept.pair(t, page.session.state.annotations.at(t))
+        page.session.predictor.kept.pair(
+            t, page.session.state.annotations.select_frame(t)
+        )
         for t in range(13)
     ]
     gone = before[4]["a"][2]["id"]
@@ -87,7 +89,9 @@ def test_an_edit_changes_two_pairs_and_nothing_else(page, simulated):
         simulated.movie.label(4) == gone
     ).any()  # the movie's own masks are as they were
     now = [
-        page.session.predictor.kept.pair(t, page.session.state.annotations.at(t))
+        page.session.predictor.kept.pair(
+            t, page.session.state.annotations.select_frame(t)
+        )
         for t in range(13)
     ]
     assert [t for t in range(13) if now[t] is not kept[t]] == [
@@ -238,8 +242,8 @@ def test_edits_of_masks_that_were_replaced_since_are_set_aside(
         [simulated.movie.label(t) for t in range(simulated.movie.n_frames)]
     )
     other[4] = np.roll(other[4], 1, axis=0)
-    movie = replace(simulated.movie, labels=ArrayFrames.of(other, "labels"))
-    with serve(movie=movie, measured=source.measured_again(movie, [4])) as page:
+    movie = replace(simulated.movie, labels=ArrayFrames.from_data(other, "labels"))
+    with serve(movie=movie, measured=source.remeasure_frames(movie, [4])) as page:
         status = get(page, "/status")
         assert (status["edits"], status["set_aside"]) == (0, 1)
         assert np.array_equal(labels_of(page, 4), other[4])

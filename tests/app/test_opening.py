@@ -4,13 +4,13 @@ import threading
 import time
 
 import pytest
+from clew.app.opening import Opening, Stopped
 from starlette.testclient import TestClient
-from tests.app.conftest import HOST, TOKEN, Idle, no_loop
 
 from clew.annotation.store.store import noted_in
 from clew.app.launch import bind, make_server, open_session, run
-from clew.app.opening import Opening, Stopped
 from clew.errors import InputError
+from tests.app.conftest import HOST, TOKEN, Idle, no_loop
 
 ADDRESSES = [f"http://{HOST}"]
 PATIENCE = 60

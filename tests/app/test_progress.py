@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from clew.app.messages import Asked, Learned
+from clew.app.progress import CURVE, check_of, probabilities
 
 from clew.annotation.answers import Answer
 from clew.annotation.error_estimate import Correction
-from clew.app.messages import Asked, Learned
-from clew.app.progress import CURVE, check_of, probabilities
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Event, EventTable
 from clew.tracking.solve import SolvedPair

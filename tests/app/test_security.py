@@ -5,13 +5,13 @@ import json
 import socket
 
 import pytest
-from tests.app.conftest import no_loop
 
 from clew.app import summaries
 from clew.app.launch import Certificate, addresses_of, bind, check_public
 from clew.app.security import MAX_BODY, POLICY, Guard
 from clew.errors import InputError
 from clew.tracking.movie import Movie
+from tests.app.conftest import no_loop
 
 TOKEN = "a-token-for-tests"
 HOST = "127.0.0.1:8017"

@@ -9,15 +9,15 @@ from dataclasses import replace
 import imagecodecs
 import numpy as np
 import pytest
+from clew.app.exports import Kind
+from clew.app.messages import Asked, Failed, Learned, Predicted
 
 from clew.annotation.questions import Question
 from clew.app.broadcast import MAX_WAITING, EventsStream
-from clew.app.exports import Kind
 from clew.app.images import Pictures
-from clew.app.messages import Asked, Failed, Learned, Predicted
 from clew.errors import StoreError
 from clew.tracking.events import Event, EventTable
-from clew.tracking.io.annotation_csv import read_annotation_table
+from clew.tracking.io.annotations import read_annotation_table
 from clew.tracking.io.geff import is_geff
 from clew.tracking.movie import Movie
 from clew.tracking.persistence import load_tracker
@@ -185,15 +185,15 @@ def test_an_answer_is_kept_and_pinned_at_once(page):
 
 def test_a_quick_solution_is_the_same_as_a_slow_one(page):
     predictor, state = page.session.predictor, page.session.state
-    before = predictor.solve(2, state.annotations.at(2))
+    before = predictor.solve(2, state.annotations.select_frame(2))
     send(page, moves(get(page, "/pair/2"))[0], frame=2)
-    here = page.session.state.annotations.at(2)
+    here = page.session.state.annotations.select_frame(2)
     predictor.solved = {2: before}
     quick = predictor.solve(2, here)
     predictor.solved = {}
     slow = predictor.solve(2, here)
-    assert np.array_equal(quick.events.keys(), slow.events.keys())
-    pinned = np.isin(quick.events.keys(), here.events.keys())
+    assert np.array_equal(quick.events.row_keys(), slow.events.row_keys())
+    pinned = np.isin(quick.events.row_keys(), here.events.row_keys())
     assert np.isinf(quick.confidence[pinned]).all()
     assert np.isfinite(slow.confidence[~pinned]).any()
     assert not np.isnan(quick.confidence).any()
@@ -315,7 +315,7 @@ def test_a_changed_mask_sets_aside_the_answers_about_its_cells_alone(
     serve, simulated, source, tmp_path
 ):
     """Eight frames were looked at before: a change elsewhere went unseen, and one there locked all answers out."""
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
 
     with serve() as page:
         for t in (0, 6, 7):
@@ -333,16 +333,16 @@ def test_a_changed_mask_sets_aside_the_answers_about_its_cells_alone(
             masks, np.stack([simulated.movie.image(t) for t in range(14)])
         )
         with serve(
-            movie=changed, measured=measure(changed, cache=None, n_jobs=1)
+            movie=changed, measured=measure_movie(changed, cache=None, n_jobs=1)
         ) as page:
             status = get(page, "/status")
             assert (status["annotated"], status["outdated"]) == (2, 1)
-            assert page.session.state.annotations.frames() == [0, 7]
+            assert page.session.state.annotations.annotated_frames() == [0, 7]
             assert page.session.state.outdated[0].sources == (label,)
     other = Movie.from_arrays(masks[::-1].copy())
     with (
         pytest.raises(StoreError, match="other cells are in its masks"),
-        serve(movie=other, measured=measure(other, cache=None, n_jobs=1)),
+        serve(movie=other, measured=measure_movie(other, cache=None, n_jobs=1)),
     ):
         pass
 
@@ -483,7 +483,7 @@ def test_a_lineage_in_ctc_format_comes_in_as_annotations(page):
     )
     assert kept["new"] == kept["given"] == len(held) > 100
     assert np.isin(
-        held.pairwise().events.keys(), told.keys()
+        held.to_pairwise().events.row_keys(), told.row_keys()
     ).all()  # gaps are found among all pairs
 
 
@@ -523,7 +523,8 @@ def test_new_weights_and_predictions_are_shown(page):
     assert (other["version"], pair["version"]) == (1, 0)
     assert other["events"] != pair["events"]
     solved = replace(
-        page.session.predictor.solve(0, page.session.state.annotations.at(0)), version=2
+        page.session.predictor.solve(0, page.session.state.annotations.select_frame(0)),
+        version=2,
     )
     for event in moves(other)[:1]:
         send(page, event)
@@ -531,9 +532,9 @@ def test_new_weights_and_predictions_are_shown(page):
         page.session.take, Predicted(0, (solved,), 0)
     )  # made before the answer
     assert page.session.predictor.solved[0].version == 1
-    here = page.session.state.annotations.at(0)
+    here = page.session.state.annotations.select_frame(0)
     page.client.portal.call(
-        page.session.take, Predicted(0, (replace(solved, key=here.key()),), 0)
+        page.session.take, Predicted(0, (replace(solved, key=here.content_key()),), 0)
     )
     assert page.session.predictor.solved[0].version == 2
 

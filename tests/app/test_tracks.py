@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from tests.app.test_server import MOVIE, get, moves, send, travel
 
 from clew.app import families
 from clew.tracking.events import Event
 from clew.tracking.solve import join_pairs
+from tests.app.test_server import MOVIE, get, moves, send, travel
 
 
 @pytest.fixture

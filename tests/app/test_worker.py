@@ -16,17 +16,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.app.conftest import no_loop
+from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, WorkerMovie
+from clew.app.supervisor import Supervisor
 from typer.testing import CliRunner
 
 from clew.annotation.learner import Learner
 from clew.app import worker
 from clew.app.launch import bind_as_before
-from clew.app.messages import Asked, Failed, Learn, Learned, Predicted, WorkerMovie
 from clew.app.settings import WorkerSettings
-from clew.app.supervisor import Supervisor
 from clew.cli import app
 from clew.tracking.events import Annotations, Event, EventTable
+from tests.app.conftest import no_loop
 
 NOTHING = Annotations.of(EventTable.empty())
 CLEW = [sys.executable, "-m", "clew.cli"]
@@ -88,9 +88,11 @@ def test_the_worker_learns_predicts_and_asks(supervisor, news, simulated):
     first, _ = news.until(Predicted)
     solved = first.pairs[0]
     here = simulated.some.at(solved.frame)
-    assert (solved.frame, solved.key, solved.version) == (3, here.key(), 1)
+    assert (solved.frame, solved.key, solved.version) == (3, here.content_key(), 1)
     assert solved.assignment is None  # it would be long on its way
-    assert np.isin(here.events.keys()[here.happened], solved.events.keys()).all()
+    assert np.isin(
+        here.events.row_keys()[here.happened], solved.events.row_keys()
+    ).all()
     asked, _ = news.until(Asked)
     assert asked.revision == 1
 
@@ -236,15 +238,15 @@ def test_predictions_that_lag_keep_to_the_annotations(source, simulated):
     learner = Learner(source, may_lag=True)
     old = learner.solved(3)
     known = (
-        simulated.some.pairwise()
+        simulated.some.to_pairwise()
     )  # a gap from frame 2 says something of frame 3, too
     learner.learn(known[known.events.frame != 3])
     assert learner.solved(3) is old  # of weights that are one version old
     assert learner.renew(3) is not old
     here = simulated.some.at(3)[simulated.some.at(3).happened]
     learner.annotate(here)
-    assert np.isin(here.events.keys(), learner.solved(3).events.keys()).all()
-    assert learner.lineage().n_frames == 14
+    assert np.isin(here.events.row_keys(), learner.solved(3).events.row_keys()).all()
+    assert learner.build_lineage().n_frames == 14
 
 
 # the command in a process of its own

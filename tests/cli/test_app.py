@@ -3,14 +3,14 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import version
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import clew
 from clew.cli import app
-from clew.cli.options import note
+from clew.cli.options import print_note
 from clew.estimators import persistence as archive
 from clew.estimators.svm import StructuredSVM
 from clew.models.chain import Chain
@@ -39,7 +39,7 @@ def one_line(result, words):
 
 
 def test_version_and_help():
-    assert invoke("--version").stdout == f"clew {version('clew')}\n"
+    assert invoke("--version").stdout == f"clew {clew.__version__}\n"
     assert "info" in invoke("--help").stdout
 
 
@@ -151,7 +151,7 @@ def test_a_full_disk_behind_stdout(file, args):
 def test_notes_are_plain_where_no_color_is_set(monkeypatch, capsys, value, plain):
     monkeypatch.setenv("NO_COLOR", value)
     monkeypatch.setattr("typer.secho", lambda text, **style: print(style["dim"]))
-    note("chosen")
+    print_note("chosen")
     assert capsys.readouterr().out.strip() == ("None" if plain else "True")
 
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clew.cli import app
-from clew.cli.cluster import Where, connected
+from clew.cli.cluster import ComputeOptions, open_client
 from clew.errors import InputError
 from clew.tracking.io import names
 
@@ -97,7 +97,7 @@ def test_a_run_that_was_cut_short_goes_on(simulated, tmp_path, monkeypatch):
     monkeypatch.setattr(track.BlockProblem, "solve", solve)
     again = run(*common, "-o", tmp_path / "a")
     assert again.exit_code == 0
-    assert "2 of 4 blocks were there" in again.output
+    assert "2 of 4 blocks come from" in again.output
     assert run(*common, "-o", tmp_path / "b").exit_code == 0
     assert tables(tmp_path / "a") == tables(tmp_path / "b")
 
@@ -120,8 +120,8 @@ def test_too_little_memory_is_told_before_anything_is_written(simulated, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--workers", 2, "--cluster", "tcp://127.0.0.1:1"), "expected one of the two"),
-        (("--profile", "p.html"), "expected it with --workers or --cluster"),
+        (("--workers", 2, "--cluster", "tcp://127.0.0.1:1"), "expected one of them"),
+        (("--profile", "p.html"), "--profile needs --workers or --cluster"),
         (("--memory-per-worker", "lots"), "expected bytes"),
         (("--cluster", "tcp://127.0.0.1:1"), "no Dask scheduler answers there"),
         (("--cluster", "nowhere.json"), "no Dask scheduler answers there"),
@@ -154,10 +154,10 @@ def test_a_cluster_without_workers_is_refused(tmp_path):
 
 
 def test_workers_of_this_machine_are_processes():
-    with connected(Where.of(1, None)) as client:
+    with open_client(ComputeOptions.of(1, None)) as client:
         assert len(client.nthreads()) == 1
         assert client.submit(sum, [1, 2]).result() == 3
-    with connected(Where.of(None, None)) as nobody:
+    with open_client(ComputeOptions.of(None, None)) as nobody:
         assert nobody is None
-    with pytest.raises(InputError, match="one of the two"):
-        Where.of(1, "tcp://127.0.0.1:1")
+    with pytest.raises(InputError, match="expected one of them"):
+        ComputeOptions.of(1, "tcp://127.0.0.1:1")

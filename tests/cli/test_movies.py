@@ -7,7 +7,7 @@ import pytest
 
 import clew
 from clew.tracking.io import names
-from clew.tracking.io.annotation_csv import read_annotation_table, write_annotations
+from clew.tracking.io.annotations import read_annotation_table, write_annotations
 from clew.tracking.io.events_csv import read_events
 from clew.tracking.io.tracks_csv import write_track_table
 from clew.tracking.movie import open_frames
@@ -62,7 +62,7 @@ def test_several_label_images_in_space(simulated_3d, tmp_path):
         "--frames",
         "0:4",
     )
-    inside = simulated_3d.some.within(range(5))
+    inside = simulated_3d.some.restrict_to(range(5))
     assert clew.load(tmp_path / "w.clew").n_annotated_ == 2 * len(inside)
 
 
@@ -102,7 +102,7 @@ def test_some_frames(movie, request, tmp_path):
         "--lam",
         10,
     )
-    expected = sim.some.within(range(1, 5))
+    expected = sim.some.restrict_to(range(1, 5))
     assert clew.load(tmp_path / "w.clew").n_annotated_ == len(expected)
     told = done(
         "track",
@@ -121,7 +121,9 @@ def test_some_frames(movie, request, tmp_path):
     assert len(masks) == 4
     np.testing.assert_array_equal(masks[0] > 0, sim.movie.label(1) > 0)
     events, _ = read_events(tmp_path / "r" / names.EVENTS)
-    assert np.isin(expected.events[expected.happened].keys(), events.keys()).all()
+    assert np.isin(
+        expected.events[expected.happened].row_keys(), events.row_keys()
+    ).all()
     assert f"the truth has {sim.movie.n_frames} frames, the movie 4" in refused(
         "evaluate", tmp_path / "r", "-t", sim.truth
     )
@@ -131,7 +133,7 @@ def test_some_frames(movie, request, tmp_path):
         ).stdout
     )
     assert figures["task_loss"]["annotated"] == len(
-        sim.known.within(range(1, 5)).pairwise()
+        sim.known.restrict_to(range(1, 5)).to_pairwise()
     )
 
 
@@ -222,4 +224,4 @@ def test_a_sample_is_of_whole_numbers(simulated, tmp_path):
         tmp_path / "some.csv",
     )
     drawn = read_annotation_table(tmp_path / "some.csv")
-    assert set(drawn.frames()) == {3, 4, 5}
+    assert set(drawn.annotated_frames()) == {3, 4, 5}

@@ -86,15 +86,15 @@ def test_an_axis_that_is_called_z_is_said_to_be_time(tmp_path, arrays):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda masks: masks[:1], "there is one frame only"),
+        (lambda masks: masks[:1], "the movie has one frame only"),
         (
             lambda masks: (masks > 0).astype(np.uint8),
-            "are these masks of the foreground?",
+            "are these foreground masks?",
         ),
-        (lambda masks: 0 * masks, "there is no cell in any frame"),
+        (lambda masks: 0 * masks, "no frame has a cell"),
         (
             lambda masks: masks * (np.arange(6) != 2)[:, None, None],
-            "there is no cell in frame 2, and there are",
+            "frame 2 has no cells, but frames before",
         ),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_movie_may_begin_before_its_cells_and_end_after_them(tmp_path, arrays)
 def test_raw_images_in_the_place_of_masks_are_told_of(tmp_path, arrays):
     tifffile.imwrite(tmp_path / "masks.tif", arrays[0][:, :90, :90])
     tifffile.imwrite(tmp_path / "raw.tif", arrays[1][:, :90, :90].astype(np.uint8))
-    words = "as grey values do; are these raw images?"
+    words = "look like gray values; are these raw images?"
     assert (
         words
         in track(

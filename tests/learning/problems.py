@@ -28,7 +28,16 @@ def cases(name: str, n: int = 12) -> list[Instance]:
     """Small instances of a model in which something is annotated."""
     found = (instance(GENERATORS[name], seed) for seed in count())
     some = (case for case in found if sum(case.model.n_parts(y) for y in case.Y) > 2)
-    return list(islice((case for case in some if any((listing.loss > 0).any() for listing in case.listings)), n))
+    return list(
+        islice(
+            (
+                case
+                for case in some
+                if any((listing.loss > 0).any() for listing in case.listings)
+            ),
+            n,
+        )
+    )
 
 
 @cache
@@ -43,7 +52,11 @@ def fully_annotated(name: str, n: int = 4) -> list[Instance]:
             Y.append(truth)
             loss = np.array([case.model.loss(truth, y) for y in listing.outputs])
             listings.append(Listing(listing.outputs, listing.features, loss))
-        made.append(Instance(case.model, case.X, Y, case.model.task(case.X, Y), case.w, listings))
+        made.append(
+            Instance(
+                case.model, case.X, Y, case.model.task(case.X, Y), case.w, listings
+            )
+        )
     return made
 
 
@@ -61,7 +74,11 @@ def listed_losses(listings: list[Listing], loss: Loss, w) -> np.ndarray:
     values = []
     for listing in listings:
         penalty = listing.best(w, loss.penalty, loss.penalty_weight) + loss.margin
-        reward = 0.0 if loss.reward is None else listing.best(w, loss.reward, loss.reward_weight)
+        reward = (
+            0.0
+            if loss.reward is None
+            else listing.best(w, loss.reward, loss.reward_weight)
+        )
         values.append(max(penalty - reward, 0.0))
     return np.array(values)
 
@@ -77,8 +94,14 @@ def minimum_over_list(listings: list[Listing], lam: float, regulariser) -> float
     λΩ(w) + (1/N) Σ_n ξ_n with ξ_n ≥ <w, φ(y) − φ(y*)> + Δ(y) for all y.
     """
     n, d = len(listings), listings[0].features.shape[1]
-    differences = [listing.features - listing.features[listing.loss == 0][0] for listing in listings]
-    A, b = np.vstack(differences), np.concatenate([listing.loss for listing in listings])
+    differences = [
+        listing.features - listing.features[listing.loss == 0][0]
+        for listing in listings
+    ]
+    A, b = (
+        np.vstack(differences),
+        np.concatenate([listing.loss for listing in listings]),
+    )
     group = np.repeat(np.arange(n), [len(listing.loss) for listing in listings])
     slack = -np.eye(n)[group]
     if regulariser == "l1":
@@ -90,13 +113,24 @@ def minimum_over_list(listings: list[Listing], lam: float, regulariser) -> float
     P = sp.csc_matrix(sp.diags_array(np.concatenate([np.full(d, lam), np.zeros(n)])))
     q = np.concatenate([np.zeros(d), np.full(n, 1 / n)])
     rows = sp.csc_matrix(np.hstack([A, slack]))
-    return float(clarabel.DefaultSolver(P, q, rows, -b, [clarabel.NonnegativeConeT(len(b))], settings).solve().obj_val)
+    return float(
+        clarabel.DefaultSolver(
+            P, q, rows, -b, [clarabel.NonnegativeConeT(len(b))], settings
+        )
+        .solve()
+        .obj_val
+    )
 
 
-def random_bundle(rng, n_groups=3, n_features=4, per_group=5, scale=1.0, twice=False, flat=False) -> Bundle:
+def random_bundle(
+    rng, n_groups=3, n_features=4, per_group=5, scale=1.0, twice=False, flat=False
+) -> Bundle:
     """Random bounds, evaluated as if N = G; `twice` adds each again, `flat` gives some slope zero."""
     bundle = Bundle(n_features, np.arange(n_groups))
-    parts = [rng.normal(size=(per_group, n_groups, n_features)) * scale, rng.normal(size=(per_group, n_groups))]
+    parts = [
+        rng.normal(size=(per_group, n_groups, n_features)) * scale,
+        rng.normal(size=(per_group, n_groups)),
+    ]
     if flat:
         parts[0][::2] = 0.0
     fill(bundle, *parts)
@@ -135,7 +169,9 @@ class Known:
 class Table:
     """A model of one's own, whose outputs are listed; its Δ is whatever the annotation says."""
 
-    def __init__(self, n_features, spaces=frozenset(Space), loss_zero_iff_compatible=False):
+    def __init__(
+        self, n_features, spaces=frozenset(Space), loss_zero_iff_compatible=False
+    ):
         self.n_features = n_features
         self.spaces = spaces
         self.loss_zero_iff_compatible = loss_zero_iff_compatible
@@ -159,17 +195,27 @@ class Table:
         }[space]
         if not inside.any():
             return None
-        return int(np.argmax(np.where(inside, x.features @ w + loss_weight * annotation.loss, -np.inf)))
+        return int(
+            np.argmax(
+                np.where(
+                    inside, x.features @ w + loss_weight * annotation.loss, -np.inf
+                )
+            )
+        )
 
 
-def table_data(rng, n=8, m=6, d=4, zero_on_compatible=True) -> tuple[list[Choice], list[Known]]:
+def table_data(
+    rng, n=8, m=6, d=4, zero_on_compatible=True
+) -> tuple[list[Choice], list[Known]]:
     X, Y = [], []
     for _ in range(n):
         compatible = np.zeros(m, dtype=bool)
         compatible[rng.permutation(m)[: rng.integers(1, 3)]] = True
         loss = rng.uniform(0.2, 1.0, size=m)
         X.append(Choice(rng.normal(size=(m, d))))
-        Y.append(Known(compatible, np.where(compatible & zero_on_compatible, 0.0, loss)))
+        Y.append(
+            Known(compatible, np.where(compatible & zero_on_compatible, 0.0, loss))
+        )
     return X, Y
 
 
@@ -180,7 +226,11 @@ class Dense:
 
     def __init__(self, task):
         self.task = task
-        self.n_examples, self.n_features, self.spaces = task.n_examples, task.n_features, task.spaces
+        self.n_examples, self.n_features, self.spaces = (
+            task.n_examples,
+            task.n_features,
+            task.spaces,
+        )
         self.loss_zero_iff_compatible = task.loss_zero_iff_compatible
 
     def argmax(self, w, space, loss_weight, examples=None):
@@ -196,8 +246,15 @@ class Counted:
 
     def __init__(self, task, before=lambda count: None):
         self.task, self.before, self.calls = task, before, 0
-        self.n_examples, self.n_features, self.spaces = task.n_examples, task.n_features, task.spaces
-        self.loss_zero_iff_compatible, self.keys = task.loss_zero_iff_compatible, task.keys
+        self.n_examples, self.n_features, self.spaces = (
+            task.n_examples,
+            task.n_features,
+            task.spaces,
+        )
+        self.loss_zero_iff_compatible, self.keys = (
+            task.loss_zero_iff_compatible,
+            task.keys,
+        )
 
     def argmax(self, w, space, loss_weight, examples=None):
         self.calls += 1
@@ -208,7 +265,9 @@ class Counted:
         return self.task.annotated_part()
 
 
-def sequences(seed=0, n=40, n_states=4, width=5, known=0.4, noise=1.0) -> tuple[list[Any], list[Any], list[Any]]:
+def sequences(
+    seed=0, n=40, n_states=4, width=5, known=0.4, noise=1.0
+) -> tuple[list[Any], list[Any], list[Any]]:
     """Ragged sequences of a hidden Markov chain: features, partial labels, and the truth."""
     rng = np.random.default_rng(seed)
     means = rng.normal(size=(n_states, width))
@@ -228,7 +287,9 @@ def chain_task(**settings):
     return Chain(n_states=4).prepare(X, Y).task(X, Y)
 
 
-def matchings(seed=0, n=20, rows=5, width=6, known=0.4, noise=0.7) -> tuple[list[Any], list[Any], list[Any]]:
+def matchings(
+    seed=0, n=20, rows=5, width=6, known=0.4, noise=0.7
+) -> tuple[list[Any], list[Any], list[Any]]:
     """Assignments whose pair features point at the truth through noise."""
     rng = np.random.default_rng(seed)
     direction = rng.normal(size=width)

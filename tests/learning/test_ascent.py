@@ -25,17 +25,28 @@ def assert_gram_is_right(bundle):
         size, slot = gram.size[g], gram.slot[members]
         block = gram.blocks[gram.start[g] : gram.start[g] + size**2].reshape(size, size)
         expected = slopes[members] @ slopes[members].T
-        np.testing.assert_allclose(block[np.ix_(slot, slot)], expected, atol=1e-12 * (1 + np.abs(expected).max()))
+        np.testing.assert_allclose(
+            block[np.ix_(slot, slot)],
+            expected,
+            atol=1e-12 * (1 + np.abs(expected).max()),
+        )
 
 
 @examples(40)
 @given(
     seed=st.integers(0, 2**16),
-    steps=st.lists(st.sampled_from(["add", "some", "keep", "prune", "merge"]), min_size=1, max_size=8),
+    steps=st.lists(
+        st.sampled_from(["add", "some", "keep", "prune", "merge"]),
+        min_size=1,
+        max_size=8,
+    ),
 )
 def test_inner_products_stay_right_while_bounds_come_and_go(seed, steps):
     rng = np.random.default_rng(seed)
-    bundle, v = random_bundle(rng, n_groups=3, n_features=5, per_group=2), rng.normal(size=5)
+    bundle, v = (
+        random_bundle(rng, n_groups=3, n_features=5, per_group=2),
+        rng.normal(size=5),
+    )
     bundle.set_alpha(ascend(bundle, v, 0.5, 1e-8))
     for step in steps:
         if step == "add":
@@ -43,8 +54,12 @@ def test_inner_products_stay_right_while_bounds_come_and_go(seed, steps):
         elif step == "some":  # bounds for some groups only
             bundle.add(as_linear(rng.normal(size=(3, 5)), 3 * rng.normal(size=3), v), v)
         elif step == "keep":
-            first = np.unique(bundle.group, return_index=True)[1]  # no group may lose all its bounds
-            bundle.keep((rng.random(len(bundle)) < 0.6) | np.isin(np.arange(len(bundle)), first))
+            first = np.unique(bundle.group, return_index=True)[
+                1
+            ]  # no group may lose all its bounds
+            bundle.keep(
+                (rng.random(len(bundle)) < 0.6) | np.isin(np.arange(len(bundle)), first)
+            )
         elif step == "prune":
             bundle.prune(0)
         else:
@@ -55,7 +70,10 @@ def test_inner_products_stay_right_while_bounds_come_and_go(seed, steps):
         assert_gram_is_right(bundle)
         fresh = bundle.copy()
         fresh._gram = None
-        one, other = (update(b, v, 0.5, "l2", 1.0, 1e-8, "ascent").lower_bound for b in (bundle, fresh))
+        one, other = (
+            update(b, v, 0.5, "l2", 1.0, 1e-8, "ascent").lower_bound
+            for b in (bundle, fresh)
+        )
         assert one == pytest.approx(other, abs=1e-7)
 
 
@@ -68,9 +86,14 @@ def test_inner_products_stay_right_while_bounds_come_and_go(seed, steps):
     lam=st.sampled_from([1.0, 10.0, 1e3]),
     tol=st.sampled_from([1e-2, 1e-6]),
 )
-def test_ascent_reaches_its_precision_on_the_simplices(seed, n_groups, n_features, per_group, lam, tol):
+def test_ascent_reaches_its_precision_on_the_simplices(
+    seed, n_groups, n_features, per_group, lam, tol
+):
     rng = np.random.default_rng(seed)
-    bundle, v = random_bundle(rng, n_groups, n_features, per_group), rng.normal(size=n_features)
+    bundle, v = (
+        random_bundle(rng, n_groups, n_features, per_group),
+        rng.normal(size=n_features),
+    )
     before = dual_value(bundle, v, lam, on_simplices(bundle))
     tol *= 1 + abs(before)
     alpha = ascend(bundle, v, lam, tol)
@@ -95,17 +118,27 @@ def test_where_it_cannot_reach_the_precision_its_bound_is_still_one():
     # λ far below the slopes' squares, and more active bounds than weights: the interior point is there for that
     rng = np.random.default_rng(0)
     bundle = random_bundle(rng, n_groups=30, n_features=5, per_group=8)
-    rough, exact = (update(bundle.copy(), np.zeros(5), 1e-4, "l2", 1.0, 1e-6, s) for s in ("ascent", "interior-point"))
+    rough, exact = (
+        update(bundle.copy(), np.zeros(5), 1e-4, "l2", 1.0, 1e-6, s)
+        for s in ("ascent", "interior-point")
+    )
     assert rough.lower_bound <= exact.lower_bound + 1e-6
     assert exact.lower_bound - rough.lower_bound <= rough.residual + 1e-6
 
 
 def test_it_gives_up_early_where_no_number_of_rounds_would_do(monkeypatch):
     # one feature of 5·10⁸ beside others of about one: every round raises the dual, and none by enough
-    X = [[[1.0, 0.0], [0.0, 1.0], [5e8, 0.2]], [[0.0, 1.0], [1.0, 0.3]], [[0.9, 0.1], [0.2, 0.8]], [[1.0, 1.0]]]
+    X = [
+        [[1.0, 0.0], [0.0, 1.0], [5e8, 0.2]],
+        [[0.0, 1.0], [1.0, 0.3]],
+        [[0.9, 0.1], [0.2, 0.8]],
+        [[1.0, 1.0]],
+    ]
     Y = [[0, 1, 0], [1, 0], [None, 1], [0]]
     rounds, real = [], ascent._subspace_step
-    monkeypatch.setattr(ascent, "_subspace_step", lambda *args: (rounds.append(1), real(*args))[1])
+    monkeypatch.setattr(
+        ascent, "_subspace_step", lambda *args: (rounds.append(1), real(*args))[1]
+    )
     svm = StructuredSVM(Chain(), lam=0.1).fit(X, Y)
     assert svm.result_.gap <= 1e-3
     assert len(rounds) < 500  # with all 300 rounds for each model update, 2,400
@@ -113,7 +146,10 @@ def test_it_gives_up_early_where_no_number_of_rounds_would_do(monkeypatch):
 
 def test_a_warm_start_at_the_optimum_moves_nothing():
     rng = np.random.default_rng(0)
-    bundle, v = random_bundle(rng, n_groups=5, n_features=30, per_group=8), rng.normal(size=30)
+    bundle, v = (
+        random_bundle(rng, n_groups=5, n_features=30, per_group=8),
+        rng.normal(size=30),
+    )
     alpha = ascend(bundle, v, 0.1, 1e-10)
     bundle.set_alpha(alpha)
     np.testing.assert_allclose(ascend(bundle, v, 0.1, 1e-4), alpha, atol=1e-12)

@@ -52,9 +52,15 @@ def test_optimiser_every_setting_is_certified(programs, fraction, lam):
     result = learn(task, LOSSES["bridge"], lam, start=start)
     assert result.converged
     assert result.gap <= 1e-3
-    assert result.objective < 0.9 * sum((y == 1).sum() for y in known) / len(known)  # the loss at w = 0, about
-    if fraction == 1.0 and lam == 1.0:  # convex: the paper's method ends at the same minimum, after more passes
-        paper = learn(task, LOSSES["bridge"], lam, algorithm=PRESETS["paper"], start=start)
+    assert result.objective < 0.9 * sum((y == 1).sum() for y in known) / len(
+        known
+    )  # the loss at w = 0, about
+    if (
+        fraction == 1.0 and lam == 1.0
+    ):  # convex: the paper's method ends at the same minimum, after more passes
+        paper = learn(
+            task, LOSSES["bridge"], lam, algorithm=PRESETS["paper"], start=start
+        )
         assert paper.objective == pytest.approx(result.objective, abs=2e-3)
         assert paper.passes > 2 * result.passes
 
@@ -63,11 +69,15 @@ def test_optimiser_every_setting_is_certified(programs, fraction, lam):
 def test_optimiser_the_other_methods_arrive_too(preset):
     """Few and small, for they take hundreds of passes (benchmarks/optimiser.py)."""
     inputs, truths = INSTANCES["assignment_programs"](3, (40, 80), seed=0)
-    known = [INSTANCES["annotate"](program, y, 0.25) for program, y in zip(inputs, truths, strict=True)]
+    known = [
+        INSTANCES["annotate"](program, y, 0.25)
+        for program, y in zip(inputs, truths, strict=True)
+    ]
     task = BinaryProgram().prepare(inputs, known).task(inputs, known)
     start = Start(task, LOSSES["bridge"]).at(1.0)
     ours, theirs = (
-        learn(task, LOSSES["bridge"], 1.0, algorithm=PRESETS[name], start=start) for name in ("clew", preset)
+        learn(task, LOSSES["bridge"], 1.0, algorithm=PRESETS[name], start=start)
+        for name in ("clew", preset)
     )
     assert ours.converged
     assert theirs.converged
@@ -77,8 +87,13 @@ def test_optimiser_the_other_methods_arrive_too(preset):
 @pytest.mark.parametrize("fraction", [1.0, 0.25])
 def test_events_are_learned_at_a_given_lambda_and_at_a_chosen_one(fraction):
     """What benchmarks/learning.py asks of clew: the estimator, on programmes of frame pairs."""
-    inputs, truths = INSTANCES["assignment_programs"](6, (40, 80), n_features=16, seed=0)
-    known = [INSTANCES["annotate"](p, y, fraction, seed=i) for i, (p, y) in enumerate(zip(inputs, truths, strict=True))]
+    inputs, truths = INSTANCES["assignment_programs"](
+        6, (40, 80), n_features=16, seed=0
+    )
+    known = [
+        INSTANCES["annotate"](p, y, fraction, seed=i)
+        for i, (p, y) in enumerate(zip(inputs, truths, strict=True))
+    ]
     for lam in (0.1, [1.0, 0.1]):
         svm = StructuredSVM(BinaryProgram(), lam=lam, random_state=0).fit(inputs, known)
         assert svm.result_.converged
@@ -93,8 +108,16 @@ def test_model_updates_of_random_bundles_are_precise(n_groups, n_weights):
     """Every column of benchmarks/master.py that clew uses."""
     master = runpy.run_path(str(BENCHMARKS / "master.py"))
     problem = master["make_problem"](50, n_groups, n_weights, seed=0)
-    for solver in ("own_interior_point", "clarabel_primal", "clarabel_dual", "ascent_cold", "ascent_warm"):
-        assert -1e-9 <= master["relative_gap"](problem, *master[solver](problem)) <= 1e-5
+    for solver in (
+        "own_interior_point",
+        "clarabel_primal",
+        "clarabel_dual",
+        "ascent_cold",
+        "ascent_warm",
+    ):
+        assert (
+            -1e-9 <= master["relative_gap"](problem, *master[solver](problem)) <= 1e-5
+        )
 
 
 @pytest.mark.parametrize("method", ["clpl", "bridge", "perceptron"])
@@ -104,11 +127,17 @@ def test_ambiguous_labels_are_learned_with_a_chosen_lambda(method):
     truth = rng.integers(0, 5, 80)
     X = 3 * np.eye(5)[truth] + rng.normal(size=(80, 5))
     candidates = (rng.random((80, 5)) < 0.3) | np.eye(5, dtype=bool)[truth]
-    settings = {"algorithm": Algorithm(tol=0.02, eta=0.02), "lam": [0.1, 0.01]} if method == "clpl" else {}
+    settings = (
+        {"algorithm": Algorithm(tol=0.02, eta=0.02), "lam": [0.1, 0.01]}
+        if method == "clpl"
+        else {}
+    )
     if method == "perceptron":
         learner = StructuredPerceptron(Multiclass(), random_state=0).fit(X, candidates)
     else:
-        learner = StructuredSVM(Multiclass(), loss=method, random_state=0, **settings).fit(X, candidates)
+        learner = StructuredSVM(
+            Multiclass(), loss=method, random_state=0, **settings
+        ).fit(X, candidates)
         assert learner.result_.converged
         assert learner.result_.gap <= (0.02 if method == "clpl" else 1e-3)
     assert np.mean(np.array(learner.predict(X)) == truth) > 0.7
@@ -132,9 +161,13 @@ def test_letters_are_certified_at_a_given_lambda_and_at_a_chosen_one(fraction):
     rng = np.random.default_rng(0)
     X, words = simulate(160, rng)
     known = annotate(words, fraction, rng)
-    assert sum(any(label is not None for label in labels) for labels in known) >= 100  # so that there is such a phase
+    assert (
+        sum(any(label is not None for label in labels) for labels in known) >= 100
+    )  # so that there is such a phase
     for lam in (0.3, [3.0, 0.3]):
-        svm = StructuredSVM(Chain(classes=list(LETTERS)), lam=lam, random_state=0).fit(X, known)
+        svm = StructuredSVM(Chain(classes=list(LETTERS)), lam=lam, random_state=0).fit(
+            X, known
+        )
         assert svm.result_.converged
         assert svm.result_.gap <= 1e-3
         assert svm.result_.n_groups == svm.result_.n_examples
@@ -155,7 +188,9 @@ def test_text_is_certified_at_every_share_of_annotations(text, fraction, f1):
     """The C and `tol` of benchmarks/text.py; more than 10⁵ weights."""
     X, truth, X_test, test = text
     known = truth if fraction == 1 else hide(truth, fraction, np.random.default_rng(1))
-    svm = StructuredSVM(Chain(), C=0.05, algorithm=Algorithm(tol=1e-2, eta=1e-2)).fit(X, known)
+    svm = StructuredSVM(Chain(), C=0.05, algorithm=Algorithm(tol=1e-2, eta=1e-2)).fit(
+        X, known
+    )
     assert len(svm.coef_) > 1e5
     assert svm.result_.converged
     assert svm.result_.gap <= 1e-2
@@ -184,7 +219,10 @@ def test_margin_and_likelihood_give_probabilities_at_every_share(fraction):
     states = [LETTERS.index(letter) for word in test for letter in word]
     known = annotate(words, fraction, rng)
     model = Chain(classes=list(LETTERS))
-    for learner in (StructuredSVM(model, random_state=0), StructuredCRF(model, random_state=0)):
+    for learner in (
+        StructuredSVM(model, random_state=0),
+        StructuredCRF(model, random_state=0),
+    ):
         learner.fit(X, known)
         assert learner.result_.converged
         assert learner.result_.gap <= 1e-3
@@ -207,5 +245,11 @@ def test_suggested_tokens_are_those_that_are_not_known_and_teach_more():
     for query in asked:
         known[query.example][query.part] = str(truth[query.example][query.part])
     names = np.mean([truth[query.example][query.part] != "O" for query in asked])
-    assert names > 1.5 * np.mean(np.concatenate(truth) != "O")  # the least certain tokens are names, and beside them
-    assert StructuredSVM(Chain(), lam=0.1, algorithm=options).fit(X, known).result_.converged
+    assert names > 1.5 * np.mean(
+        np.concatenate(truth) != "O"
+    )  # the least certain tokens are names, and beside them
+    assert (
+        StructuredSVM(Chain(), lam=0.1, algorithm=options)
+        .fit(X, known)
+        .result_.converged
+    )

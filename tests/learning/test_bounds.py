@@ -37,17 +37,23 @@ def assert_same_state(one, other):
     n_groups=st.sampled_from([1, 2, 100]),
     seed=st.integers(0, 2**16),
 )
-def test_every_bound_lies_under_the_sum_of_its_group(model, loss, number, n_groups, seed):
+def test_every_bound_lies_under_the_sum_of_its_group(
+    model, loss, number, n_groups, seed
+):
     case = cases(model)[number]
     task, rng = case.task, np.random.default_rng(seed)
     bundle = Bundle(task.n_features, make_groups(task.n_examples, n_groups, None, 1))
     for w in rng.normal(size=(4, task.n_features)):
         linear = penalty_part(task, loss, w)
         bundle.add(linear, w)
-        np.testing.assert_allclose(bundle.values(w), bundle.sum_by_group(linear.values), atol=precision(model))
+        np.testing.assert_allclose(
+            bundle.values(w), bundle.sum_by_group(linear.values), atol=precision(model)
+        )
     for w in rng.normal(size=(6, task.n_features)) * 3:
         highest = bundle.sum_by_group(penalty_part(task, loss, w).values)[bundle.group]
-        assert (bundle.scores(w) <= highest + precision(model) * (1 + np.abs(highest))).all()
+        assert (
+            bundle.scores(w) <= highest + precision(model) * (1 + np.abs(highest))
+        ).all()
 
 
 def test_only_bounds_that_say_something_new_are_added():
@@ -56,7 +62,9 @@ def test_only_bounds_that_say_something_new_are_added():
     linear = as_linear(rng.normal(size=(4, 3)), rng.normal(size=4), w)
     assert bundle.add(linear, w) == 4
     assert bundle.add(linear, w) == 0
-    higher = as_linear(linear.features.toarray(), linear.offsets + np.array([0, 1, -1, 0]), w)
+    higher = as_linear(
+        linear.features.toarray(), linear.offsets + np.array([0, 1, -1, 0]), w
+    )
     assert bundle.add(higher, w) == 1
     assert (len(bundle), bundle.added, bundle.group[-1]) == (5, 5, 1)
 
@@ -66,7 +74,9 @@ def test_values_are_the_maximum_of_each_group_and_nothing_for_an_empty_one():
     bundle.keep(bundle.group != 1)
     w = np.ones(4)
     values = bundle.slopes.csr.toarray() @ w + bundle.offsets
-    np.testing.assert_allclose(bundle.values(w)[[0, 2]], [values[bundle.group == g].max() for g in (0, 2)])
+    np.testing.assert_allclose(
+        bundle.values(w)[[0, 2]], [values[bundle.group == g].max() for g in (0, 2)]
+    )
     assert bundle.values(w)[1] == -np.inf
 
 
@@ -85,9 +95,14 @@ def test_idle_counts_the_updates_without_weight():
 @pytest.mark.parametrize("solver", ["ascent", "interior-point"])
 @pytest.mark.parametrize("n_groups", [1, 5])
 @pytest.mark.parametrize("share", [10.0, 3.0, 1.5, 0.7])
-def test_room_is_made_before_bounds_are_added_and_the_dual_value_survives(solver, n_groups, share):
+def test_room_is_made_before_bounds_are_added_and_the_dual_value_survives(
+    solver, n_groups, share
+):
     rng = np.random.default_rng(1)
-    bundle, v = random_bundle(rng, n_groups, n_features=6, per_group=12), rng.normal(size=6)
+    bundle, v = (
+        random_bundle(rng, n_groups, n_features=6, per_group=12),
+        rng.normal(size=6),
+    )
     solved = update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
     everything, before = bundle.copy(), len(bundle)
     bundle.memory = int(share * bundle.nbytes)
@@ -99,7 +114,9 @@ def test_room_is_made_before_bounds_are_added_and_the_dual_value_survives(solver
     assert set(bundle.group) == set(range(n_groups))
     old = bundle.copy()  # what was there before: its bounds are still bounds, and carry the same dual value
     old.keep(np.arange(len(bundle)) < len(bundle) - n_groups)
-    assert dual_value(old, v, 0.7, old.alpha) == pytest.approx(solved.lower_bound, rel=1e-7, abs=1e-7)
+    assert dual_value(old, v, 0.7, old.alpha) == pytest.approx(
+        solved.lower_bound, rel=1e-7, abs=1e-7
+    )
     for w in rng.normal(size=(5, 6)):
         assert (old.values(w) <= everything.values(w) + 1e-9).all()
     again = update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
@@ -108,12 +125,17 @@ def test_room_is_made_before_bounds_are_added_and_the_dual_value_survives(solver
 
 def test_memory_that_holds_nothing_leaves_each_group_one_bound():
     rng = np.random.default_rng(0)
-    bundle, v = random_bundle(rng, n_groups=3, n_features=5, per_group=20), rng.normal(size=5)
+    bundle, v = (
+        random_bundle(rng, n_groups=3, n_features=5, per_group=20),
+        rng.normal(size=5),
+    )
     solved = update(bundle, v, 0.5, "l2", 1.0, 1e-9)
     bundle.memory = 1
     bundle.extend(sp.csr_array(np.ones((1, 5))), np.ones(1), np.array([1]))
     np.testing.assert_array_equal(np.bincount(bundle.group), [1, 2, 1])
-    assert dual_value(bundle, v, 0.5, bundle.alpha) == pytest.approx(solved.lower_bound, abs=1e-7)
+    assert dual_value(bundle, v, 0.5, bundle.alpha) == pytest.approx(
+        solved.lower_bound, abs=1e-7
+    )
 
 
 @examples(40)
@@ -130,7 +152,10 @@ def test_a_base_changes_neither_bounds_nor_minimum(seed, n_groups, base):
     np.testing.assert_allclose(with_base.scores(w), without.scores(w), atol=1e-12)
     for regulariser in ("l2", "l1"):
         for solver in ("ascent", "interior-point"):
-            one, other = (update(b.copy(), v, 0.5, regulariser, 50.0, 1e-9, solver) for b in (with_base, without))
+            one, other = (
+                update(b.copy(), v, 0.5, regulariser, 50.0, 1e-9, solver)
+                for b in (with_base, without)
+            )
             assert one.lower_bound == pytest.approx(other.lower_bound, abs=1e-6)
             assert one.residual == pytest.approx(0, abs=1e-6)
 
@@ -139,8 +164,12 @@ def keyed(keys, group_of):
     """A bundle with three bounds a group, whose slopes tell the group."""
     bundle = Bundle(2, group_of, keys)
     for k in range(3):
-        features = np.column_stack([np.arange(len(keys)), np.full(len(keys), k)]).astype(float)
-        bundle.add(as_linear(features, np.arange(len(keys)) + 10.0 * k, np.ones(2)), np.ones(2))
+        features = np.column_stack(
+            [np.arange(len(keys)), np.full(len(keys), k)]
+        ).astype(float)
+        bundle.add(
+            as_linear(features, np.arange(len(keys)) + 10.0 * k, np.ones(2)), np.ones(2)
+        )
     bundle.set_alpha(np.full(len(bundle), 1 / 3))
     return bundle
 
@@ -152,9 +181,12 @@ def test_bounds_carry_over_exactly_where_the_keys_are_unchanged():
     assert len(new) == 6
     for source, target in ((0, 2), (3, 0)):
         np.testing.assert_array_equal(
-            old.slopes.csr.toarray()[old.group == source], new.slopes.csr.toarray()[new.group == target]
+            old.slopes.csr.toarray()[old.group == source],
+            new.slopes.csr.toarray()[new.group == target],
         )
-        np.testing.assert_array_equal(old.offsets[old.group == source], new.offsets[new.group == target])
+        np.testing.assert_array_equal(
+            old.offsets[old.group == source], new.offsets[new.group == target]
+        )
     assert not np.isin(new.group, [1, 3]).any()
     assert (new.added, new.idle.max()) == (0, 0)
     new.clear()
@@ -165,9 +197,15 @@ def test_a_group_carries_over_only_as_a_whole():
     old = keyed([b"a", b"b", b"c", b"d"], np.array([0, 0, 1, 1]))
     new = old.carried_to(Bundle(2, np.array([0, 0, 1, 1]), [b"a", b"b", b"c", b"x"]))
     assert set(new.group) == {0}
-    assert len(old.carried_to(Bundle(2, np.array([0, 0, 1, 1]), [b"b", b"a", b"d", b"c"]))) == 0
+    assert (
+        len(old.carried_to(Bundle(2, np.array([0, 0, 1, 1]), [b"b", b"a", b"d", b"c"])))
+        == 0
+    )
     assert len(old.carried_to(Bundle(2, np.arange(4), [b"a", b"b", b"c", b"d"]))) == 0
-    assert len(old.carried_to(Bundle(2, np.zeros(4, dtype=int), [b"a", b"b", b"c", b"d"]))) == 0
+    assert (
+        len(old.carried_to(Bundle(2, np.zeros(4, dtype=int), [b"a", b"b", b"c", b"d"])))
+        == 0
+    )
 
 
 def test_unchanged_keys_carry_over_everything_and_leave_the_old_bundle_alone():
@@ -191,7 +229,9 @@ def test_examples_that_are_alike_share_their_bounds():
     assert (new.group == 0).sum() == 3  # relative to one base
 
 
-@pytest.mark.parametrize(("old_keys", "new_keys"), [(None, [b"a"]), ([b"a"], None), (None, None)])
+@pytest.mark.parametrize(
+    ("old_keys", "new_keys"), [(None, [b"a"]), ([b"a"], None), (None, None)]
+)
 def test_without_keys_nothing_carries_over(old_keys, new_keys):
     old = Bundle(2, np.arange(1), old_keys)
     old.add(as_linear(np.ones((1, 2)), np.ones(1), np.ones(2)), np.ones(2))
@@ -200,8 +240,13 @@ def test_without_keys_nothing_carries_over(old_keys, new_keys):
 
 def test_group_keys_depend_on_members_and_order():
     keys = [b"a", b"b", b"c"]
-    assert group_keys(np.array([0, 0, 1]), keys) != group_keys(np.array([0, 1, 1]), keys)
-    assert group_keys(np.array([0, 0, 1]), keys)[1] == group_keys(np.array([0, 0, 1]), [b"x", b"y", b"c"])[1]
+    assert group_keys(np.array([0, 0, 1]), keys) != group_keys(
+        np.array([0, 1, 1]), keys
+    )
+    assert (
+        group_keys(np.array([0, 0, 1]), keys)[1]
+        == group_keys(np.array([0, 0, 1]), [b"x", b"y", b"c"])[1]
+    )
 
 
 def test_groups_are_consecutive_and_of_almost_equal_size():
@@ -215,7 +260,10 @@ def test_groups_are_consecutive_and_of_almost_equal_size():
 
 def test_auto_takes_as_many_groups_as_the_memory_allows():
     plane = np.ones((50, 20))
-    counts = [make_groups(50, "auto", plane, memory).max() + 1 for memory in (1, 5 * 10**4, 10**6, 10**9)]
+    counts = [
+        make_groups(50, "auto", plane, memory).max() + 1
+        for memory in (1, 5 * 10**4, 10**6, 10**9)
+    ]
     assert counts[0] == 1
     assert counts[-1] == 50
     assert 1 < counts[1] < 50
@@ -226,11 +274,18 @@ def test_no_more_groups_are_joined_than_the_memory_asks_for():
     # words by Zipf's law: neighbours share the frequent ones
     rng = np.random.default_rng(0)
     ranks = np.exp(rng.uniform(0, np.log(10**4), size=(2000, 30))).astype(int)
-    plane = sp.csr_array((np.ones(ranks.size), ranks.ravel(), np.arange(0, ranks.size + 1, 30)), (2000, 10**4))
+    plane = sp.csr_array(
+        (np.ones(ranks.size), ranks.ravel(), np.arange(0, ranks.size + 1, 30)),
+        (2000, 10**4),
+    )
     plane.sum_duplicates()
 
     def need(group_of):
-        return PEAK * EXPECTED_BOUNDS * (12 * summed(plane, group_of).nnz + 40 * (group_of.max() + 1))
+        return (
+            PEAK
+            * EXPECTED_BOUNDS
+            * (12 * summed(plane, group_of).nnz + 40 * (group_of.max() + 1))
+        )
 
     whole = need(np.arange(2000))
     counts = []
@@ -239,7 +294,9 @@ def test_no_more_groups_are_joined_than_the_memory_asks_for():
         counts.append(chosen.max() + 1)
         assert need(chosen) <= share * whole + 1
         if counts[-1] < 2000:
-            assert need(make_groups(2000, int(2 * counts[-1]), plane, 1)) > share * whole
+            assert (
+                need(make_groups(2000, int(2 * counts[-1]), plane, 1)) > share * whole
+            )
     assert counts[0] == 2000
     assert (np.diff(counts) <= 0).all()
     assert counts[1] >= 500
@@ -257,7 +314,9 @@ def test_another_base_changes_nothing_but_the_differences(seed):
     bundle = Bundle(9, np.arange(5))  # the last group has no bounds
     for _ in range(4):
         groups = np.flatnonzero(rng.random(4) < 0.6)
-        slopes = rng.normal(size=(len(groups), 9)) * (rng.random((len(groups), 9)) < 0.5)
+        slopes = rng.normal(size=(len(groups), 9)) * (
+            rng.random((len(groups), 9)) < 0.5
+        )
         bundle.extend(sp.csr_array(slopes), rng.normal(size=len(groups)), groups)
     bundle.alpha = rng.random(len(bundle)) * (rng.random(len(bundle)) < 0.7)
     w, v = rng.normal(size=9), rng.normal(size=9)
@@ -265,7 +324,13 @@ def test_another_base_changes_nothing_but_the_differences(seed):
     bundle.rebase()
     assert (np.diff(bundle.group) >= 0).all()
     np.testing.assert_allclose(bundle.values(w), values, atol=1e-12)
-    assert dual_value(bundle, v, 0.3, on_simplices(bundle)) == pytest.approx(dual, abs=1e-10)
-    bundle.extend(sp.csr_array(rng.normal(size=(2, 9))), rng.normal(size=2), np.array([0, 3]))
+    assert dual_value(bundle, v, 0.3, on_simplices(bundle)) == pytest.approx(
+        dual, abs=1e-10
+    )
+    bundle.extend(
+        sp.csr_array(rng.normal(size=(2, 9))), rng.normal(size=2), np.array([0, 3])
+    )
     kept = bundle.inner_products().blocks  # most of them from before
-    np.testing.assert_allclose(kept, updated(None, bundle.slopes, *bundle.sorted_by_group()).blocks, atol=1e-10)
+    np.testing.assert_allclose(
+        kept, updated(None, bundle.slopes, *bundle.sorted_by_group()).blocks, atol=1e-10
+    )

@@ -64,12 +64,35 @@ def small(task):
     number=st.integers(0, 11),
     from_zero=st.booleans(),
 )
-def test_invariants(model, loss, regulariser, groups, solver, stabilise, identities, lam, number, from_zero):
+def test_invariants(
+    model,
+    loss,
+    regulariser,
+    groups,
+    solver,
+    stabilise,
+    identities,
+    lam,
+    number,
+    from_zero,
+):
     case = cases(model)[number]
-    task, exact = case.model.task(case.X, case.Y), precision(model)  # afresh: kept solvers remember earlier questions
-    options = Algorithm(groups=groups, solver=solver, stabilise=stabilise, identities=identities, eta=1e-3, tol=1e-3)
+    task, exact = (
+        case.model.task(case.X, case.Y),
+        precision(model),
+    )  # afresh: kept solvers remember earlier questions
+    options = Algorithm(
+        groups=groups,
+        solver=solver,
+        stabilise=stabilise,
+        identities=identities,
+        eta=1e-3,
+        tol=1e-3,
+    )
     start = np.zeros(task.n_features) if from_zero else 0.3 * case.w
-    result = learn(task, loss, lam, regulariser=regulariser, algorithm=options, start=start)
+    result = learn(
+        task, loss, lam, regulariser=regulariser, algorithm=options, start=start
+    )
 
     assert result.converged
     assert result.require() is result
@@ -80,9 +103,14 @@ def test_invariants(model, loss, regulariser, groups, solver, stabilise, identit
     # J by its definition, from the list of all outputs
     expected = listed_objective(case.listings, loss, result.w, lam, regulariser)
     assert result.objective == pytest.approx(expected, rel=exact, abs=exact)
-    recomputed = lam * omega(result.w, regulariser) + loss_values(task, loss, result.w).mean()
+    recomputed = (
+        lam * omega(result.w, regulariser) + loss_values(task, loss, result.w).mean()
+    )
     assert result.objective == pytest.approx(recomputed, rel=exact, abs=exact)
-    assert result.objective <= listed_objective(case.listings, loss, start, lam, regulariser) + exact
+    assert (
+        result.objective
+        <= listed_objective(case.listings, loss, start, lam, regulariser) + exact
+    )
 
     # primal ≥ dual; the lower bound never falls within a CCCP iteration; J never rises from one to the next
     assert len(result.history) == len(result.column("gap"))
@@ -98,19 +126,31 @@ def test_invariants(model, loss, regulariser, groups, solver, stabilise, identit
     # every bound lies under C, at any w
     bundle, rng = result.bundle, np.random.default_rng(number)
     for w in [result.w, *rng.normal(size=(4, task.n_features))]:
-        highest = bundle.sum_by_group(penalty_part(task, result.loss, w).values)[bundle.group]
+        highest = bundle.sum_by_group(penalty_part(task, result.loss, w).values)[
+            bundle.group
+        ]
         assert (bundle.scores(w) <= highest + exact * (1 + np.abs(highest))).all()
 
 
 @pytest.mark.parametrize("model", GENERATORS)
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])
-@pytest.mark.parametrize("settings", [{"groups": 1}, {"solver": "interior-point"}, {"solver": "ascent"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{"groups": 1}, {"solver": "interior-point"}, {"solver": "ascent"}],
+    ids=str,
+)
 @sweep(2, 8)
-def test_full_annotation_gives_the_minimum_over_all_listed_outputs(model, regulariser, settings, n):
+def test_full_annotation_gives_the_minimum_over_all_listed_outputs(
+    model, regulariser, settings, n
+):
     for k in range(n):  # each instance with the one λ or the other, then with both
         case, lam = fully_annotated(model)[k % 4], (0.1, 0.5)[(k + k // 4) % 2]
         result = learn(
-            case.task, HINGE, lam, regulariser=regulariser, algorithm=Algorithm(tol=1e-4, eta=1e-4, **settings)
+            case.task,
+            HINGE,
+            lam,
+            regulariser=regulariser,
+            algorithm=Algorithm(tol=1e-4, eta=1e-4, **settings),
         )
         expected = minimum_over_list(case.listings, lam, regulariser)
         assert result.converged
@@ -122,16 +162,27 @@ def test_full_annotation_gives_the_minimum_over_all_listed_outputs(model, regula
     ("regulariser", "models"),
     [
         ("l2", ("chain", "assignment", "multiclass")),
-        ("l1", ("assignment",)),  # one bound a pass, as most presets have it, takes L1 hundreds of linear programmes
+        (
+            "l1",
+            ("assignment",),
+        ),  # one bound a pass, as most presets have it, takes L1 hundreds of linear programmes
         pytest.param("l1", ("chain", "multiclass"), marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_certifies_and_reaches_the_same_objective_where_the_problem_is_convex(preset, regulariser, models):
+def test_every_preset_certifies_and_reaches_the_same_objective_where_the_problem_is_convex(
+    preset, regulariser, models
+):
     for model in models:
         for case in fully_annotated(model, 2):
             one, other = (
-                learn(case.task, BRIDGE, 0.05, regulariser=regulariser, algorithm=PRESETS[name])
+                learn(
+                    case.task,
+                    BRIDGE,
+                    0.05,
+                    regulariser=regulariser,
+                    algorithm=PRESETS[name],
+                )
                 for name in (preset, "clew")
             )
             assert one.converged
@@ -143,24 +194,41 @@ def test_every_preset_certifies_and_reaches_the_same_objective_where_the_problem
 @pytest.mark.parametrize("loss", ["bridge", "ramp-delta"])
 def test_every_preset_certifies_partial_annotations(preset, loss):
     task = assignment_task(n=8, rows=4, known=0.5)
-    result = learn(task, LOSSES[loss], 0.1, algorithm=PRESETS[preset], start=small(task))
+    result = learn(
+        task, LOSSES[loss], 0.1, algorithm=PRESETS[preset], start=small(task)
+    )
     assert result.converged
     assert result.objective < 0.9 * learn(task, LOSSES[loss], 1e9).objective
 
 
 def test_presets_are_the_lesion_study():
     paper, yu = PRESETS["paper"], PRESETS["yu-joachims"]
-    assert (paper.groups, paper.recycle, paper.adaptive, paper.stabilise) == (1, True, True, False)
+    assert (paper.groups, paper.recycle, paper.adaptive, paper.stabilise) == (
+        1,
+        True,
+        True,
+        False,
+    )
     assert (yu.recycle, yu.adaptive) == (False, False)
-    assert (PRESETS["recycling-only"].recycle, PRESETS["recycling-only"].adaptive) == (True, False)
-    assert (PRESETS["adaptive-only"].recycle, PRESETS["adaptive-only"].adaptive) == (False, True)
+    assert (PRESETS["recycling-only"].recycle, PRESETS["recycling-only"].adaptive) == (
+        True,
+        False,
+    )
+    assert (PRESETS["adaptive-only"].recycle, PRESETS["adaptive-only"].adaptive) == (
+        False,
+        True,
+    )
 
 
 def test_without_recycling_each_iteration_starts_from_one_bound():
     task = assignment_task(n=8, rows=4, known=0.3)
     kept, dropped = (
         learn(
-            task, BRIDGE, 0.03, algorithm=replace(PRESETS["paper"], recycle=recycle, adaptive=False), start=small(task)
+            task,
+            BRIDGE,
+            0.03,
+            algorithm=replace(PRESETS["paper"], recycle=recycle, adaptive=False),
+            start=small(task),
         )
         for recycle in (True, False)
     )
@@ -173,19 +241,28 @@ def test_without_recycling_each_iteration_starts_from_one_bound():
 def test_adaptive_precision_halves_to_its_floor():
     task = assignment_task(n=8, rows=4)
     result = learn(task, BRIDGE, 0.03, algorithm=PRESETS["paper"], start=small(task))
-    schedule = dict(zip(result.column("iteration"), result.column("precision"), strict=True))
+    schedule = dict(
+        zip(result.column("iteration"), result.column("precision"), strict=True)
+    )
     for t, epsilon in schedule.items():
         assert epsilon <= max(0.5**t, 1e-3) + 1e-12
     assert min(schedule.values()) < 0.01
     assert result.gap <= 1e-3
-    fixed = learn(task, BRIDGE, 0.03, algorithm=PRESETS["recycling-only"], start=small(task))
+    fixed = learn(
+        task, BRIDGE, 0.03, algorithm=PRESETS["recycling-only"], start=small(task)
+    )
     assert set(fixed.column("precision")) == {1e-3}
 
 
-@pytest.mark.parametrize("task", [assignment_task(n=20), chain_task(n=12)], ids=["assignment", "chain"])
+@pytest.mark.parametrize(
+    "task", [assignment_task(n=20), chain_task(n=12)], ids=["assignment", "chain"]
+)
 @pytest.mark.parametrize("lam", [1.0, 0.3])
 def test_clew_needs_no_more_passes_than_the_paper(task, lam):
-    ours, paper = (learn(task, BRIDGE, lam, algorithm=PRESETS[name], start=small(task)) for name in ("clew", "paper"))
+    ours, paper = (
+        learn(task, BRIDGE, lam, algorithm=PRESETS[name], start=small(task))
+        for name in ("clew", "paper")
+    )
     assert ours.converged
     assert paper.converged
     assert ours.passes <= paper.passes
@@ -194,11 +271,16 @@ def test_clew_needs_no_more_passes_than_the_paper(task, lam):
 def test_a_golden_run():
     """Simulated sequences, seed 0: a change of these numbers is a change of the algorithm, to be explained."""
     X, Y, truth = sequences(seed=0, n=20)
-    task = partial(Multiclass(n_classes=4).prepare(np.vstack(X), np.concatenate(Y)).task, np.vstack(X))
+    task = partial(
+        Multiclass(n_classes=4).prepare(np.vstack(X), np.concatenate(Y)).task,
+        np.vstack(X),
+    )
     options = Algorithm(tol=1e-4, eta=1e-4)
     convex = learn(task(np.concatenate(truth)), BRIDGE, 0.1, algorithm=options)
     assert convex.objective == pytest.approx(GOLDEN_CONVEX, abs=1e-3)
-    ramp = learn(task(np.concatenate(Y)), LOSSES["ramp"], 0.1, algorithm=options, start=convex.w)
+    ramp = learn(
+        task(np.concatenate(Y)), LOSSES["ramp"], 0.1, algorithm=options, start=convex.w
+    )
     assert ramp.objective == pytest.approx(GOLDEN_RAMP, abs=1e-3)
 
 
@@ -208,10 +290,20 @@ def test_a_golden_run():
 def frozen(result):
     """Everything in a result that another fit might change."""
     bundle = result.bundle
-    arrays = (result.w, bundle.offsets, bundle.group, bundle.alpha, bundle.idle, bundle.group_of)
+    arrays = (
+        result.w,
+        bundle.offsets,
+        bundle.group,
+        bundle.alpha,
+        bundle.idle,
+        bundle.group_of,
+    )
     slopes = bundle.slopes
     sparse = (slopes.data, slopes.indices, slopes.begins)
-    return [array.copy() for array in (*arrays, *sparse)] + [bundle.added, tuple(bundle.keys or ())]
+    return [array.copy() for array in (*arrays, *sparse)] + [
+        bundle.added,
+        tuple(bundle.keys or ()),
+    ]
 
 
 def assert_unchanged(result, before):
@@ -223,14 +315,22 @@ def assert_unchanged(result, before):
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])
 @pytest.mark.parametrize("known", [1.0, 0.4])
 @pytest.mark.parametrize("make", [assignment_task, chain_task])
-def test_a_refit_costs_at_most_two_passes_and_leaves_the_warm_start_alone(make, known, regulariser, solver):
+def test_a_refit_costs_at_most_two_passes_and_leaves_the_warm_start_alone(
+    make, known, regulariser, solver
+):
     task = make(n=8, known=known)
     options, start = Algorithm(solver=solver), small(task)
-    first = learn(task, BRIDGE, 0.1, regulariser=regulariser, algorithm=options, start=start)
+    first = learn(
+        task, BRIDGE, 0.1, regulariser=regulariser, algorithm=options, start=start
+    )
     before = frozen(first)
-    again = learn(task, BRIDGE, 0.1, regulariser=regulariser, algorithm=options, warm_start=first)
+    again = learn(
+        task, BRIDGE, 0.1, regulariser=regulariser, algorithm=options, warm_start=first
+    )
     assert first.passes > 4
-    if known < 1 and solver == "ascent":  # where updates are coarse, a refit may still find a better local minimum
+    if (
+        known < 1 and solver == "ascent"
+    ):  # where updates are coarse, a refit may still find a better local minimum
         assert again.passes <= 2 or again.objective < first.objective
     else:
         assert again.passes <= 2
@@ -238,7 +338,14 @@ def test_a_refit_costs_at_most_two_passes_and_leaves_the_warm_start_alone(make, 
     assert again.objective <= first.objective + 1e-9
     assert_unchanged(first, before)
     for lam in (0.5, 0.01):
-        learn(task, BRIDGE, lam, regulariser=regulariser, algorithm=options, warm_start=first)
+        learn(
+            task,
+            BRIDGE,
+            lam,
+            regulariser=regulariser,
+            algorithm=options,
+            warm_start=first,
+        )
         assert_unchanged(first, before)
 
 
@@ -247,7 +354,9 @@ def test_one_changed_annotation_drops_the_bounds_of_that_example_alone():
     model = Assignment().prepare(X, Y)
     first = learn(model.task(X, Y), BRIDGE, 0.1, start=small(model))
     changed = [truth[n] if n == 5 else y for n, y in enumerate(Y)]
-    carried = first.bundle.carried_to(Bundle(model.n_features, np.arange(12), model.task(X, changed).keys))
+    carried = first.bundle.carried_to(
+        Bundle(model.n_features, np.arange(12), model.task(X, changed).keys)
+    )
     old = first.bundle
     assert (old.group == 5).any()
     np.testing.assert_array_equal(carried.offsets, old.offsets[old.group != 5])
@@ -262,7 +371,9 @@ def test_one_changed_annotation_drops_the_bounds_of_that_example_alone():
     assert warm.passes < cold.passes
     assert_unchanged(first, before)
     for w in np.random.default_rng(0).normal(size=(5, model.n_features)):
-        highest = penalty_part(model.task(X, changed), warm.loss, w).values[warm.bundle.group]
+        highest = penalty_part(model.task(X, changed), warm.loss, w).values[
+            warm.bundle.group
+        ]
         assert (warm.bundle.scores(w) <= highest + 1e-9).all()
 
 
@@ -280,7 +391,11 @@ def test_another_loss_reuses_nothing():
     start = small(task)
     cold = learn(task, HINGE, 0.1, start=start)
     warm = learn(task, HINGE, 0.1, start=start, warm_start=first)
-    assert (warm.passes, warm.bounds, warm.objective) == (cold.passes, cold.bounds, cold.objective)
+    assert (warm.passes, warm.bounds, warm.objective) == (
+        cold.passes,
+        cold.bounds,
+        cold.objective,
+    )
 
 
 def test_a_warm_start_of_some_examples_helps_with_all():
@@ -288,7 +403,10 @@ def test_a_warm_start_of_some_examples_helps_with_all():
     part = Subset(task, np.arange(8))
     start = small(task)
     first = learn(part, HINGE, 0.1, start=start)
-    warm, cold = (learn(task, HINGE, 0.1, start=start, warm_start=result) for result in (first, None))
+    warm, cold = (
+        learn(task, HINGE, 0.1, start=start, warm_start=result)
+        for result in (first, None)
+    )
     assert warm.converged
     assert warm.passes <= cold.passes
     assert warm.objective == pytest.approx(cold.objective, abs=2e-3)
@@ -307,7 +425,9 @@ def test_a_task_without_keys_fits_and_reuses_nothing():
 
 @pytest.mark.parametrize("solver", ["interior-point", "ascent"])
 @pytest.mark.parametrize("groups", [1, 4])
-def test_a_tiny_memory_is_kept_to_and_the_fit_still_converges(solver, groups, monkeypatch):
+def test_a_tiny_memory_is_kept_to_and_the_fit_still_converges(
+    solver, groups, monkeypatch
+):
     seen = []
     extend = Bundle.extend
 
@@ -318,7 +438,13 @@ def test_a_tiny_memory_is_kept_to_and_the_fit_still_converges(solver, groups, mo
         return count
 
     task = assignment_task(n=12, known=1.0)
-    free = learn(task, HINGE, 0.3, algorithm=Algorithm(solver=solver, groups=groups), start=small(task))
+    free = learn(
+        task,
+        HINGE,
+        0.3,
+        algorithm=Algorithm(solver=solver, groups=groups),
+        start=small(task),
+    )
     # room for a few bounds of each group, and for those of one more pass
     memory = groups * 6 * (12 * task.n_features + 40)
     options = Algorithm(solver=solver, groups=groups, memory=memory)
@@ -333,7 +459,9 @@ def test_a_tiny_memory_is_kept_to_and_the_fit_still_converges(solver, groups, mo
 
 def test_auto_groups_keep_to_a_tiny_memory():
     task = assignment_task(n=12)
-    result = learn(task, HINGE, 0.3, algorithm=Algorithm(memory=4000), start=small(task))
+    result = learn(
+        task, HINGE, 0.3, algorithm=Algorithm(memory=4000), start=small(task)
+    )
     assert 1 < result.n_groups < 12
     assert result.n_groups == result.bundle.n_groups
     assert result.bundle.nbytes <= 4000
@@ -343,7 +471,14 @@ def test_auto_groups_keep_to_a_tiny_memory():
 def test_bounds_that_stay_idle_are_dropped():
     task = assignment_task(n=12)
     patient, hasty = (
-        learn(task, HINGE, 0.05, algorithm=Algorithm(groups=1, patience=p), start=small(task)) for p in (10**9, 1)
+        learn(
+            task,
+            HINGE,
+            0.05,
+            algorithm=Algorithm(groups=1, patience=p),
+            start=small(task),
+        )
+        for p in (10**9, 1)
     )
     assert hasty.converged
     assert len(patient.bundle) == patient.bounds
@@ -356,14 +491,18 @@ def test_bounds_that_stay_idle_are_dropped():
 def test_the_pass_limit_keeps_the_best_weights_and_says_so():
     task = assignment_task(n=12)
     with pytest.warns(NotConvergedWarning, match="pass limit"):
-        result = learn(task, HINGE, 0.01, algorithm=Algorithm(max_passes=3), start=small(task))
+        result = learn(
+            task, HINGE, 0.01, algorithm=Algorithm(max_passes=3), start=small(task)
+        )
     assert result.status is Status.PASS_LIMIT
     assert result.passes == 3
     assert result.gap > 1e-3
     assert not result.is_optimal(1e-3)
     assert "pass limit" in str(result)
     assert result.objective - result.lower_bound <= result.gap + 1e-12
-    start = 0.005 * small(task) @ small(task) + loss_values(task, HINGE, small(task)).mean()
+    start = (
+        0.005 * small(task) @ small(task) + loss_values(task, HINGE, small(task)).mean()
+    )
     assert result.objective <= start + 1e-12
     with pytest.raises(NotConverged, match="pass limit"):
         result.require()
@@ -374,7 +513,9 @@ def test_the_pass_limit_keeps_the_best_weights_and_says_so():
 def test_the_time_limit_keeps_the_best_weights_and_says_so():
     task = assignment_task(n=12)
     with pytest.warns(NotConvergedWarning, match="time limit"):
-        result = learn(task, HINGE, 0.001, algorithm=Algorithm(time_limit=1e-9), start=small(task))
+        result = learn(
+            task, HINGE, 0.001, algorithm=Algorithm(time_limit=1e-9), start=small(task)
+        )
     assert result.status is Status.TIME_LIMIT
     assert np.isfinite(result.gap)
 
@@ -403,9 +544,15 @@ def test_passes_count_the_calls_of_the_argmax():
 def test_searching_incompatible_outputs_finds_the_same_as_the_identity():
     task = assignment_task(n=8, rows=4)
     spared, searched = (
-        learn(task, BRIDGE, 0.1, algorithm=Algorithm(identities=flag), start=small(task)) for flag in (True, False)
+        learn(
+            task, BRIDGE, 0.1, algorithm=Algorithm(identities=flag), start=small(task)
+        )
+        for flag in (True, False)
     )
-    assert (spared.loss.penalty, searched.loss.penalty) == (Space.ALL, Space.INCOMPATIBLE)
+    assert (spared.loss.penalty, searched.loss.penalty) == (
+        Space.ALL,
+        Space.INCOMPATIBLE,
+    )
     assert simplify(BRIDGE, task) == spared.loss
     assert spared.objective == pytest.approx(searched.objective, abs=2e-3)
 
@@ -444,7 +591,7 @@ def test_groups_are_checked_before_anything_is_learned():
 
 
 def test_a_result_plots_and_prints():
-    pytest.importorskip("matplotlib", reason="needs clew[plot]")
+    pytest.importorskip("matplotlib", reason="needs clew-learn[plot]")
     result = learn(assignment_task(n=6), BRIDGE, 0.1)
     assert "converged" in str(result)
     assert result.plot().axes
@@ -452,7 +599,10 @@ def test_a_result_plots_and_prints():
 
 def test_passes_that_change_nothing_end_a_fit():
     # 2⁵³ + 1 beside 1: the gap that is left is below the rounding of the model's own value
-    X, Y = [[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [9007199254740993.0, 1.0]], [0, 1, [0, 1], 0]
+    X, Y = (
+        [[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [9007199254740993.0, 1.0]],
+        [0, 1, [0, 1], 0],
+    )
     with pytest.warns(NotConvergedWarning):
         result = StructuredSVM(Multiclass(bias=True), lam=0.1).fit(X, Y).result_
     assert result.status is Status.STALLED

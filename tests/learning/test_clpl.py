@@ -26,7 +26,9 @@ def by_formula(case, w):
     values = []
     for listing in case.listings:
         score, right = listing.features @ w, listing.loss == 0
-        values.append(max(0, 1 - score[right].mean()) + np.maximum(0, 1 + score[~right]).sum())
+        values.append(
+            max(0, 1 - score[right].mean()) + np.maximum(0, 1 + score[~right]).sum()
+        )
     return np.array(values)
 
 
@@ -37,12 +39,24 @@ def test_values_and_bounds_are_those_of_the_formula(model):
         task = list_outputs(case.model, case.X, case.Y)
         assert task.n_examples == len(case.listings)
         for w in 0.5 * rng.normal(size=(4, task.n_features)):
-            np.testing.assert_allclose(loss_values(task, CLPL, w), by_formula(case, w), rtol=1e-9, atol=1e-9)
-            linear, other = penalty_part(task, CLPL, w), rng.normal(size=task.n_features)
-            np.testing.assert_allclose(linear.features @ w + linear.offsets, linear.values, atol=1e-9)
-            assert (linear.features @ other + linear.offsets <= by_formula(case, other) + 1e-9).all()
+            np.testing.assert_allclose(
+                loss_values(task, CLPL, w), by_formula(case, w), rtol=1e-9, atol=1e-9
+            )
+            linear, other = (
+                penalty_part(task, CLPL, w),
+                rng.normal(size=task.n_features),
+            )
+            np.testing.assert_allclose(
+                linear.features @ w + linear.offsets, linear.values, atol=1e-9
+            )
+            assert (
+                linear.features @ other + linear.offsets
+                <= by_formula(case, other) + 1e-9
+            ).all()
         some = np.array([2, 0])
-        np.testing.assert_allclose(loss_values(task, CLPL, w, some), by_formula(case, w)[some])
+        np.testing.assert_allclose(
+            loss_values(task, CLPL, w, some), by_formula(case, w)[some]
+        )
 
 
 def stacked(n=30, n_classes=4, width=3, seed=0):
@@ -63,9 +77,17 @@ def stacked(n=30, n_classes=4, width=3, seed=0):
 def test_flat_outputs_equal_a_linear_svm_on_the_stacked_problem():
     X, candidates, rows, signs = stacked()
     lam = 0.1
-    svm = StructuredSVM(Multiclass(bias=False), loss="clpl", lam=lam, algorithm=PRECISE).fit(X, candidates)
+    svm = StructuredSVM(
+        Multiclass(bias=False), loss="clpl", lam=lam, algorithm=PRECISE
+    ).fit(X, candidates)
     # LinearSVC: ½‖w‖² + C Σ hinge, so C = 1/(λN)
-    other = LinearSVC(loss="hinge", fit_intercept=False, C=1 / (lam * len(X)), tol=1e-8, max_iter=10**6)
+    other = LinearSVC(
+        loss="hinge",
+        fit_intercept=False,
+        C=1 / (lam * len(X)),
+        tol=1e-8,
+        max_iter=10**6,
+    )
     w = other.fit(rows, signs).coef_[0]
     expected = lam * w @ w / 2 + np.maximum(0, 1 - signs * (rows @ w)).sum() / len(X)
     assert svm.result_.converged
@@ -80,7 +102,9 @@ def test_flat_outputs_with_l1_equal_a_linear_programme():
     cost = np.concatenate([np.full(2 * d, lam), np.full(m, 1 / len(X))])
     expected = linprog(cost, np.hstack([-A, A, -np.eye(m)]), -np.ones(m)).fun
     model = Multiclass(bias=False)
-    svm = StructuredSVM(model, loss="clpl", lam=lam, regulariser="l1", algorithm=PRECISE).fit(X, candidates)
+    svm = StructuredSVM(
+        model, loss="clpl", lam=lam, regulariser="l1", algorithm=PRECISE
+    ).fit(X, candidates)
     assert expected - 1e-7 <= svm.result_.objective <= expected + 1e-5 + 1e-7
 
 
@@ -98,7 +122,9 @@ def test_a_small_chain_is_certified_against_a_linear_svm_over_all_its_outputs():
         signs += [1, *[-1] * int((~right).sum())]
     rows, signs = np.array(rows), np.array(signs)
     w = (
-        LinearSVC(loss="hinge", fit_intercept=False, C=1 / (lam * 3), tol=1e-9, max_iter=10**6)
+        LinearSVC(
+            loss="hinge", fit_intercept=False, C=1 / (lam * 3), tol=1e-9, max_iter=10**6
+        )
         .fit(rows, signs)
         .coef_[0]
     )
@@ -122,7 +148,10 @@ def test_the_loss_is_convex():
 
 def test_the_hinges_one_by_one_have_the_same_mean_loss():
     X, candidates, _, _ = stacked()
-    task, rng = list_outputs(Multiclass(bias=False).prepare(X, candidates), X, candidates), np.random.default_rng(0)
+    task, rng = (
+        list_outputs(Multiclass(bias=False).prepare(X, candidates), X, candidates),
+        np.random.default_rng(0),
+    )
     for whole in (task, Subset(task, np.array([7, 2, 11]))):
         hinges = separated(whole)
         assert hinges.n_examples > whole.n_examples
@@ -136,12 +165,21 @@ def test_bounds_of_hinges_are_taken_over_only_at_the_same_scale():
     X, candidates, _, _ = stacked()
     model = Multiclass(bias=False).prepare(X, candidates)
     first = learn(list_outputs(model, X, candidates), CLPL, 0.1, algorithm=PRECISE)
-    again = learn(list_outputs(model, X, candidates), CLPL, 0.1, algorithm=PRECISE, warm_start=first)
+    again = learn(
+        list_outputs(model, X, candidates),
+        CLPL,
+        0.1,
+        algorithm=PRECISE,
+        warm_start=first,
+    )
     assert again.passes < first.passes
     changed = candidates.copy()
     changed[0] = True  # fewer hinges: another scale
     task = list_outputs(model, X, changed)
-    warm, cold = (learn(task, CLPL, 0.1, algorithm=PRECISE, warm_start=start) for start in (first, None))
+    warm, cold = (
+        learn(task, CLPL, 0.1, algorithm=PRECISE, warm_start=start)
+        for start in (first, None)
+    )
     assert warm.objective == pytest.approx(cold.objective, abs=2e-5)
     assert first.n_examples == len(X)
 
@@ -159,7 +197,11 @@ def test_an_annotation_that_no_output_satisfies_is_named():
     x = Choice(np.eye(2))
     none = Known(np.array([True, False]), np.array([1.0, 1.0]))
     with pytest.raises(InfeasibleAnnotation, match="example 1") as caught:
-        list_outputs(Table(2), [x, x], [Known(np.array([True, False]), np.array([0.0, 1.0])), none])
+        list_outputs(
+            Table(2),
+            [x, x],
+            [Known(np.array([True, False]), np.array([0.0, 1.0])), none],
+        )
     assert caught.value.example == 1
 
 

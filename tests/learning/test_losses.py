@@ -52,16 +52,22 @@ def test_values_are_those_of_the_definition_over_all_outputs(model, loss):
     for case in cases(model)[:4]:
         for w in some_weights(case):
             expected = listed_losses(case.listings, loss, w)
-            np.testing.assert_allclose(loss_values(case.task, loss, w), expected, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(
+                loss_values(case.task, loss, w), expected, rtol=1e-9, atol=1e-9
+            )
 
 
 @every_model
 @pytest.mark.parametrize(("searched", "spared"), IDENTITIES)
-def test_identities_hold_with_incompatible_outputs_really_searched(model, searched, spared):
+def test_identities_hold_with_incompatible_outputs_really_searched(
+    model, searched, spared
+):
     differs = False
     for case in cases(model)[:4]:
         for w in some_weights(case, seed=1):
-            one, other = (loss_values(case.task, LOSSES[name], w) for name in (searched, spared))
+            one, other = (
+                loss_values(case.task, LOSSES[name], w) for name in (searched, spared)
+            )
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
             differs |= bool((one > 0).any())
         assert simplify(LOSSES[searched], case.task).penalty is Space.ALL
@@ -69,13 +75,18 @@ def test_identities_hold_with_incompatible_outputs_really_searched(model, search
 
 
 @pytest.mark.parametrize(("searched", "spared"), IDENTITIES)
-def test_a_task_loss_that_is_not_zero_on_compatible_outputs_makes_them_differ(searched, spared):
+def test_a_task_loss_that_is_not_zero_on_compatible_outputs_makes_them_differ(
+    searched, spared
+):
     rng = np.random.default_rng(0)
     X, Y = table_data(rng, zero_on_compatible=False)
     task = ExampleTask(Table(4), X, Y)
     assert simplify(LOSSES[searched], task) == LOSSES[searched]
     apart = [
-        np.abs(loss_values(task, LOSSES[searched], w) - loss_values(task, LOSSES[spared], w)).max()
+        np.abs(
+            loss_values(task, LOSSES[searched], w)
+            - loss_values(task, LOSSES[spared], w)
+        ).max()
         for w in rng.normal(size=(10, 4))
     ]
     assert max(apart) > 0.1
@@ -84,11 +95,18 @@ def test_a_task_loss_that_is_not_zero_on_compatible_outputs_makes_them_differ(se
 def test_the_identities_are_used_only_where_they_are_proved():
     rng = np.random.default_rng(0)
     X, Y = table_data(rng)
-    exact, unknown = ExampleTask(Table(4, loss_zero_iff_compatible=True), X, Y), ExampleTask(Table(4), X, Y)
+    exact, unknown = (
+        ExampleTask(Table(4, loss_zero_iff_compatible=True), X, Y),
+        ExampleTask(Table(4), X, Y),
+    )
     for name, loss in LOSSES.items():
         assert simplify(loss, unknown) == loss
-        assert (simplify(loss, exact) == loss) == (name not in ("bridge", "max", "max-delta"))
-    without_delta = Loss("mine", Space.INCOMPATIBLE, Space.COMPATIBLE, penalty_weight=0.0)
+        assert (simplify(loss, exact) == loss) == (
+            name not in ("bridge", "max", "max-delta")
+        )
+    without_delta = Loss(
+        "mine", Space.INCOMPATIBLE, Space.COMPATIBLE, penalty_weight=0.0
+    )
     with_margin = Loss("mine", Space.INCOMPATIBLE, Space.COMPATIBLE, margin=0.5)
     inward = Loss("mine", Space.INCOMPATIBLE, Space.INCOMPATIBLE)
     for loss in (without_delta, with_margin, inward):
@@ -119,16 +137,26 @@ def test_a_model_without_a_search_in_incompatible_outputs_is_told_so(loss):
     seed=st.integers(0, 2**16),
     scale=st.sampled_from([0.0, 0.1, 1.0, 100.0]),
 )
-def test_both_parts_are_linear_bounds_that_are_tight_where_they_were_computed(model, loss, number, seed, scale):
+def test_both_parts_are_linear_bounds_that_are_tight_where_they_were_computed(
+    model, loss, number, seed, scale
+):
     case = cases(model)[number]
     rng = np.random.default_rng(seed)
-    w, others = scale * rng.normal(size=case.task.n_features), rng.normal(size=(5, case.task.n_features))
+    w, others = (
+        scale * rng.normal(size=case.task.n_features),
+        rng.normal(size=(5, case.task.n_features)),
+    )
     for part in (penalty_part, reward_part):
         linear = part(case.task, loss, w)
-        np.testing.assert_allclose(linear.features @ w + linear.offsets, linear.values, atol=1e-9 * (1 + scale))
+        np.testing.assert_allclose(
+            linear.features @ w + linear.offsets, linear.values, atol=1e-9 * (1 + scale)
+        )
         for other in others:
             there = part(case.task, loss, other).values
-            assert (linear.features @ other + linear.offsets <= there + precision(model) * (1 + np.abs(there))).all()
+            assert (
+                linear.features @ other + linear.offsets
+                <= there + precision(model) * (1 + np.abs(there))
+            ).all()
     assert (loss_values(case.task, loss, w) >= -precision(model) * (1 + scale)).all()
 
 
@@ -136,10 +164,15 @@ def test_both_parts_are_linear_bounds_that_are_tight_where_they_were_computed(mo
 def test_dense_features_give_what_sparse_ones_give(loss):
     for case in cases("assignment")[:4]:
         for w in some_weights(case):
-            sparse, dense = penalty_part(case.task, loss, w), penalty_part(Dense(case.task), loss, w)
+            sparse, dense = (
+                penalty_part(case.task, loss, w),
+                penalty_part(Dense(case.task), loss, w),
+            )
             np.testing.assert_array_equal(sparse.features.toarray(), dense.features)
             np.testing.assert_array_equal(sparse.offsets, dense.offsets)
-            np.testing.assert_allclose(sparse.values, dense.values, rtol=1e-14, atol=1e-14)
+            np.testing.assert_allclose(
+                sparse.values, dense.values, rtol=1e-14, atol=1e-14
+            )
 
 
 def test_some_examples_are_asked_about_alone():
@@ -147,11 +180,18 @@ def test_some_examples_are_asked_about_alone():
     some = np.array([2, 0])
     for loss in LOSSES.values():
         whole = loss_values(case.task, loss, case.w)
-        np.testing.assert_allclose(loss_values(case.task, loss, case.w, some), whole[some])
+        np.testing.assert_allclose(
+            loss_values(case.task, loss, case.w, some), whole[some]
+        )
 
 
 def test_only_a_reward_outside_the_penalty_needs_clipping():
-    assert {name for name, loss in LOSSES.items() if loss.needs_clipping} == {"max", "bridge", "max-delta", "pair"}
+    assert {name for name, loss in LOSSES.items() if loss.needs_clipping} == {
+        "max",
+        "bridge",
+        "max-delta",
+        "pair",
+    }
     assert not Loss("convex", Space.ALL, None).needs_clipping
 
 
@@ -165,7 +205,12 @@ def test_losses_by_name():
 
 @pytest.mark.parametrize(
     "weights",
-    [{"penalty_weight": -1.0}, {"margin": -0.5}, {"penalty_weight": 0.5, "reward_weight": 0.6}, {"margin": np.nan}],
+    [
+        {"penalty_weight": -1.0},
+        {"margin": -0.5},
+        {"penalty_weight": 0.5, "reward_weight": 0.6},
+        {"margin": np.nan},
+    ],
 )
 def test_a_loss_that_would_not_be_one_is_refused(weights):
     with pytest.raises(InputError, match=r"penalty_weight|margin is nan"):

@@ -48,14 +48,24 @@ def test_ascent_and_interior_point_find_the_same_minimum(problem):
     bundle, v, lam, rng = problem
     scale = 1 + np.abs(bundle.offsets).sum()
     scale += abs(update(bundle.copy(), v, lam, "l2", 1.0, 1e-6).lower_bound)
-    found = {solver: update(bundle.copy(), v, lam, "l2", 1.0, 1e-6 * scale, solver) for solver in SOLVERS}
+    found = {
+        solver: update(bundle.copy(), v, lam, "l2", 1.0, 1e-6 * scale, solver)
+        for solver in SOLVERS
+    }
     for solved in found.values():
-        assert -1e-9 * scale <= solved.residual <= 1e-4 * scale  # ascent is asked for 1e-6, and measures it roughly
+        assert (
+            -1e-9 * scale <= solved.residual <= 1e-4 * scale
+        )  # ascent is asked for 1e-6, and measures it roughly
         primal = model_value(bundle, v, lam, "l2", solved.w)
-        assert primal - solved.lower_bound == pytest.approx(solved.residual, abs=1e-9 * scale)
+        assert primal - solved.lower_bound == pytest.approx(
+            solved.residual, abs=1e-9 * scale
+        )
         near = solved.w + rng.normal(size=(5, len(v))) * np.abs(solved.w).mean()
         for w in [*near, np.zeros(len(v))]:
-            assert solved.lower_bound <= model_value(bundle, v, lam, "l2", w) + 1e-9 * scale
+            assert (
+                solved.lower_bound
+                <= model_value(bundle, v, lam, "l2", w) + 1e-9 * scale
+            )
     one, other = found.values()
     assert one.lower_bound == pytest.approx(other.lower_bound, abs=1e-4 * scale)
 
@@ -64,7 +74,10 @@ def test_ascent_and_interior_point_find_the_same_minimum(problem):
 @given(seed=st.integers(0, 2**16), solver=st.sampled_from(SOLVERS))
 def test_the_minimum_is_that_of_a_general_solver(seed, solver):
     rng = np.random.default_rng(seed)
-    bundle, v = random_bundle(rng, n_groups=2, n_features=3, per_group=4), rng.normal(size=3)
+    bundle, v = (
+        random_bundle(rng, n_groups=2, n_features=3, per_group=4),
+        rng.normal(size=3),
+    )
     A, b, group = bundle.slopes.csr.toarray(), bundle.offsets, bundle.group
     reference = minimize(
         lambda z: 0.4 * z[:3] @ z[:3] + v @ z[:3] + z[3:].sum(),
@@ -82,9 +95,15 @@ def test_the_minimum_is_that_of_a_general_solver(seed, solver):
 def l1_minimum(bundle, v, lam, radius):
     """The same linear programme by another road: |w| ≤ t instead of w = p − q."""
     d, g = bundle.n_features, bundle.n_groups
-    A, slack, eye = bundle.slopes.csr.toarray(), np.eye(bundle.n_groups)[bundle.group], np.eye(bundle.n_features)
+    A, slack, eye = (
+        bundle.slopes.csr.toarray(),
+        np.eye(bundle.n_groups)[bundle.group],
+        np.eye(bundle.n_features),
+    )
     zero = np.zeros((d, g))
-    rows = np.block([[A, np.zeros_like(A), -slack], [eye, -eye, zero], [-eye, -eye, zero]])
+    rows = np.block(
+        [[A, np.zeros_like(A), -slack], [eye, -eye, zero], [-eye, -eye, zero]]
+    )
     right = np.concatenate([-bundle.offsets, np.zeros(2 * d)])
     cost = np.concatenate([v, np.full(d, lam), np.ones(g)])
     bounds = [(-radius, radius)] * d + [(0, None)] * d + [(None, None)] * g
@@ -101,11 +120,18 @@ def l1_minimum(bundle, v, lam, radius):
     flat=st.booleans(),
     twice=st.booleans(),
 )
-def test_the_l1_update_is_the_linear_programme(seed, n_groups, per_group, lam, radius, flat, twice):
+def test_the_l1_update_is_the_linear_programme(
+    seed, n_groups, per_group, lam, radius, flat, twice
+):
     rng = np.random.default_rng(seed)
-    bundle, v = random_bundle(rng, n_groups, per_group=per_group, flat=flat, twice=twice), rng.normal(size=4)
+    bundle, v = (
+        random_bundle(rng, n_groups, per_group=per_group, flat=flat, twice=twice),
+        rng.normal(size=4),
+    )
     solved = update(bundle, v, lam, "l1", radius, 1e-6)
-    assert solved.lower_bound == pytest.approx(l1_minimum(bundle, v, lam, radius), abs=1e-6)
+    assert solved.lower_bound == pytest.approx(
+        l1_minimum(bundle, v, lam, radius), abs=1e-6
+    )
     assert solved.residual == pytest.approx(0.0, abs=1e-6)
     assert np.abs(solved.w).max() <= radius + 1e-9
     np.testing.assert_allclose(np.bincount(bundle.group, weights=bundle.alpha), 1.0)
@@ -119,10 +145,15 @@ def test_known_dual_weights_bound_the_model_with_another_linear_term(problem):
     solved = update(bundle, v, lam, "l2", 1.0, 1e-6)
     scale = 1 + np.abs(bundle.offsets).sum() + abs(solved.lower_bound)
     assert before <= solved.lower_bound + 1e-6 * scale
-    assert known_bound(bundle, v, lam, "l2") == pytest.approx(solved.lower_bound, abs=1e-9 * scale)
+    assert known_bound(bundle, v, lam, "l2") == pytest.approx(
+        solved.lower_bound, abs=1e-9 * scale
+    )
     moved = v + rng.normal(size=len(v)) * np.sqrt(lam)
     after = update(bundle.copy(), moved, lam, "l2", 1.0, 1e-7 * scale)
-    assert known_bound(bundle, moved, lam, "l2") <= after.lower_bound + after.residual + 1e-9 * scale
+    assert (
+        known_bound(bundle, moved, lam, "l2")
+        <= after.lower_bound + after.residual + 1e-9 * scale
+    )
     assert known_bound(bundle, moved, lam, "l1") == -np.inf
 
 
@@ -142,20 +173,25 @@ def test_a_singular_model_is_solved(solver, regulariser):
     for shift in (0.0, 1.0, 2.0):
         slopes = np.zeros((2, 5))
         slopes[0, 0] = shift - 1
-        bundle.add(as_linear(slopes, np.array([shift, shift]), np.zeros(5)), np.zeros(5))
+        bundle.add(
+            as_linear(slopes, np.array([shift, shift]), np.zeros(5)), np.zeros(5)
+        )
     solved = update(bundle, np.zeros(5), 1.0, regulariser, 10.0, 1e-9, solver)
     assert np.isfinite(solved.w).all()
     np.testing.assert_allclose(solved.w[1:], 0.0, atol=1e-9)
     assert solved.residual == pytest.approx(0.0, abs=1e-6)
     best = min(
-        model_value(bundle, np.zeros(5), 1.0, regulariser, np.array([a, 0, 0, 0, 0])) for a in np.linspace(-9, 9, 1801)
+        model_value(bundle, np.zeros(5), 1.0, regulariser, np.array([a, 0, 0, 0, 0]))
+        for a in np.linspace(-9, 9, 1801)
     )
     assert solved.lower_bound == pytest.approx(best, abs=1e-4)
 
 
 def test_an_l1_model_with_one_bound_is_held_by_the_radius():
     bundle = Bundle(2, np.arange(1))
-    bundle.add(as_linear(np.array([[3.0, 0.0]]), np.array([1.0]), np.zeros(2)), np.zeros(2))
+    bundle.add(
+        as_linear(np.array([[3.0, 0.0]]), np.array([1.0]), np.zeros(2)), np.zeros(2)
+    )
     solved = update(bundle, np.zeros(2), 1.0, "l1", 7.0, 1e-9)
     np.testing.assert_allclose(solved.w, [-7.0, 0.0])
     assert solved.lower_bound == pytest.approx(1.0 - 7.0 * 2.0)
@@ -205,20 +241,40 @@ def broken(monkeypatch, change):
 STATUS = clarabel.SolverStatus
 NOISE = np.random.default_rng(0)
 FAULTS = {
-    "nothing at all": lambda s: Answer(s, STATUS.NumericalError, np.full(len(s.z), np.nan), np.full(len(s.x), np.nan)),
-    "w = 0": lambda s: Answer(s, STATUS.AlmostSolved, np.ones(len(s.z)), np.zeros(len(s.x))),
-    "far off": lambda s: Answer(s, STATUS.InsufficientProgress, 1e8 * NOISE.random(len(s.z)), 1e8 * np.array(s.x)),
-    "an imprecise α": lambda s: Answer(s, STATUS.AlmostSolved, np.array(s.z) + NOISE.random(len(s.z)), np.array(s.x)),
-    "an imprecise w": lambda s: Answer(s, STATUS.AlmostSolved, np.array(s.z), np.array(s.x) + 1.0),
-    "solved, it says": lambda s: Answer(s, STATUS.Solved, NOISE.random(len(s.z)), np.array(s.x) - 3.0),
+    "nothing at all": lambda s: Answer(
+        s, STATUS.NumericalError, np.full(len(s.z), np.nan), np.full(len(s.x), np.nan)
+    ),
+    "w = 0": lambda s: Answer(
+        s, STATUS.AlmostSolved, np.ones(len(s.z)), np.zeros(len(s.x))
+    ),
+    "far off": lambda s: Answer(
+        s,
+        STATUS.InsufficientProgress,
+        1e8 * NOISE.random(len(s.z)),
+        1e8 * np.array(s.x),
+    ),
+    "an imprecise α": lambda s: Answer(
+        s, STATUS.AlmostSolved, np.array(s.z) + NOISE.random(len(s.z)), np.array(s.x)
+    ),
+    "an imprecise w": lambda s: Answer(
+        s, STATUS.AlmostSolved, np.array(s.z), np.array(s.x) + 1.0
+    ),
+    "solved, it says": lambda s: Answer(
+        s, STATUS.Solved, NOISE.random(len(s.z)), np.array(s.x) - 3.0
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("n_groups", [1, 6])
-def test_where_the_interior_point_fails_the_other_solver_makes_up_for_it(monkeypatch, fault, n_groups):
+def test_where_the_interior_point_fails_the_other_solver_makes_up_for_it(
+    monkeypatch, fault, n_groups
+):
     rng = np.random.default_rng(1)
-    bundle, v = random_bundle(rng, n_groups, n_features=8, per_group=6), rng.normal(size=8)
+    bundle, v = (
+        random_bundle(rng, n_groups, n_features=8, per_group=6),
+        rng.normal(size=8),
+    )
     right = update(bundle.copy(), v, 0.5, "l2", 1.0, 1e-7, "interior-point")
     assert not right.fell_back
     broken(monkeypatch, FAULTS[fault])
@@ -226,7 +282,9 @@ def test_where_the_interior_point_fails_the_other_solver_makes_up_for_it(monkeyp
     assert solved.fell_back or fault == "an imprecise w"  # Eq. 15 alone mends that
     assert solved.residual <= 1e-5
     assert solved.lower_bound == pytest.approx(right.lower_bound, abs=1e-5)
-    assert model_value(bundle, v, 0.5, "l2", solved.w) == pytest.approx(right.lower_bound, abs=1e-5)
+    assert model_value(bundle, v, 0.5, "l2", solved.w) == pytest.approx(
+        right.lower_bound, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -249,8 +307,12 @@ def test_clews_interior_point_reaches_the_gap_that_it_is_asked_for(problem, tol)
     tol *= max(1.0, float(np.abs(bundle.offsets).max()))
     alpha, w = interior.interior_point(bundle, v, lam, tol)
     assert (alpha >= 0).all()
-    np.testing.assert_allclose(bundle.sum_by_group(np.bincount(bundle.group, weights=alpha)), 1.0)
-    assert model_value(bundle, v, lam, "l2", w) - dual_value(bundle, v, lam, alpha) <= tol
+    np.testing.assert_allclose(
+        bundle.sum_by_group(np.bincount(bundle.group, weights=alpha)), 1.0
+    )
+    assert (
+        model_value(bundle, v, lam, "l2", w) - dual_value(bundle, v, lam, alpha) <= tol
+    )
 
 
 def test_a_group_without_bounds_is_none_of_the_interior_points_business():
@@ -259,7 +321,9 @@ def test_a_group_without_bounds_is_none_of_the_interior_points_business():
     assert interior.interior_point(bundle, np.zeros(2), 1.0, 1e-3) is None
 
 
-def test_bounds_that_would_fill_the_memory_if_dense_go_to_the_sparse_solver(monkeypatch):
+def test_bounds_that_would_fill_the_memory_if_dense_go_to_the_sparse_solver(
+    monkeypatch,
+):
     rng = np.random.default_rng(0)
     bundle, v = random_bundle(rng, n_groups=4, n_features=8), rng.normal(size=8)
     dense = update(bundle.copy(), v, 0.5, "l2", 1.0, 1e-7)

@@ -27,7 +27,9 @@ def test_the_lowest_objective_wins(make):
     assert several.objective == several.objectives[-1]
     assert several.objective <= min(several.objectives) + 1e-9
     assert f"to {max(several.objectives[:-1]):.4g} from the starts" in str(several)
-    by_definition = 0.025 * several.w @ several.w + loss_values(task, BRIDGE, several.w).mean()
+    by_definition = (
+        0.025 * several.w @ several.w + loss_values(task, BRIDGE, several.w).mean()
+    )
     assert several.objective == pytest.approx(by_definition, abs=1e-9)
 
 
@@ -51,7 +53,10 @@ def test_a_convex_problem_needs_one_start():
     task = assignment_task(n=8, known=1.0)
     assert starting_points(task, BRIDGE, 0.1, algorithm=Algorithm(starts=5)) == []
     known = [np.ones(task.n_features), np.zeros(task.n_features)]
-    assert starting_points(task, BRIDGE, 0.1, known, algorithm=Algorithm(starts=5)) == known[:1]
+    assert (
+        starting_points(task, BRIDGE, 0.1, known, algorithm=Algorithm(starts=5))
+        == known[:1]
+    )
     assert len(learn_from([], task, BRIDGE, 0.1).objectives) == 1
 
 
@@ -70,7 +75,9 @@ def test_nearby_starts_are_the_same_every_time_and_of_the_size_asked_for():
     one, other = nearby(start, 3, spread=0.5), nearby(start, 3, spread=0.5)
     np.testing.assert_array_equal(one, other)
     for moved in one:
-        assert np.linalg.norm(moved - start) == pytest.approx(0.5 * np.linalg.norm(start), rel=0.2)
+        assert np.linalg.norm(moved - start) == pytest.approx(
+            0.5 * np.linalg.norm(start), rel=0.2
+        )
 
 
 @pytest.mark.parametrize("starts", [0, -1, 1.5, True])
@@ -83,9 +90,18 @@ def test_a_given_start_is_one_of_several():
     task, convex = assignment_task(n=8, known=0.3), assignment_task(n=8, known=1.0)
     known = [np.full(task.n_features, k) for k in (1.0, 2.0)]
     given = np.full(task.n_features, 3.0)
-    found = starting_points(task, BRIDGE, 0.1, known, algorithm=Algorithm(starts=4), given=given)
+    found = starting_points(
+        task, BRIDGE, 0.1, known, algorithm=Algorithm(starts=4), given=given
+    )
     assert [found[0], found[1], found[3]] == [known[0], given, known[1]]
-    found = starting_points(task, BRIDGE, 0.1, [given], algorithm=Algorithm(starts=2), given=given)
+    found = starting_points(
+        task, BRIDGE, 0.1, [given], algorithm=Algorithm(starts=2), given=given
+    )
     assert found[0] is given
     assert len(found) == 2
-    assert starting_points(convex, BRIDGE, 0.1, known, algorithm=Algorithm(starts=3), given=given) == known[:1]
+    assert (
+        starting_points(
+            convex, BRIDGE, 0.1, known, algorithm=Algorithm(starts=3), given=given
+        )
+        == known[:1]
+    )

@@ -30,13 +30,17 @@ def test_steps_raise_the_dual_value_and_stay_feasible(lam):
     zero = np.zeros(model.n_features)
     state, slopes, beta = OnlineResult(zero, zero, lam), [], np.zeros(0)
     for t, (x, y) in enumerate(zip(X, Y, strict=True), start=1):
-        slopes.append(model.joint_features(x, 1 - y) - model.joint_features(x, y))  # Δ = 1 for the other class
+        slopes.append(
+            model.joint_features(x, 1 - y) - model.joint_features(x, y)
+        )  # Δ = 1 for the other class
         beta *= min(1.0, 1 / (lam * t) / max(beta, default=1.0)) if beta.any() else 1.0
         scaled = -beta @ np.array(slopes[:-1]) if t > 1 else zero
         value = scaled @ slopes[-1] + 1.0
         task = model.task(x[None], y[None])
         state = learn_batch(task, LOSSES["hinge"], state, np.random.default_rng(0))
-        beta = np.append(beta, min(max(0.0, value / (slopes[-1] @ slopes[-1])), 1 / (lam * t)))
+        beta = np.append(
+            beta, min(max(0.0, value / (slopes[-1] @ slopes[-1])), 1 / (lam * t))
+        )
         np.testing.assert_allclose(state.last, -beta @ np.array(slopes), atol=1e-12)
         assert beta.max() <= 1 / (lam * t) + 1e-12
         assert state.largest == pytest.approx(beta.max())
@@ -66,7 +70,10 @@ def test_batches_come_near_the_certified_minimum():
     task = exact.model_.task(X, Y)
     from clew.learning.losses import loss_values
 
-    objective = 0.05 * online.coef_ @ online.coef_ + loss_values(task, LOSSES["hinge"], online.coef_).mean()
+    objective = (
+        0.05 * online.coef_ @ online.coef_
+        + loss_values(task, LOSSES["hinge"], online.coef_).mean()
+    )
     assert exact.result_.lower_bound <= objective <= exact.result_.objective + 0.02
     assert online.score(X, Y) > 0.8
 
@@ -90,7 +97,9 @@ def test_classes_of_later_batches_are_declared_in_the_first():
     zeros = np.flatnonzero(Y == 0)
     with pytest.raises(InputError, match="one class only"):
         StructuredSVM(Multiclass(), lam=0.1).partial_fit(X[zeros], Y[zeros])
-    online = StructuredSVM(Multiclass(), lam=0.1).partial_fit(X[zeros], Y[zeros], classes=[0, 1])
+    online = StructuredSVM(Multiclass(), lam=0.1).partial_fit(
+        X[zeros], Y[zeros], classes=[0, 1]
+    )
     online.partial_fit(X, Y)
     assert online.classes_.tolist() == [0, 1]
     assert online.model.classes is None
@@ -129,23 +138,34 @@ def test_a_batch_without_annotations_changes_nothing():
 
 def test_classes_weigh_as_much_in_later_batches():
     X, Y = flat(200)
-    by_class = StructuredSVM(Multiclass(), lam=0.1, class_weight={1: 5.0}, random_state=0)
+    by_class = StructuredSVM(
+        Multiclass(), lam=0.1, class_weight={1: 5.0}, random_state=0
+    )
     by_example = StructuredSVM(Multiclass(), lam=0.1, random_state=0)
     for first in range(0, 200, 50):
         x, y = X[first : first + 50], Y[first : first + 50]
         by_class.partial_fit(x, y, classes=[0, 1])
-        by_example.partial_fit(x, y, classes=[0, 1], sample_weight=np.where(y == 1, 5.0, 1.0))
+        by_example.partial_fit(
+            x, y, classes=[0, 1], sample_weight=np.where(y == 1, 5.0, 1.0)
+        )
     np.testing.assert_array_equal(by_class.coef_, by_example.coef_)
-    with pytest.raises(InputError, match=r"classes is .*; expected those of the first batch"):
+    with pytest.raises(
+        InputError, match=r"classes is .*; expected those of the first batch"
+    ):
         by_class.partial_fit(X, Y, classes=[0, 1, 2])
 
 
 def test_probabilities_after_batches_need_held_out_data():
     X, Y, _ = sequences(n=60, noise=0.3)
-    online = StructuredSVM(Chain(n_states=4), lam=0.1, random_state=0).partial_fit(X[:30], Y[:30])
+    online = StructuredSVM(Chain(n_states=4), lam=0.1, random_state=0).partial_fit(
+        X[:30], Y[:30]
+    )
     with pytest.raises(InputError, match="expected folds=None"):
         online.calibrate(X[:30], Y[:30])
-    assert online.calibrate(X[30:], Y[30:], folds=None).predict_proba(X)[0].shape == (len(X[0]), 4)
+    assert online.calibrate(X[30:], Y[30:], folds=None).predict_proba(X)[0].shape == (
+        len(X[0]),
+        4,
+    )
 
 
 @pytest.mark.parametrize("wrong", [{"lam": "auto"}, {"lam": [1.0, 0.1]}, {"C": 1.0}, {"lam": 1.0, "loss": "clpl"},

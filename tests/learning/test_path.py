@@ -22,14 +22,16 @@ BRIDGE = LOSSES["bridge"]
 
 @pytest.mark.parametrize("known", [1.0, 0.4])
 @pytest.mark.parametrize("make", [assignment_task, chain_task])
-@sweep(10, 20)
+@sweep(20, 40)
 def test_a_path_costs_less_than_its_fits_from_scratch(make, known, n):
     task = make(n=n, known=known)
     lams = lambda_grid(task, BRIDGE)
     path = list(fit_path(task, BRIDGE, lams))
     alone = [next(fit_path(task, BRIDGE, [lam])) for lam in lams]
     assert all(result.converged for result in path)
-    assert sum(result.passes for result in path) <= 0.8 * sum(result.passes for result in alone)
+    assert sum(result.passes for result in path) <= 0.8 * sum(
+        result.passes for result in alone
+    )
 
 
 @pytest.mark.parametrize("regulariser", ["l2", "l1"])
@@ -81,7 +83,8 @@ def test_above_the_first_l1_value_every_weight_is_zero():
 def test_the_grid_follows_the_scale_of_the_features():
     X, Y, _ = matchings(n=5)
     one, other = (
-        lambda_grid(Assignment().prepare(scaled, Y).task(scaled, Y), BRIDGE) for scaled in (X, [10 * x for x in X])
+        lambda_grid(Assignment().prepare(scaled, Y).task(scaled, Y), BRIDGE)
+        for scaled in (X, [10 * x for x in X])
     )
     np.testing.assert_allclose(other, 100 * one)
 

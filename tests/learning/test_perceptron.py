@@ -29,7 +29,12 @@ def test_separable_data_are_learned_without_a_mistake(make, known, averaged):
 @pytest.mark.parametrize("averaged", [True, False])
 def test_the_seed_decides_everything(averaged):
     task = assignment_task(n=10, noise=2.0)
-    runs = [perceptron(task, averaged=averaged, max_epochs=5, rng=np.random.default_rng(seed)).w for seed in (3, 3, 4)]
+    runs = [
+        perceptron(
+            task, averaged=averaged, max_epochs=5, rng=np.random.default_rng(seed)
+        ).w
+        for seed in (3, 3, 4)
+    ]
     np.testing.assert_array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2])
 
@@ -39,18 +44,26 @@ def test_the_best_epoch_is_kept(averaged):
     task = assignment_task(n=10, noise=3.0, known=1.0)
     result = perceptron(task, averaged=averaged, max_epochs=30, patience=5)
     assert not result.converged
-    assert task.argmax(result.w, Space.ALL, 0.0).loss.mean() == pytest.approx(min(result.losses))
+    assert task.argmax(result.w, Space.ALL, 0.0).loss.mean() == pytest.approx(
+        min(result.losses)
+    )
     assert result.epochs <= 30
 
 
 def test_one_update_by_hand():
     task = assignment_task(n=1, rows=3, known=1.0)
     zero = np.zeros(task.n_features)
-    predicted, wanted = (task.argmax(zero, space, 0.0) for space in (Space.ALL, Space.COMPATIBLE))
+    predicted, wanted = (
+        task.argmax(zero, space, 0.0) for space in (Space.ALL, Space.COMPATIBLE)
+    )
     assert predicted.loss[0] > 0
     expected = (wanted.features - predicted.features).toarray()[0]
-    np.testing.assert_allclose(perceptron(task, averaged=False, max_epochs=1).w, expected)
-    np.testing.assert_allclose(perceptron(task, averaged=True, max_epochs=1).w, expected)
+    np.testing.assert_allclose(
+        perceptron(task, averaged=False, max_epochs=1).w, expected
+    )
+    np.testing.assert_allclose(
+        perceptron(task, averaged=True, max_epochs=1).w, expected
+    )
 
 
 def test_patience_ends_it_and_the_callback_hears_every_epoch():
@@ -84,7 +97,9 @@ def test_the_average_is_that_of_the_weights_after_every_step():
 
     result = perceptron(Watched(), max_epochs=1)
     again = perceptron(task, max_epochs=1, averaged=False)
-    np.testing.assert_allclose(result.w, np.mean([*seen[1:], again.w], axis=0), atol=1e-12)
+    np.testing.assert_allclose(
+        result.w, np.mean([*seen[1:], again.w], axis=0), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("averaged", [True, False])
@@ -93,9 +108,17 @@ def test_compiled_epochs_take_the_same_steps(averaged, known):
     task = chain_task(n=12, known=known, noise=1.0)
 
     class ByArgmax:
-        n_examples, n_features, spaces, argmax = task.n_examples, task.n_features, task.spaces, task.argmax
+        n_examples, n_features, spaces, argmax = (
+            task.n_examples,
+            task.n_features,
+            task.spaces,
+            task.argmax,
+        )
 
-    one, other = (perceptron(t, averaged=averaged, max_epochs=4, patience=4) for t in (task, ByArgmax()))
+    one, other = (
+        perceptron(t, averaged=averaged, max_epochs=4, patience=4)
+        for t in (task, ByArgmax())
+    )
     np.testing.assert_allclose(one.w, other.w, atol=1e-9)
     np.testing.assert_allclose(one.losses, other.losses)
 

@@ -26,7 +26,13 @@ BRIDGE = LOSSES["bridge"]
 
 def folds_of(task, n=3):
     which = np.arange(task.n_examples) % n
-    return [Fold(Subset(task, np.flatnonzero(which != k)), Subset(task, np.flatnonzero(which == k))) for k in range(n)]
+    return [
+        Fold(
+            Subset(task, np.flatnonzero(which != k)),
+            Subset(task, np.flatnonzero(which == k)),
+        )
+        for k in range(n)
+    ]
 
 
 def test_held_out_losses_are_those_of_fits_without_the_fold():
@@ -36,14 +42,21 @@ def test_held_out_losses_are_those_of_fits_without_the_fold():
     assert len(point.held_out) == 3
     for fold, held_out in zip(folds, point.held_out, strict=True):
         alone = learn(fold.train, BRIDGE, 0.01)
-        assert held_out == pytest.approx(fold.test.argmax(alone.w, Space.ALL, 0.0).loss.mean(), abs=0.15)
+        assert held_out == pytest.approx(
+            fold.test.argmax(alone.w, Space.ALL, 0.0).loss.mean(), abs=0.15
+        )
     assert point.mean == pytest.approx(np.mean(point.held_out))
     assert point.passes >= 3
 
 
 def point(lam, losses, surrogates):
-    losses, surrogates = np.asarray(losses, dtype=float), np.asarray(surrogates, dtype=float)
-    return PathPoint(lam, (float(losses.mean()),), losses, surrogates, 1.0, (np.zeros(1),))
+    losses, surrogates = (
+        np.asarray(losses, dtype=float),
+        np.asarray(surrogates, dtype=float),
+    )
+    return PathPoint(
+        lam, (float(losses.mean()),), losses, surrogates, 1.0, (np.zeros(1),)
+    )
 
 
 def test_of_three_equal_points_the_strongest_regularisation_wins():
@@ -57,7 +70,8 @@ def test_where_mistakes_cannot_tell_the_surrogate_does():
     none = np.zeros(40)
     noise = 0.1 * np.random.default_rng(0).random(40)
     points = [
-        point(lam, none, level + noise) for lam, level in ((947, 2.0), (10, 0.8), (1, 0.5), (0.1, 0.51), (1e-3, 0.9))
+        point(lam, none, level + noise)
+        for lam, level in ((947, 2.0), (10, 0.8), (1, 0.5), (0.1, 0.51), (1e-3, 0.9))
     ]
     assert best_point(points).lam == 1
 
@@ -66,14 +80,22 @@ def test_a_lucky_point_is_not_chosen():
     rng = np.random.default_rng(0)
     losses = (rng.random(60) < 0.3).astype(float)
     lucky = losses.copy()
-    lucky[np.flatnonzero(losses)[0]] = 0.0  # one mistake less, at a λ where the margins are much worse
-    points = [point(1.0, losses, losses + 0.2), point(0.001, lucky, losses + rng.random(60))]
+    lucky[np.flatnonzero(losses)[0]] = (
+        0.0  # one mistake less, at a λ where the margins are much worse
+    )
+    points = [
+        point(1.0, losses, losses + 0.2),
+        point(0.001, lucky, losses + rng.random(60)),
+    ]
     assert best_point(points).lam == 1.0
 
 
 def test_a_clear_difference_of_mistakes_decides_whatever_the_surrogate_says():
     few, many = np.r_[np.ones(5), np.zeros(95)], np.r_[np.ones(40), np.zeros(60)]
-    assert best_point([point(1.0, many, np.zeros(100)), point(0.1, few, np.ones(100))]).lam == 0.1
+    assert (
+        best_point([point(1.0, many, np.zeros(100)), point(0.1, few, np.ones(100))]).lam
+        == 0.1
+    )
 
 
 @examples(60)
@@ -107,8 +129,16 @@ class Scripted:
 def test_the_path_ends_where_it_has_clearly_become_worse_and_is_refined_around_the_best():
     task = assignment_task(n=4, known=1.0)
     grid = np.geomspace(1, 1e-3, 8).tolist()
-    losses = [0.5, 0.3, 0.9, 0.4, 0.2]  # λ 0, 2, 4 of the grid; then 1 and 3, the neighbours of 2
-    points = cross_validate([Fold(task, Scripted(losses)), Fold(task, Scripted(losses))], BRIDGE, grid)
+    losses = [
+        0.5,
+        0.3,
+        0.9,
+        0.4,
+        0.2,
+    ]  # λ 0, 2, 4 of the grid; then 1 and 3, the neighbours of 2
+    points = cross_validate(
+        [Fold(task, Scripted(losses)), Fold(task, Scripted(losses))], BRIDGE, grid
+    )
     assert [p.lam for p in points] == grid[:5]
     assert [p.mean for p in points] == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.9])
     assert best_point(points).lam == grid[3]
@@ -116,13 +146,17 @@ def test_the_path_ends_where_it_has_clearly_become_worse_and_is_refined_around_t
 
 def test_a_short_list_is_tried_as_a_whole_unless_it_becomes_worse():
     task = assignment_task(n=4, known=1.0)
-    points = cross_validate([Fold(task, Scripted([0.5, 0.4, 0.3]))] * 1, BRIDGE, [1.0, 0.1, 0.01])
+    points = cross_validate(
+        [Fold(task, Scripted([0.5, 0.4, 0.3]))] * 1, BRIDGE, [1.0, 0.1, 0.01]
+    )
     assert [p.lam for p in points] == [1.0, 0.1, 0.01]
 
 
 @pytest.mark.parametrize("known", [1.0, 0.3])
 @sweep(21, 40)
-def test_the_chosen_weights_predict_held_out_annotations_as_well_as_any_of_a_grid(known, n):
+def test_the_chosen_weights_predict_held_out_annotations_as_well_as_any_of_a_grid(
+    known, n
+):
     task = chain_task(n=n, known=known)
     folds = folds_of(task)
     grid = np.geomspace(30, 1e-3, 5 if n < 40 else 7).tolist()
@@ -130,7 +164,9 @@ def test_the_chosen_weights_predict_held_out_annotations_as_well_as_any_of_a_gri
     for lam in grid:
         (alone,) = cross_validate(folds, BRIDGE, [lam])
         difference = chosen.losses - alone.losses
-        assert difference.mean() <= 2 * difference.std() / np.sqrt(len(difference)) + 1e-12
+        assert (
+            difference.mean() <= 2 * difference.std() / np.sqrt(len(difference)) + 1e-12
+        )
 
 
 @pytest.mark.parametrize("make", [assignment_task, chain_task])
@@ -141,4 +177,6 @@ def test_held_out_surrogates_without_a_needless_search(make):
     for seed in range(5):
         w = np.random.default_rng(seed).normal(size=task.n_features)
         predicted = task.argmax(w, Space.ALL, 0.0)
-        np.testing.assert_allclose(_surrogates(task, loss, w, predicted), loss_values(task, loss, w), atol=1e-9)
+        np.testing.assert_allclose(
+            _surrogates(task, loss, w, predicted), loss_values(task, loss, w), atol=1e-9
+        )

@@ -38,7 +38,12 @@ def point_of(task, lam, groups=None, settings=DEFAULTS, online=False):
     """The dual at the reward's features, and the linear term; by batches, or one example after the other."""
     w = np.zeros(task.n_features)
     reward = reward_part(task, HINGE, w)
-    bundle = Bundle(task.n_features, np.arange(task.n_examples) if groups is None else groups, None, reward)
+    bundle = Bundle(
+        task.n_features,
+        np.arange(task.n_examples) if groups is None else groups,
+        None,
+        reward,
+    )
     bundle.start_at_base()
     oracle = None
     if online:
@@ -48,7 +53,9 @@ def point_of(task, lam, groups=None, settings=DEFAULTS, online=False):
     def evaluate(w, examples):
         return penalty_part(task, HINGE, w, examples)
 
-    return DualPoint(bundle, lam, evaluate, oracle, settings), -np.asarray(reward.features.sum(axis=0)).ravel()
+    return DualPoint(bundle, lam, evaluate, oracle, settings), -np.asarray(
+        reward.features.sum(axis=0)
+    ).ravel()
 
 
 def check_products(bundle):
@@ -56,8 +63,14 @@ def check_products(bundle):
     gram, slopes = bundle.inner_products(), bundle.slopes.csr.toarray()
     for g in range(bundle.n_groups):
         inside = np.flatnonzero(bundle.group == g)
-        places = gram.start[g] + gram.slot[inside][:, None] * gram.size[g] + gram.slot[inside]
-        np.testing.assert_allclose(gram.blocks[places], slopes[inside] @ slopes[inside].T, atol=1e-9)
+        places = (
+            gram.start[g]
+            + gram.slot[inside][:, None] * gram.size[g]
+            + gram.slot[inside]
+        )
+        np.testing.assert_allclose(
+            gram.blocks[places], slopes[inside] @ slopes[inside].T, atol=1e-9
+        )
 
 
 def check_pass(task, point, v, lam, rng):
@@ -69,15 +82,27 @@ def check_pass(task, point, v, lam, rng):
     assert value >= before - 1e-9 * (1 + abs(before))
     point.set.give_back()
     assert (bundle.alpha >= 0).all()
-    np.testing.assert_allclose(np.bincount(bundle.group, weights=bundle.alpha), 1.0, atol=1e-9)
+    np.testing.assert_allclose(
+        np.bincount(bundle.group, weights=bundle.alpha), 1.0, atol=1e-9
+    )
     w = point.set.weights
-    np.testing.assert_allclose(w, -(v + bundle.shared[0] + bundle.slopes.combined(bundle.alpha)) / lam, atol=1e-7)
+    np.testing.assert_allclose(
+        w,
+        -(v + bundle.shared[0] + bundle.slopes.combined(bundle.alpha)) / lam,
+        atol=1e-7,
+    )
     assert value == pytest.approx(dual_value(bundle, v, lam, bundle.alpha), abs=1e-7)
     check_products(bundle)
     for other in (w, np.zeros_like(v), rng.normal(size=len(v))):
-        primal = lam / 2 * other @ other + penalty_part(task, HINGE, other).values.sum() + v @ other
+        primal = (
+            lam / 2 * other @ other
+            + penalty_part(task, HINGE, other).values.sum()
+            + v @ other
+        )
         assert value <= primal + 1e-9 * (1 + abs(primal))
-        highest = bundle.sum_by_group(penalty_part(task, HINGE, other).values)[bundle.group]
+        highest = bundle.sum_by_group(penalty_part(task, HINGE, other).values)[
+            bundle.group
+        ]
         assert (bundle.scores(other) <= highest + 1e-9 * (1 + np.abs(highest))).all()
 
 
@@ -89,7 +114,9 @@ def check_pass(task, point, v, lam, rng):
     n_groups=st.sampled_from([3, 12]),
     sweeps=st.integers(0, 2),
 )
-def test_the_dual_value_never_falls_and_lies_under_the_primal(seed, lam, batches, n_groups, sweeps):
+def test_the_dual_value_never_falls_and_lies_under_the_primal(
+    seed, lam, batches, n_groups, sweeps
+):
     task = assignment_task(n=12, known=1.0, seed=seed % 7)
     options = StochasticSettings(batches=batches, period=2, sweeps=sweeps, patience=1)
     point, v = point_of(task, lam, np.arange(12) * n_groups // 12, options)
@@ -115,10 +142,17 @@ def forest_task(name, seed, known=0.6, dense=False, n=10):
     X, Y = [], []
     for _ in range(n):
         size = int(rng.integers(1, 6))
-        rows = rng.normal(size=(size, 4)) * (rng.random((size, 4)) < (1.0 if dense else 0.4))
+        rows = rng.normal(size=(size, 4)) * (
+            rng.random((size, 4)) < (1.0 if dense else 0.4)
+        )
         parents = np.array([int(rng.integers(-1, i)) for i in range(size)])
         X.append(rows if kind is Chain else (rows, parents))
-        Y.append([int(rng.integers(3)) if rng.random() < known else None for _ in range(size)])
+        Y.append(
+            [
+                int(rng.integers(3)) if rng.random() < known else None
+                for _ in range(size)
+            ]
+        )
     Y[0][0], Y[1][0] = 0, 1
     model = kind(n_states=3, **parameters)
     return model.prepare(X, Y).task(X, Y)
@@ -139,14 +173,21 @@ def some_weights(task, differ):
     chunk=st.sampled_from([1, 40, 2**20]),
     differ=st.booleans(),
 )
-def test_one_example_after_the_other_keeps_the_same_laws(name, seed, lam, which, dense, chunk, differ):
+def test_one_example_after_the_other_keeps_the_same_laws(
+    name, seed, lam, which, dense, chunk, differ
+):
     task = some_weights(forest_task(name, seed, dense=dense), differ)
     if which == "subset":
         task = Subset(task, np.array([7, 0, 3, 1]))
     if which == "part":
         task = task.annotated_part() or task
     rng = np.random.default_rng(seed)
-    point, v = point_of(task, lam, settings=StochasticSettings(period=2, patience=1, chunk=chunk), online=True)
+    point, v = point_of(
+        task,
+        lam,
+        settings=StochasticSettings(period=2, patience=1, chunk=chunk),
+        online=True,
+    )
     point.aim(v)
     for _ in range(4):
         check_pass(task, point, v, lam, rng)
@@ -166,8 +207,12 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name, differ):
     expected = differences(linear.features, bundle.base).toarray()
     for k in range(task.n_examples, len(bundle)):  # the first ones are the bases
         g = bundle.group[k]
-        np.testing.assert_allclose(bundle.slopes.csr[[k]].toarray()[0], expected[g], atol=1e-9)
-        assert bundle.offsets[k] == pytest.approx(linear.offsets[g] - bundle.base_offsets[g])
+        np.testing.assert_allclose(
+            bundle.slopes.csr[[k]].toarray()[0], expected[g], atol=1e-9
+        )
+        assert bundle.offsets[k] == pytest.approx(
+            linear.offsets[g] - bundle.base_offsets[g]
+        )
     above = linear.values > bundle.base @ w + bundle.base_offsets + 1e-9
     assert set(bundle.group[task.n_examples :]) == set(np.flatnonzero(above))
 
@@ -181,9 +226,14 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name, differ):
     subset=st.booleans(),
     differ=st.booleans(),
 )
-def test_bounds_that_follow_another_completion_are_bounds(name, seed, lam, unknown, subset, differ):
+def test_bounds_that_follow_another_completion_are_bounds(
+    name, seed, lam, unknown, subset, differ
+):
     """After a look at the reward elsewhere; of bounds that came with the bundle, nobody knows the outputs."""
-    task, rng = some_weights(forest_task(name, seed, known=0.4), differ), np.random.default_rng(seed)
+    task, rng = (
+        some_weights(forest_task(name, seed, known=0.4), differ),
+        np.random.default_rng(seed),
+    )
     if subset:
         task = Subset(task, np.array([7, 0, 3, 1]))
     point, v = point_of(task, lam, online=True)
@@ -212,7 +262,9 @@ def test_w_stays_where_it_was_when_bounds_follow():
     for _ in range(5):
         point.run_pass(np.random.default_rng(0))
     before, w = point.set.weights, np.zeros(task.n_features)
-    w[2 * 4 + 1] = 1.0  # label 2 for the nodes that are not annotated, both of which have input 1
+    w[2 * 4 + 1] = (
+        1.0  # label 2 for the nodes that are not annotated, both of which have input 1
+    )
     reward = reward_part(task, HINGE, w)
     assert (abs(reward.features - point.bundle.base).max(axis=1).toarray() > 0).all()
     point.oracle.follow(point.set, w)
@@ -226,7 +278,9 @@ def test_the_layout_is_a_permutation(name):
     task = forest_task(name, 3)
     oracle = task.online(np.zeros(task.n_features), Space.COMPATIBLE, 0.0, 1.0)
     columns = np.arange(task.n_features)
-    np.testing.assert_array_equal(oracle.columns_out(oracle.columns_in(columns)), columns)
+    np.testing.assert_array_equal(
+        oracle.columns_out(oracle.columns_in(columns)), columns
+    )
     w = np.random.default_rng(0).normal(size=task.n_features)
     np.testing.assert_array_equal(oracle.vector_in(w)[oracle.columns_in(columns)], w)
     np.testing.assert_array_equal(oracle.vector_out(oracle.vector_in(w)), w)
@@ -274,19 +328,31 @@ def test_full_annotation_gives_the_minimum_over_all_listed_outputs(model):
 def test_partial_annotations_are_certified_whatever_the_loss(loss):
     case = cases("chain")[0]
     task = case.model.task(case.X, case.Y)
-    result = learn(task, LOSSES[loss], 0.1, algorithm=Algorithm(stochastic=True), start=0.3 * case.w)
+    result = learn(
+        task,
+        LOSSES[loss],
+        0.1,
+        algorithm=Algorithm(stochastic=True),
+        start=0.3 * case.w,
+    )
     assert result.converged
-    by_definition = 0.05 * result.w @ result.w + loss_values(task, LOSSES[loss], result.w).mean()
+    by_definition = (
+        0.05 * result.w @ result.w + loss_values(task, LOSSES[loss], result.w).mean()
+    )
     assert result.objective == pytest.approx(by_definition, abs=precision("chain"))
     rng = np.random.default_rng(0)
     for w in rng.normal(size=(4, task.n_features)):
-        highest = result.bundle.sum_by_group(penalty_part(task, result.loss, w).values)[result.bundle.group]
+        highest = result.bundle.sum_by_group(penalty_part(task, result.loss, w).values)[
+            result.bundle.group
+        ]
         assert (result.bundle.scores(w) <= highest + 1e-9 * (1 + np.abs(highest))).all()
 
 
 def test_the_same_seed_gives_the_same_weights():
     task = chain_task(n=30)
-    one, other = (learn(task, BRIDGE, 0.1, algorithm=Algorithm(stochastic=True)) for _ in range(2))
+    one, other = (
+        learn(task, BRIDGE, 0.1, algorithm=Algorithm(stochastic=True)) for _ in range(2)
+    )
     np.testing.assert_array_equal(one.w, other.w)
 
 
@@ -309,7 +375,12 @@ def test_text_is_certified_in_batches_and_found_by_the_exact_method_too(text):
     assert task.n_features > 50_000
     options = Algorithm(tol=1e-2, eta=1e-2)
     batches = learn(task, BRIDGE, 10 / 300, algorithm=options)
-    exact = learn(task, BRIDGE, 10 / 300, algorithm=Algorithm(tol=1e-2, eta=1e-2, stochastic=False))
+    exact = learn(
+        task,
+        BRIDGE,
+        10 / 300,
+        algorithm=Algorithm(tol=1e-2, eta=1e-2, stochastic=False),
+    )
     assert batches.converged
     assert batches.gap <= 1e-2
     assert batches.n_groups == 300
@@ -325,34 +396,50 @@ def test_a_sentence_that_counts_twice_is_one_that_is_there_twice(text):
     once = weighted(model.task(X, Y), np.repeat([1.0, 2.0], [100, 50]))
     twice = model.task([*X, *X[100:]], [*Y, *Y[100:]])
     assert online_task(once) is not None
-    ours, theirs = (learn(task, BRIDGE, 10 / 200, algorithm=options) for task in (once, twice))
+    ours, theirs = (
+        learn(task, BRIDGE, 10 / 200, algorithm=options) for task in (once, twice)
+    )
     assert ours.converged
     assert ours.objective == pytest.approx(theirs.objective, abs=2e-2)
     assert ours.lower_bound <= theirs.objective
 
 
-def test_sentences_keep_groups_of_their_own_in_a_memory_that_whole_bounds_would_not_fit(text):
+def test_sentences_keep_groups_of_their_own_in_a_memory_that_whole_bounds_would_not_fit(
+    text,
+):
     X, Y, _, _ = text
     task = Chain().prepare(X, Y).task(X, Y)
     base = reward_part(task, BRIDGE, np.zeros(task.n_features)).features
     memory = 6_000_000
     assert fit_unseen(len(X), base, memory, online=True)
     assert not fit_unseen(len(X), base, memory)
-    result = learn(task, BRIDGE, 10 / 300, algorithm=Algorithm(tol=1e-2, eta=1e-2, memory=memory))
+    result = learn(
+        task, BRIDGE, 10 / 300, algorithm=Algorithm(tol=1e-2, eta=1e-2, memory=memory)
+    )
     assert result.converged
     assert result.n_groups == len(X)
     assert result.bundle.nbytes <= memory
 
 
-@pytest.mark.parametrize(("sentences", "f1"), [(80, 0.08), pytest.param(300, 0.2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("sentences", "f1"), [(80, 0.08), pytest.param(300, 0.2, marks=pytest.mark.slow)]
+)
 def test_text_of_which_a_quarter_is_annotated_is_learned(text, sentences, f1):
     X, Y, X_test, Y_test = text
     X, Y = X[:sentences], Y[:sentences]
     known = hide(Y, 0.25, np.random.default_rng(1))
-    kept = [i for i, labels in enumerate(known) if any(label is not None for label in labels)]
+    kept = [
+        i
+        for i, labels in enumerate(known)
+        if any(label is not None for label in labels)
+    ]
     X, known = [X[i] for i in kept], [known[i] for i in kept]
     model = Chain().prepare(X, known)
     task = model.task(X, known)
-    result = learn(task, BRIDGE, 10 / sentences, algorithm=Algorithm(tol=1e-2, eta=1e-2))
+    result = learn(
+        task, BRIDGE, 10 / sentences, algorithm=Algorithm(tol=1e-2, eta=1e-2)
+    )
     assert result.converged
-    assert entity_f1(Y_test, model.predict(X_test, result.w)) > f1  # 0 for weights that know nothing
+    assert (
+        entity_f1(Y_test, model.predict(X_test, result.w)) > f1
+    )  # 0 for weights that know nothing

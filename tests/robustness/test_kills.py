@@ -23,7 +23,6 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks/faults.py"
             50,
             marks=pytest.mark.slow,
         ),
-        pytest.param(["reproduce"], 4, marks=pytest.mark.slow),  # its fits take longest
     ],
 )
 def test_what_is_left_is_old_or_new_or_nothing(commands, kills):

@@ -15,14 +15,14 @@ import tifffile
 from typer.testing import CliRunner
 
 from clew.cli import app
-from clew.cli.options import _in_words
+from clew.cli.options import _describe_error
 from clew.errors import DataWarning, InputError
-from clew.tracking.candidates.candidates import candidates
+from clew.tracking.candidates.candidates import find_candidates
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.challenge import _segmentation
 from clew.tracking.evaluation.truth import match_frame
 from clew.tracking.io import tiff
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.napari import read_napari
 from clew.tracking.io.tables import read_detections
 from clew.tracking.movie import open_movie
@@ -50,7 +50,7 @@ def write_truth(folder, n_frames=2, shape=(6, 9)):
         mask[..., 1:4, 1:4] = 1
         tiff.write_frame(folder / f"man_track{t:03}.tif", mask)
     (folder / "man_track.txt").write_text(f"1 0 {n_frames - 1} 0\n")
-    return open_truth(folder)
+    return open_ctc_lineage(folder)
 
 
 # sizes
@@ -63,7 +63,7 @@ def test_more_neighbours_than_can_matter(tmp_path):
         InputError,
         match="neighbours is 1000000000; expected a whole number from 1 to 64",
     ):
-        candidates(
+        find_candidates(
             cells.detections(0), cells.detections(1), reach=1.0, neighbours=10**9
         )
 
@@ -123,7 +123,7 @@ def test_a_name_that_is_not_unicode(tmp_path):
     ]
     result = CliRunner().invoke(app, [os.fsdecode(arg) for arg in args])
     assert result.exit_code == 0, result.output
-    assert len(open_truth(folder / "r").tracks) == 2
+    assert len(open_ctc_lineage(folder / "r").tracks) == 2
 
 
 @pytest.mark.parametrize(
@@ -265,16 +265,16 @@ def test_frames_without_end(tmp_path):
     ("error", "words"),
     [
         (MemoryError("7 TiB"), "not enough memory (7 TiB)"),
-        (ImportError("libx.so: failed to map segment"), "a library cannot be loaded"),
+        (ImportError("libx.so: failed to map segment"), "cannot load a library"),
         (
             OSError(errno.ENOSPC, "No space left on device"),
             "cannot print (No space left on device)",
         ),
     ],
 )
-def test_what_a_user_can_mend_is_told_in_words(error, words):
-    assert words in _in_words(error)
-    assert _in_words(ValueError("a fault of clew's")) == ""
+def test_error_that_a_user_can_fix_is_described(error, words):
+    assert words in _describe_error(error)
+    assert _describe_error(ValueError("a fault of clew's")) == ""
 
 
 @pytest.mark.skipif(

@@ -18,11 +18,11 @@ from clew.cli import app
 from clew.errors import DataWarning, InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.evaluate import evaluate
-from clew.tracking.evaluation.metrics import Found
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.metrics import MatchCounts
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Event
 from clew.tracking.io import tiff
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.tables import read_detections
 from clew.tracking.movie import Movie, open_movie
 
@@ -303,13 +303,13 @@ def test_three_daughters(folder):
     with pytest.warns(
         DataWarning, match=r"track 1 has 3 daughters \(2, 3, 4; rows 2, 3, 4\)"
     ):
-        truth = open_truth(folder / "01_GT")
-    said = truth_annotations(truth, open_movie(folder / "01")).events
+        truth = open_ctc_lineage(folder / "01_GT")
+    said = derive_annotations(truth, open_movie(folder / "01")).events
     assert not any(
         1 in sources for frame, _, sources, _ in said if frame == 1
     )  # unknown
     sure = evaluate(folder / "01_GT/TRA", truth, scores=False)
-    assert sure.divisions[0] == Found(1, 0, 0)  # the Challenge's rules
+    assert sure.divisions[0] == MatchCounts(1, 0, 0)  # the Challenge's rules
     assert sure.aogm.total == 0
 
 

@@ -8,8 +8,8 @@ import pytest
 from scipy import ndimage
 
 from clew.errors import InputError
-from clew.simulation.kinds import KINDS, scene_of
-from clew.simulation.rods import Colony, RodSettings, _closest
+from clew.simulation.kinds import KINDS, make_scene
+from clew.simulation.rods import Colony, RodSettings, _closest_points
 from clew.simulation.simulate import (
     NucleiSettings,
     random_settings,
@@ -182,7 +182,7 @@ def test_a_colony_expands_and_its_rods_do_not_overlap():
     worst = 0.0
     for i in range(len(cells)):
         for j in range(i):
-            s, t = _closest(
+            s, t = _closest_points(
                 cells.position[i],
                 cells.axis[i],
                 cells.length[i] / 2,
@@ -226,7 +226,7 @@ def test_the_closest_points_of_segments_are_those_of_a_fine_grid(seed):
     angle, turn = rng.uniform(0, 7), rng.choice([0.0, 1e-4, rng.uniform(0, 7)])
     u, v = (np.array([np.sin(a), np.cos(a)]) for a in (angle, angle + turn))
     half, other = rng.uniform(0, 3, 2)
-    s, t = _closest(p, u, half, q, v, other)
+    s, t = _closest_points(p, u, half, q, v, other)
     assert abs(s) <= half + 1e-12
     assert abs(t) <= other + 1e-12
     on_one = p + np.linspace(-half, half, 401)[:, None] * u
@@ -332,13 +332,13 @@ def test_an_embryo_divides_in_rounds_until_it_has_its_cells():
 def test_long_movies_do_not_fill_up(kind):
     settings = settings_of(kind, frames=400, cells=12, cycle=10.0)
     rngs = map(np.random.default_rng, range(3))
-    scene = scene_of(settings, *rngs)
+    scene = make_scene(settings, *rngs)
     counts = []
     for _ in range(150):
         scene.step()
         counts.append(len(scene.cells))
     assert max(counts[100:]) < 1.6 * min(counts[100:])
-    pixels = scene.look()
+    pixels = scene.count_visible_pixels()
     assert 6 <= np.count_nonzero(pixels > settings.min_pixels) < 60
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clew.errors import InputError, StoreError
 from clew.simulation import write as simulated
-from clew.simulation.cells import daughters, newcomers
+from clew.simulation.cells import make_daughters, make_newcomers
 from clew.simulation.render import Camera
 from clew.simulation.simulate import NucleiSettings, simulate
 from clew.simulation.world import World
@@ -150,9 +150,9 @@ def test_labels_of_detections_follow_the_raster_and_tell_no_identity(movie):
 @pytest.mark.parametrize("dims", [2, 3])
 def test_mass_is_shared_by_the_daughters_and_the_next_generation_is_as_large(dims):
     settings, rng = NucleiSettings(dims=dims), np.random.default_rng(0)
-    mothers = newcomers(settings, rng, rng.uniform(0, 100, (200, dims)))
+    mothers = make_newcomers(settings, rng, rng.uniform(0, 100, (200, dims)))
     mothers.age = mothers.cycle.copy()
-    pairs = daughters(settings, rng, mothers)
+    pairs = make_daughters(settings, rng, mothers)
     np.testing.assert_allclose(pairs.mass.reshape(2, -1).sum(axis=0), mothers.mass)
     np.testing.assert_allclose(
         pairs.mass.reshape(2, -1) / mothers.mass, 0.5, atol=0.061
@@ -168,19 +168,19 @@ def test_the_image_carries_the_mass_through_condensation_and_division(dims):
     )
     rng = np.random.default_rng(1)
     camera = Camera(settings, rng)
-    mother = newcomers(settings, rng, np.array(settings.extent)[None] / 2)
+    mother = make_newcomers(settings, rng, np.array(settings.extent)[None] / 2)
     mother.wave[:, :, :3] = mother.wave[:, :, 3:] = (
         0  # a smooth outline, so that its size is the formula's
     )
     light = []
     for left in (10, 2, 1):
         mother.mitosis[:], mother.age = 2, mother.cycle - left
-        light.append(camera.view(mother).light.sum() / mother.mass[0])
-    pair = daughters(settings, rng, mother)
+        light.append(camera.take_view(mother).light.sum() / mother.mass[0])
+    pair = make_daughters(settings, rng, mother)
     pair.wave[:, :, :3] = pair.wave[:, :, 3:] = 0
-    light.append(camera.view(pair).light.sum() / mother.mass[0])
+    light.append(camera.take_view(pair).light.sum() / mother.mass[0])
     np.testing.assert_allclose(light, light[0], rtol=0.2)
-    assert camera.view(mother).light.max() > 1.8 * mother.brightness[0], (
+    assert camera.take_view(mother).light.max() > 1.8 * mother.brightness[0], (
         "the plate before the division is bright"
     )
 
@@ -201,7 +201,7 @@ def test_every_cell_keeps_over_half_of_its_mask(density, dims):
     buried = seen = 0
     for _ in range(8):
         world.step()
-        view = camera.view(world.cells)
+        view = camera.take_view(world.cells)
         inside = view.whole >= settings.min_pixels
         assert (
             2 * view.kept[inside & (view.kept > 0)]
@@ -328,7 +328,7 @@ def test_a_written_movie_is_a_movie_with_truth(tmp_path, dims):
     )
     movie, truth = (
         open_movie(tmp_path / "sim/01"),
-        ctc.open_truth(tmp_path / "sim/01_GT/TRA"),
+        ctc.open_ctc_lineage(tmp_path / "sim/01_GT/TRA"),
     )
     assert calls == [(t, 4) for t in range(1, 5)]
     assert (movie.n_frames, movie.shape, movie.spacing) == (
@@ -337,7 +337,7 @@ def test_a_written_movie_is_a_movie_with_truth(tmp_path, dims):
         settings.spacing,
     )
     assert "01_SEG" in movie.source
-    ctc.check_all(truth)
+    ctc.check_ctc_lineage(truth)
     simulation = simulate(settings)
     for frame in simulation:
         np.testing.assert_array_equal(movie.label(frame.index), frame.detections)
@@ -398,7 +398,7 @@ def test_what_is_not_ours_in_a_simulation_is_not_lost(tmp_path):
     with pytest.raises(InputError, match=r"notes\.txt"):
         write_simulation(tmp_path, TINY)
     (tmp_path / "02").mkdir()
-    with pytest.raises(InputError, match="02 is no simulation"):
+    with pytest.raises(InputError, match="02 is not a simulation"):
         write_simulation(tmp_path, TINY, sequence="02")
     assert names(tmp_path) == before
 
@@ -433,7 +433,7 @@ def test_a_crash_leaves_what_was_there(tmp_path, monkeypatch, earlier):
     assert folder.exists() == earlier
 
 
-def test_damaged_settings_are_told(tmp_path):
+def test_settings_damaged_are_rejected(tmp_path):
     with pytest.raises(StoreError, match="cannot be read"):
         read_settings(tmp_path)
     for content in (
@@ -443,5 +443,5 @@ def test_damaged_settings_are_told(tmp_path):
         '{"kind": "clew simulation", "settings": {"cells": -1}}',
     ):
         (tmp_path / "01_simulation.json").write_text(content)
-        with pytest.raises(StoreError, match="no settings"):
+        with pytest.raises(StoreError, match="cannot read the settings"):
             read_settings(tmp_path)

@@ -5,7 +5,7 @@ import pytest
 
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import Pairs
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.prior import prior_direction
@@ -33,5 +33,5 @@ def torn_pairs():
             inside[disc] = k + 1
             if tears.get(t) == k:
                 inside[disc & (x > 1)] = 100
-    source = measure(Movie.from_arrays(labels), cache=None, n_jobs=1)
+    source = measure_movie(Movie.from_arrays(labels), cache=None, n_jobs=1)
     return Pairs.of(source, source.has)

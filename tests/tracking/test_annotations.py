@@ -242,7 +242,7 @@ def test_a_gap_that_leads_out_of_an_excerpt_is_left_out():
     events = EventTable.of(
         [(3, Event.GAP, [1], [2]), (4, Event.GAP, [1], [2]), (4, Event.MOVE, [3], [4])]
     )
-    inside = Annotations.of(events).within(range(2, 6))
+    inside = Annotations.of(events).restrict_to(range(2, 6))
     assert [(frame, event) for frame, event, *_ in inside.events] == [
         (1, Event.GAP),
         (2, Event.MOVE),

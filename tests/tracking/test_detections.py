@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
-from clew.tracking.detections import DetectionTable, groups_of
+from clew.tracking.detections import DetectionTable, find_groups
 
 
 def table(**changes):
@@ -44,7 +44,7 @@ def test_groups_are_those_whose_columns_are_there():
     assert table().has == {"size", "border"}
     assert table(columns={}).has == {"border"}
     assert table(columns={"intensity": np.ones(5)}).has == {"border", "intensity"}
-    assert groups_of({"axes", "eccentricity"}) == set()
+    assert find_groups({"axes", "eccentricity"}) == set()
 
 
 def test_the_border_is_the_box_around_all_positions_unless_given():

@@ -115,12 +115,26 @@ def test_the_events_of_cells_are_found_by_their_frames_and_sides():
             (2, Event.MOVE, [1], [4]),
         ]
     )
-    found = EventIndex(events).of_cells(asked)
+    found = EventIndex(events).find_by_cells(asked)
     assert found.tolist() == [[0, -1, 0, -1], [1, -1, -1, 1], [-1, -1, 2, -1]]
 
 
 def test_annotations_are_contradicted_by_what_is_not_there_and_by_what_is():
     move, ends = (0, Event.MOVE, [1], [1]), (0, Event.DISAPPEAR, [2], [])
     told = Annotations.of(EventTable.of([move, ends, move]), [True, True, False])
-    assert told.contradicted(EventTable.of([move])).tolist() == [False, True, True]
-    assert told.contradicted(EventTable.empty()).tolist() == [True, True, False]
+    assert told.contradicted_by(EventTable.of([move])).tolist() == [False, True, True]
+    assert told.contradicted_by(EventTable.empty()).tolist() == [True, True, False]
+
+
+def test_index_tells_huge_labels_apart():
+    huge = 2**63 - 1
+    rows = [
+        (t, Event.MOVE, [label], [label])
+        for t in range(4)
+        for label in (3, huge, 2**62, 2**62 + 1)
+    ]
+    table = EventTable.of(rows)
+    index = EventIndex(table)
+    assert index.find(table).tolist() == list(range(len(rows)))
+    none = index.find_cell(np.zeros(1, int), np.zeros(1, bool), np.array([huge - 1]))
+    assert none.tolist() == [-1]

@@ -34,7 +34,7 @@ def test_what_comes_back_tracks_the_same(file, learned, simulated):
     assert np.array_equal(back.coef_, learned.coef_)
     back.set_params(cache=None, n_jobs=1)
     one, two = back.track(simulated.movie), learned.track(simulated.movie)
-    assert np.array_equal(one.events.keys(), two.events.keys())
+    assert np.array_equal(one.events.row_keys(), two.events.row_keys())
     assert np.array_equal(one.confidence, two.confidence)
     for name in (
         "feature_names_",

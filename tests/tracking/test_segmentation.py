@@ -89,10 +89,10 @@ def test_the_size_of_cells_is_estimated():
     for radius in (5, 8, 12):
         image, _ = picture(SCATTERED, radius=radius)
         assert fit_settings(
-            ArrayFrames.of([image] * 3, "images")
+            ArrayFrames.from_data([image] * 3, "images")
         ).diameter == pytest.approx(2 * radius, rel=0.35)
     given = DetectionSettings(diameter=7)
-    assert fit_settings(ArrayFrames.of([image], "images"), given) is given
+    assert fit_settings(ArrayFrames.from_data([image], "images"), given) is given
 
 
 def test_the_unit_and_offset_of_brightness_do_not_matter():

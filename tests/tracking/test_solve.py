@@ -12,14 +12,14 @@ from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import PAIRWISE, Annotations, Event, EventTable
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.solve import join_pairs, solve, solve_pair
 from clew.tracking.training.prior import generic_weights
 
 
 @pytest.fixture(scope="module")
 def pairs(simulated):
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     return Pairs.of(source, source.has)
 
 
@@ -46,11 +46,12 @@ def test_a_movie_is_its_pairs_one_by_one(pairs, w):
         pair = pairs.pair(one.frame)
         best = assign(pair.candidates, pair.scores(w))
         assert np.array_equal(
-            one.events.keys(), pair.candidates.table(pair.a, pair.b, best.chosen).keys()
+            one.events.row_keys(),
+            pair.candidates.table(pair.a, pair.b, best.chosen).row_keys(),
         )
         assert np.allclose(one.confidence, best.confidence())
     joined = join_pairs(pairs.source, solved)
-    assert np.array_equal(lineage.events.keys(), joined.events.keys())
+    assert np.array_equal(lineage.events.row_keys(), joined.events.row_keys())
     assert np.allclose(lineage.confidence, joined.confidence)
     # the past tells splits from divisions, and where no sizes tell of torn masks nothing else changes
     lineage = join_pairs(pairs.source, [replace(one, sizes=None) for one in solved])
@@ -62,7 +63,7 @@ def test_a_movie_is_its_pairs_one_by_one(pairs, w):
 
 def test_threads_do_not_change_the_order(pairs, w):
     one, three = (track_pairs(pairs, w, n_jobs=jobs) for jobs in (1, 3))
-    assert np.array_equal(one.events.keys(), three.events.keys())
+    assert np.array_equal(one.events.row_keys(), three.events.row_keys())
     assert np.array_equal(one.confidence, three.confidence)
 
 
@@ -73,7 +74,9 @@ def test_a_solved_pair_keeps_its_candidates_until_it_is_told_not_to(pairs, w):
     assert len(solved.events) == len(solved.confidence) == len(solved.assignment.chosen)
     light = solved.without_candidates()
     assert light.assignment is None
-    assert np.array_equal(light.events.keys(), solve_pair(pairs, w, 0).events.keys())
+    assert np.array_equal(
+        light.events.row_keys(), solve_pair(pairs, w, 0).events.row_keys()
+    )
 
 
 def test_an_empty_frame_in_the_middle():
@@ -146,7 +149,7 @@ def test_masks_torn_for_a_frame_move_on_unless_someone_says_otherwise(torn_pairs
         track_pairs(pairs, weights, per_block=length) for length in (1, 2, 3, 16)
     ]
     for lineage in lineages:
-        assert np.array_equal(lineage.events.keys(), lineages[0].events.keys())
+        assert np.array_equal(lineage.events.row_keys(), lineages[0].events.row_keys())
         np.testing.assert_array_equal(lineage.confidence, lineages[0].confidence)
     kinds = np.bincount(lineages[0].events.event, minlength=len(Event))
     assert kinds[Event.MOVE] == 9 * (frames - 1)

@@ -9,7 +9,7 @@ import clew
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.task_loss import task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.tracker import Tracker
@@ -38,8 +38,10 @@ def positions_of(simulated, with_volume=False):
 
 
 def test_a_quarter_of_the_events_teaches_the_others(simulated, learned):
-    unseen = ~np.isin(simulated.known.events.keys(), simulated.some.events.keys())
-    loss = task_loss(simulated.known[unseen], learned.track(simulated.movie))
+    unseen = ~np.isin(
+        simulated.known.events.row_keys(), simulated.some.events.row_keys()
+    )
+    loss = compute_task_loss(simulated.known[unseen], learned.track(simulated.movie))
     assert loss.total < 0.03  # random weights miss nearly all
     assert learned.n_annotated_ == len(simulated.some)
     assert learned.n_pairs_ == len(np.unique(simulated.some.events.frame))
@@ -62,15 +64,17 @@ def test_the_same_on_any_number_of_threads(simulated, learned):
     two = clone(learned).set_params(n_jobs=2).fit(simulated.movie, simulated.some)
     assert np.array_equal(two.coef_, learned.coef_)
     other = two.track(simulated.movie)
-    assert np.array_equal(one.events.keys(), other.events.keys())
+    assert np.array_equal(one.events.row_keys(), other.events.row_keys())
     assert np.array_equal(one.confidence, other.confidence)
 
 
 def test_a_path_a_movie_and_its_measurements_are_the_same(simulated, learned):
-    by_movie = learned.track(simulated.movie).events.keys()
-    assert np.array_equal(learned.track(str(simulated.path)).events.keys(), by_movie)
+    by_movie = learned.track(simulated.movie).events.row_keys()
     assert np.array_equal(
-        learned.track(learned.measure(simulated.path)).events.keys(), by_movie
+        learned.track(str(simulated.path)).events.row_keys(), by_movie
+    )
+    assert np.array_equal(
+        learned.track(learned.measure(simulated.path)).events.row_keys(), by_movie
     )
 
 
@@ -88,7 +92,7 @@ def test_several_movies(simulated, learned):
     )
     both = tracker().fit([first, second], [early, shifted])
     assert both.n_annotated_ == len(early) + len(late)
-    assert task_loss(simulated.known, both.track(simulated.movie)).total < 0.03
+    assert compute_task_loss(simulated.known, both.track(simulated.movie)).total < 0.03
 
 
 def test_several_movies_use_what_all_of_them_have(simulated):
@@ -105,7 +109,7 @@ def test_three_dimensions(simulated_3d):
     assert (
         lineage.position[:, 0].max() > simulated_3d.movie.shape[0]
     )  # physical: a slice is 3 high
-    assert task_loss(simulated_3d.known, lineage).total < 0.1
+    assert compute_task_loss(simulated_3d.known, lineage).total < 0.1
 
 
 def test_annotations_are_kept_to(simulated, learned):
@@ -121,11 +125,11 @@ def test_annotations_are_kept_to(simulated, learned):
         )
     )
     bound = learned.track(simulated.movie, annotations=ended)
-    assert np.isin(ended.events.keys(), bound.events.keys()).all()
+    assert np.isin(ended.events.row_keys(), bound.events.row_keys()).all()
     denied = Annotations.of(free.events[moves], False)
     assert not np.isin(
-        denied.events.keys(),
-        learned.track(simulated.movie, annotations=denied).events.keys(),
+        denied.events.row_keys(),
+        learned.track(simulated.movie, annotations=denied).events.row_keys(),
     ).any()
 
 
@@ -147,7 +151,7 @@ def test_a_table_of_detections(simulated):
     table = positions_of(simulated)
     fitted = tracker().fit(table, simulated.known)
     assert fitted.groups_ == {"border"}
-    assert task_loss(simulated.known, fitted.track(table)).total < 0.1
+    assert compute_task_loss(simulated.known, fitted.track(table)).total < 0.1
 
 
 def test_a_movie_that_lacks_what_was_learned_is_refused(simulated, learned):
@@ -163,7 +167,7 @@ def test_without_images_intensity_drops_out(simulated):
     bare = open_movie(labels=simulated.folder / "01_SEG")
     fitted = tracker().fit(bare, simulated.some)
     assert {"intensity", "histogram"}.isdisjoint(fitted.groups_)
-    assert task_loss(simulated.known, fitted.track(bare)).total < 0.05
+    assert compute_task_loss(simulated.known, fitted.track(bare)).total < 0.05
     assert "intensity" not in fitted.track(bare).columns
 
 
@@ -175,7 +179,7 @@ def test_generic_weights_need_no_annotation(simulated, what):
         "positions": positions_of(simulated),
     }
     generic = Tracker.generic(cache=None, n_jobs=1)
-    loss = task_loss(simulated.known, generic.track(movies[what]))
+    loss = compute_task_loss(simulated.known, generic.track(movies[what]))
     assert loss.total < (0.15 if what == "positions" else 0.05)
     assert generic.n_annotated_ == 0
 

@@ -50,7 +50,7 @@ def test_every_extra_asks_for_what_it_installs(extra):
     installed = [
         plain(line)
         for line in PROJECT["optional-dependencies"][extra]
-        if not line.startswith("clew[")
+        if not line.startswith("clew-learn[")
     ]
     modules = {MODULES.get(name, name) for name in installed}
     modules |= set(EXTRAS["plot"]) if extra == "tracking" else set()
@@ -69,7 +69,7 @@ def test_the_message_names_what_is_missing_and_the_extra(monkeypatch):
         "clew.utils.extras.find_spec", lambda name: None if name == "zarr" else object()
     )
     with pytest.raises(
-        MissingExtra, match=r"a thing needs zarr: pip install 'clew\[tracking\]'"
+        MissingExtra, match=r"a thing needs zarr: pip install 'clew-learn\[tracking\]'"
     ) as told:
         require_extra("tracking", "a thing")
     assert told.value.extra == "tracking"
@@ -124,7 +124,7 @@ for code in {list(ASKED)}:
 @pytest.mark.parametrize(("code", "extra"), ASKED.items())
 def test_a_missing_part_is_named_wherever_it_is_asked_for(code, extra, complaints):
     assert complaints[code].startswith("MissingExtra: ")
-    assert f"pip install 'clew[{extra}]'" in complaints[code]
+    assert f"pip install 'clew-learn[{extra}]'" in complaints[code]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_the_command_says_so_in_one_line(args, extra, tmp_path):
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(
-        rf"clew: .* needs .*: pip install 'clew\[{extra}\]'\n", done.stderr
+        rf"clew: .* needs .*: pip install 'clew-learn\[{extra}\]'\n", done.stderr
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -152,5 +152,5 @@ def test_the_command_helps_and_tells_its_version_without_extras():
 def test_a_tracker_in_a_file_asks_for_the_extra(learned, tmp_path):
     learned.save(tmp_path / "a.clew")
     done = in_core("import clew; clew.load(sys.argv[1])", tmp_path / "a.clew")
-    assert "pip install 'clew[tracking]'" in done.stderr.splitlines()[-1]
+    assert "pip install 'clew-learn[tracking]'" in done.stderr.splitlines()[-1]
     assert clew.load(tmp_path / "a.clew").n_annotated_ == learned.n_annotated_

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clew.annotation.mask_edits import Edit, apply
 from clew.tracking.detections import Source
 from clew.tracking.frames import FramesView
-from clew.tracking.measurement.measure import Measured
+from clew.tracking.measurement.measure import MeasuredMovie
 from clew.tracking.movie import Movie
 
 Edits = tuple[Edit, ...]
@@ -62,6 +62,6 @@ def edited_source(source: Source, before: Edits, after: Edits) -> Source:
     Cells that came as a table have no masks to edit.
     """
     frames = changed_frames(before, after)
-    if not frames or not isinstance(source, Measured):
+    if not frames or not isinstance(source, MeasuredMovie):
         return source
-    return source.measured_again(edited_movie(source.movie, after), frames)
+    return source.remeasure_frames(edited_movie(source.movie, after), frames)

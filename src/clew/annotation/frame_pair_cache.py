@@ -54,7 +54,7 @@ class FramePairCache:
         return self._pairs.get(
             (frame, "extended"),
             lambda: self.pairs.pair(frame, missing),
-            missing.keys().tobytes(),
+            missing.row_keys().tobytes(),
         )
 
     def get_pair_with_known_moves(
@@ -64,11 +64,11 @@ class FramePairCache:
 
         The flow is estimated again only if an annotated move is far from it.
         """
-        moves = self.pairs.unforeseen(frame, annotations.moves())
+        moves = self.pairs.unforeseen(frame, annotations.select_moves())
         if moves is None:
             return self.get_pair(frame, annotations)
         return self._pairs.get(
             (frame, "known moves"),
             lambda: self.pairs.pair(frame, annotations.events, moves),
-            annotations.key(),
+            annotations.content_key(),
         )

@@ -120,7 +120,7 @@ class Learner:
     def annotate(self, annotations: Annotations) -> None:
         """Use other annotations: predictions follow at once, weights with `learn`."""
         self.annotations = annotations
-        kinds = annotations.kinds()
+        kinds = annotations.happened_kinds()
         if not kinds <= self.pairs.events:
             events = with_annotated(self.pairs.events, kinds)
             self._use_pairs(replace(self.pairs, events=events))
@@ -169,15 +169,17 @@ class Learner:
 
     def get_pair(self, frame: int) -> FramePair:
         """Return a frame pair, whose candidates include its annotated events."""
-        return self._cache.get_pair_with_known_moves(frame, self.annotations.at(frame))
+        return self._cache.get_pair_with_known_moves(
+            frame, self.annotations.select_frame(frame)
+        )
 
     def _get_training_pair(self, frame: int) -> FramePair:
         """Return a frame pair to learn from; its flow ignores the annotations."""
-        return self._cache.get_pair(frame, self.annotations.at(frame))
+        return self._cache.get_pair(frame, self.annotations.select_frame(frame))
 
     def solve(self, frame: int, version: int = 0) -> SolvedPair:
         """Return the events of a frame pair, with its candidates."""
-        annotations = self.annotations.at(frame)
+        annotations = self.annotations.select_frame(frame)
         return solve(self.get_pair(frame), self.w, annotations, version=version)
 
     def predict(self, frame: int, version: int = 0) -> Prediction:
@@ -231,7 +233,9 @@ class Learner:
         """Return training examples; their windows cover all annotated events."""
         return [
             self.windows.example(
-                frame, self.annotations.at(frame), annotations.at(frame)
+                frame,
+                self.annotations.select_frame(frame),
+                annotations.select_frame(frame),
             )
             for frame in self.windows.frames(annotations)
         ]
@@ -317,14 +321,14 @@ def make_adapted_tracker(
     """
     tracker: Tracker = clone(initial)
     tracker.calibration_ = initial.calibration_
-    tracker.events_ = initial.events_ | annotations.kinds()
+    tracker.events_ = initial.events_ | annotations.happened_kinds()
     tracker.domain_ = initial.domain_
     tracker.groups_ = groups
     tracker.feature_names_ = feature_names(groups)
     tracker.coef_ = w
     if len(annotations):
         tracker.n_annotated_ = len(annotations)
-        tracker.n_pairs_ = len(annotations.frames())
+        tracker.n_pairs_ = len(annotations.annotated_frames())
         tracker.origin_ = Origin.ADAPTED
     else:
         tracker.n_annotated_ = initial.n_annotated_

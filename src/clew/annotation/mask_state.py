@@ -20,7 +20,7 @@ from clew.annotation.edited_movie import (
 from clew.annotation.mask_edits import Edit, EditKind
 from clew.errors import InputError
 from clew.tracking.detections import Source
-from clew.tracking.measurement.store import frame_digest
+from clew.tracking.measurement.store import hash_frame
 from clew.tracking.movie import Movie
 
 
@@ -86,7 +86,7 @@ class MaskState:
         return edit in self.edits or edit.base == self._fingerprint(edit.frame)
 
     def _fingerprint(self, frame: int) -> str:
-        return frame_digest(self.original.label(frame)).hex()[:16]
+        return hash_frame(self.original.label(frame)).hex()[:16]
 
     def make_edit(self, stroke: MaskStroke, used_labels: list[int]) -> Edit:
         """Return the edit that a stroke means.
@@ -102,10 +102,9 @@ class MaskState:
             raise InputError(
                 f"there is no frame {stroke.frame}; expected 0 to {n_frames - 1}"
             )
-        has_slices = self.movie.ndim == 3
-        if stroke.z is not None:
-            if not has_slices or stroke.z >= self.movie.shape[0]:
-                raise InputError(f"{self.movie.name} has no slice {stroke.z}")
+        n_slices = self.movie.shape[0] if self.movie.ndim == 3 else 0
+        if stroke.z is not None and stroke.z >= n_slices:
+            raise InputError(f"{self.movie.name} has no slice {stroke.z}")
         edit = self._apply_tool(stroke, used_labels)
         return replace(edit, base=self._fingerprint(stroke.frame))
 

@@ -41,7 +41,7 @@ class Prediction(SolvedPair):
         length = np.full(len(events), np.nan)
         if self.step_length is not None:
             _, new, old = np.intersect1d(
-                events.keys(), self.events.keys(), return_indices=True
+                events.row_keys(), self.events.row_keys(), return_indices=True
             )
             length[new] = self.step_length[old]
         return length
@@ -62,7 +62,7 @@ def add_answer(annotations: Annotations, answer: Answer) -> Annotations:
     """
     added = EventTable.of([answer.fact])
     events = annotations.events
-    clashes = events.keys() == added.keys()
+    clashes = events.row_keys() == added.row_keys()
     if answer.happened:
         same_source = np.isin(events.sources, answer.sources)
         same_target = np.isin(events.targets, answer.targets)
@@ -240,7 +240,7 @@ class Predictions:
         known = self.by_frame.get(frame)
         if (
             known is None
-            or known.key != annotations.key()
+            or known.key != annotations.content_key()
             or known.version < self.weights.version
         ):
             return self.solve(frame, annotations)
@@ -251,7 +251,9 @@ class Predictions:
     ) -> list[Prediction]:
         """Take over predictions that agree with the annotations; return those."""
         agreeing = [
-            one for one in predictions if one.key == annotations.at(one.frame).key()
+            one
+            for one in predictions
+            if one.key == annotations.select_frame(one.frame).content_key()
         ]
         self.by_frame |= {one.frame: one for one in agreeing}
         return agreeing
@@ -264,8 +266,8 @@ class Predictions:
         predictions = []
         for frame in range(self.n_pairs):
             known = self.by_frame.get(frame)
-            pair_annotations = annotations.at(frame)
-            if known is None or known.key != pair_annotations.key():
+            pair_annotations = annotations.select_frame(frame)
+            if known is None or known.key != pair_annotations.content_key():
                 known = self.solve(frame, pair_annotations)
             predictions.append(known)
         return predictions

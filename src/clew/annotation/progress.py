@@ -143,8 +143,8 @@ def check_prediction(
         return None
     prediction = predictions[answer.frame]
     events = prediction.events
-    is_asked = events.keys() == EventTable.of([asked.fact]).keys()
-    is_same = events.keys() == EventTable.of([answer.fact]).keys()
+    is_asked = events.row_keys() == EventTable.of([asked.fact]).row_keys()
+    is_same = events.row_keys() == EventTable.of([answer.fact]).row_keys()
     is_refuted = is_same
     if answer.happened:
         same_source = np.isin(events.sources, answer.sources)

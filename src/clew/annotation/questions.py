@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,10 +191,8 @@ def next_questions(
     return [
         Question(
             *_event_at(open_events.events, row),
-            value=float(value[row]),
-            reasons=(
-                (Reason.RANDOM,) if knows_nothing else find_reasons(open_events, row)
-            ),
+            float(value[row]),
+            (Reason.RANDOM,) if knows_nothing else find_reasons(open_events, row),
         )
         for row in rows
     ]
@@ -391,7 +388,7 @@ def questions_about_changed_cells(
         is_asked &= find_open(events, annotations)
         for row in np.flatnonzero(is_asked).tolist():
             fact = _event_at(events, row)
-            question = Question(*fact, value=0.0, reasons=(Reason.CHANGED_CELL,))
+            question = Question(*fact, 0.0, (Reason.CHANGED_CELL,))
             questions.setdefault(fact, question)
         if len(questions) >= n:
             break
@@ -400,7 +397,7 @@ def questions_about_changed_cells(
 
 def find_open(events: EventTable, annotations: Annotations) -> Mask:
     """Return (n,) whether each event is neither annotated nor settled."""
-    is_annotated = np.isin(events.keys(), annotations.events.keys())
+    is_annotated = np.isin(events.row_keys(), annotations.events.row_keys())
     return np.asarray(~is_annotated & ~find_settled(events, annotations))
 
 
@@ -443,7 +440,7 @@ def _find_positions(detections: Detections, labels: Labels) -> Array:
     return np.asarray(known[detections.rows(labels)])
 
 
-def _event_at(events: EventTable, row: int) -> Any:
+def _event_at(events: EventTable, row: int) -> Fact:
     """Return one event of a table."""
     (event,) = events[row : row + 1]
     return event

@@ -20,15 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clew.annotation.settings import DEFAULT, Adaptation
+from clew.annotation.settings import DEFAULT, LearnerSettings
 from clew.learning.task import Array, Indices, Mask
 from clew.models.binary_program import Program
 from clew.tracking.assignment.assignment import (
     Assignment,
     assign,
     make_program,
-    n_detections,
-    takes_part,
 )
 from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.candidates.frame_pairs import FramePair
@@ -59,7 +57,7 @@ class TrainingWindow:
         """Of the cells that are marked in the order of the programme's rows: (n_sources + n_targets,)."""
         whole, n = pair.candidates, pair.candidates.n_sources
         rows = np.flatnonzero(
-            np.append(inside, True)[takes_part(whole)].all(axis=1)
+            np.append(inside, True)[whole.detections_of()].all(axis=1)
         )  # the last is for no cell
         new_a, new_b = (
             np.append(np.cumsum(side) - 1, -1) for side in (inside[:n], inside[n:])
@@ -107,7 +105,7 @@ class TrainingWindows:
         n_pairs: int,
         pair: Callable[[int], FramePair],
         prior: Array | None = None,
-        settings: Adaptation = DEFAULT,
+        settings: LearnerSettings = DEFAULT,
         calibration: Calibration = GENERIC_CALIBRATION,
     ) -> None:
         """`calibration` is of the `initial` weights."""
@@ -131,7 +129,7 @@ class TrainingWindows:
 
     def frames(self, annotations: Annotations) -> list[int]:
         """Frames with an example when these are the annotations, ascending."""
-        return sorted({*annotations.frames(), *self.pseudo_frames})
+        return sorted({*annotations.annotated_frames(), *self.pseudo_frames})
 
     def forget(self, frames: Collection[int]) -> None:
         """Make the examples of some frame pairs anew: their cells are others now."""
@@ -180,9 +178,9 @@ class TrainingWindows:
         self, frame: int, pair: FramePair, annotated: dict[int, int]
     ) -> TrainingWindow:
         """The cells around what is annotated, and in some frames around a cell drawn at random."""
-        cells, settings = takes_part(pair.candidates), self.settings
+        cells, settings = pair.candidates.detections_of(), self.settings
         inside = np.zeros(
-            n_detections(pair.candidates) + 1, dtype=bool
+            pair.candidates.n_detections + 1, dtype=bool
         )  # the last is for no cell
         if self.initial.any():
             for row in annotated:

@@ -91,7 +91,7 @@ class LearningWorker:
     def __init__(
         self,
         movies: Sequence[WorkerMovie],
-        on_status: Callable[[bool, str], None] = lambda is_alive, problem: None,
+        on_status: Callable[[bool, str], None] = lambda *_: None,
     ) -> None:
         self.movies = list(movies)
         self.on_status = on_status

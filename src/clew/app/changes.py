@@ -155,7 +155,7 @@ class Changes:
         parts = [part for answer in answers for part in split_into_pairs(answer)]
         predictions = []
         for frame in sorted({part.frame for part in parts}):
-            annotations = state.annotations.at(frame)
+            annotations = state.annotations.select_frame(frame)
             for part in parts:
                 # A denied gap says nothing about single frame pairs.
                 if part.frame == frame and part.event.span == 1:
@@ -169,8 +169,8 @@ class Changes:
         """Solve those pairs again whose stored annotations differ from the expected."""
         agreeing = []
         for prediction in predictions:
-            annotations = state.annotations.at(prediction.frame)
-            if prediction.key != annotations.key():
+            annotations = state.annotations.select_frame(prediction.frame)
+            if prediction.key != annotations.content_key():
                 prediction = self.predictions.solve(prediction.frame, annotations)
             agreeing.append(prediction)
         return tuple(agreeing)
@@ -225,7 +225,7 @@ class Changes:
         entries = self.store.history()[min(before, done - 1) : done]
         parts = [part for one in entries for part in split_into_pairs(one.answer)]
         predictions = tuple(
-            self.predictions.solve(frame, state.annotations.at(frame))
+            self.predictions.solve(frame, state.annotations.select_frame(frame))
             for frame in sorted({part.frame for part in parts})
         )
         return Outcome(state, predictions, entry)
@@ -237,7 +237,7 @@ class Changes:
         cache = self.predictions.cache.with_source(masks.positions.source, frames)
         annotations = State.read(self.store, masks.positions).annotations
         predictions = tuple(
-            self.predictions.solve(frame, annotations.at(frame), cache)
+            self.predictions.solve(frame, annotations.select_frame(frame), cache)
             for frame in frames
         )
         return _ChangedMasks(masks, cache, predictions)

@@ -15,8 +15,7 @@ from clew.app.tracks import list_answers
 from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.events import Annotations
-from clew.tracking.io.annotation_csv import write_annotations
-from clew.tracking.io.annotations import read_annotations
+from clew.tracking.io.annotations import read_annotations, write_annotations
 from clew.tracking.io.results import write_results
 from clew.tracking.io.tiff import write_frame
 from clew.tracking.lineage.lineage import Lineage
@@ -91,10 +90,10 @@ def export_annotations(
 ) -> None:
     """Write the annotations; frames have the numbers of the whole movie."""
     if kind is ExportKind.ANNOTATIONS_CSV:
-        write_annotations(path, annotations.later(movie.first))
+        write_annotations(path, annotations.shift_frames(movie.first))
         return
     # Imported here, since zarr takes a second to import.
-    from clew.tracking.io.annotation_geff import write_annotation_geff
+    from clew.tracking.io.geff import write_annotation_geff
 
     with tempfile.TemporaryDirectory(prefix="clew-") as name:
         folder = Path(name) / "annotations"
@@ -130,7 +129,7 @@ def read_upload(name: str, content: bytes, movie: Movie) -> list[Answer]:
         if zipfile.is_zipfile(path):
             path = _unpack(path)
         annotations = read_annotations(path, movie)
-        frames = {t + step for t in annotations.frames() for step in (0, 1)}
+        frames = {t + step for t in annotations.annotated_frames() for step in (0, 1)}
         labels = {t: movie.label(t) for t in frames if t < movie.n_frames}
         checked = check_annotations(
             annotations, lambda t: labels[t], movie.n_frames, name

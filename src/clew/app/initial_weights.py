@@ -17,9 +17,9 @@ from clew.annotation.store.store import Store
 from clew.errors import ClewError, InputError
 from clew.learning.task import Array
 from clew.tracking.candidates.frame_pairs import Pairs
-from clew.tracking.detections import Divisible, Source
+from clew.tracking.detections import Source, WindowedSource
 from clew.tracking.events import Event
-from clew.tracking.measurement.store import digest
+from clew.tracking.measurement.store import hash_parts
 from clew.tracking.persistence import load_tracker
 from clew.tracking.profiling.event_kinds import parse_events
 from clew.tracking.tracker import Tracker
@@ -107,9 +107,9 @@ def store_event_kinds(
 
 def _fingerprint(source: Source, tracker: Tracker) -> str:
     """Return a digest of the detections, the weights, and the requested kinds."""
-    if not isinstance(source, Divisible):
+    if not isinstance(source, WindowedSource):
         return ""
     cells = [source.content(t) for t in range(source.n_frames)]
     weights = np.ascontiguousarray(tracker.coef_).tobytes()
     kinds = repr((tracker.events, sorted(tracker.events_))).encode()
-    return digest([*cells, weights, kinds])
+    return hash_parts([*cells, weights, kinds])

@@ -129,7 +129,7 @@ class Server:
         *,
         token: str,
         addresses: Sequence[str],
-        on_open: Callable[[Server], None] = lambda server: None,
+        on_open: Callable[[Server], None] = lambda _: None,
         make_worker: MakeWorker = LearningWorker,
         static: Path = STATIC,
     ) -> None:

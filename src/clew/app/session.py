@@ -119,7 +119,7 @@ class Session:
         self.errors_before: Json | None = None
         """The estimate of wrong events before other initial weights were chosen."""
         self.open_pages: Counter[str] = Counter()
-        self.publish: Callable[[str, Json], None] = lambda event, data: None
+        self.publish: Callable[[str, Json], None] = lambda *_: None
         self.typical_confidence = 1.0
         self.worker_status: Json = {"alive": False, "problem": ""}
         self.loop: LearningLoop | None = None
@@ -213,7 +213,7 @@ class Session:
             state = self.state
             cache = self.predictions.cache
             prediction = await asyncio.to_thread(
-                self.predictions.current, frame, state.annotations.at(frame)
+                self.predictions.current, frame, state.annotations.select_frame(frame)
             )
             # Solve again if masks, kinds of events or initial weights changed meanwhile.
             if cache is self.predictions.cache:
@@ -226,7 +226,7 @@ class Session:
             prediction,
             self.get_cells(frame),
             self.get_cells(frame + 1),
-            state.annotations.at(frame),
+            state.annotations.select_frame(frame),
             self.typical_confidence,
         )
         return {"revision": state.revision, **view}
@@ -453,7 +453,7 @@ class Session:
             return  # the same request again, or another change was faster
         self.state = state
         self.pictures.movie = self.movie
-        kinds = state.annotations.kinds()
+        kinds = state.annotations.happened_kinds()
         if not kinds <= self.predictions.events:
             events = with_annotated(self.predictions.events, kinds)
             self.predictions.use_events(events)

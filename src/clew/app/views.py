@@ -46,8 +46,8 @@ def view_pair(
         Of the movie, see `classify_certainty`.
     """
     table = prediction.events
-    happened = annotations.events.keys()[annotations.happened]
-    is_pinned = np.isin(table.keys(), happened).tolist()
+    happened = annotations.events.row_keys()[annotations.happened]
+    is_pinned = np.isin(table.row_keys(), happened).tolist()
     confidence = prediction.confidence
     certainty = classify_certainty(confidence, typical_confidence)
     events = []
@@ -97,7 +97,7 @@ def _find_confidence(question: Question, prediction: Prediction | None) -> float
     """Return the confidence of the event in question, if it is predicted."""
     if prediction is None:
         return None
-    is_asked = prediction.events.keys() == EventTable.of([question.fact]).keys()
+    is_asked = prediction.events.row_keys() == EventTable.of([question.fact]).row_keys()
     confidence = prediction.confidence[is_asked & np.isfinite(prediction.confidence)]
     return float(confidence[0]) if len(confidence) else None
 
@@ -126,7 +126,7 @@ def view_family(
     frames = lineage.frame[members]
     labels = lineage.label[members]
     is_target = np.zeros(len(members), dtype=bool)
-    next_event = EventIndex(lineage.events)(frames, is_target, labels)
+    next_event = EventIndex(lineage.events).find_cell(frames, is_target, labels)
     certainty = classify_certainty(lineage.confidence, typical_confidence)
     cells: dict[int, list[list[Any]]] = {}
     for row, event in zip(members.tolist(), next_event.tolist(), strict=True):

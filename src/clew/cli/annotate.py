@@ -25,10 +25,10 @@ from clew.cli.movies import (
     Spacing,
     Sparse,
     events_option,
-    open_pixels,
+    open_masked_movie,
     parse_frames,
 )
-from clew.cli.options import check_folder, command, make_folder, note, shown
+from clew.cli.options import check_folder, command, make_folder, path_text, print_note
 from clew.errors import InputError
 from clew.utils.progress import ProgressBar
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 STORE = ".annotations.clewdb"
 AT_ONCE = 1.0
-"""Seconds within which movies that cannot be opened are mostly noticed: then no browser is opened."""
+"""Seconds to wait for errors of opening before the browser opens."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -70,7 +70,7 @@ def annotate(
             "--weights",
             "-w",
             metavar="FILE",
-            help="Weights to begin with: what clew train wrote.",
+            help="Initial weights, from clew train.",
         ),
     ] = None,
     store: Annotated[
@@ -78,7 +78,7 @@ def annotate(
         typer.Option(
             "--store",
             metavar="FILE",
-            help=f"Where answers are kept; beside the movie, as MOVIE{STORE}.",
+            help=f"Where answers are stored. Default: beside the movie, as MOVIE{STORE}.",
         ),
     ] = None,
     port: Annotated[
@@ -88,15 +88,15 @@ def annotate(
             min=0,
             max=65535,
             show_default=False,
-            help="The port of the page; 0 for any free one. By default 8637, or a free "
-            "one if that is taken.",
+            help="Port of the page; 0 for any free one. By default 8637, or a free one "
+            "if that is taken.",
         ),
     ] = None,
     host: Annotated[
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="Where the page can be reached; by default from this machine only.",
+            help="Address to listen on. Default: this machine only.",
         ),
     ] = "127.0.0.1",
     public: Annotated[
@@ -104,8 +104,7 @@ def annotate(
         typer.Option(
             metavar="URL",
             show_default=False,
-            help="The address under which browsers reach the page, if it is another one: of a reverse proxy, or of the "
-            "near end of a tunnel.",
+            help="Address under which browsers reach the page, if different: of a reverse proxy or a tunnel.",
         ),
     ] = "",
     tls_cert: Annotated[
@@ -113,22 +112,22 @@ def annotate(
         typer.Option(
             "--tls-cert",
             metavar="FILE",
-            help="A certificate, to serve the page by https.",
+            help="Certificate, to serve the page by https.",
         ),
     ] = None,
     tls_key: Annotated[
         Path | None,
-        typer.Option("--tls-key", metavar="FILE", help="The certificate's key."),
+        typer.Option("--tls-key", metavar="FILE", help="Key of the certificate."),
     ] = None,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
     no_cache: NoCache = False,
 ) -> None:
-    """Annotate a movie in the browser, while clew learns from every answer.
+    """Annotate a movie in the browser; clew learns from every answer.
 
-    The page's address holds a secret token: who knows it may see the movie and answer. Ctrl-C ends the page; nothing
-    that was answered is lost.
+    The address contains a secret token: whoever has it can see the movie and answer. Ctrl-C ends the page; all answers
+    are stored.
     """
     from clew.app.launch import (
         Address,
@@ -141,28 +140,30 @@ def annotate(
     from clew.tracking.persistence import load_tracker
     from clew.tracking.tracker import Tracker
 
-    paths = _stores(
+    paths = _choose_stores(
         movies, labels, images, store, parse_frames(frames), radius is not None
     )
-    tls = _certificate(tls_cert, tls_key)
+    tls = _load_certificate(tls_cert, tls_key)
     public = public and check_public(public)
     tracker = Tracker.generic() if weights is None else load_tracker(weights)
     if events is not None:
         tracker.set_params(events=events)
     opened = [
-        open_pixels(path, labels, images, spacing, channel, sparse, frames, radius)
+        open_masked_movie(
+            path, labels, images, spacing, channel, sparse, frames, radius
+        )
         for path, _ in paths
     ]
-    with contextlib.closing(_bind(host, port)) as bound:
+    with contextlib.closing(_bind_socket(host, port)) as bound:
         scheme = "http" if tls is None else "https"
         address = Address.of(bound, host, scheme, public, read_token())
 
         def open_sessions(report: Report) -> list[Session]:
-            """Open the movies in a thread, while the page shows the progress."""
+            """Open all sessions; runs in a thread while the page shows progress."""
             sessions: list[Session] = []
             with contextlib.ExitStack() as cleanup:
                 for movie, (_, path) in zip(opened, paths, strict=True):
-                    session = _open(
+                    session = _open_session(
                         len(sessions),
                         movie,
                         path,
@@ -173,15 +174,17 @@ def annotate(
                     )
                     sessions.append(session)
                     cleanup.callback(session.close)
-                cleanup.pop_all()  # from now on, the server closes them
+                cleanup.pop_all()  # the server closes them from now on
             return sessions
 
         def announce(server: Server) -> None:
-            """Print where the page is."""
-            _tell(server.sessions, [path for _, path in paths], host, tls is not None)
+            """Print the address of the page."""
+            _print_session_notes(
+                server.sessions, [path for _, path in paths], host, tls is not None
+            )
             typer.echo(f"clew annotate: {address}")
             sys.stdout and sys.stdout.flush()
-            note("Ctrl-C ends it.")
+            print_note("Ctrl-C ends it.")
 
         server = Server(
             open_sessions,
@@ -192,13 +195,13 @@ def annotate(
         run(
             server,
             bound,
-            lambda: _show(str(address), server) if browser else None,
+            lambda: _open_browser(str(address), server) if browser else None,
             tls,
         )
-    note("ended; all answers are kept.")
+    print_note("ended; all answers are stored.")
 
 
-def _bind(host: str, port: int | None) -> socket.socket:
+def _bind_socket(host: str, port: int | None) -> socket.socket:
     """Return the socket of the page, on the given port or the default one."""
     from clew.app.launch import DEFAULT_PORT, bind, bind_default
 
@@ -206,50 +209,48 @@ def _bind(host: str, port: int | None) -> socket.socket:
         return bind(host, port)
     bound = bind_default(host)
     if bound.getsockname()[1] != DEFAULT_PORT:
-        note(
+        print_note(
             f"port {DEFAULT_PORT} is taken, so another one is used; answers that a tab "
             "could not send can be saved there to a file, and imported here"
         )
     return bound
 
 
-def _tell(
+def _print_session_notes(
     sessions: Sequence[Session], stores: list[Path], host: str, is_secure: bool
 ) -> None:
-    """Where answers are kept, and who can see the page."""
+    """Print where answers are stored and who can reach the page."""
     for session, place in zip(sessions, stores, strict=True):
         known = len(session.state.annotations)
-        note(
-            f"{session.movie.name}: answers are kept in {shown(place)}"
+        print_note(
+            f"{session.movie.name}: answers are stored in {path_text(place)}"
             + (f" ({known} so far)" if known else "")
         )
     if host not in LOOPBACK:
-        note(
-            f"the page can be reached from other machines under {host}, by anyone who knows the token"
+        print_note(
+            f"anyone who knows the token can reach the page from other machines at {host}"
         )
         if not is_secure:
-            note(
-                "WARNING: without --tls-cert and --tls-key, anyone on the network between can read the token and the "
-                "movie; an ssh tunnel to this machine needs no --host"
+            print_note(
+                "WARNING: without --tls-cert and --tls-key, others on the network can read the token and the movie; "
+                "an ssh tunnel needs no --host"
             )
 
 
-def _certificate(certificate: Path | None, key: Path | None) -> Certificate | None:
-    """The files for TLS, if both are given and belong together."""
+def _load_certificate(certificate: Path | None, key: Path | None) -> Certificate | None:
+    """Return the TLS files after checking them; None without TLS."""
     from clew.app.launch import Certificate
 
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise InputError(
-            "--tls-cert and --tls-key belong together; one of them is missing"
-        )
+        raise InputError("--tls-cert and --tls-key must be given together")
     found = Certificate(certificate, key)
     found.check()
     return found
 
 
-def _stores(
+def _choose_stores(
     movies: list[Path] | None,
     labels: Path | None,
     images: Path | None,
@@ -257,33 +258,31 @@ def _stores(
     frames: range | None,
     is_points: bool,
 ) -> list[tuple[Path | None, Path]]:
-    """The movies to open, and where the answers about each are kept."""
+    """Return each movie to open and the path of its store."""
     for name, given in (("--store", store), ("--labels", labels)):
         if given is not None and len(movies or []) > 1:
             raise InputError(
-                f"{name} is for one movie; {len(movies or [])} are given: expected those beside each"
+                f"{name} works with one movie only; got {len(movies or [])} movies"
             )
     if labels is not None and not movies:
-        return [(None, store or _beside(labels, frames))]
+        return [(None, store or _default_store(labels, frames))]
     if images is not None and not (len(movies or []) == 1 and is_points):
-        raise InputError(
-            "--images is for a movie that is opened by its --labels, or for one table with --radius"
-        )
-    paths = movies or [_example()]
+        raise InputError("--images needs --labels, or one table with --radius")
+    paths = movies or [_make_example()]
     names = [path.absolute() for path in paths]
     if len(set(names)) < len(names):
-        raise InputError("the same movie is given twice")
-    return [(path, store or _beside(path, frames)) for path in paths]
+        raise InputError("the same movie was given twice")
+    return [(path, store or _default_store(path, frames)) for path in paths]
 
 
-def _beside(path: Path, frames: range | None) -> Path:
+def _default_store(path: Path, frames: range | None) -> Path:
     """…/01 → …/01.annotations.clewdb, and for some of its frames …/01.0-59.annotations.clewdb."""
     whole = path.absolute()
     part = "" if frames is None else f".{frames.start}-{frames.stop - 1}"
     return whole.with_name(whole.name + part + STORE)
 
 
-def _open(
+def _open_session(
     number: int,
     movie: Movie,
     store: Path,
@@ -292,14 +291,14 @@ def _open(
     as_before: bool,
     report: Report,
 ) -> Session:
-    """A session of a movie; `report` is told what is being done, the terminal too."""
+    """Open the session of a movie and report progress."""
     from clew.app.launch import open_session
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
 
     check_folder(store.absolute().parent)
     movie = replace(
-        movie, name=shown(Path(movie.name))
-    )  # a folder's name may be no valid Unicode
+        movie, name=path_text(Path(movie.name))
+    )  # a folder name may be invalid Unicode
     with ProgressBar(f"measuring {movie.name}") as progress:
 
         def tell(done: int, total: int) -> None:
@@ -310,7 +309,7 @@ def _open(
             )
             progress(done, total)
 
-        source = measure(
+        source = measure_movie(
             movie, cache=None if no_cache else "auto", n_jobs=-1, progress=tell
         )
     report(f"Looking at what happens in {movie.name}", 0, 0)
@@ -318,7 +317,7 @@ def _open(
 
 
 def cache_folder() -> Path:
-    """Where clew may keep what it can make again."""
+    """Return the user's cache folder of clew."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
     elif sys.platform == "darwin":
@@ -328,8 +327,8 @@ def cache_folder() -> Path:
     return Path(base) / "clew"
 
 
-def _example() -> Path:
-    """A simulated movie, made once."""
+def _make_example() -> Path:
+    """Simulate a movie once, and return its path."""
     from clew.simulation.simulate import NucleiSettings
     from clew.simulation.write import write_simulation
 
@@ -337,16 +336,16 @@ def _example() -> Path:
     if not (folder / "01").is_dir():
         check_folder(folder)
         make_folder(folder.parent)
-        with ProgressBar("simulating a movie to try clew on") as progress:
+        with ProgressBar("simulating an example movie") as progress:
             write_simulation(
                 folder, NucleiSettings(frames=60, cells=40), "01", progress
             )
-    note(f"no movie was given: this is a simulated one, in {shown(folder)}")
+    print_note(f"no movie was given: using a simulated one in {path_text(folder)}")
     return folder / "01"
 
 
-def _show(address: str, server: Server) -> None:
-    """Open the browser, unless it is one that would take the terminal; what goes wrong is no harm."""
+def _open_browser(address: str, server: Server) -> None:
+    """Open the browser, unless it would block the terminal; ignore errors."""
 
     def show() -> None:
         server.is_settled.wait(AT_ONCE)

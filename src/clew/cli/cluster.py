@@ -1,4 +1,4 @@
-"""Options that say where a command computes: threads of this process, workers here, or a Dask cluster."""
+"""Options that choose where to compute: threads, local processes or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clew.cli.options import note, shown
+from clew.cli.options import path_text, print_note
 from clew.errors import ClusterError, InputError
 
 Workers = Annotated[
@@ -39,7 +39,7 @@ MemoryPerWorker = Annotated[
         "--memory-per-worker",
         metavar="SIZE",
         show_default=False,
-        help="What a worker has, as 4GB: blocks of frames are made small enough, and workers of --workers get no more.",
+        help="Memory of a worker, as in 4GB. Blocks of frames are made small enough for it.",
     ),
 ]
 Profile = Annotated[
@@ -48,16 +48,16 @@ Profile = Annotated[
         "--profile",
         metavar="FILE",
         show_default=False,
-        help="Write what the workers did and when (.html); with --workers or --cluster.",
+        help="Write Dask's performance report (.html); needs --workers or --cluster.",
     ),
 ]
 TIMEOUT = 20
-"""Seconds in which a scheduler must answer."""
+"""Seconds within which a scheduler must answer."""
 
 
 @dataclass(frozen=True)
-class Where:
-    """What the options say."""
+class ComputeOptions:
+    """Where to compute, and with how much memory."""
 
     workers: int | None
     cluster: str | None
@@ -71,26 +71,24 @@ class Where:
         cluster: str | None,
         memory: str | None = None,
         profile: Path | None = None,
-    ) -> Where:
-        """Options that fit together."""
+    ) -> ComputeOptions:
+        """Check that the options fit together."""
         from clew.tracking.blocks.plan import parse_memory
 
         if workers is not None and cluster is not None:
             raise InputError(
-                "--workers starts workers here and --cluster uses others; expected one of the two"
+                "--workers and --cluster cannot be combined; expected one of them"
             )
         if profile is not None and workers is None and cluster is None:
-            raise InputError(
-                "--profile is of workers; expected it with --workers or --cluster"
-            )
+            raise InputError("--profile needs --workers or --cluster")
         return cls(
             workers, cluster, None if memory is None else parse_memory(memory), profile
         )
 
 
 @contextmanager
-def connected(where: Where) -> Iterator[Any]:
-    """A Dask client while the block lasts; None for threads of this process."""
+def open_client(where: ComputeOptions) -> Iterator[Any]:
+    """Open a Dask client for a with block; None means threads of this process."""
     if where.workers is None and where.cluster is None:
         yield None
         return
@@ -101,10 +99,12 @@ def connected(where: Where) -> Iterator[Any]:
 
     with ExitStack() as stack:
         client = stack.enter_context(
-            _local(where, stack) if where.cluster is None else _remote(where.cluster)
+            _start_workers(where, stack)
+            if where.cluster is None
+            else _connect_client(where.cluster)
         )
         n = len(client.scheduler_info(n_workers=-1)["workers"])
-        note(
+        print_note(
             f"computing on {n} workers of {client.scheduler.address}"
             if where.cluster
             else f"{n} workers"
@@ -115,11 +115,11 @@ def connected(where: Where) -> Iterator[Any]:
             )
         yield client
     if where.profile is not None:
-        note(f"Written {shown(where.profile)}")
+        print_note(f"Written {path_text(where.profile)}")
 
 
-def _local(where: Where, stack: ExitStack) -> Any:
-    """Workers on this machine."""
+def _start_workers(where: ComputeOptions, stack: ExitStack) -> Any:
+    """Start workers on this machine."""
     import distributed
 
     from clew.executors import local_cluster
@@ -128,12 +128,13 @@ def _local(where: Where, stack: ExitStack) -> Any:
     return distributed.Client(stack.enter_context(cluster))
 
 
-def _remote(address: str) -> Any:
+def _connect_client(address: str) -> Any:
+    """Connect to a Dask scheduler."""
     import distributed
 
     try:
         if address.endswith(".json"):
-            if not Path(address).is_file():  # Dask would wait for it
+            if not Path(address).is_file():  # Dask would wait for the file
                 raise FileNotFoundError("there is no such file")
             client = distributed.Client(scheduler_file=address, timeout=TIMEOUT)
         else:

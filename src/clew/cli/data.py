@@ -1,4 +1,4 @@
-"""Commands that make movies, label images and annotations."""
+"""The commands simulate, sample and detect."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ from clew.cli.movies import (
     LabelsPath,
     Spacing,
     Sparse,
-    open_pixels,
+    open_masked_movie,
     parse_frames,
     parse_spacing,
 )
-from clew.cli.options import check_file, check_folder, command, make_folder, note, shown
+from clew.cli.options import (
+    check_file,
+    check_folder,
+    command,
+    make_folder,
+    path_text,
+    print_note,
+)
 from clew.utils.progress import ProgressBar
 
 
@@ -36,27 +43,31 @@ def simulate(
         str,
         typer.Option(
             metavar="KIND",
-            help="What cells: nuclei, rods, flat, tissue, embryo, sparse.",
+            help="Kind of cells: nuclei, rods, flat, tissue, embryo, sparse.",
         ),
     ] = "nuclei",
     frames: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="How many frames; 40 or 60, by kind.", show_default=False
+            metavar="N",
+            help="Number of frames. Default: 40 or 60, by kind.",
+            show_default=False,
         ),
     ] = None,
     cells: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="About how many cells are in view; 25 to 100.",
+            help="Approximate number of cells in view. Default: 25 to 100, by kind.",
             show_default=False,
         ),
     ] = None,
     dims: Annotated[
         int | None,
         typer.Option(
-            metavar="2|3", help="Dimensions of space, by kind.", show_default=False
+            metavar="2|3",
+            help="Dimensions of space. Default: by kind.",
+            show_default=False,
         ),
     ] = None,
     seed: Annotated[
@@ -73,12 +84,12 @@ def simulate(
             min=0,
             max=0.9,
             show_default=False,
-            help="Share of cells missed, cut and fused in each frame.",
+            help="Share of cells that are missed, cut and fused in each frame.",
         ),
     ] = None,
     drift: Annotated[
         float,
-        typer.Option(metavar="PIXELS", min=0, help="Way of the stage in a frame."),
+        typer.Option(metavar="PIXELS", min=0, help="Motion of the stage per frame."),
     ] = 0.0,
     jumps: Annotated[
         float,
@@ -92,7 +103,7 @@ def simulate(
     missing: Annotated[
         float,
         typer.Option(
-            metavar="SHARE", min=0, max=0.9, help="Share of frames that were not taken."
+            metavar="SHARE", min=0, max=0.9, help="Share of frames that are missing."
         ),
     ] = 0.0,
     random: Annotated[
@@ -100,7 +111,7 @@ def simulate(
         typer.Option("--random", help="Draw all other settings of the kind at random."),
     ] = False,
 ) -> None:
-    """Simulate a movie of cells of some kind: images, label images with a segmentation's errors, the whole truth."""
+    """Simulate a movie: images, label images with segmentation errors, and the truth."""
     from clew.simulation.simulate import random_settings, settings_of
     from clew.simulation.write import write_simulation
 
@@ -113,7 +124,7 @@ def simulate(
         "drift": drift or None,
         "stage_jumps": jumps or None,
         "missing_frames": missing or None,
-        **fault_rates(kind, faults),
+        **spread_fault_rate(kind, faults),
     }
     given = {name: value for name, value in asked.items() if value is not None}
     settings = (
@@ -122,11 +133,11 @@ def simulate(
     with ProgressBar("simulating") as progress:
         write_simulation(folder, settings, sequence, progress)
     size = " × ".join(map(str, settings.shape))
-    where = shown(folder)
+    where = path_text(folder)
     Console(highlight=False, soft_wrap=True).print(
         f"Simulated {settings.frames} frames of {size} pixels with about {settings.cells} cells.\n"
         f"  {where}/{sequence}: images\n"
-        f"  {where}/{sequence}_SEG: label images, with what a segmentation gets wrong\n"
+        f"  {where}/{sequence}_SEG: label images with segmentation errors\n"
         f"  {where}/{sequence}_GT/TRA: the true lineage\n"
         f"\nNext\n"
         f"  clew sample {where}/{sequence}_GT/TRA --fraction 0.25 -o some.csv\n"
@@ -135,8 +146,11 @@ def simulate(
     )
 
 
-def fault_rates(kind: str, share: float | None) -> dict[str, float | None]:
-    """Settings for that share of cells missed, cut and fused; nuclei fuse where they touch, and have no rate for it."""
+def spread_fault_rate(kind: str, share: float | None) -> dict[str, float | None]:
+    """Return settings for a share of missed, cut and fused cells.
+
+    Nuclei fuse where they touch and have no rate for it.
+    """
     rates = {"missed": share, "over_segmentation": share}
     return rates if kind == "nuclei" else rates | {"under_segmentation": share}
 
@@ -158,13 +172,15 @@ def sample(
     fraction: Annotated[
         float | None,
         typer.Option(
-            metavar="SHARE", help="The share of all events to draw.", show_default=False
+            metavar="SHARE", help="Share of the events to draw.", show_default=False
         ),
     ] = None,
     number: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="How many events to draw, instead.", show_default=False
+            metavar="N",
+            help="Number of events to draw, instead of a share.",
+            show_default=False,
         ),
     ] = None,
     seed: Annotated[
@@ -174,14 +190,14 @@ def sample(
         str | None,
         typer.Option(
             metavar="FIRST:LAST",
-            help="Only events that begin in these frames, as in 0:59.",
+            help="Draw only events that begin in these frames, as in 0:59.",
         ),
     ] = None,
     movie: Annotated[
         Path | None,
         typer.Option(
             metavar="MOVIE",
-            help="The sequence folder whose cells are meant; found beside TRUTH.",
+            help="Sequence folder of the movie. Default: beside TRUTH.",
         ),
     ] = None,
     labels: LabelsPath = None,
@@ -189,16 +205,19 @@ def sample(
     spacing: Spacing = None,
     sparse: Sparse = False,
 ) -> None:
-    """Draw a stratified part of a full lineage, as annotations of the movie's own label images."""
+    """Draw a stratified random sample of a lineage as annotations."""
     from clew.annotation.sampling import sample as draw
-    from clew.tracking.io.annotation_csv import read_annotation_table, write_annotations
-    from clew.tracking.io.annotations import read_annotations
+    from clew.tracking.io.annotations import (
+        read_annotation_table,
+        read_annotations,
+        write_annotations,
+    )
 
     check_folder(output.absolute().parent)
     check_file(output, read_annotation_table, "annotations")
     if movie is None and labels is None:
-        movie, labels = movie_of(truth)
-    opened = open_pixels(movie, labels, images, spacing, sparse=sparse)
+        movie, labels = find_movie_of_truth(truth)
+    opened = open_masked_movie(movie, labels, images, spacing, sparse=sparse)
     with ProgressBar("matching masks") as progress:
         known = read_annotations(truth, opened, progress)
     fraction = 0.25 if fraction is None and number is None else fraction
@@ -206,7 +225,7 @@ def sample(
     make_folder(output.absolute().parent)
     write_annotations(output, chosen)
     Console(highlight=False, soft_wrap=True).print(
-        f"Drew {len(chosen)} of {len(known)} events: {counts_in_words(chosen.events.event)}.\nWritten {shown(output)}",
+        f"Drew {len(chosen)} of {len(known)} events: {describe_counts(chosen.events.event)}.\nWritten {path_text(output)}",
         markup=False,
     )
 
@@ -226,25 +245,25 @@ def detect(
             "--output",
             "-o",
             metavar="FOLDER",
-            help="Where label images go; IMAGES_SEG if not given.",
+            help="Where label images go. Default: IMAGES_SEG.",
         ),
     ] = None,
     diameter: Annotated[
         float | None,
         typer.Option(
-            metavar="PIXELS", help="Of a typical cell; estimated where not given."
+            metavar="PIXELS", help="Diameter of a typical cell; estimated by default."
         ),
     ] = None,
     min_size: Annotated[
         float,
         typer.Option(
             metavar="SHARE",
-            help="The smallest cell, as a share of a typical one's area or volume.",
+            help="Smallest cell, as a share of the area or volume of a typical cell.",
         ),
     ] = 0.12,
     sensitivity: Annotated[
         float,
-        typer.Option(metavar="0..1", help="The higher, the dimmer a cell may be."),
+        typer.Option(metavar="0..1", help="Higher values find dimmer cells."),
     ] = 0.5,
     spacing: Spacing = None,
     channel: Channel = None,
@@ -259,11 +278,11 @@ def detect(
     ] = None,
     jobs: Jobs = -1,
 ) -> None:
-    """Find cells in raw images by local threshold and watershed: good enough to start with.
+    """Find bright, roundish cells in raw images by local threshold and watershed.
 
-    For hard data, segment with Cellpose or StarDist and give their label images to --labels.
+    For phase contrast, dense tissue or membranes, use Cellpose or StarDist and pass their label images with --labels.
     """
-    from clew.tracking.frames import excerpt
+    from clew.tracking.frames import select_frames
     from clew.tracking.movie import open_frames
     from clew.tracking.segmentation import DetectionSettings, write_detections
 
@@ -274,7 +293,7 @@ def detect(
     pictures = open_frames(images, channel=channel, sparse=sparse)
     which = parse_frames(frames)
     if which is not None:
-        pictures = excerpt(pictures, which, shown(images))
+        pictures = select_frames(pictures, which, path_text(images))
     sizes = parse_spacing(spacing) or pictures.spacing
     settings = DetectionSettings(
         diameter=diameter, min_size=min_size, sensitivity=sensitivity, spacing=sizes
@@ -283,26 +302,26 @@ def detect(
         found = write_detections(pictures, folder, settings, jobs, progress)
     Console(highlight=False, soft_wrap=True).print(
         f"Found {found:,} cells in {len(pictures)} frames, {found / len(pictures):.1f} a frame.\n"
-        f"Written {shown(folder)}",
+        f"Written {path_text(folder)}",
         markup=False,
     )
 
 
-def movie_of(truth: Path) -> tuple[Path | None, Path | None]:
-    """The sequence folder that a truth is of, by its name (…/01_GT/TRA is of …/01), else its masks as labels."""
+def find_movie_of_truth(truth: Path) -> tuple[Path | None, Path | None]:
+    """Return the sequence folder of a truth (…/01 for …/01_GT/TRA), or its masks as labels."""
     folder = truth.absolute() if truth.is_dir() else truth.absolute().parent
     for part in (folder, folder.parent):
         found = re.fullmatch(r"(.+)_(GT|RES)", part.name)
         if found and (part.parent / found[1]).is_dir():
             return part.parent / found[1], None
-    note(
-        f"there is no sequence folder beside {shown(truth)}: its own masks are the cells that are annotated"
+    print_note(
+        f"found no sequence folder beside {path_text(truth)}: using its own masks"
     )
     return None, folder
 
 
-def counts_in_words(events: object) -> str:
-    """Like "120 move, 3 divide"."""
+def describe_counts(events: object) -> str:
+    """Describe counts as in "120 move, 3 divide"."""
     import numpy as np
 
     from clew.tracking.events import Event

@@ -1,4 +1,4 @@
-"""The whole way in one command: simulate a movie, annotate a part of it, learn, track, evaluate, report."""
+"""The command demo: simulate, learn, track, evaluate and report."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clew.cli.data import counts_in_words
-from clew.cli.lineages import print_evaluation, print_lineage, report_page
+from clew.cli.data import describe_counts
+from clew.cli.lineages import make_report_page, print_evaluation, print_lineage
 from clew.cli.movies import Jobs
-from clew.cli.options import check_folder, command, make_folder, note, shown
-from clew.cli.track import training_facts
+from clew.cli.options import check_folder, command, make_folder, path_text, print_note
+from clew.cli.track import describe_training
 from clew.errors import InputError
 from clew.utils.extras import is_installed
 from clew.utils.progress import ProgressBar
 
 DEMO = ("sim", "some.csv", "weights.clew", "result", "report.html")
-"""What a demo writes."""
+"""Files and folders that a demo writes."""
 
 
 @command()
@@ -37,12 +37,12 @@ def demo(
         int, typer.Option(metavar="N", help="Frames of the simulated movie.")
     ] = 60,
     cells: Annotated[
-        int, typer.Option(metavar="N", help="About how many cells are in view.")
+        int, typer.Option(metavar="N", help="Approximate number of cells in view.")
     ] = 40,
     dims: Annotated[int, typer.Option(metavar="2|3", help="Dimensions of space.")] = 2,
     fraction: Annotated[
         float,
-        typer.Option(metavar="SHARE", help="The share of events that is annotated."),
+        typer.Option(metavar="SHARE", help="Share of the events that are annotated."),
     ] = 0.25,
     seed: Annotated[
         int,
@@ -59,10 +59,10 @@ def demo(
     from clew.simulation.simulate import NucleiSettings
     from clew.simulation.write import write_simulation
     from clew.tracking.evaluation.evaluate import evaluate
-    from clew.tracking.evaluation.task_loss import task_loss
-    from clew.tracking.evaluation.truth import truth_annotations
-    from clew.tracking.io.annotation_csv import write_annotations
-    from clew.tracking.io.ctc import open_truth
+    from clew.tracking.evaluation.task_loss import compute_task_loss
+    from clew.tracking.evaluation.truth import derive_annotations
+    from clew.tracking.io.annotations import write_annotations
+    from clew.tracking.io.ctc import open_ctc_lineage
     from clew.tracking.io.names import FORMATS, REPORT
     from clew.tracking.io.results import write_results
     from clew.tracking.movie import open_movie
@@ -76,21 +76,21 @@ def demo(
     with ProgressBar("simulating") as progress:
         write_simulation(folder / "sim", settings, "01", progress)
     movie = open_movie(folder / "sim/01", spacing=settings.spacing)
-    truth = open_truth(folder / "sim/01_GT/TRA")
+    truth = open_ctc_lineage(folder / "sim/01_GT/TRA")
     with ProgressBar("matching masks") as progress:
-        known = truth_annotations(truth, movie, progress)
+        known = derive_annotations(truth, movie, progress)
     some = sample(known, fraction, seed)
     write_annotations(folder / "some.csv", some)
-    note(
+    print_note(
         f"simulated {movie.n_frames} frames; annotated {len(some)} of {len(known)} events: "
-        f"{counts_in_words(some.events.event)}"
+        f"{describe_counts(some.events.event)}"
     )
 
     started = time.perf_counter()
     tracker = Tracker(n_jobs=jobs, verbose=True).fit(movie, some)
     learned = time.perf_counter() - started
     tracker.save(folder / "weights.clew")
-    note(f"learned {len(tracker.coef_)} weights in {learned:.1f} s")
+    print_note(f"learned {len(tracker.coef_)} weights in {learned:.1f} s")
     started = time.perf_counter()
     lineage = tracker.track(movie)
     tracked = time.perf_counter() - started
@@ -102,20 +102,22 @@ def demo(
         write_results(result, lineage, movie, formats, progress, jobs)
     with ProgressBar("evaluating") as progress:
         found = evaluate(result, truth, progress=progress)
-    others = ~np.isin(known.events.keys(), some.events.keys())
-    unseen = task_loss(known[others], lineage)
-    facts = training_facts(tracker) | {
-        "annotated": f"{len(some)} of {len(known)} events ({counts_in_words(some.events.event)})",
+    others = ~np.isin(known.events.row_keys(), some.events.row_keys())
+    unseen = compute_task_loss(known[others], lineage)
+    facts = describe_training(tracker) | {
+        "annotated": f"{len(some)} of {len(known)} events ({describe_counts(some.events.event)})",
         "learned in": f"{learned:.1f} s",
         "tracked in": f"{tracked:.1f} s",
         "task loss on events that were not annotated": f"{unseen.total:.2%}",
     }
-    write_bytes(folder / REPORT, report_page(lineage, movie, tracker, facts, found))
+    write_bytes(
+        folder / REPORT, make_report_page(lineage, movie, tracker, facts, found)
+    )
     print_lineage(lineage, tracked)
     print_evaluation(found, "Against the simulation's truth")
-    where = shown(folder)
+    where = path_text(folder)
     Console(highlight=False, soft_wrap=True).print(
-        f"Task loss on the {others.sum()} events that nobody annotated: {unseen.total:.2%}\n"
+        f"Task loss on the {others.sum()} events that were not annotated: {unseen.total:.2%}\n"
         f"\nWritten\n"
         f"  {where}/{REPORT}: the report; open it in a browser\n"
         f"  {where}/sim: the movie; {where}/some.csv: the annotated events\n"
@@ -129,7 +131,7 @@ def demo(
 
 
 def _check_demo_folder(folder: Path) -> None:
-    """Refuse a folder in which something else could be lost: someone's own some.csv and weights.clew, for instance."""
+    """Raise InputError if the folder has files that are not a demo's."""
     there = (
         sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
         if folder.exists()
@@ -138,6 +140,6 @@ def _check_demo_folder(folder: Path) -> None:
     strange = [name for name in there if name not in DEMO]
     if strange or (there and "sim" not in there):
         raise InputError(
-            f"{shown(folder)} holds {(strange or there)[0]}, and no demo; a demo goes into a new or empty folder, or "
-            "one that holds a demo only"
+            f"{path_text(folder)} contains {(strange or there)[0]}, which is not from a demo; choose a new or empty "
+            "folder"
         )

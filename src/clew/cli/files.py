@@ -1,4 +1,4 @@
-"""Commands on files of any kind."""
+"""The command info."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from clew.cli.options import command, shown
+from clew.cli.options import command, path_text
 
 
 @command()
 def info(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A .clew file, as save writes it.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .clew file.")],
 ) -> None:
-    """Show what a .clew file holds: model or tracker, loss, λ and certificate."""
-    from clew.estimators import persistence as archive
+    """Show the content of a .clew file: model or tracker, loss, λ and certificate."""
+    from clew.estimators import persistence
 
-    about = archive.describe(file)
-    table = Table(show_header=False, title=Text(shown(file)), title_justify="left")
+    about = persistence.describe(file)
+    table = Table(show_header=False, title=Text(path_text(file)), title_justify="left")
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in about.items():

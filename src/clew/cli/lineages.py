@@ -1,4 +1,4 @@
-"""What commands show of a lineage: the report, and figures on the terminal."""
+"""Show a lineage: the report, and tables on the terminal."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from clew.tracking.blocks.track import TrackedBlocks
     from clew.tracking.detections import DetectionTable
     from clew.tracking.evaluation.evaluate import Evaluation
-    from clew.tracking.io.label_layers import Tally
+    from clew.tracking.io.label_layers import EventCounts
     from clew.tracking.lineage.lineage import Lineage
     from clew.tracking.movie import Movie
     from clew.tracking.tracker import Tracker
 
-NO_SCORES = "not computed: pip install clew[evaluate]"
+NO_SCORES = "not computed: install the extra evaluate"
 NO_MASKS = "not computed: they need masks"
 
 
-def no_scores(found: Evaluation) -> str:
-    """Why the challenge's scores are missing."""
+def explain_missing_scores(found: Evaluation) -> str:
+    """Explain why the scores of the Challenge are missing."""
     from clew.tracking.evaluation.evaluate import MASKS
 
     return NO_SCORES if found.matched_by == MASKS else NO_MASKS
 
 
-def report_page(
+def make_report_page(
     lineage: Lineage,
     movie: Movie | DetectionTable,
     tracker: Tracker,
     facts: dict[str, str],
     evaluation: Evaluation | None = None,
 ) -> bytes:
-    """The content of report.html."""
+    """Return the content of report.html."""
     from clew.tracking.movie import Movie
     from clew.tracking.report import make_report
 
@@ -53,38 +53,38 @@ def report_page(
 
 
 REPORTED = 2_000_000
-"""Cells up to which the report is about the whole movie; of a larger one it shows frames from its middle."""
+"""The report of a movie with more cells shows frames from its middle only."""
 
 
-def sampled_report(
+def make_sampled_report(
     tracked: TrackedBlocks,
     movie: Movie | DetectionTable,
     tracker: Tracker,
     facts: dict[str, str],
 ) -> bytes:
-    """The content of report.html, about a part of the movie if it is very large."""
+    """Return the content of report.html, for a part of the movie if it is very large."""
     if tracked.n_cells <= REPORTED:
-        return report_page(tracked.lineage(), movie, tracker, facts)
+        return make_report_page(tracked.lineage(), movie, tracker, facts)
     frames, lineage = tracked.sample(REPORTED)
     facts |= {
         "sample": f"frames {frames[0]} to {frames[-1]} of {tracked.n_frames}, {len(lineage.frame):,} of "
-        f"{tracked.n_cells:,} cells; frames are counted from the first of these"
+        f"{tracked.n_cells:,} cells; frames count from the first of these"
     }
-    return report_page(lineage, movie[frames.start : frames.stop], tracker, facts)
+    return make_report_page(lineage, movie[frames.start : frames.stop], tracker, facts)
 
 
 def print_lineage(lineage: Lineage, seconds: float) -> None:
-    """What was found, in figures."""
+    """Print the numbers of cells, tracks and events of a lineage."""
     from clew.executors import Threads
     from clew.tracking.blocks.parts import InMemory
-    from clew.tracking.io.label_layers import write_layers
+    from clew.tracking.io.label_layers import write_label_images
 
     tracked = InMemory(lineage)
-    print_counts(tracked, write_layers(Path(), None, tracked, Threads()), seconds)
+    print_counts(tracked, write_label_images(Path(), None, tracked, Threads()), seconds)
 
 
-def print_counts(tracked: TrackedMovie, tally: Tally, seconds: float) -> None:
-    """What was found and counted, in figures."""
+def print_counts(tracked: TrackedMovie, tally: EventCounts, seconds: float) -> None:
+    """Print the numbers of cells, tracks and events."""
     from clew.tracking.events import Event
 
     table = Table(show_header=False, title="Lineage", title_justify="left")
@@ -104,15 +104,19 @@ def print_counts(tracked: TrackedMovie, tally: Tally, seconds: float) -> None:
     out = Console(highlight=False)
     out.print(table)
     if (wrong := tally.expected_wrong()) is not None:
-        out.print(f"By the probability that each is right, {wrong}.", soft_wrap=True)
+        out.print(f"By their probabilities, {wrong}.", soft_wrap=True)
 
 
 def print_evaluation(found: Evaluation, title: str) -> None:
-    """The figures of an evaluation."""
+    """Print the figures of an evaluation."""
     table = Table(show_header=False, title=Text(title), title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
-    missing = [("DET, SEG, TRA …", no_scores(found))] if found.scores is None else []
+    missing = (
+        [("DET, SEG, TRA …", explain_missing_scores(found))]
+        if found.scores is None
+        else []
+    )
     for name, value in found.rows() + missing:
         table.add_row(name, Text(value))
     Console().print(table)

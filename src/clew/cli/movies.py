@@ -1,4 +1,4 @@
-"""Options that name a movie, shared by the commands that read one."""
+"""Options that describe the input movie, and functions that open it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clew.cli.options import note, say, shown
+from clew.cli.options import path_text, print_message, print_note
 from clew.errors import InputError
 from clew.utils.progress import ProgressBar
 
-if TYPE_CHECKING:  # each command imports what it runs, so that the others start at once
+if TYPE_CHECKING:  # commands import lazily, so that they start fast
     from clew.tracking.detections import DetectionTable
     from clew.tracking.events import Annotations
     from clew.tracking.movie import Movie
@@ -35,8 +35,8 @@ MoviePaths = Annotated[
         show_default=False,
     ),
 ]
-LABELS = "Label images, for a MOVIE of images or instead of one: a folder of TIFFs, a TIFF stack or a Zarr."
-IMAGES = "The raw images to --labels without a MOVIE, or to a table with --radius, if there are any."
+LABELS = "Label images: a folder of TIFFs, a TIFF stack or a Zarr."
+IMAGES = "Raw images for --labels, or for a table with --radius."
 LabelsPath = Annotated[
     Path | None, typer.Option("--labels", metavar="PATH", help=LABELS)
 ]
@@ -45,7 +45,9 @@ ImagesPath = Annotated[
 ]
 ManyLabels = Annotated[
     list[Path] | None,
-    typer.Option("--labels", metavar="PATH", help=f"{LABELS} Once for each movie."),
+    typer.Option(
+        "--labels", metavar="PATH", help=f"{LABELS} Give it once for each movie."
+    ),
 ]
 ManyImages = Annotated[
     list[Path] | None, typer.Option("--images", metavar="PATH", help=IMAGES)
@@ -56,8 +58,8 @@ Frames = Annotated[
         "--frames",
         metavar="FIRST:LAST",
         show_default=False,
-        help="These frames only, counted from 0 and both included, as in 0:59. Annotations keep the numbers of the "
-        "whole movie; the frames of results count from 0 again.",
+        help="Use these frames only, from 0, both included, as in 0:59. Annotations keep the frame numbers of "
+        "the whole movie; results count from 0.",
     ),
 ]
 Neighbours = Annotated[
@@ -68,8 +70,8 @@ Neighbours = Annotated[
         min=1,
         max=64,
         show_default=False,
-        help="Cells of the next frame that each cell is compared with: the N nearest ones, and up to N whose masks "
-        "overlap its own most; 4, or as the weights were learned.",
+        help="Candidates for each cell in the next frame: the N nearest cells, and up to N with the largest "
+        "overlap. Default: 4, or as in training.",
     ),
 ]
 Reach = Annotated[
@@ -77,14 +79,14 @@ Reach = Annotated[
     typer.Option(
         "--reach",
         metavar="LENGTH",
-        help="How far a cell may move in a frame; estimated where not given.",
+        help="Largest distance that a cell moves in a frame; estimated by default.",
     ),
 ]
 Spacing = Annotated[
     str | None,
     typer.Option(
         metavar="SIZES",
-        help="The size of a pixel along (z,) y, x, as in 2,0.5,0.5; 1 if not known.",
+        help="Pixel size along (z,) y, x, as in 2,0.5,0.5. Default: from the file, else 1.",
     ),
 ]
 Channel = Annotated[
@@ -92,7 +94,7 @@ Channel = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="The channel of the raw images, from 0 on; needed if there are several.",
+        help="Channel of the raw images, from 0; required if there are several.",
     ),
 ]
 Radius = Annotated[
@@ -100,27 +102,26 @@ Radius = Annotated[
     typer.Option(
         "--radius",
         metavar="LENGTH",
-        help="Draw a disc around each point of a table, in pixels or as --spacing says: label images where there are "
-        "none.",
+        help="Draw a disc of this radius around each point of a table, in pixels or in the unit of --spacing.",
     ),
 ]
 Sparse = Annotated[
     bool,
     typer.Option(
         "--sparse",
-        help="Zarr arrays lack the chunks in which nothing is, so that none is missing.",
+        help="Treat missing Zarr chunks as empty.",
     ),
 ]
 
 
 def events_option(default: str) -> Any:
-    """The option that names the kinds of events of a movie."""
+    """Return the option --events with a default for display."""
     return typer.Option(
         "--events",
         metavar="NAMES",
         show_default=default,
-        help="Kinds of events that can happen, as in move,divide,appear,disappear; auto looks at the movie for splits "
-        "and merges. Annotated ones are always possible.",
+        help="Possible kinds of events, as in move,divide,appear,disappear. auto enables splits, merges and gaps "
+        "if the movie shows some. Annotated kinds are always possible.",
     )
 
 
@@ -128,19 +129,19 @@ Events = Annotated[str, events_option("auto")]
 Jobs = Annotated[
     int,
     typer.Option(
-        "--jobs", "-j", metavar="N", help="Processes and threads; -1 for all cores."
+        "--jobs", "-j", metavar="N", help="Number of threads; -1 for all cores."
     ),
 ]
 NoCache = Annotated[
     bool,
     typer.Option(
         "--no-cache",
-        help="Do not keep measurements of the cells in a folder .clew beside the movie.",
+        help="Do not store measurements in a folder .clew beside the movie.",
     ),
 ]
 
 
-def open_any(
+def open_input(
     movie: Path | None,
     labels: Path | None,
     images: Path | None,
@@ -150,17 +151,19 @@ def open_any(
     frames: str | None = None,
     radius: float | None = None,
 ) -> Movie | DetectionTable:
-    """The movie that the options name; says on stderr what was chosen."""
+    """Open the movie or table that the options describe, and print what was chosen."""
     from clew.tracking.io.tables import is_table
-    from clew.tracking.measurement.regions import are_grey_values
+    from clew.tracking.measurement.regions import is_raw_image
     from clew.tracking.movie import open_movie
 
     sizes = parse_spacing(spacing)
     if movie is not None and labels is None and is_table(movie) and not movie.is_dir():
-        return cut(_open_table(movie, images, sizes, channel, sparse, radius), frames)
+        return select_frames_option(
+            _open_table(movie, images, sizes, channel, sparse, radius), frames
+        )
     if radius is not None:
         raise InputError(
-            "--radius is for a table of points: the cells of label images have masks already"
+            "--radius applies to tables of points; label images have masks already"
         )
     opened = open_movie(
         movie,
@@ -170,17 +173,17 @@ def open_any(
         channel=channel,
         sparse=sparse,
     )
-    note(f"{opened.name}: {in_words(opened)}, {opened.source}")
-    if are_grey_values(opened.label(0)):
-        say(
-            f"warning: most labels of {opened.name} lie all over its first frame, as grey values do; are these raw "
-            "images? Those are for --images, and label images for --labels"
+    print_note(f"{opened.name}: {describe_size(opened)}, {opened.source}")
+    if is_raw_image(opened.label(0)):
+        print_message(
+            f"warning: the labels of {opened.name} look like gray values; are these raw images? Pass raw images with "
+            "--images, and label images with --labels"
         )
-    return cut(opened, frames)
+    return select_frames_option(opened, frames)
 
 
-def in_words(movie: Movie) -> str:
-    """How large a movie is."""
+def describe_size(movie: Movie) -> str:
+    """Describe the size of a movie."""
     frames = "one frame" if movie.n_frames == 1 else f"{movie.n_frames} frames"
     return f"{frames} of {' × '.join(map(str, movie.shape))}"
 
@@ -193,74 +196,76 @@ def _open_table(
     sparse: bool,
     radius: float | None,
 ) -> Movie | DetectionTable:
-    """A table of detections as it is, or with --radius as label images of discs."""
+    """Open a table of detections; with --radius, draw its points as discs."""
     from clew.tracking.io.tables import read_detections
-    from clew.tracking.measurement.discs import disc_movie
+    from clew.tracking.measurement.discs import make_disc_movie
     from clew.tracking.movie import open_frames
 
     if images is not None and radius is None:
-        raise InputError(
-            "--images to a table of detections needs --radius, so that cells have pixels in them"
-        )
+        raise InputError("--images with a table of detections needs --radius")
     table = read_detections(path, spacing=spacing if radius is None else None)
     empty = next(t for t in range(table.n_frames) if len(table.detections(t)))
     if empty:
-        note(
-            f"{shown(path)}: there is no cell before frame {empty}; frames count from 0"
+        print_note(
+            f"{path_text(path)}: the first cell is in frame {empty}; frames count from 0"
         )
     if radius is None:
-        note(f"{shown(path)}: {table.source} in {table.n_frames} frames")
+        print_note(f"{path_text(path)}: {table.source} in {table.n_frames} frames")
         return table
     raw = (
         None if images is None else open_frames(images, channel=channel, sparse=sparse)
     )
-    opened = disc_movie(table, radius, raw, spacing)
-    note(f"{shown(path)}: {in_words(opened)}, {opened.source}")
+    opened = make_disc_movie(table, radius, raw, spacing)
+    print_note(f"{path_text(path)}: {describe_size(opened)}, {opened.source}")
     return opened
 
 
-def open_several(
+def open_inputs(
     movies: list[Path] | None,
     labels: list[Path] | None,
     images: list[Path] | None,
     **options: Any,
 ) -> list[Movie | DetectionTable]:
-    """The movies that the options name, one after the other; `options` are those of `open_any`, and hold for all."""
-    movies, labels, images = movies or [], labels or [], images or []
+    """Open all movies; `options` are those of `open_input` and apply to each."""
+    movies = movies or []
+    labels = labels or []
+    images = images or []
     n = max(len(movies), len(labels))
-    for name, given in (("MOVIE", movies), ("--labels", labels), ("--images", images)):
-        if given and len(given) != n:
+    for name, paths in (("MOVIE", movies), ("--labels", labels), ("--images", images)):
+        if paths and len(paths) != n:
             raise InputError(
-                f"there are {n} movies and {len(given)} × {name}; expected one for each movie, or none"
+                f"got {n} movies and {len(paths)} × {name}; expected one for each movie, or none"
             )
 
-    def one(given: list[Path], k: int) -> Path | None:
-        return given[k] if given else None
+    def select(paths: list[Path], k: int) -> Path | None:
+        return paths[k] if paths else None
 
     return [
-        open_any(one(movies, k), one(labels, k), one(images, k), **options)
+        open_input(select(movies, k), select(labels, k), select(images, k), **options)
         for k in range(max(n, 1))
     ]
 
 
 def parse_frames(text: str | None) -> range | None:
-    """FIRST:LAST, both of them included."""
+    """Parse FIRST:LAST, both included."""
     if text is None:
         return None
-    found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
-    if not found:
+    match = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
+    if not match:
         raise InputError(
             f"--frames is {text!r}; expected two numbers of nine digits at most, as in 0:59"
         )
-    if int(found[1]) > int(found[2]):
+    if int(match[1]) > int(match[2]):
         raise InputError(
             f"--frames is {text!r}; expected the first frame before the last, as in 0:59"
         )
-    return range(int(found[1]), int(found[2]) + 1)
+    return range(int(match[1]), int(match[2]) + 1)
 
 
-def cut(movie: Movie | DetectionTable, frames: str | None) -> Movie | DetectionTable:
-    """The frames of --frames; all without it."""
+def select_frames_option(
+    movie: Movie | DetectionTable, frames: str | None
+) -> Movie | DetectionTable:
+    """Select the frames of --frames; all without it."""
     which = parse_frames(frames)
     if which is None:
         return movie
@@ -268,13 +273,13 @@ def cut(movie: Movie | DetectionTable, frames: str | None) -> Movie | DetectionT
         raise InputError(
             f"--frames is {frames}, but {movie.name} has the frames 0 to {movie.n_frames - 1}"
         )
-    note(
+    print_note(
         f"{movie.name}: {len(which)} of {movie.n_frames} frames, {which.start} to {which.stop - 1}"
     )
     return movie[which.start : which.stop]
 
 
-def open_pixels(
+def open_masked_movie(
     movie: Path | None,
     labels: Path | None,
     images: Path | None,
@@ -284,19 +289,19 @@ def open_pixels(
     frames: str | None = None,
     radius: float | None = None,
 ) -> Movie:
-    """The movie that the options name, which must have label images."""
+    """Open a movie that must have label images."""
     from clew.tracking.movie import Movie
 
-    opened = open_any(movie, labels, images, spacing, channel, sparse, frames, radius)
+    opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
     if not isinstance(opened, Movie):
         raise InputError(
-            f"{opened.name} is a table of detections; label images are needed here: --radius draws discs"
+            f"{opened.name} is a table of detections; this command needs label images. --radius draws discs around points"
         )
     return opened
 
 
 def read_annotations_of(path: Path, movie: Movie | DetectionTable) -> Annotations:
-    """Annotations from a file, with a bar while a lineage's masks are matched to the movie's."""
+    """Read annotations, with a progress bar while masks are matched."""
     from clew.tracking.io.annotations import read_annotations
 
     with ProgressBar("reading annotations") as progress:
@@ -304,7 +309,7 @@ def read_annotations_of(path: Path, movie: Movie | DetectionTable) -> Annotation
 
 
 def parse_spacing(text: str | None) -> tuple[float, ...] | None:
-    """Numbers separated by commas."""
+    """Parse numbers separated by commas."""
     if text is None:
         return None
     try:
@@ -315,29 +320,28 @@ def parse_spacing(text: str | None) -> tuple[float, ...] | None:
         ) from None
 
 
-def doubt_about(n_frames: int, n_cells: int, empty: tuple[int, ...]) -> str:
-    """What is likely to be wrong with a movie of hardly any cells or frames; nothing as a rule."""
+def find_input_problem(n_frames: int, n_cells: int, empty: tuple[int, ...]) -> str:
+    """Describe what is probably wrong with a nearly empty movie; "" if nothing is."""
     if not n_cells:
-        return "there is no cell in any frame; are these label images?"
+        return "no frame has a cell; are these label images?"
     if n_frames == 1:
-        return "there is one frame only, so that nothing can happen; all frames are in one folder, or in one stack"
+        return (
+            "the movie has one frame only; put all frames into one folder or one stack"
+        )
     if n_cells <= n_frames:
         return (
-            "there is one cell a frame at most; are these masks of the foreground? Label images have a number of its "
-            "own for each cell"
+            "each frame has at most one cell; are these foreground masks? Label images have a different number "
+            "for each cell"
         )
-    if within := _within(empty, n_frames):
+    if within := _find_empty_between(empty, n_frames):
         which = f"frame {within[0]}" + (
             f" and {len(within) - 1} more" if len(within) > 1 else ""
         )
-        return (
-            f"there is no cell in {which}, and there are cells before and after; tracks end there unless they are "
-            "closed as gaps. Are masks missing?"
-        )
+        return f"{which} has no cells, but frames before and after do; tracks end there. Are masks missing?"
     return ""
 
 
-def _within(empty: tuple[int, ...], n_frames: int) -> list[int]:
-    """Empty frames that have cells before and after them; a movie may begin before its cells, and end after them."""
+def _find_empty_between(empty: tuple[int, ...], n_frames: int) -> list[int]:
+    """Return empty frames with cells before and after them."""
     seen = sorted(set(range(n_frames)) - set(empty))
     return [t for t in empty if seen[0] < t < seen[-1]]

@@ -1,4 +1,4 @@
-"""The `clew` command itself, and the behaviour that its commands share."""
+"""The `clew` command, its error handling, and helpers that all commands share."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from clew._version import __version__
 from clew.errors import ClewError, StoreError
 
 DEBUG = "--debug"
 PRINTING = (errno.ENOSPC, errno.EIO)
-"""Why a stream cannot be written to: files are written elsewhere, and told with their names."""
+"""Errors of writing to stdout or stderr; errors of files name the file."""
 UNEXPECTED = (
     ArithmeticError,
     AttributeError,
@@ -35,26 +35,29 @@ UNEXPECTED = (
 
 
 class _Group(TyperGroup):
-    """Turns errors into one line on stderr and an exit code: 2 for what the user can mend, 1 for a fault of clew's."""
+    """Print errors as one line on stderr.
+
+    The exit code is 2 for errors that the user can fix, and 1 for bugs of clew.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, BrokenPipeError):
-            raise  # typer ends these quietly
+            raise  # typer handles these
         except (ClewError, MemoryError, ImportError, *UNEXPECTED) as error:
             if ctx.params.get("debug"):
                 traceback.print_exc()
-            told = _in_words(error)
-            say(
-                told
+            message = _describe_error(error)
+            print_message(
+                message
                 or f"unexpected {type(error).__name__}: {error} ({DEBUG} shows where)"
             )
-            raise typer.Exit(2 if told else 1) from error
+            raise typer.Exit(2 if message else 1) from error
 
 
 class _Command(TyperCommand):
-    """Refuses an option that is given twice: the last value would win, and the others be lost without a word."""
+    """Refuse an option that is given twice; otherwise the last value would win silently."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, given = self.make_parser(ctx).parse_args(list(args))
@@ -70,14 +73,14 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def _in_words(error: BaseException) -> str:
-    """What the user can mend, in one line; nothing for a fault of clew's."""
+def _describe_error(error: BaseException) -> str:
+    """Describe an error that the user can fix; return "" for a bug of clew."""
     if isinstance(error, ClewError):
         return str(error)
     if isinstance(error, MemoryError):
-        return f"there is not enough memory ({error}); close other programs, or use fewer --jobs, frames or cells"
+        return f"not enough memory ({error}); close other programs, or use fewer --jobs, frames or cells"
     if isinstance(error, ImportError):
-        return f"a library cannot be loaded ({error}); there is too little memory, or the installation is damaged"
+        return f"cannot load a library ({error}); the installation is damaged, or there is too little memory"
     if (
         isinstance(error, OSError)
         and error.errno in PRINTING
@@ -98,26 +101,26 @@ app = typer.Typer(
 )
 
 command = partial(app.command, cls=_Command)
-"""Makes a function a command of `clew`."""
+"""Decorator that makes a function a command of `clew`."""
 
 
 def main() -> None:
-    """The entry point of the `clew` command."""
+    """Run the `clew` command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(
                 errors="backslashreplace"
-            )  # a terminal that has no λ gets its number
+            )  # a terminal without λ shows its code
     try:
         app(prog_name="clew")
-    except OSError as error:  # stdout itself fails: help or version into a full disk
-        say(f"cannot print ({error.strerror})")
+    except OSError as error:  # stdout fails, for instance on a full disk
+        print_message(f"cannot print ({error.strerror})")
         sys.exit(2)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"clew {version('clew')}")
+        typer.echo(f"clew {__version__}")
         raise typer.Exit
 
 
@@ -133,25 +136,25 @@ def _common(
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option(DEBUG, help="Show a traceback where something fails.")
+        bool, typer.Option(DEBUG, help="Show a traceback if something fails.")
     ] = False,
 ) -> None:
-    del show_version, debug  # the callback and the group have used them
-    warnings.showwarning = _say_warning  # one line, as for errors
+    del show_version, debug  # used by the callback and the group
+    warnings.showwarning = _print_warning  # one line, as for errors
 
 
-def say(text: str) -> None:
-    """One line on stderr, whatever the text holds."""
-    listed = text.replace(":\n  ", ": ").replace(
+def print_message(text: str) -> None:
+    """Print one line on stderr."""
+    joined = text.replace(":\n  ", ": ").replace(
         "\n  ", "; "
-    )  # several faults, one a line
-    line = f"clew: {' '.join(listed.split())}"
+    )  # errors with several rows
+    line = f"clew: {' '.join(joined.split())}"
     typer.echo(line.encode("utf-8", "backslashreplace").decode(), err=True)
 
 
-def note(text: str) -> None:
-    """What was chosen or done, in passing: on stderr, so that stdout holds results only."""
-    plain = bool(os.environ.get("NO_COLOR"))  # as no-color.org has it
+def print_note(text: str) -> None:
+    """Print a remark on stderr, so that stdout has results only."""
+    plain = bool(os.environ.get("NO_COLOR"))  # see no-color.org
     typer.secho(
         text.encode("utf-8", "backslashreplace").decode(),
         err=True,
@@ -159,49 +162,52 @@ def note(text: str) -> None:
     )
 
 
-def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    say(f"warning: {message}")
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print_message(f"warning: {message}")
 
 
-def shown(path: Path) -> str:
-    """A path as text that every terminal can print."""
+def path_text(path: Path) -> str:
+    """Return a path as text that every terminal can print."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse early what could not be written to in the end; nothing is made yet."""
+    """Raise StoreError if a folder could not be written to; create nothing."""
     existing = next(
         path
         for path in (folder.absolute(), *folder.absolute().parents)
         if path.exists()
     )
     if not existing.is_dir():
-        raise StoreError(f"{existing}: is a file; give a folder to write to")
+        raise StoreError(f"{existing}: is a file; expected a folder to write to")
     if not os.access(existing, os.W_OK):
-        raise StoreError(
-            f"{existing}: this folder cannot be written to; give another one"
-        )
+        raise StoreError(f"{existing}: the folder is not writable; choose another one")
 
 
 def check_file(path: Path, read: Callable[[Path], object], what: str) -> None:
-    """Refuse early a folder, and a file that `read` refuses: it holds something else, which would be replaced."""
+    """Raise StoreError if writing would replace a folder or an unrelated file.
+
+    `read` must accept an existing file.
+    """
     if path.is_dir():
-        raise StoreError(f"{shown(path)}: is a folder; give a file to write {what} to")
+        raise StoreError(
+            f"{path_text(path)}: is a folder; expected a file name for the {what}"
+        )
     if not path.is_file() or not path.stat().st_size:
         return
     try:
         read(path)
     except ClewError as error:
         raise StoreError(
-            f"{shown(path)}: holds no {what}, and would be replaced; give another name"
+            f"{path_text(path)}: exists and does not contain {what}; choose another name"
         ) from error
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for results, with those above it."""
+    """Create a folder and its parents."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"{folder}: the folder cannot be made ({error.strerror})"
+            f"{folder}: cannot create the folder ({error.strerror})"
         ) from error

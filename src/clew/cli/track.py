@@ -1,4 +1,4 @@
-"""Commands that learn to track, track, and show what was learned."""
+"""The commands train, track, evaluate and explain."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from rich.table import Table
 
 from clew.cli.cluster import (
     ClusterAddress,
+    ComputeOptions,
     MemoryPerWorker,
     Profile,
-    Where,
     Workers,
-    connected,
+    open_client,
 )
-from clew.cli.lineages import no_scores, print_counts, print_evaluation, sampled_report
+from clew.cli.lineages import (
+    explain_missing_scores,
+    make_sampled_report,
+    print_counts,
+    print_evaluation,
+)
 from clew.cli.movies import (
     Channel,
     Events,
@@ -39,10 +44,10 @@ from clew.cli.movies import (
     Reach,
     Spacing,
     Sparse,
-    doubt_about,
     events_option,
-    open_any,
-    open_several,
+    find_input_problem,
+    open_input,
+    open_inputs,
     parse_frames,
     parse_spacing,
     read_annotations_of,
@@ -52,9 +57,9 @@ from clew.cli.options import (
     check_folder,
     command,
     make_folder,
-    note,
-    say,
-    shown,
+    path_text,
+    print_message,
+    print_note,
 )
 from clew.errors import InputError
 from clew.utils.progress import ProgressBar
@@ -97,18 +102,18 @@ def train(
         str,
         typer.Option(
             metavar="NUMBER",
-            help="Weight λ of the regulariser; auto chooses it by cross-validation.",
+            help="Weight λ of the regularizer; auto chooses it by cross-validation.",
         ),
     ] = "auto",
     loss: Annotated[
         str,
-        typer.Option(metavar="NAME", help="The loss to minimise; see docs/guide.md."),
+        typer.Option(
+            metavar="NAME", help="The loss to minimize; see docs/learning-guide.md."
+        ),
     ] = "bridge",
     seed: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=0, help="Seed of the folds by which λ is chosen."
-        ),
+        typer.Option(metavar="N", min=0, help="Seed of the folds of cross-validation."),
     ] = 0,
     jobs: Jobs = -1,
     workers: Workers = None,
@@ -116,20 +121,20 @@ def train(
     profile: Profile = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Learn tracking weights from movies of which some events are annotated.
+    """Learn tracking weights from annotated events of one or more movies.
 
-    Several movies are learned from together: clew train A B -a A.csv -a B.csv.
+    Several movies: clew train A B -a A.csv -a B.csv.
     """
     from clew.estimators import persistence as archive
     from clew.tracking.candidates.candidates import NEIGHBOURS
     from clew.tracking.tracker import Tracker
 
-    where = Where.of(workers, cluster, profile=profile)
+    where = ComputeOptions.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
     check_file(
         output, lambda path: path.suffix == SUFFIX or archive.describe(path), "weights"
     )
-    opened = open_several(
+    opened = open_inputs(
         movies,
         labels,
         images,
@@ -141,7 +146,7 @@ def train(
     )
     if len(annotations) != len(opened):
         raise InputError(
-            f"there are {len(opened)} movies and {len(annotations)} × --annotations; expected one for each movie, in "
+            f"got {len(opened)} movies and {len(annotations)} × --annotations; expected one for each movie, in "
             "the same order"
         )
     marks = [
@@ -160,16 +165,16 @@ def train(
         random_state=seed,
     )
     started = time.perf_counter()
-    with connected(where) as client:
+    with open_client(where) as client:
         tracker.fit(opened, marks, client=client)
     seconds = time.perf_counter() - started
     for movie, kinds in zip(opened, tracker.learned_kinds_, strict=True):
-        note(f"{movie.name}: {kinds}" if len(opened) > 1 else str(kinds))
-    note(str(tracker.coverage_))
+        print_note(f"{movie.name}: {kinds}" if len(opened) > 1 else str(kinds))
+    print_note(str(tracker.coverage_))
     if not tracker.improved_:
-        note(
-            "learning made more mistakes on held-out annotations than the weights it began with, which are kept: "
-            "annotate more, above all events that were tracked wrongly"
+        print_note(
+            "learning did not improve on the initial weights; keeping them. Annotate more events, "
+            "especially ones that were tracked wrongly"
         )
     make_folder(output.absolute().parent)
     tracker.save(output)
@@ -179,7 +184,7 @@ def train(
         f"in {seconds:.1f} s (λ = {tracker.lam_:.3g})."
     )
     out.print(f"  {tracker.result_}", markup=False)
-    out.print(f"Written {shown(output)}", markup=False)
+    out.print(f"Written {path_text(output)}", markup=False)
 
 
 @command()
@@ -191,7 +196,7 @@ def track(
             "--weights",
             "-w",
             metavar="FILE",
-            help="What clew train wrote; without it, generic weights that come with clew.",
+            help="Weights from clew train. Default: the generic weights that come with clew.",
             show_default=False,
         ),
     ] = None,
@@ -206,8 +211,7 @@ def track(
             "-f",
             metavar="NAMES",
             show_default=False,
-            help="Any of ctc,csv,geff,napari,parquet,zarr, separated by commas or one by one; else ctc,csv, for a "
-            "table csv.",
+            help="Any of ctc,csv,geff,napari,parquet,zarr, separated by commas. Default: ctc,csv; for a table csv.",
         ),
     ] = None,
     annotations: Annotated[
@@ -216,7 +220,7 @@ def track(
             "--annotations",
             "-a",
             metavar="PATH",
-            help="Events that the lineage must keep to.",
+            help="Known events; they override the weights.",
         ),
     ] = None,
     labels: LabelsPath = None,
@@ -229,7 +233,11 @@ def track(
     events: Annotated[str | None, events_option("as the weights were learned")] = None,
     neighbours: Neighbours = None,
     reach: Reach = None,
-    report: Annotated[bool, typer.Option(help="Write report.html as well.")] = True,
+    report: Annotated[bool, typer.Option(help="Write report.html too.")] = True,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace results that were changed by hand."),
+    ] = False,
     jobs: Jobs = -1,
     workers: Workers = None,
     cluster: ClusterAddress = None,
@@ -237,20 +245,20 @@ def track(
     profile: Profile = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Track a movie with learned weights, and write its lineage.
+    """Track a movie and write its lineage.
 
-    A run that was cut short goes on by the same command: finished blocks of frames are kept in a hidden folder within
-    the output until the result is whole.
+    Run the same command again to continue an interrupted run: finished blocks of frames stay in the output folder
+    until the result is complete.
     """
     from clew.executors import executor_for
     from clew.tracking.io.ctc import check_result_folder
     from clew.tracking.io.names import REPORT
-    from clew.tracking.io.results import check_formats, default_formats, write_counted
+    from clew.tracking.io.results import check_formats, default_formats, write_and_count
 
-    where = Where.of(workers, cluster, memory_per_worker, profile)
+    where = ComputeOptions.of(workers, cluster, memory_per_worker, profile)
     check_folder(output)
-    check_result_folder(output)
-    opened = open_any(movie, labels, images, spacing, channel, sparse, frames, radius)
+    check_result_folder(output, overwrite=overwrite)
+    opened = open_input(movie, labels, images, spacing, channel, sparse, frames, radius)
     wanted = (
         default_formats(opened)
         if formats is None
@@ -264,33 +272,35 @@ def track(
     )
     given = None if annotations is None else read_annotations_of(annotations, opened)
     started = time.perf_counter()
-    with connected(where) as client:
+    with open_client(where) as client:
         tracked = tracker.track_blocks(
             opened, output, annotations=given, client=client, memory=where.memory
         )
         seconds = time.perf_counter() - started
-        note(str(tracker.event_kinds_))
-        note(str(tracker.coverage_))
+        print_note(str(tracker.event_kinds_))
+        print_note(str(tracker.coverage_))
         if tracked.n_solved < len(tracked):
-            note(
-                f"{len(tracked) - tracked.n_solved} of {len(tracked)} blocks were there from a run that was cut short"
+            print_note(
+                f"{len(tracked) - tracked.n_solved} of {len(tracked)} blocks come from an interrupted run"
             )
         facts = (
-            _part_facts(opened.excerpt)
-            | training_facts(tracker)
+            _describe_part(opened.excerpt)
+            | describe_training(tracker)
             | {"tracked in": f"{seconds:.1f} s"}
         )
         facts |= dict([str(tracker.coverage_).split(": ", 1)])
         if tracker.unfamiliar_:
             facts |= {"warning": tracker.unfamiliar_}
         pages = (
-            {REPORT: sampled_report(tracked, opened, tracker, facts)} if report else {}
+            {REPORT: make_sampled_report(tracked, opened, tracker, facts)}
+            if report
+            else {}
         )
-        made_from = weights_fingerprint(tracker) | {
+        made_from = fingerprint_weights(tracker) | {
             "annotations": None if given is None else len(given)
         }
         with ProgressBar("writing masks") as progress:
-            written, tally = write_counted(
+            written, tally = write_and_count(
                 output,
                 tracked,
                 opened,
@@ -299,13 +309,14 @@ def track(
                 progress,
                 pages,
                 made_from,
+                overwrite=overwrite,
             )
-    tracked.checkpoints.forget()
+    tracked.checkpoints.delete_all()
     print_counts(tracked, tally, seconds)
-    if doubt := doubt_about(tracked.n_frames, tracked.n_cells, tally.empty):
-        say(f"warning: {doubt}")
+    if doubt := find_input_problem(tracked.n_frames, tracked.n_cells, tally.empty):
+        print_message(f"warning: {doubt}")
     Console().print(
-        f"Written to {shown(output)}: {', '.join(written)}",
+        f"Written to {path_text(output)}: {', '.join(written)}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -318,7 +329,7 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="RESULT",
-            help="A folder that clew track wrote, one with res_track.txt and masks, or a table of tracks (.csv, "
+            help="A folder written by clew track, a folder with res_track.txt and masks, or a table of tracks (.csv, "
             ".parquet).",
         ),
     ],
@@ -336,43 +347,46 @@ def evaluate(
         typer.Option(
             metavar="FIRST:LAST",
             show_default=False,
-            help="These frames of the truth only, as in 0:59, and of a result that has more.",
+            help="Use these frames of the truth only, as in 0:59.",
         ),
     ] = None,
     distance: Annotated[
         float | None,
         typer.Option(
             metavar="LENGTH",
-            help="Match cells by their positions, at most so far apart; where one side is a table this is done without "
-            "it too, up to half of what is usually between true cells.",
+            help="Match cells by position, at most this far apart. Default for tables: half the median distance "
+            "between neighboring true cells.",
         ),
     ] = None,
     spacing: Annotated[
         str | None,
         typer.Option(
             metavar="SIZES",
-            help="The size of a pixel of the truth along (z,) y, x, where positions are matched; by default that of "
-            "the movie which clew track had, whose tables are in physical units.",
+            help="Pixel size of the truth along (z,) y, x, for matching by position. Default: the spacing of the "
+            "tracked movie.",
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON.")
+        bool, typer.Option("--json", help="Print all figures as JSON.")
     ] = False,
     jobs: Jobs = 1,
     workers: Workers = None,
     cluster: ClusterAddress = None,
     profile: Profile = None,
 ) -> None:
-    """Measure a result against a true lineage.
+    """Compare a result with a true lineage.
 
-    Cells are matched by their masks, or by their positions where the result or the truth is a table.
+    Cells are matched by their masks, or by position if the result or the truth is a table.
     """
     from clew.executors import executor_for
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
 
-    which, where = parse_frames(frames), Where.of(workers, cluster, profile=profile)
+    which, where = (
+        parse_frames(frames),
+        ComputeOptions.of(workers, cluster, profile=profile),
+    )
     sizes = parse_spacing(spacing)
-    with connected(where) as client, ProgressBar("matching cells") as progress:
+    with open_client(where) as client, ProgressBar("matching cells") as progress:
         found = measure_result(
             result,
             truth,
@@ -382,20 +396,24 @@ def evaluate(
             distance=distance,
             spacing=sizes,
         )
-    note(
+    print_note(
         f"cells are matched by {found.matched_by}; events are those of {found.events_from}"
     )
     if as_json:
-        missing = {"scores_note": no_scores(found)} if found.scores is None else {}
+        missing = (
+            {"scores_note": explain_missing_scores(found)}
+            if found.scores is None
+            else {}
+        )
         typer.echo(json.dumps(found.to_dict() | missing, indent=2))
         return
-    print_evaluation(found, f"{shown(result)} against {shown(truth)}")
+    print_evaluation(found, f"{path_text(result)} against {path_text(truth)}")
 
 
 @command()
 def explain(
     weights: Annotated[
-        Path, typer.Argument(metavar="WEIGHTS", help="What clew train wrote.")
+        Path, typer.Argument(metavar="WEIGHTS", help="Weights from clew train.")
     ],
     output: Annotated[
         Path | None,
@@ -403,19 +421,19 @@ def explain(
             "--output",
             "-o",
             metavar="FILE",
-            help="Draw the weights too (.png, .svg, .pdf).",
+            help="Save a plot of the weights (.png, .svg, .pdf).",
         ),
     ] = None,
 ) -> None:
-    """Show learned weights by event and feature: what speaks for an event, and what against it."""
+    """Show the weight of each feature for each event."""
     from clew.tracking.persistence import load_tracker
-    from clew.tracking.report import weights_figure, weights_rows
+    from clew.tracking.report import make_weight_rows, plot_weights
     from clew.utils import storage
 
     if output is not None and output.suffix.lower() not in PICTURES:
         raise InputError(f"{output}: a picture ends in {', '.join(PICTURES)}")
     tracker = load_tracker(weights)
-    rows = weights_rows(tracker.feature_names_, tracker.coef_)
+    rows = make_weight_rows(tracker.feature_names_, tracker.coef_)
     largest = max((abs(row.weight) for row in rows), default=0.0) or 1.0
     learned = tracker.origin_.describe(tracker.n_annotated_, tracker.n_pairs_)
     table = Table(
@@ -433,20 +451,20 @@ def explain(
             row.event if row.event != last else "",
             row.feature,
             f"{row.weight:+.3f}",
-            _bar(row.weight / largest),
+            _draw_bar(row.weight / largest),
         )
         last = row.event
     Console().print(table)
     if output is not None:
         image = io.BytesIO()
-        figure = weights_figure(tracker.feature_names_, tracker.coef_)
+        figure = plot_weights(tracker.feature_names_, tracker.coef_)
         figure.savefig(image, format=output.suffix[1:].lower(), dpi=150)
         storage.write_bytes(output, image.getvalue())
-        typer.echo(f"Written {shown(output)}")
+        typer.echo(f"Written {path_text(output)}")
 
 
 def parse_lam(text: str) -> float | str:
-    """A number, or auto."""
+    """Parse a number or auto."""
     if text == "auto":
         return text
     try:
@@ -458,20 +476,20 @@ def parse_lam(text: str) -> float | str:
 
 
 def open_tracker(weights: Path | None) -> Tracker:
-    """Learned weights from a file, or the generic ones."""
+    """Load weights from a file, or return the generic ones."""
     from clew.tracking.persistence import load_tracker
     from clew.tracking.tracker import Tracker
 
     if weights is not None:
         return load_tracker(weights)
-    note(
-        "no --weights: generic ones are used, learned from simulated movies; clew train learns your own"
+    print_note(
+        "no --weights: using generic weights, learned from simulated movies; clew train learns your own"
     )
     return Tracker.generic()
 
 
-def _part_facts(excerpt: range | None) -> dict[str, str]:
-    """What the report says of a part of a movie: annotations have the numbers of the whole one."""
+def _describe_part(excerpt: range | None) -> dict[str, str]:
+    """Describe which frames of the movie the report shows."""
     if excerpt is None:
         return {}
     return {
@@ -479,20 +497,20 @@ def _part_facts(excerpt: range | None) -> dict[str, str]:
     }
 
 
-def training_facts(tracker: Tracker) -> dict[str, str]:
-    """What the report says of the weights."""
+def describe_training(tracker: Tracker) -> dict[str, str]:
+    """Describe the weights for the report."""
     facts = {
         "learned from": tracker.origin_.describe(tracker.n_annotated_, tracker.n_pairs_)
     }
     if not hasattr(
         tracker, "result_"
-    ):  # no fit with a certificate: generic weights, or those of the page
+    ):  # generic weights, or weights of the page, have no certificate
         return facts
     return facts | {"λ": f"{tracker.lam_:.3g}", "certificate": str(tracker.result_)}
 
 
-def weights_fingerprint(tracker: Tracker) -> dict[str, str]:
-    """For the manifest: which weights a result comes from."""
+def fingerprint_weights(tracker: Tracker) -> dict[str, str]:
+    """Identify the weights for the manifest."""
     named = json.dumps(
         dict(zip(tracker.feature_names_, tracker.coef_.tolist(), strict=True)),
         sort_keys=True,
@@ -503,7 +521,7 @@ def weights_fingerprint(tracker: Tracker) -> dict[str, str]:
     }
 
 
-def _bar(share: float, width: int = 12) -> str:
-    """A bar to the left or right of the middle, of block characters."""
+def _draw_bar(share: float, width: int = 12) -> str:
+    """Draw a bar to the left or right of the middle with block characters."""
     length = round(abs(share) * width)
     return f"{'█' * length if share < 0 else '':>{width}}│{'█' * length if share > 0 else '':<{width}}"

@@ -58,8 +58,8 @@ class Algorithm:
     stochastic: bool | Literal["auto"] = "auto"
     """Look at the data in batches, and move w after each (stochastic.py), before exact passes certify the rest.
 
-    "auto": by ascent, with at least `STOCHASTIC_GROUPS` groups, and `STOCHASTIC_WEIGHTS` weights where the task cannot
-    answer one example after the other (`OnlineTask`).
+    "auto": wherever the task can answer one example at a time (`OnlineTask`), except if `solver` is "interior-point".
+    Otherwise by batches, with at least `STOCHASTIC_GROUPS` groups and `STOCHASTIC_WEIGHTS` weights.
     """
     random_state: int = 0
     """Seed of the order in which the stochastic phase looks at the groups."""
@@ -72,17 +72,29 @@ class Algorithm:
             check_positive(getattr(self, name), name)
         for name in ("starts", "patience"):
             object.__setattr__(self, name, check_int(getattr(self, name), name, 1))
-        object.__setattr__(self, "random_state", check_int(self.random_state, "random_state", 0))
+        object.__setattr__(
+            self, "random_state", check_int(self.random_state, "random_state", 0)
+        )
         for name in ("recycle", "adaptive", "stabilise", "recombine", "identities"):
             object.__setattr__(self, name, check_bool(getattr(self, name), name))
         if not is_number(self.rho) or not 0 < self.rho < 1:
-            raise InputError(f"rho must lie between 0 and 1, not {short_repr(self.rho)}")
+            raise InputError(
+                f"rho must lie between 0 and 1, not {short_repr(self.rho)}"
+            )
         if self.time_limit is not None:
             check_positive(self.time_limit, "time_limit")
         if not isinstance(self.groups, str) or self.groups != "auto":
-            object.__setattr__(self, "groups", check_int(self.groups, "groups other than 'auto'", 1))
-        if not isinstance(self.stochastic, bool | str) or self.stochastic not in (True, False, "auto"):
-            raise InputError(f"stochastic must be True, False or 'auto', not {short_repr(self.stochastic)}")
+            object.__setattr__(
+                self, "groups", check_int(self.groups, "groups other than 'auto'", 1)
+            )
+        if not isinstance(self.stochastic, bool | str) or self.stochastic not in (
+            True,
+            False,
+            "auto",
+        ):
+            raise InputError(
+                f"stochastic must be True, False or 'auto', not {short_repr(self.stochastic)}"
+            )
         check_choice(self.solver, "solver", SOLVERS)
 
 
@@ -93,7 +105,9 @@ STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS = 100, 10_000
 """With fewer groups batches are too small to pay. With fewer weights most of them change with every example, and
 batches take no fewer passes (benchmarks/letters.py, 4,082 weights); one example after the other pays there too: 5.2
 instead of 7.3 CPU s side by side, full annotation."""
-PAPER = Algorithm(groups=1, stabilise=False, recombine=False, stochastic=False, patience=FOR_EVER)
+PAPER = Algorithm(
+    groups=1, stabilise=False, recombine=False, stochastic=False, patience=FOR_EVER
+)
 
 PRESETS: dict[str, Algorithm] = {
     "clew": Algorithm(),
@@ -111,5 +125,7 @@ def get_algorithm(algorithm: str | Algorithm) -> Algorithm:
     if isinstance(algorithm, Algorithm):
         return algorithm
     if not isinstance(algorithm, str) or algorithm not in PRESETS:
-        raise InputError(f"unknown algorithm {short_repr(algorithm)}; the presets are {', '.join(PRESETS)}")
+        raise InputError(
+            f"unknown algorithm {short_repr(algorithm)}; the presets are {', '.join(PRESETS)}"
+        )
     return PRESETS[algorithm]

@@ -73,7 +73,13 @@ class _Dual:
         return float(best[np.isfinite(best)].sum() - alpha @ scores)
 
 
-def ascend(bundle: Bundle, v: Array, lam: float, tol: float, settings: AscentSettings = DEFAULTS) -> Array:
+def ascend(
+    bundle: Bundle,
+    v: Array,
+    lam: float,
+    tol: float,
+    settings: AscentSettings = DEFAULTS,
+) -> Array:
     """α for min_w λ/2 ‖w‖² + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k), to a duality gap of about `tol`.
 
     About: the sweeps add the groups' gaps up while w moves; at one w it may be `slack` times as large. Sweeps find out
@@ -83,7 +89,9 @@ def ascend(bundle: Bundle, v: Array, lam: float, tol: float, settings: AscentSet
     members, first = bundle.sorted_by_group()
     gram, rows = bundle.inner_products(), bundle.slopes
     alpha = on_simplices(bundle)
-    dual = _Dual(rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam)
+    dual = _Dual(
+        rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam
+    )
     reached, hopeless = -np.inf, 0
     for left in reversed(range(settings.rounds)):
         w = dual.weights(alpha)
@@ -104,7 +112,9 @@ def ascend(bundle: Bundle, v: Array, lam: float, tol: float, settings: AscentSet
     return alpha
 
 
-def _subspace_step(dual: _Dual, alpha: Array, before: float, settings: AscentSettings) -> Array:
+def _subspace_step(
+    dual: _Dual, alpha: Array, before: float, settings: AscentSettings
+) -> Array:
     """Maximise the dual over the bounds that are active now, as if α ≥ 0 did not matter, and go as far as it allows.
 
     `before` is the dual value at `alpha`.
@@ -119,7 +129,9 @@ def _subspace_step(dual: _Dual, alpha: Array, before: float, settings: AscentSet
         moved = alpha.copy()
         moved[active] = np.maximum(alpha[active] + length * step, 0.0)
         total = np.bincount(dual.group, weights=moved, minlength=dual.n_groups)
-        with np.errstate(invalid="ignore"):  # a step that empties a group gives NaN, and is halved
+        with np.errstate(
+            invalid="ignore"
+        ):  # a step that empties a group gives NaN, and is halved
             moved /= total[dual.group]
         if dual.value(moved) > before:
             return moved
@@ -127,14 +139,18 @@ def _subspace_step(dual: _Dual, alpha: Array, before: float, settings: AscentSet
     return alpha
 
 
-def _conjugate_gradients(dual: _Dual, alpha: Array, active: Indices, steps: int) -> Array:
+def _conjugate_gradients(
+    dual: _Dual, alpha: Array, active: Indices, steps: int
+) -> Array:
     """The change of α on the active bounds that maximises the dual, within what keeps every group's sum."""
     rows, group = dual.slopes.chosen(active), dual.group[active]
     size = np.maximum(np.bincount(group, minlength=dual.n_groups), 1)
 
     def centred(p: Array) -> Array:
         """What of a direction keeps every group's sum."""
-        return np.asarray(p - (np.bincount(group, weights=p, minlength=dual.n_groups) / size)[group])
+        return np.asarray(
+            p - (np.bincount(group, weights=p, minlength=dual.n_groups) / size)[group]
+        )
 
     residual = centred(dual.offsets[active] + rows.times(dual.weights(alpha)))
     step, direction = np.zeros(len(active)), residual
@@ -199,7 +215,18 @@ def _sweeps(
             if gap <= 1e-3 * tol / n_groups:
                 continue
             inside = members[first[g] : first[g + 1]]
-            pairwise_steps(score, moved, alpha, inside, gram, start[g], stride[g], lam, 0.1 * gap, 20 * size)
+            pairwise_steps(
+                score,
+                moved,
+                alpha,
+                inside,
+                gram,
+                start[g],
+                stride[g],
+                lam,
+                0.1 * gap,
+                20 * size,
+            )
             for i in range(size):
                 if moved[i] != 0.0:
                     k = members[first[g] + i]

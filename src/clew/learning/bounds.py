@@ -17,12 +17,9 @@ from clew.learning import gram
 from clew.learning.groups import BOUND_BYTES, PEAK, group_keys, summed, sums
 from clew.learning.losses import Linear
 from clew.learning.rows import ENTRY_BYTES, Rows, differences
-from clew.learning.task import Array, Indices, Mask, Matrix
+from clew.learning.task import Array, Indices, Mask, Matrix, dot
 
 UNLIMITED = 2**62
-INACTIVE = 1e-3
-"""The share of the heaviest dual weight in its group from which on a bound counts as active: an interior point leaves
-a little to all."""
 
 
 class Bundle:
@@ -48,7 +45,10 @@ class Bundle:
         self.n_groups = int(group_of.max()) + 1
         self.keys = None if keys is None else group_keys(group_of, keys)
         self.memory = memory
-        self.base, self.base_offsets = sp.csr_array((self.n_groups, n_features)), np.zeros(self.n_groups)
+        self.base, self.base_offsets = (
+            sp.csr_array((self.n_groups, n_features)),
+            np.zeros(self.n_groups),
+        )
         if base is not None:
             self.base = summed(sp.csr_array(base.features), group_of)
             self.base_offsets = sums(base.offsets, group_of, self.n_groups)
@@ -66,7 +66,9 @@ class Bundle:
     @property
     def shared(self) -> tuple[Array, float]:
         """What all groups' bases add to the linear term and to the constant: Σ_g base_g (d,) and Σ_g base_offset_g."""
-        return sums(self.base.data, self.base.indices, self.n_features), self.shared_offset
+        return sums(
+            self.base.data, self.base.indices, self.n_features
+        ), self.shared_offset
 
     @property
     def shared_offset(self) -> float:
@@ -76,7 +78,9 @@ class Bundle:
     @property
     def nbytes(self) -> int:
         """Memory that the bounds take, with their inner products if they are all computed."""
-        return ENTRY_BYTES * int(self.base.nnz) + self._bytes(self.slopes.n_entries, self.group)
+        return ENTRY_BYTES * int(self.base.nnz) + self._bytes(
+            self.slopes.n_entries, self.group
+        )
 
     def _bytes(self, n_entries: int, group: Indices) -> int:
         """Memory of bounds with so many entries and these groups, without the base."""
@@ -107,7 +111,9 @@ class Bundle:
         value = self.sum_by_group(linear.values)
         model = self.values(w) if known is None else known
         new = np.flatnonzero(value > model + 1e-12 * (1 + np.abs(value)))
-        return self._append(summed(sp.csr_array(linear.features), self.group_of), linear.offsets, new)
+        return self._append(
+            summed(sp.csr_array(linear.features), self.group_of), linear.offsets, new
+        )
 
     def _append(self, slopes: Matrix, offsets: Array, new: Indices) -> int:
         """Add the bounds of some groups, where there are slopes (G, d) for all and offsets (N,) for all examples."""
@@ -121,7 +127,9 @@ class Bundle:
         self.make_room(int(fresh.nnz), group)
         n = len(group)
         self.slopes = self.slopes.extended(fresh)
-        self.offsets = np.concatenate([self.offsets, offsets - self.base_offsets[group]])
+        self.offsets = np.concatenate(
+            [self.offsets, offsets - self.base_offsets[group]]
+        )
         self.group = np.concatenate([self.group, group])
         self.alpha = np.concatenate([self.alpha, np.zeros(n)])
         self.idle = np.concatenate([self.idle, np.zeros(n, dtype=np.intp)])
@@ -135,12 +143,29 @@ class Bundle:
         self.extend(self.base[bare], self.base_offsets[bare], bare)
         self.alpha[len(self) - len(bare) :] = 1.0
 
-    def set_alpha(self, alpha: Array) -> None:
-        """Take over the dual weights of a model update."""
+    def set_alpha(self, alpha: Array, is_slack: Mask | None = None) -> None:
+        """Store the dual weights of a model update, and age the bounds that were inactive in it.
+
+        A bound is inactive without dual weight, or if it `is_slack` at the model's minimum. A small weight proves
+        nothing: bounds of a flat optimum share the weight of their group in small parts.
+        """
         self.alpha = alpha
-        peak = np.zeros(self.n_groups)
-        np.maximum.at(peak, self.group, alpha)
-        self.idle = np.where(alpha > INACTIVE * peak[self.group], 0, self.idle + 1)
+        active = alpha > 0 if is_slack is None else (alpha > 0) & ~is_slack
+        self.idle = np.where(active, 0, self.idle + 1)
+
+    def find_slack_bounds(self, w: Array, radius: float) -> Mask:
+        """(K,) bounds that lie below another one of their group wherever ‖w' − w‖ ≤ radius.
+
+        With radius = √(2 gap / λ) that ball holds the model's minimum, by strong convexity. An interior point leaves a
+        little dual weight to such bounds too.
+        """
+        scores = self.scores(w)
+        steepness = np.sqrt(self.slopes.squared_norms())
+        # the highest value that a group certainly keeps within the ball, against what each bound can rise to
+        assured = np.full(self.n_groups, -np.inf)
+        np.maximum.at(assured, self.group, scores - radius * steepness)
+        rounding = 1e-9 * (1.0 + np.abs(scores))
+        return np.asarray(scores + radius * steepness + rounding < assured[self.group])
 
     def sorted_by_group(self) -> tuple[Indices, Indices]:
         """(K,) the bounds group by group, and (G + 1,) where each group begins among them."""
@@ -171,12 +196,25 @@ class Bundle:
         group = self.group[members]
         self.slopes = Rows.of(differences(self.slopes.csr[members], shift[group]))
         self.offsets = self.offsets[members] - offsets[group]
-        self.base, self.base_offsets = sp.csr_array(self.base + shift), self.base_offsets + offsets
+        self.base, self.base_offsets = (
+            sp.csr_array(self.base + shift),
+            self.base_offsets + offsets,
+        )
         self._gram = gram.relative_to(references).kept(members)
-        self.group, self.alpha, self.idle = group, self.alpha[members], self.idle[members]
+        self.group, self.alpha, self.idle = (
+            group,
+            self.alpha[members],
+            self.idle[members],
+        )
 
     def replace(
-        self, slopes: Rows, offsets: Array, group: Indices, alpha: Array, idle: Indices, products: gram.Gram
+        self,
+        slopes: Rows,
+        offsets: Array,
+        group: Indices,
+        alpha: Array,
+        idle: Indices,
+        products: gram.Gram,
     ) -> None:
         """Have these bounds instead, with their inner products, relative to the same bases."""
         self.slopes, self.offsets, self.group = slopes, offsets, group
@@ -194,7 +232,10 @@ class Bundle:
         whole = sp.csr_array(self.slopes.csr + self.base[self.group])
         offsets = self.offsets + self.base_offsets[self.group]
         self.set_base(base)
-        self.slopes, self._gram = Rows.of(differences(whole, self.base[self.group])), None
+        self.slopes, self._gram = (
+            Rows.of(differences(whole, self.base[self.group])),
+            None,
+        )
         self.offsets = offsets - self.base_offsets[self.group]
 
     def keep(self, mask: Mask) -> None:
@@ -224,7 +265,9 @@ class Bundle:
         """
 
         def too_large() -> bool:
-            whole = self._bytes(self.slopes.n_entries + n_entries, np.concatenate([self.group, group]))
+            whole = self._bytes(
+                self.slopes.n_entries + n_entries, np.concatenate([self.group, group])
+            )
             return PEAK * whole + ENTRY_BYTES * int(self.base.nnz) > self.memory
 
         while too_large() and (self.idle > 0).any():
@@ -233,22 +276,40 @@ class Bundle:
             counts = np.bincount(self.group, minlength=self.n_groups)
             if counts.max(initial=0) <= 1:
                 return
-            self._merge(np.flatnonzero(counts >= max(2, int(np.median(counts[counts > 1])))))
+            self._merge(
+                np.flatnonzero(counts >= max(2, int(np.median(counts[counts > 1]))))
+            )
 
     def _merge(self, groups: Indices) -> None:
-        """Replace the bounds of each of these groups by their combination with weights alpha."""
-        inside = np.isin(self.group, groups)
-        which = np.flatnonzero(inside)
+        """Replace the lighter half of the bounds of each of these groups, two at least, by their combination."""
+        alpha = on_simplices(self)
+        members, first = self.sorted_by_group()
+        order = members[np.lexsort((alpha[members], self.group[members]))]
+        sizes = np.diff(first)
+        rank = np.arange(len(self)) - first[self.group[order]]
+        light = rank < np.maximum(2, (sizes + 1) // 2)[self.group[order]]
+        which = order[light & np.isin(self.group[order], groups)]
         place = np.searchsorted(groups, self.group[which])
-        alpha = on_simplices(self)[which]
-        mix = sp.csr_array((alpha, (place, which)), shape=(len(groups), len(self)))
-        slopes, offsets = sp.csr_array(mix @ self.slopes.csr), np.asarray(mix @ self.offsets)
-        self.keep(~inside)
-        n = len(groups)
+        total = np.bincount(place, weights=alpha[which], minlength=len(groups))
+        count = np.bincount(place, minlength=len(groups))
+        # without any dual weight, all are equally good
+        share = np.where(
+            total[place] > 0,
+            alpha[which] / np.where(total > 0, total, 1.0)[place],
+            1.0 / count[place],
+        )
+        mix = sp.csr_array((share, (place, which)), shape=(len(groups), len(self)))
+        slopes = sp.csr_array(mix @ self.slopes.csr)
+        offsets = np.asarray(mix @ self.offsets)
+        self.alpha = alpha
+        stays = np.ones(len(self), dtype=bool)
+        stays[which] = False
+        self.keep(stays)
         self.slopes = self.slopes.extended(slopes)
         self.offsets = np.concatenate([self.offsets, offsets])
-        self.group, self.alpha = np.concatenate([self.group, groups]), np.concatenate([self.alpha, np.ones(n)])
-        self.idle = np.concatenate([self.idle, np.zeros(n, dtype=np.intp)])
+        self.group = np.concatenate([self.group, groups])
+        self.alpha = np.concatenate([self.alpha, total])
+        self.idle = np.concatenate([self.idle, np.zeros(len(groups), dtype=np.intp)])
 
     def carried_to(self, fresh: Bundle) -> Bundle:
         """An empty bundle of another fit with the bounds of every group that is in both."""
@@ -256,7 +317,11 @@ class Bundle:
             return fresh
         if self.keys == fresh.keys and np.array_equal(self.group_of, fresh.group_of):
             bundle = self.copy()
-            bundle.added, bundle.idle, bundle.memory = 0, np.zeros(len(self), dtype=np.intp), fresh.memory
+            bundle.added, bundle.idle, bundle.memory = (
+                0,
+                np.zeros(len(self), dtype=np.intp),
+                fresh.memory,
+            )
             return bundle
         index = {key: g for g, key in enumerate(fresh.keys)}
         place = np.array([index.get(key, -1) for key in self.keys], dtype=np.intp)
@@ -265,14 +330,19 @@ class Bundle:
         source = np.arange(fresh.n_groups)
         source[place[place >= 0]] = fresh.n_groups + np.flatnonzero(place >= 0)
         bundle.base = sp.vstack([fresh.base, self.base], format="csr")[source]
-        bundle.base_offsets = np.concatenate([fresh.base_offsets, self.base_offsets])[source]
+        bundle.base_offsets = np.concatenate([fresh.base_offsets, self.base_offsets])[
+            source
+        ]
         # of several old groups that are alike, the bases may differ: the last one's is kept, and only its bounds
         last = np.full(fresh.n_groups, -1)
         last[place[place >= 0]] = np.flatnonzero(place >= 0)
         stays = (place[self.group] >= 0) & (last[place[self.group]] == self.group)
         bundle.slopes = self.slopes.chosen(np.flatnonzero(stays))
         bundle.offsets, bundle.group = self.offsets[stays], place[self.group][stays]
-        bundle.alpha, bundle.idle = self.alpha[stays], np.zeros(int(stays.sum()), dtype=np.intp)
+        bundle.alpha, bundle.idle = (
+            self.alpha[stays],
+            np.zeros(int(stays.sum()), dtype=np.intp),
+        )
         return bundle
 
 
@@ -288,7 +358,9 @@ def on_simplices(bundle: Bundle) -> Array:
     totals = np.bincount(bundle.group, weights=alpha, minlength=bundle.n_groups)
     newest = np.zeros(bundle.n_groups, dtype=np.intp)
     newest[bundle.group] = np.arange(len(bundle))
-    bare = np.flatnonzero((totals <= 0) & (np.bincount(bundle.group, minlength=bundle.n_groups) > 0))
+    bare = np.flatnonzero(
+        (totals <= 0) & (np.bincount(bundle.group, minlength=bundle.n_groups) > 0)
+    )
     alpha[newest[bare]] = 1.0
     totals[bare] = 1.0
     return np.asarray(alpha / totals[bundle.group])
@@ -296,12 +368,18 @@ def on_simplices(bundle: Bundle) -> Array:
 
 def heaviest(alpha: Array, members: Indices, first: Indices) -> Indices:
     """(G,) the bound of each group with the largest α; −1 for a group without bounds. `members` are sorted by group."""
-    order = members[np.lexsort((-alpha[members], np.repeat(np.arange(len(first) - 1), np.diff(first))))]
-    return np.where(np.diff(first) > 0, order[np.minimum(first[:-1], len(order) - 1)], -1)
+    order = members[
+        np.lexsort(
+            (-alpha[members], np.repeat(np.arange(len(first) - 1), np.diff(first)))
+        )
+    ]
+    return np.where(
+        np.diff(first) > 0, order[np.minimum(first[:-1], len(order) - 1)], -1
+    )
 
 
 def dual_value(bundle: Bundle, v: Array, lam: float, alpha: Array) -> float:
     """Eq. 14, with several groups: a lower bound on the model's minimum for every α on the simplices."""
     shared, constant = bundle.shared
     u = v + shared + bundle.slopes.combined(alpha)
-    return constant + float(bundle.offsets @ alpha) - float(u @ u) / (2 * lam)
+    return constant + float(dot(bundle.offsets, alpha)) - float(dot(u, u)) / (2 * lam)

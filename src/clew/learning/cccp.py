@@ -20,7 +20,7 @@ from clew.learning.losses import Linear, Loss, require_spaces, simplify
 from clew.learning.master import (
     Regulariser,
     check_regulariser,
-    chosen_solver,
+    choose_solver,
     known_bound,
     regularisation,
     update,
@@ -31,10 +31,11 @@ from clew.learning.phase import (
     Watch,
     asked,
     begins_unseen,
-    goes_by_batches,
+    uses_stochastic_phase,
 )
 from clew.learning.result import Result, Status, warn_of
-from clew.learning.task import Array, Task, separated
+from clew.learning.task import Array, Task, dot, separated
+from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import (
     check_callable,
     check_floats,
@@ -78,9 +79,16 @@ def learn(
     lam = check_positive(lam, "λ", LAMBDAS[1])
     if lam < LAMBDAS[0]:
         raise InputError(f"λ is {lam}; expected at least {LAMBDAS[0]:g}")
-    for given, kind in ((task, Task), (loss, Loss), (algorithm, Algorithm), (warm_start, Result | None)):
+    for given, kind in (
+        (task, Task),
+        (loss, Loss),
+        (algorithm, Algorithm),
+        (warm_start, Result | None),
+    ):
         if not isinstance(given, kind):
-            raise InputError(f"learn got {short_repr(given)}; expected a {getattr(kind, '__name__', 'Result or None')}")
+            raise InputError(
+                f"learn got {short_repr(given)}; expected a {getattr(kind, '__name__', 'Result or None')}"
+            )
     check_callable(callback, "callback")
     if task.n_examples == 0:
         raise InputError("there are no examples to learn from")
@@ -90,7 +98,9 @@ def learn(
     require_spaces(loss, task)
     w = _start(task, start, warm_start)
     finest = separated(task) if algorithm.groups == "auto" else task
-    result = _Run(finest, loss, lam, regulariser, algorithm, callback).fit(w, warm_start)
+    result = _Run(finest, loss, lam, regulariser, algorithm, callback).fit(
+        w, warm_start
+    )
     return replace(result, n_examples=task.n_examples)
 
 
@@ -100,7 +110,9 @@ def _start(task: Task, start: Array | None, warm_start: Result | None) -> Array:
         start = np.zeros(task.n_features) if warm_start is None else warm_start.w
     w = np.array(check_floats(start, "start"))
     if w.shape != (task.n_features,) or not np.isfinite(w).all():
-        raise InputError(f"the start must be {task.n_features} finite weights; got shape {w.shape}")
+        raise InputError(
+            f"the start must be {task.n_features} finite weights; got shape {w.shape}"
+        )
     return w
 
 
@@ -158,28 +170,50 @@ class _Run:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
         reward, interrupted = asked(self.passes.reward, w)
         linear: Linear | None = None
-        if not begins_unseen(self.algorithm, self.regulariser, self.task, self.loss, reward):
+        if not begins_unseen(
+            self.algorithm, self.regulariser, self.task, self.loss, reward
+        ):
             linear, again = asked(self.passes.penalty, w)
             interrupted |= again
         self.bundle = self.passes.first_bundle(linear, reward, warm_start)
-        phased = goes_by_batches(self.algorithm, self.regulariser, self.task, self.bundle.n_groups)
+        phased = uses_stochastic_phase(
+            self.algorithm, self.regulariser, self.task, self.loss, self.bundle.n_groups
+        )
+        if (
+            phased
+            and warm_start is not None
+            and warm_start.lam == self.lam
+            and not interrupted
+        ):
+            linear = self.passes.penalty(w) if linear is None else linear
+            phased = not self._is_solved(w, linear, reward)
         if phased and not interrupted:
             w, linear, reward = self._stochastic_phase(w, linear, reward)
             interrupted = self.phase is not None and self.phase.interrupted
-        by_ascent = chosen_solver(self.algorithm.solver, self.task.n_features) == "ascent"
+        by_ascent = (
+            choose_solver(self.algorithm.solver, self.task.n_features) == "ascent"
+        )
         self.rebases = by_ascent and self.phase is None and self.loss.reward is not None
-        self.best = w, self._add(self.passes.penalty(w) if linear is None else linear, w)
+        self.best = (
+            w,
+            self._add(self.passes.penalty(w) if linear is None else linear, w),
+        )
         try:
             if interrupted:
                 raise KeyboardInterrupt
             self.recalls = self.passes.recall(w) is not None
             self.reach = FIRST_RECALLED if self.recalls else self.reach
             point = self._outer(self._point(*self.best, reward))
-            status = Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
+            status = (
+                Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
+            )
         except LimitReached as limit:
             point, status = self._point(*self.best), limit.status
         except KeyboardInterrupt:
-            point, status = self._point(*self.best, reward if interrupted else None), Status.INTERRUPTED
+            point, status = (
+                self._point(*self.best, reward if interrupted else None),
+                Status.INTERRUPTED,
+            )
         warn_of(status, self.gap, self.algorithm.tol, self.inexactness)
         return Result(
             w=point.w, objective=point.objective, lower_bound=self.lower_bound, gap=self.gap, status=status,
@@ -197,7 +231,11 @@ class _Run:
         stalls = 0
         while True:
             self.iteration += 1
-            precision = max(precision * options.rho, options.tol) if options.adaptive else options.tol
+            precision = (
+                max(precision * options.rho, options.tol)
+                if options.adaptive
+                else options.tol
+            )
             if not options.recycle and self.iteration > 1:
                 self.bundle.clear()
                 self._add(point.convex.linear, point.w)
@@ -206,14 +244,18 @@ class _Run:
             stalled = self._inner(point, precision)
             stalls = stalls + 1 if stalled and self.best[0] is point.w else 0
             w, convex = self.best
-            if w is point.w:  # nothing better within the precision: same v, so no new inference for R
+            if (
+                w is point.w
+            ):  # nothing better within the precision: same v, so no new inference for R
                 decrease = 0.0
                 precision = min(precision, max(self.gap, options.tol))
             else:
                 following = self._point(w, convex)
                 decrease = point.objective - following.objective
                 point = following
-            if (precision <= options.tol or stalls >= STALLS) and decrease <= options.eta:
+            if (
+                precision <= options.tol or stalls >= STALLS
+            ) and decrease <= options.eta:
                 return point
             self.passes.check_limits()  # iterations that stall look at no data, and so are not counted by passes
 
@@ -230,7 +272,9 @@ class _Run:
         while True:
             gap = upper - lower
             w, value = self._model_update(
-                point, precision, share * (max(precision, gap) if np.isfinite(gap) else precision)
+                point,
+                precision,
+                share * (max(precision, gap) if np.isfinite(gap) else precision),
             )
             stalled = value <= lower and self.residual > 0.5 * gap
             lower = max(lower, value)
@@ -240,10 +284,15 @@ class _Run:
                 return False
             if stalled and share > FINEST_PRECISION:
                 self.passes.check_limits()
-                share /= 4  # the update was all too rough: the same again, more precisely
+                share /= (
+                    4  # the update was all too rough: the same again, more precisely
+                )
                 continue
             if stalled or repeats > REPEATS:
-                log.warning("the gap stays at %.3g: numbers so far apart allow no more precision", upper - lower)
+                log.warning(
+                    "the gap stays at %.3g: numbers so far apart allow no more precision",
+                    upper - lower,
+                )
                 return True
             self.passes.check_limits()
             upper = self._look(point, w, upper)
@@ -251,25 +300,50 @@ class _Run:
             if upper - lower <= precision:
                 self._record(upper, lower, precision)
                 return False
-            repeats = repeats + 1 if upper - lower == gap and np.array_equal(w, proposed) else 0
+            repeats = (
+                repeats + 1
+                if upper - lower == gap and np.array_equal(w, proposed)
+                else 0
+            )
             proposed = w
             # An imprecise model update proposes much the same w again: where the gap hardly moves, ask for more. But no
             # more than helps: the paper's method moves it little for hundreds of passes in a row.
-            share = MODEL_PRECISION if upper - lower <= 0.9 * gap else max(share / 2, FINEST_PRECISION)
+            share = (
+                MODEL_PRECISION
+                if upper - lower <= 0.9 * gap
+                else max(share / 2, FINEST_PRECISION)
+            )
 
-    def _stochastic_phase(self, w: Array, linear: Linear | None, reward: Linear) -> tuple[Array, Linear, Linear]:
+    def _stochastic_phase(
+        self, w: Array, linear: Linear | None, reward: Linear
+    ) -> tuple[Array, Linear, Linear]:
         """Where passes that learn while they look lead from w, with C and R there; or w itself, if J is lower there."""
         if linear is not None and self.loss.reward is None:
-            self._add(linear, w)  # without a base, every group needs a bound to begin with
-        watch = Watch(self.passes.reward, self.passes.passed, self._progress, self.passes.limit_reached)
+            self._add(
+                linear, w
+            )  # without a base, every group needs a bound to begin with
+        watch = Watch(
+            self.passes.reward,
+            self.passes.passed,
+            self._progress,
+            self.passes.limit_reached,
+        )
         self.phase = StochasticPhase(
-            self.task, self.loss, self.lam * self.n, self.algorithm, self.bundle, self.passes.batch, watch
+            self.task,
+            self.loss,
+            self.lam * self.n,
+            self.algorithm,
+            self.bundle,
+            self.passes.batch,
+            watch,
         )
         following = self.phase.run(w, reward)
         found = (
             following,
             self.passes.penalty(following),
-            reward.at(following) if self.phase.fixed_reward else self.passes.reward(following),
+            reward.at(following)
+            if self.phase.fixed_reward
+            else self.passes.reward(following),
         )
         if self.phase.fixed_reward or not w.any():
             return found
@@ -278,26 +352,51 @@ class _Run:
 
     def _objective(self, w: Array, convex: Linear, reward: Linear) -> float:
         """J(w), Eq. 7, as a sum over examples."""
-        return self._regularised(w) + float(convex.values.sum()) - float(reward.values.sum())
+        return (
+            self._regularised(w)
+            + float(convex.values.sum())
+            - float(reward.values.sum())
+        )
+
+    def _is_solved(self, w: Array, convex: Linear, reward: Linear) -> bool:
+        """Whether the bounds of an earlier fit certify w already."""
+        v = -np.asarray(reward.features.sum(axis=0)).ravel()
+        lower = known_bound(
+            self.bundle, v, self.lam * self.n, self.regulariser
+        ) - float(reward.offsets.sum())
+        return self._objective(w, convex, reward) - lower <= self.algorithm.tol * self.n
 
     def _progress(self, estimate: float, lower: float, precision: float) -> None:
         """Tell the callback where the stochastic phase stands, by its own estimate."""
         lower /= self.n
-        self._record(lower + estimate / self.n, lower, precision / self.n, certified=False)
+        self._record(
+            lower + estimate / self.n, lower, precision / self.n, certified=False
+        )
 
     def _look(self, point: _Point, w: Array, upper: float) -> float:
         """Evaluate J̃_t between the best w and this one, add the bounds found there, and return the best value."""
         if self.algorithm.stabilise:
             w = self.best[0] + self.reach * (w - self.best[0])
         convex = self._add(self.passes.penalty(w), w)
-        value = (self._regularised(w) + convex.total + float(point.v @ w) + point.constant) / self.n
+        value = (
+            self._regularised(w)
+            + convex.total
+            + float(dot(point.v, w))
+            + point.constant
+        ) / self.n
         shortest = SHORTEST_RECALLED if self.recalls else SHORTEST_REACH
-        self.reach = min(1.0, 1.5 * self.reach) if value < upper else max(shortest, 0.7 * self.reach)
+        self.reach = (
+            min(1.0, 1.5 * self.reach)
+            if value < upper
+            else max(shortest, 0.7 * self.reach)
+        )
         if value < upper:
             self.best = w, convex
         return min(value, upper)
 
-    def _model_update(self, point: _Point, precision: float, tol: float) -> tuple[Array, float]:
+    def _model_update(
+        self, point: _Point, precision: float, tol: float
+    ) -> tuple[Array, float]:
         """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples.
 
         While the stochastic phase still gets on, its passes are the update; later they come before an exact one. Bounds
@@ -327,9 +426,16 @@ class _Run:
         """The model's minimiser and its lower bound, whatever the data would say there."""
         began = time.perf_counter()
         radius = max(point.objective, 0.0) / self.lam
-        solved = update(
-            self.bundle, point.v, self.lam * self.n, self.regulariser, radius, tol * self.n, self.algorithm.solver
-        )
+        with single_threaded_blas():
+            solved = update(
+                self.bundle,
+                point.v,
+                self.lam * self.n,
+                self.regulariser,
+                radius,
+                tol * self.n,
+                self.algorithm.solver,
+            )
         self.bundle.prune(self.algorithm.patience)
         self.master += time.perf_counter() - began
         self.residual = solved.residual / self.n
@@ -340,7 +446,9 @@ class _Run:
         """J and the linear upper bound on −R at w: line 4."""
         reward = self.passes.reward(w) if reward is None else reward
         v = -np.asarray(reward.features.sum(axis=0)).ravel()
-        objective = (self._regularised(w) + convex.total - float(reward.values.sum())) / self.n
+        objective = (
+            self._regularised(w) + convex.total - float(reward.values.sum())
+        ) / self.n
         return _Point(w, convex, objective, v, -float(reward.offsets.sum()))
 
     def _add(self, linear: Linear, w: Array) -> _Convex:
@@ -358,5 +466,9 @@ class _Run:
     def _regularised(self, w: Array) -> float:
         return self.lam * self.n * regularisation(w, self.regulariser)
 
-    def _record(self, upper: float, lower: float, precision: float, certified: bool = True) -> None:
-        self.passes.record(self.iteration, self.bundle.added, upper, lower, precision, certified)
+    def _record(
+        self, upper: float, lower: float, precision: float, certified: bool = True
+    ) -> None:
+        self.passes.record(
+            self.iteration, self.bundle.added, upper, lower, precision, certified
+        )

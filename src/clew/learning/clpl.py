@@ -27,7 +27,9 @@ class Hinges:
     spaces = frozenset({Space.ALL})
     loss_zero_iff_compatible = False
 
-    def __init__(self, slopes: Matrix, offset: float = 1.0, keys: Sequence[bytes] | None = None) -> None:
+    def __init__(
+        self, slopes: Matrix, offset: float = 1.0, keys: Sequence[bytes] | None = None
+    ) -> None:
         self.slopes: Matrix = sp.csr_array(slopes)
         self.n_examples, self.n_features = self.slopes.shape
         self.offset, self.keys = offset, keys
@@ -42,7 +44,11 @@ class Hinges:
         """Whether each hinge is on, where its offset counts `loss_weight` times."""
         slopes = self.slopes if examples is None else self.slopes[examples]
         on = (slopes @ w + loss_weight * self.offset > 0).astype(float)
-        return Argmax(sp.csr_array(sp.diags_array(on) @ slopes), self.offset * on, np.full(len(on), True))
+        return Argmax(
+            sp.csr_array(sp.diags_array(on) @ slopes),
+            self.offset * on,
+            np.full(len(on), True),
+        )
 
     def annotated_part(self) -> Task | None:
         """None: the loss is convex as it is."""
@@ -53,7 +59,11 @@ class ListedTask:
     """CLPL on examples whose outputs are listed: row m of `features` is φ of one output of example `example_of[m]`."""
 
     def __init__(
-        self, features: Matrix, example_of: Indices, compatible: Mask, keys: Sequence[bytes] | None = None
+        self,
+        features: Matrix,
+        example_of: Indices,
+        compatible: Mask,
+        keys: Sequence[bytes] | None = None,
     ) -> None:
         rows: Matrix = sp.csr_array(features)
         self.n_examples = n = int(example_of.max()) + 1
@@ -64,19 +74,39 @@ class ListedTask:
         n_compatible = np.bincount(example_of, weights=compatible, minlength=n)
         empty = np.flatnonzero(n_compatible == 0)
         if len(empty):
-            raise InfeasibleAnnotation(f"example {empty[0]}: no output agrees with its annotation", int(empty[0]))
+            raise InfeasibleAnnotation(
+                f"example {empty[0]}: no output agrees with its annotation",
+                int(empty[0]),
+            )
         right, wrong = np.flatnonzero(compatible), np.flatnonzero(~compatible)
         share = 1.0 / n_compatible[example_of[right]]
-        mean = sp.csr_array((share, (example_of[right], right)), shape=(n, len(example_of))) @ rows
+        mean = (
+            sp.csr_array(
+                (share, (example_of[right], right)), shape=(n, len(example_of))
+            )
+            @ rows
+        )
         self.hinges = Hinges(sp.vstack([-mean, rows[wrong]]))
         whose = np.concatenate([np.arange(n), example_of[wrong]])
-        self.sums = sp.csr_array((np.ones(len(whose)), (whose, np.arange(len(whose)))), shape=(n, len(whose)))
+        self.sums = sp.csr_array(
+            (np.ones(len(whose)), (whose, np.arange(len(whose)))), shape=(n, len(whose))
+        )
 
-    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
         """The hinges of each example that are on, where each counts `loss_weight` instead of 1."""
         found = self.hinges.argmax(w, space, loss_weight)
         sums = self.sums if examples is None else self.sums[examples]
-        return Argmax(sp.csr_array(sums @ found.features), sums @ found.loss, np.full(sums.shape[0], True))
+        return Argmax(
+            sp.csr_array(sums @ found.features),
+            sums @ found.loss,
+            np.full(sums.shape[0], True),
+        )
 
     def separated(self, examples: Indices | None = None) -> Task:
         """Every hinge an example of its own, scaled so that their mean is the examples' mean loss."""
@@ -84,9 +114,18 @@ class ListedTask:
         sums = self.sums[examples]
         scale = sums.nnz / len(examples)
         keys = None
-        if self.keys is not None:  # bounds hold for hinges of the same example at the same scale
-            of_example = [(n, int(count)) for n, count in zip(examples, np.diff(sums.indptr), strict=True)]
-            keys = [self.keys[n] + pack("di", scale, hinge) for n, count in of_example for hinge in range(count)]
+        if (
+            self.keys is not None
+        ):  # bounds hold for hinges of the same example at the same scale
+            of_example = [
+                (n, int(count))
+                for n, count in zip(examples, np.diff(sums.indptr), strict=True)
+            ]
+            keys = [
+                self.keys[n] + pack("di", scale, hinge)
+                for n, count in of_example
+                for hinge in range(count)
+            ]
         return Hinges(scale * self.hinges.slopes[sums.indices], scale, keys)
 
     def annotated_part(self) -> Task | None:

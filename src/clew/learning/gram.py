@@ -63,7 +63,9 @@ def updated(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> G
     start = np.concatenate([[0], np.cumsum(size**2)]).astype(np.intp)
     slot = places(members, first)
     old = old or Gram(np.zeros(0), start, size, NOTHING)
-    old_slot = np.concatenate([old.slot, np.full(len(rows) - len(old.slot), -1, dtype=np.intp)])
+    old_slot = np.concatenate(
+        [old.slot, np.full(len(rows) - len(old.slot), -1, dtype=np.intp)]
+    )
     blocks = np.empty(start[-1])
     _fill(
         rows.data, rows.indices, rows.begins, rows.n_columns, members, first, blocks, start,
@@ -98,7 +100,9 @@ def _fill(
             for j in range(size):
                 b = members[first[g] + j]
                 if known_a >= 0 and old_slot[b] >= 0:
-                    value = old_blocks[old_start[g] + known_a * old_size[g] + old_slot[b]]
+                    value = old_blocks[
+                        old_start[g] + known_a * old_size[g] + old_slot[b]
+                    ]
                 elif known_a < 0:
                     value = 0.0
                     for p in range(indptr[b], indptr[b + 1]):
@@ -133,7 +137,9 @@ def pairwise_steps(
         if down < 0 or score[up] - score[down] <= tol:
             break
         a, b = members[up], members[down]
-        curvature = gram[origin + up * stride + up] + gram[origin + down * stride + down]
+        curvature = (
+            gram[origin + up * stride + up] + gram[origin + down * stride + down]
+        )
         curvature -= 2.0 * gram[origin + up * stride + down]
         step = alpha[b]
         if curvature > 0.0:
@@ -143,4 +149,8 @@ def pairwise_steps(
         moved[up] += step
         moved[down] -= step
         for i in range(size):
-            score[i] -= step / lam * (gram[origin + i * stride + up] - gram[origin + i * stride + down])
+            score[i] -= (
+                step
+                / lam
+                * (gram[origin + i * stride + up] - gram[origin + i * stride + down])
+            )

@@ -27,32 +27,49 @@ PEAK = 2.25
 """Memory that bounds take while their arrays move: the old ones, and the new ones with room at the end (rows.SPARE)."""
 
 
-def make_groups(n_examples: int, groups: int | str, plane: Matrix, memory: int) -> Indices:
+def make_groups(
+    n_examples: int, groups: int | str, plane: Matrix, memory: int
+) -> Indices:
     """(N,) the group of each example: consecutive examples share a group, groups are of almost equal size.
 
     "auto" starts with a group for each example and halves their number until EXPECTED_BOUNDS bounds of each fit into
     `memory` bytes; `plane` is the first evaluation's (N, d) sparse rows, to measure from. A number is taken as it is.
     """
     if groups != "auto":
-        if not isinstance(groups, (int, np.integer)) or isinstance(groups, bool) or groups < 1:
-            raise InputError(f"groups must be 'auto' or a number of at least 1, not {groups!r}")
+        if (
+            not isinstance(groups, (int, np.integer))
+            or isinstance(groups, bool)
+            or groups < 1
+        ):
+            raise InputError(
+                f"groups must be 'auto' or a number of at least 1, not {groups!r}"
+            )
         return _consecutive(n_examples, min(int(groups), n_examples))
     count = n_examples
     while True:
         group_of = _consecutive(n_examples, count)
-        need = PEAK * EXPECTED_BOUNDS * (ENTRY_BYTES * _entries(plane, group_of) + BOUND_BYTES * count)
+        need = (
+            PEAK
+            * EXPECTED_BOUNDS
+            * (ENTRY_BYTES * _entries(plane, group_of) + BOUND_BYTES * count)
+        )
         if need <= memory or count == 1:
             return group_of
         count = (count + 1) // 2
 
 
-def fit_unseen(n_examples: int, base: Matrix, memory: int, online: bool = False) -> bool:
+def fit_unseen(
+    n_examples: int, base: Matrix, memory: int, online: bool = False
+) -> bool:
     """Whether bounds of a group for each example fit into the memory even if all have twice the base's entries.
 
     Then nobody has to look at the first bounds to know. With `online` examples are answered one after the other.
     """
     entries = 2 * int(base.nnz) * (ONLINE_SHARE if online else 1.0)
-    return PEAK * EXPECTED_BOUNDS * (ENTRY_BYTES * entries + BOUND_BYTES * n_examples) <= memory
+    return (
+        PEAK * EXPECTED_BOUNDS * (ENTRY_BYTES * entries + BOUND_BYTES * n_examples)
+        <= memory
+    )
 
 
 def _consecutive(n_examples: int, count: int) -> Indices:
@@ -75,7 +92,9 @@ def summed(rows: Matrix, group_of: Indices) -> Matrix:
 
 def sums(values: Array, group_of: Indices, n_groups: int) -> Array:
     """(G,) the sums of values (n,) over each group."""
-    return np.asarray(np.bincount(group_of, weights=values, minlength=n_groups), dtype=float)
+    return np.asarray(
+        np.bincount(group_of, weights=values, minlength=n_groups), dtype=float
+    )
 
 
 def group_keys(group_of: Indices, keys: Sequence[bytes]) -> list[bytes]:

@@ -57,7 +57,9 @@ class _Programme:
         """
         ratio = z / s
         total = np.add.reduceat(ratio, self.begins)
-        mean = np.add.reduceat(ratio[:, None] * self.slopes, self.begins) / total[:, None]
+        mean = (
+            np.add.reduceat(ratio[:, None] * self.slopes, self.begins) / total[:, None]
+        )
         centred = self.slopes - mean[self.group]
         matrix = (centred * ratio[:, None]).T @ centred
         matrix.flat[:: len(self.c) + 1] += self.q
@@ -86,16 +88,22 @@ class _Programme:
             if step is None:
                 break
             mean = product.mean()
-            _, ds, dz = step(-product)  # straight to the optimum: how far that leads says how much to be centred
+            _, ds, dz = step(
+                -product
+            )  # straight to the optimum: how far that leads says how much to be centred
             length = _longest(s, ds, z, dz)
-            centring = (float((s + length * ds) @ (z + length * dz)) / product.sum()) ** 3
+            centring = (
+                float((s + length * ds) @ (z + length * dz)) / product.sum()
+            ) ** 3
             dw, ds, dz = step(centring * mean - product - ds * dz)
             length = SHORTER * _longest(s, ds, z, dz)
             w, s, z = w + length * dw, s + length * ds, z + length * dz
         return z, w
 
 
-def interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array, Array] | None:
+def interior_point(
+    bundle: Bundle, v: Array, lam: float, tol: float
+) -> tuple[Array, Array] | None:
     """α and w; None where numbers are not finite, or a group has no bound."""
     members, first = bundle.sorted_by_group()
     sizes = np.diff(first)

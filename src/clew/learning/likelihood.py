@@ -20,8 +20,9 @@ import numpy as np
 import scipy  # its parts are imported when they are used, and scipy.optimize takes a second
 
 from clew.errors import InputError, MissingCapability, NotConverged, NotConvergedWarning
-from clew.learning.task import Array, Indices, Space, Subset, Task
+from clew.learning.task import Array, Indices, Space, Subset, Task, dot
 from clew.learning.weighted import Weighted
+from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import check_floats, check_int, check_positive
 
 
@@ -60,7 +61,9 @@ class LikelihoodResult:
     def require(self) -> LikelihoodResult:
         """The result itself, or NotConverged if the search ended at its limit."""
         if not self.converged:
-            raise NotConverged(f"L-BFGS ended with a gap of {self.gap:.3g} at λ = {self.lam:.3g}")
+            raise NotConverged(
+                f"L-BFGS ended with a gap of {self.gap:.3g} at λ = {self.lam:.3g}"
+            )
         return self
 
     def __str__(self) -> str:
@@ -92,7 +95,9 @@ def maximise_likelihood(
     problem = _Problem(task, lam)
     w = np.zeros(task.n_features) if start is None else check_floats(start, "the start")
     if w.shape != (task.n_features,) or not np.isfinite(w).all():
-        raise InputError(f"the start has shape {w.shape}; expected {task.n_features} finite weights")
+        raise InputError(
+            f"the start has shape {w.shape}; expected {task.n_features} finite weights"
+        )
     began = time.perf_counter()
     history: list[float] = []
 
@@ -104,10 +109,22 @@ def maximise_likelihood(
             raise StopIteration
 
     if problem.gap(w) > tol:
-        options = {"maxiter": max_iterations, "maxfun": 10 * max_iterations, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
-        found = scipy.optimize.minimize(
-            problem, w, jac=True, method="L-BFGS-B", callback=stop_when_flat, options=options
-        )
+        options = {
+            "maxiter": max_iterations,
+            "maxfun": 10 * max_iterations,
+            "ftol": 0.0,
+            "gtol": 0.0,
+            "maxcor": 20,
+        }
+        with single_threaded_blas():  # SciPy's corrections are long vectors
+            found = scipy.optimize.minimize(
+                problem,
+                w,
+                jac=True,
+                method="L-BFGS-B",
+                callback=stop_when_flat,
+                options=options,
+            )
         w = np.asarray(found.x, dtype=float)
     objective, gap = problem(w)[0], problem.gap(w)
     if gap > tol:
@@ -131,7 +148,9 @@ class _Problem:
         self.lam, self.evaluations = lam, 0
         # with everything annotated, Y* has one output for each example, whose features do not depend on w
         zero = np.zeros(task.n_features)
-        free, self.known = self.task.log_partition(zero, Space.COMPATIBLE, self.share, self.examples)
+        free, self.known = self.task.log_partition(
+            zero, Space.COMPATIBLE, self.share, self.examples
+        )
         self.convex = bool((free < 1e-9).all())
         self.last: tuple[Array, float, Array] | None = None
 
@@ -141,11 +160,16 @@ class _Problem:
         self.evaluations += 1
         every, slope = self.task.log_partition(w, Space.ALL, self.share, self.examples)
         if self.convex:
-            value, known = float(self.share @ every - self.known @ w), self.known
+            value, known = (
+                float(dot(self.share, every) - dot(self.known, w)),
+                self.known,
+            )
         else:
-            agreeing, known = self.task.log_partition(w, Space.COMPATIBLE, self.share, self.examples)
-            value = float(self.share @ (every - agreeing))
-        value += 0.5 * self.lam * float(w @ w)
+            agreeing, known = self.task.log_partition(
+                w, Space.COMPATIBLE, self.share, self.examples
+            )
+            value = float(dot(self.share, every - agreeing))
+        value += 0.5 * self.lam * float(dot(w, w))
         gradient = self.lam * w + slope - known
         self.last = w.copy(), value, gradient
         return value, gradient
@@ -153,13 +177,16 @@ class _Problem:
     def gap(self, w: Array) -> float:
         """‖gradient‖² / (2λ)."""
         gradient = self(w)[1]
-        return float(gradient @ gradient) / (2.0 * self.lam)
+        return float(dot(gradient, gradient)) / (2.0 * self.lam)
 
 
 def log_likelihood(task: Task, w: Array) -> Array:
     """(n,) log P(Y* | x) of each example."""
     whole, examples, share = summable(task)
-    every, agreeing = (whole.log_partition(w, space, share, examples)[0] for space in (Space.ALL, Space.COMPATIBLE))
+    every, agreeing = (
+        whole.log_partition(w, space, share, examples)[0]
+        for space in (Space.ALL, Space.COMPATIBLE)
+    )
     return np.asarray(agreeing - every)
 
 

@@ -58,7 +58,14 @@ def make_scratch(b: Bounds, groups: Indices) -> Scratch:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def combine(data: Array, indices: Indices, begins: Indices, weights: Array, n_rows: int, out: Array) -> None:
+def combine(
+    data: Array,
+    indices: Indices,
+    begins: Indices,
+    weights: Array,
+    n_rows: int,
+    out: Array,
+) -> None:
     """Add Σ_k weights_k · row_k to out (d,)."""
     for k in range(n_rows):
         if weights[k] != 0.0:
@@ -93,7 +100,9 @@ def compact(b: Bounds, mask: Mask, n_rows: int) -> int:
             b.indices[end + p - first] = b.indices[p]
         b.offsets[kept], b.alpha[kept] = b.offsets[k], b.alpha[k]
         b.idle[kept], b.tags[kept], b.group[kept] = b.idle[k], b.tags[k], b.group[k]
-        b.begins[kept] = end  # kept ≤ k, so that the begins that are still to be read stay
+        b.begins[kept] = (
+            end  # kept ≤ k, so that the begins that are still to be read stay
+        )
         end += last - first
         kept += 1
     b.begins[kept] = end
@@ -126,7 +135,9 @@ def copy_products(b: Bounds, products: Array, start: Indices, room: Indices) -> 
     for g in range(len(b.head)):
         for i in range(b.sizes[g]):
             for j in range(b.sizes[g]):
-                products[start[g] + i * room[g] + j] = b.products[b.start[g] + i * b.room[g] + j]
+                products[start[g] + i * room[g] + j] = b.products[
+                    b.start[g] + i * b.room[g] + j
+                ]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -180,7 +191,9 @@ def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def link_if_higher(b: Bounds, g: int, k: int, w: Array, tag: int, dense: Array, scratch: Scratch) -> bool:
+def link_if_higher(
+    b: Bounds, g: int, k: int, w: Array, tag: int, dense: Array, scratch: Scratch
+) -> bool:
     """Score group g and add bound k, written at the end, if it is above all others at w; says whether it was.
 
     There is room for it among the group's inner products; the scratch has it as the last one then.
@@ -221,7 +234,9 @@ def append(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def improve_group(b: Bounds, g: int, w: Array, lam: float, max_steps: int, scratch: Scratch) -> float:
+def improve_group(
+    b: Bounds, g: int, w: Array, lam: float, max_steps: int, scratch: Scratch
+) -> float:
     """Pairwise steps on a group whose values at w are in the scratch; α and w move, returns the gap before.
 
     The inner products tell the values after a step, so that w moves once for all steps.
@@ -234,7 +249,18 @@ def improve_group(b: Bounds, g: int, w: Array, lam: float, max_steps: int, scrat
         mean += b.alpha[rows[i]] * score[i]
     gap = max(best - mean, 0.0) if size else 0.0
     tol = max(0.1 * gap, 1e-14 * abs(best))
-    pairwise_steps(score, moved, b.alpha, rows, b.products, b.start[g], b.room[g], lam, tol, max_steps)
+    pairwise_steps(
+        score,
+        moved,
+        b.alpha,
+        rows,
+        b.products,
+        b.start[g],
+        b.room[g],
+        lam,
+        tol,
+        max_steps,
+    )
     for i in range(size):
         if moved[i] != 0.0:
             move, k = moved[i] / lam, rows[i]
@@ -245,7 +271,9 @@ def improve_group(b: Bounds, g: int, w: Array, lam: float, max_steps: int, scrat
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def visit_groups(b: Bounds, groups: Indices, w: Array, lam: float, max_steps: int, gaps: Array) -> None:
+def visit_groups(
+    b: Bounds, groups: Indices, w: Array, lam: float, max_steps: int, gaps: Array
+) -> None:
     """Pairwise steps on groups in turn; `gaps` (G,) has what each was before."""
     scratch = make_scratch(b, groups)
     for g in groups:

@@ -36,16 +36,26 @@ class Loss:
     margin: float = 0.0
 
     def __post_init__(self) -> None:
-        spaces = isinstance(self.penalty, Space) and isinstance(self.reward, Space | None)
+        spaces = isinstance(self.penalty, Space) and isinstance(
+            self.reward, Space | None
+        )
         if not isinstance(self.name, str) or not spaces:
             raise InputError(
                 f"loss {short_repr(self.name)}: penalty is {short_repr(self.penalty)}, reward {short_repr(self.reward)}; expected a "
                 "name and clew.Space each, or None as the reward"
             )
         for name in ("penalty_weight", "reward_weight", "margin"):
-            if not is_number(value := getattr(self, name)) or not -LARGEST_WEIGHT <= value <= LARGEST_WEIGHT:
-                raise InputError(f"loss {self.name!r}: {name} is {short_repr(value)}; expected a finite number")
-        if not self.penalty_weight >= max(0.0, self.reward_weight) or not self.margin >= 0:
+            if (
+                not is_number(value := getattr(self, name))
+                or not -LARGEST_WEIGHT <= value <= LARGEST_WEIGHT
+            ):
+                raise InputError(
+                    f"loss {self.name!r}: {name} is {short_repr(value)}; expected a finite number"
+                )
+        if (
+            not self.penalty_weight >= max(0.0, self.reward_weight)
+            or not self.margin >= 0
+        ):
             raise InputError(
                 f"loss {self.name!r}: penalty_weight must be ≥ 0 and ≥ reward_weight, and margin ≥ 0; got "
                 f"{self.penalty_weight}, {self.reward_weight} and {self.margin}"
@@ -59,7 +69,9 @@ class Loss:
     @property
     def spaces(self) -> frozenset[Space]:
         """The spaces that must be searched."""
-        return frozenset({self.penalty} if self.reward is None else {self.penalty, self.reward})
+        return frozenset(
+            {self.penalty} if self.reward is None else {self.penalty, self.reward}
+        )
 
 
 LOSSES: dict[str, Loss] = {
@@ -71,7 +83,9 @@ LOSSES: dict[str, Loss] = {
         Loss("bridge", Space.INCOMPATIBLE, Space.COMPATIBLE),
         Loss("ramp-delta", Space.ALL, Space.ALL, reward_weight=-1.0),
         Loss("max-delta", Space.INCOMPATIBLE, Space.ALL, reward_weight=-1.0),
-        Loss("pair", Space.INCOMPATIBLE, Space.COMPATIBLE, penalty_weight=0.0, margin=1.0),
+        Loss(
+            "pair", Space.INCOMPATIBLE, Space.COMPATIBLE, penalty_weight=0.0, margin=1.0
+        ),
     )
 }
 """Tables 2 and 3 of the paper, and the loss of section 3.2 before Δ is added."""
@@ -82,7 +96,9 @@ def get_loss(loss: str | Loss, known: Mapping[str, Loss] = LOSSES) -> Loss:
     if isinstance(loss, Loss):
         return loss
     if not isinstance(loss, str) or loss not in known:
-        raise InputError(f"unknown loss {short_repr(loss)}; expected one of {', '.join(known)}, or a clew.Loss of your own")
+        raise InputError(
+            f"unknown loss {short_repr(loss)}; expected one of {', '.join(known)}, or a clew.Loss of your own"
+        )
     return known[loss]
 
 
@@ -92,7 +108,9 @@ def simplify(loss: Loss, task: Task) -> Loss:
     If Δ ≥ 0, and Δ = 0 exactly on Y*, then max(max_{Y°}[f+Δ], max_{Y*} f) = max_Y [f+Δ]. Hence bridge = hinge,
     max = ramp and max−Δ = ramp−Δ, for every w.
     """
-    rewards_annotation = loss.reward is not None and loss.reward.contains(Space.COMPATIBLE)
+    rewards_annotation = loss.reward is not None and loss.reward.contains(
+        Space.COMPATIBLE
+    )
     if (
         loss.penalty is Space.INCOMPATIBLE
         and rewards_annotation
@@ -130,7 +148,9 @@ class Linear:
         return replace(self, values=np.asarray(self.features @ w) + self.offsets)
 
 
-def penalty_part(task: Task, loss: Loss, w: Array, examples: Indices | None = None) -> Linear:
+def penalty_part(
+    task: Task, loss: Loss, w: Array, examples: Indices | None = None
+) -> Linear:
     """C_n at w with a subgradient: max(P_n, R_n), or P_n alone where it is never the smaller one."""
     found = task.argmax(w, loss.penalty, loss.penalty_weight, examples)
     values = found.values(w, loss.penalty_weight) + loss.margin
@@ -140,7 +160,13 @@ def penalty_part(task: Task, loss: Loss, w: Array, examples: Indices | None = No
     reward = reward_part(task, loss, w, examples)
     keep = values >= reward.values
     features = _choose(keep, found.features, reward.features)
-    return _checked(Linear(features, np.where(keep, offsets, reward.offsets), np.where(keep, values, reward.values)))
+    return _checked(
+        Linear(
+            features,
+            np.where(keep, offsets, reward.offsets),
+            np.where(keep, values, reward.values),
+        )
+    )
 
 
 def recalled_part(task: Task, loss: Loss, w: Array) -> Linear | None:
@@ -155,21 +181,38 @@ def recalled_part(task: Task, loss: Loss, w: Array) -> Linear | None:
     if not recalled.found.all():
         return None
     offsets = loss.penalty_weight * recalled.loss + loss.margin
-    return Linear(recalled.features, offsets, recalled.values(w, loss.penalty_weight) + loss.margin)
+    return Linear(
+        recalled.features,
+        offsets,
+        recalled.values(w, loss.penalty_weight) + loss.margin,
+    )
 
 
-def reward_part(task: Task, loss: Loss, w: Array, examples: Indices | None = None) -> Linear:
+def reward_part(
+    task: Task, loss: Loss, w: Array, examples: Indices | None = None
+) -> Linear:
     """R_n at w with a subgradient (Eq. 10; its sign is minus in v)."""
     if loss.reward is None:
         n = task.n_examples if examples is None else len(examples)
         return Linear(sp.csr_array((n, task.n_features)), np.zeros(n), np.zeros(n))
     found = task.argmax(w, loss.reward, loss.reward_weight, examples)
-    return _checked(Linear(found.features, loss.reward_weight * found.loss, found.values(w, loss.reward_weight)))
+    return _checked(
+        Linear(
+            found.features,
+            loss.reward_weight * found.loss,
+            found.values(w, loss.reward_weight),
+        )
+    )
 
 
-def loss_values(task: Task, loss: Loss, w: Array, examples: Indices | None = None) -> Array:
+def loss_values(
+    task: Task, loss: Loss, w: Array, examples: Indices | None = None
+) -> Array:
     """(n,) L_n(w), by its definition."""
-    return penalty_part(task, loss, w, examples).values - reward_part(task, loss, w, examples).values
+    return (
+        penalty_part(task, loss, w, examples).values
+        - reward_part(task, loss, w, examples).values
+    )
 
 
 def _choose(keep: Mask, yes: Matrix, no: Matrix) -> Matrix:

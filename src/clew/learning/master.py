@@ -19,7 +19,7 @@ from clew.learning.ascent import DEFAULTS, ascend
 from clew.learning.bounds import Bundle, dual_value, on_simplices
 from clew.learning.interior import interior_point
 from clew.learning.programmes import active_set, box_programme, general_interior_point
-from clew.learning.task import Array
+from clew.learning.task import Array, dot
 from clew.utils.validation import check_choice
 
 log = logging.getLogger("clew")
@@ -55,7 +55,7 @@ class Update:
 
 def regularisation(w: Array, regulariser: Regulariser) -> float:
     """Ω(w): ½‖w‖² or ‖w‖₁."""
-    return float(np.abs(w).sum()) if regulariser == "l1" else 0.5 * float(w @ w)
+    return float(np.abs(w).sum()) if regulariser == "l1" else 0.5 * float(dot(w, w))
 
 
 def check_regulariser(regulariser: str) -> None:
@@ -63,12 +63,18 @@ def check_regulariser(regulariser: str) -> None:
     check_choice(regulariser, "regulariser", ("l2", "l1"))
 
 
-def known_bound(bundle: Bundle, v: Array, lam: float, regulariser: Regulariser) -> float:
+def known_bound(
+    bundle: Bundle, v: Array, lam: float, regulariser: Regulariser
+) -> float:
     """What the dual weights of the last update say about the model with another v: a lower bound for free."""
-    return dual_value(bundle, v, lam, on_simplices(bundle)) if regulariser == "l2" else -np.inf
+    return (
+        dual_value(bundle, v, lam, on_simplices(bundle))
+        if regulariser == "l2"
+        else -np.inf
+    )
 
 
-def chosen_solver(solver: Solver, n_features: int) -> Solver:
+def choose_solver(solver: Solver, n_features: int) -> Solver:
     """The solver of the L2 model update that "auto" stands for."""
     if solver != "auto":
         return solver
@@ -80,7 +86,13 @@ Attempt = Callable[[Bundle, Array, float, float], tuple[Array, Array] | None]
 
 
 def update(
-    bundle: Bundle, v: Array, lam: float, regulariser: Regulariser, radius: float, tol: float, solver: Solver = "auto"
+    bundle: Bundle,
+    v: Array,
+    lam: float,
+    regulariser: Regulariser,
+    radius: float,
+    tol: float,
+    solver: Solver = "auto",
 ) -> Update:
     """min_w λΩ(w) + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k); the bundle takes over the dual weights.
 
@@ -90,8 +102,10 @@ def update(
     if regulariser == "l1":
         return _l1(bundle, v, lam, radius)
     dense = len(bundle) * bundle.n_features <= DENSE_ENTRIES
-    others: list[Attempt] = [interior_point, general_interior_point] if dense else [general_interior_point]
-    if chosen_solver(solver, bundle.n_features) == "ascent":
+    others: list[Attempt] = (
+        [interior_point, general_interior_point] if dense else [general_interior_point]
+    )
+    if choose_solver(solver, bundle.n_features) == "ascent":
         attempts = [_by_ascent, *others, active_set]
     else:
         attempts = [*others, active_set, _by_ascent]
@@ -100,7 +114,9 @@ def update(
     return _first_good(attempts, bundle, v, lam, tol)
 
 
-def _first_good(attempts: list[Attempt], bundle: Bundle, v: Array, lam: float, tol: float) -> Update:
+def _first_good(
+    attempts: list[Attempt], bundle: Bundle, v: Array, lam: float, tol: float
+) -> Update:
     """Ask one solver after the other until the gap is small; of all answers, the highest dual and lowest primal value.
 
     Each starts from the best α so far, so that the second one continues where the first one fell short.
@@ -127,8 +143,15 @@ def _first_good(attempts: list[Attempt], bundle: Bundle, v: Array, lam: float, t
             break
         bundle.alpha = alpha
     if asked > 1:
-        log.debug("the first solver fell short; after %d solvers the model update's gap is %.3g", asked, primal - lower)
-    bundle.set_alpha(alpha)
+        log.debug(
+            "the first solver fell short; after %d solvers the model update's gap is %.3g",
+            asked,
+            primal - lower,
+        )
+    residual = max(primal - lower, 0.0)
+    bundle.set_alpha(
+        alpha, bundle.find_slack_bounds(w, float(np.sqrt(2.0 * residual / lam)))
+    )
     return Update(w, lower, primal - lower, asked > 1)
 
 
@@ -142,7 +165,9 @@ def _weights(bundle: Bundle, v: Array, lam: float, alpha: Array) -> Array:
     return np.asarray(-(v + bundle.shared[0] + bundle.slopes.combined(alpha)) / lam)
 
 
-def _by_ascent(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array, Array] | None:
+def _by_ascent(
+    bundle: Bundle, v: Array, lam: float, tol: float
+) -> tuple[Array, Array] | None:
     """α and w by ascent in the dual."""
     alpha = ascend(bundle, v, lam, tol)
     return alpha, _weights(bundle, v, lam, alpha)

@@ -36,7 +36,11 @@ def starting_points(
     own = Start(task, loss, regulariser, algorithm).at(lam)
     if own is None:
         return list(known[:1])
-    asked_for = [given] if given is not None and not any(given is other for other in known) else []
+    asked_for = (
+        [given]
+        if given is not None and not any(given is other for other in known)
+        else []
+    )
     found = [*known[:1], *asked_for, own, *known[1:]]
     missing = max(0, algorithm.starts - len(found))
     return [*found, *nearby(found[0], missing)][: algorithm.starts]
@@ -71,7 +75,14 @@ def learn_from(
 
     def run(start: Array | None, warm: Result | None, options: Algorithm) -> Result:
         return learn(
-            task, loss, lam, regulariser=regulariser, algorithm=options, start=start, warm_start=warm, callback=callback
+            task,
+            loss,
+            lam,
+            regulariser=regulariser,
+            algorithm=options,
+            start=start,
+            warm_start=warm,
+            callback=callback,
         )
 
     runs: list[Result] = []
@@ -81,7 +92,11 @@ def learn_from(
             runs.append(run(start, runs[-1] if runs else warm_start, coarse))
             if runs[-1].status is Status.INTERRUPTED:
                 break
-    best = min(runs, key=lambda result: result.objective).w if runs else next(iter(starts), None)
+    best = (
+        min(runs, key=lambda result: result.objective).w
+        if runs
+        else next(iter(starts), None)
+    )
     result = run(best, runs[-1] if runs else warm_start, algorithm)
     return replace(
         result,
@@ -90,5 +105,8 @@ def learn_from(
         reward_passes=result.reward_passes + sum(other.reward_passes for other in runs),
         bounds=result.bounds + sum(other.bounds for other in runs),
         fallbacks=result.fallbacks + sum(other.fallbacks for other in runs),
-        seconds={name: value + sum(other.seconds[name] for other in runs) for name, value in result.seconds.items()},
+        seconds={
+            name: value + sum(other.seconds[name] for other in runs)
+            for name, value in result.seconds.items()
+        },
     )

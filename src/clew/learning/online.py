@@ -58,20 +58,26 @@ class OnlineResult:
     """The mean loss of the last batch, each example before it was learned from."""
 
     def __str__(self) -> str:
-        return (
-            f"online: {self.n_examples} examples in {self.steps} steps, λ = {self.lam:.4g}, last loss {self.loss:.4g}"
-        )
+        return f"online: {self.n_examples} examples in {self.steps} steps, λ = {self.lam:.4g}, last loss {self.loss:.4g}"
 
 
 class _Ascent:
     """W, how many examples it has seen, and the largest β among them."""
 
     def __init__(self, state: OnlineResult) -> None:
-        self.lam, self.w, self.seen, self.largest = state.lam, state.last.copy(), state.n_examples, state.largest
+        self.lam, self.w, self.seen, self.largest = (
+            state.lam,
+            state.last.copy(),
+            state.n_examples,
+            state.largest,
+        )
 
     def learn(self, task: Task, loss: Loss, examples: Indices) -> float:
         """A step for each of these examples, at bounds that are found at the same w; their losses there, summed."""
-        penalty, reward = penalty_part(task, loss, self.w, examples), reward_part(task, loss, self.w, examples)
+        penalty, reward = (
+            penalty_part(task, loss, self.w, examples),
+            reward_part(task, loss, self.w, examples),
+        )
         losses = penalty.values - reward.values
         rows = sp.csr_array(penalty.features - reward.features)
         offsets = losses - rows @ self.w
@@ -94,12 +100,16 @@ class _Ascent:
         return float(losses.sum())
 
 
-def learn_batch(task: Task, loss: Loss, state: OnlineResult, rng: np.random.Generator) -> OnlineResult:
+def learn_batch(
+    task: Task, loss: Loss, state: OnlineResult, rng: np.random.Generator
+) -> OnlineResult:
     """One pass over a batch, in random order."""
     loss = simplify(loss, task)
     require_spaces(loss, task)
     if task.n_features != len(state.w):
-        raise InputError(f"this batch has {task.n_features} features; expected {len(state.w)}, as before")
+        raise InputError(
+            f"this batch has {task.n_features} features; expected {len(state.w)}, as before"
+        )
     ascent, mean, steps, total = _Ascent(state), state.w.copy(), state.steps, 0.0
     order = rng.permutation(task.n_examples)
     for first in range(0, len(order), MINI_BATCH):

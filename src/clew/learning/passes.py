@@ -35,8 +35,19 @@ class LimitReached(Exception):  # not an error: a limit that ends the loops
 class Passes:
     """What a fit has asked of its data, how long that took, and the lines of its history."""
 
-    def __init__(self, task: Task, loss: Loss, algorithm: Algorithm, callback: Callback | None = None) -> None:
-        self.task, self.loss, self.algorithm, self.callback = task, loss, algorithm, callback
+    def __init__(
+        self,
+        task: Task,
+        loss: Loss,
+        algorithm: Algorithm,
+        callback: Callback | None = None,
+    ) -> None:
+        self.task, self.loss, self.algorithm, self.callback = (
+            task,
+            loss,
+            algorithm,
+            callback,
+        )
         self.count = self.reward_count = 0.0
         """Inferences for C and for R, in units of the number of examples."""
         self.seconds = 0.0
@@ -86,10 +97,25 @@ class Passes:
         self.count, self.seconds = self.count + share, self.seconds + seconds
 
     def record(
-        self, iteration: int, bounds: int, upper: float, lower: float, precision: float, certified: bool
+        self,
+        iteration: int,
+        bounds: int,
+        upper: float,
+        lower: float,
+        precision: float,
+        certified: bool,
     ) -> None:
         """Tell the callback where the fit stands; what is certified goes into the history too."""
-        record = Record(iteration, self.count, bounds, upper, lower, precision, self.elapsed, certified)
+        record = Record(
+            iteration,
+            self.count,
+            bounds,
+            upper,
+            lower,
+            precision,
+            self.elapsed,
+            certified,
+        )
         if certified:
             self.history.append(record)
         log.debug("%s", record)
@@ -109,15 +135,24 @@ class Passes:
         if status is not None:
             raise LimitReached(status)
 
-    def first_bundle(self, convex: Linear | None, base: Linear, warm_start: Result | None) -> Bundle:
+    def first_bundle(
+        self, convex: Linear | None, base: Linear, warm_start: Result | None
+    ) -> Bundle:
         """An empty bundle, or the bounds of an earlier fit that still hold. Without C, examples are groups."""
         task, options = self.task, self.algorithm
         groups = np.arange(task.n_examples)
         if convex is not None:
-            plane = differences(sp.csr_array(convex.features), sp.csr_array(base.features))
+            plane = differences(
+                sp.csr_array(convex.features), sp.csr_array(base.features)
+            )
             groups = make_groups(task.n_examples, options.groups, plane, options.memory)
         bundle = Bundle(task.n_features, groups, task.keys, base, options.memory)
         old = None if warm_start is None else warm_start.bundle
-        if old is None or warm_start is None or warm_start.loss != self.loss or old.n_features != task.n_features:
+        if (
+            old is None
+            or warm_start is None
+            or warm_start.loss != self.loss
+            or old.n_features != task.n_features
+        ):
             return bundle
         return old.carried_to(bundle)

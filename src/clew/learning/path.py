@@ -25,7 +25,9 @@ PATH_LENGTH = 8
 PATH_RATIO = {"l2": 10**-0.5, "l1": 10**-0.4}
 
 
-def lambda_grid(task: Task, loss: Loss, regulariser: Regulariser = "l2", length: int = PATH_LENGTH) -> Array:
+def lambda_grid(
+    task: Task, loss: Loss, regulariser: Regulariser = "l2", length: int = PATH_LENGTH
+) -> Array:
     """(length,) λ from strong to weak, in proportion to the data.
 
     With the subgradients g_n of the examples' losses at w = 0 and their mean loss L there, the first λ for L2 is
@@ -66,7 +68,11 @@ class Path:
         self.task, self.loss, self.regulariser = task, loss, regulariser
         self.algorithm = algorithm or Algorithm()
         self.given, self.callback = start, callback
-        self.first = None if start is not None else Start(task, loss, regulariser, self.algorithm)
+        self.first = (
+            None
+            if start is not None
+            else Start(task, loss, regulariser, self.algorithm)
+        )
         self.last = warm_start
         self.weights: dict[float, Array] = {}
         """What was found at each λ so far."""
@@ -95,7 +101,9 @@ class Path:
         """Whether the weights at this λ have no part in the objective."""
         if self.first is None or self.last is None:
             return False
-        return lam * regularisation(self.weights[lam], "l2") <= 1e-9 * abs(self.last.objective)
+        return lam * regularisation(self.weights[lam], "l2") <= 1e-9 * abs(
+            self.last.objective
+        )
 
 
 def fit_path(

@@ -46,7 +46,10 @@ class _Epochs:
             predicted = self.task.argmax(w, Space.ALL, 0.0, one)
             if predicted.loss[0] > 0:
                 wanted = self.task.argmax(w, Space.COMPATIBLE, 0.0, one)
-                for features, sign in ((wanted.features, 1.0), (predicted.features, -1.0)):
+                for features, sign in (
+                    (wanted.features, 1.0),
+                    (predicted.features, -1.0),
+                ):
                     row = sp.coo_array(features)
                     np.add.at(w, row.col, sign * row.data)
                     np.add.at(late, row.col, sign * self.steps * row.data)

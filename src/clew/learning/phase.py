@@ -18,7 +18,7 @@ from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algor
 from clew.learning.bounds import Bundle, dual_value
 from clew.learning.groups import fit_unseen
 from clew.learning.losses import Linear, Loss
-from clew.learning.master import Regulariser, chosen_solver
+from clew.learning.master import Regulariser, choose_solver
 from clew.learning.stochastic import DualPoint, Evaluate
 from clew.learning.task import Array, OnlineOracle, Space, Task, online_task
 
@@ -30,26 +30,51 @@ TIGHTER = 0.6
 """Where the certificate found more than the passes had estimated, they go on to this share of the estimate."""
 
 
-def goes_by_batches(algorithm: Algorithm, regulariser: Regulariser, task: Task, n_groups: int) -> bool:
-    """Whether a fit has a stochastic phase."""
+def uses_stochastic_phase(
+    algorithm: Algorithm,
+    regulariser: Regulariser,
+    task: Task,
+    loss: Loss,
+    n_groups: int,
+) -> bool:
+    """Whether a fit has a stochastic phase.
+
+    By default it has one wherever examples can be answered one at a time. By batches it pays only with many groups, of
+    which none concerns most of the weights.
+    """
     if regulariser == "l1" or algorithm.stochastic is False:
         return False
+    if algorithm.stochastic is True:
+        return True
+    if algorithm.solver == "interior-point":
+        return False
+    if answers_one_at_a_time(task, loss) and n_groups == task.n_examples:
+        return True
+    by_ascent = choose_solver(algorithm.solver, task.n_features) == "ascent"
     enough = online_task(task) is not None or task.n_features >= STOCHASTIC_WEIGHTS
-    by_ascent = chosen_solver(algorithm.solver, task.n_features) == "ascent"
-    return algorithm.stochastic is True or (by_ascent and enough and n_groups >= STOCHASTIC_GROUPS)
+    return by_ascent and enough and n_groups >= STOCHASTIC_GROUPS
 
 
-def one_after_the_other(task: Task, loss: Loss) -> bool:
-    """Whether examples can be answered one after the other while w moves, given a group for each of them."""
+def answers_one_at_a_time(task: Task, loss: Loss) -> bool:
+    """Whether the task's online oracle serves this loss, given a group for each example."""
     plain = loss.penalty is Space.ALL and not loss.needs_clipping and loss.margin == 0
     return plain and loss.reward is not None and online_task(task) is not None
 
 
-def begins_unseen(algorithm: Algorithm, regulariser: Regulariser, task: Task, loss: Loss, reward: Linear) -> bool:
+def begins_unseen(
+    algorithm: Algorithm,
+    regulariser: Regulariser,
+    task: Task,
+    loss: Loss,
+    reward: Linear,
+) -> bool:
     """Whether the groups are known before C was evaluated, so that a stochastic phase can begin at once."""
-    base, online = sp.csr_array(reward.features), one_after_the_other(task, loss)
-    fits = algorithm.groups == "auto" and fit_unseen(task.n_examples, base, algorithm.memory, online)
-    return fits and loss.reward is not None and goes_by_batches(algorithm, regulariser, task, task.n_examples)
+    base, online = sp.csr_array(reward.features), answers_one_at_a_time(task, loss)
+    fits = algorithm.groups == "auto" and fit_unseen(
+        task.n_examples, base, algorithm.memory, online
+    )
+    phased = uses_stochastic_phase(algorithm, regulariser, task, loss, task.n_examples)
+    return fits and loss.reward is not None and phased
 
 
 def asked(ask: Callable[[Array], Linear], w: Array) -> tuple[Linear, bool]:
@@ -78,9 +103,22 @@ class StochasticPhase:
     """Passes in batches or example by example on a bundle. Sums over examples, as in `cccp`."""
 
     def __init__(
-        self, task: Task, loss: Loss, lam: float, algorithm: Algorithm, bundle: Bundle, evaluate: Evaluate, watch: Watch
+        self,
+        task: Task,
+        loss: Loss,
+        lam: float,
+        algorithm: Algorithm,
+        bundle: Bundle,
+        evaluate: Evaluate,
+        watch: Watch,
     ) -> None:
-        self.task, self.loss, self.lam, self.algorithm, self.watch = task, loss, lam, algorithm, watch
+        self.task, self.loss, self.lam, self.algorithm, self.watch = (
+            task,
+            loss,
+            lam,
+            algorithm,
+            watch,
+        )
         self.bundle, self.evaluate = bundle, evaluate
         self.rng = np.random.default_rng(algorithm.random_state)
         self.interrupted = self.fixed_reward = False
@@ -95,7 +133,9 @@ class StochasticPhase:
         """CCCP from w, where the reward is known; returns the last w. What Ctrl-C leaves is kept as well."""
         oracle = self._oracle(w)
         if oracle is not None and len(self.bundle):
-            self.bundle.relative_to(reward)  # bounds of an earlier fit may have other bases
+            self.bundle.relative_to(
+                reward
+            )  # bounds of an earlier fit may have other bases
         if self.loss.reward is not None:
             self.bundle.start_at_base()
         self.point = DualPoint(self.bundle, self.lam, self.evaluate, oracle)
@@ -116,12 +156,19 @@ class StochasticPhase:
         convex = self.fixed_reward or self.loss.reward is None
         precision, before = options.epsilon, np.inf
         while True:
-            precision = max(precision * options.rho, options.tol) if options.adaptive and not convex else options.tol
+            precision = (
+                max(precision * options.rho, options.tol)
+                if options.adaptive and not convex
+                else options.tol
+            )
             self.constant = -float(reward.offsets.sum())
             self.point.aim(-np.asarray(reward.features.sum(axis=0)).ravel())
+            self.point.sweep_cached_bounds(precision * n, self.rng)
             self._passes(precision * n)
             value = self.point.set.dual_value() + self.constant
-            settled = precision <= options.tol and (convex or before - value <= options.eta * n)
+            settled = precision <= options.tol and (
+                convex or before - value <= options.eta * n
+            )
             if settled or self.exhausted or self.watch.over():
                 return
             before = value
@@ -139,7 +186,9 @@ class StochasticPhase:
         self._passes(self.target)
         self.exhausted |= self.target < FLOOR * precision
         self.point.set.give_back()
-        return self.point.set.weights, dual_value(self.bundle, v, self.lam, self.bundle.alpha)
+        return self.point.set.weights, dual_value(
+            self.bundle, v, self.lam, self.bundle.alpha
+        )
 
     def one_pass(self, v: Array) -> None:
         """One pass on the bundle as it is now."""
@@ -155,7 +204,10 @@ class StochasticPhase:
             self._pass(precision)
             estimates.append(self.point.estimate)
             self.target = estimates[-1]
-            self.exhausted = len(estimates) > WINDOW and estimates[-1] > PROGRESS * estimates[-1 - WINDOW]
+            self.exhausted = (
+                len(estimates) > WINDOW
+                and estimates[-1] > PROGRESS * estimates[-1 - WINDOW]
+            )
             if estimates[-1] <= precision or self.exhausted or self.watch.over():
                 return
 
@@ -164,13 +216,20 @@ class StochasticPhase:
         share = self.point.run_pass(self.rng)
         if self.point.oracle is not None:  # batches count themselves
             self.watch.passed(share, time.perf_counter() - began)
-        self.watch.progress(self.point.estimate, self.point.set.dual_value() + self.constant, precision)
+        self.watch.progress(
+            self.point.estimate, self.point.set.dual_value() + self.constant, precision
+        )
 
     def _oracle(self, w: Array) -> OnlineOracle | None:
         """What answers one example after the other, where the task has it, loss and groups allow it."""
         found, loss = online_task(self.task), self.loss
-        possible = one_after_the_other(self.task, loss) and self.bundle.n_groups == self.task.n_examples
+        possible = (
+            answers_one_at_a_time(self.task, loss)
+            and self.bundle.n_groups == self.task.n_examples
+        )
         if found is None or loss.reward is None or not possible:
             return None
         task, examples = found
-        return task.online(w, loss.reward, loss.reward_weight, loss.penalty_weight, examples)
+        return task.online(
+            w, loss.reward, loss.reward_weight, loss.penalty_weight, examples
+        )

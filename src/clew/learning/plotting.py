@@ -49,7 +49,13 @@ def plot_result(result: Result) -> Figure:
     axes[0].set_ylim(-0.05 * abs(top), 1.05 * top if top > 0 else 1.0)
     axes[0].legend()
     axes[1].semilogy(passes, result.column("gap").clip(1e-16), label="gap")
-    axes[1].step(passes, result.column("precision"), where="post", linestyle="--", label="precision asked for")
+    axes[1].step(
+        passes,
+        result.column("precision"),
+        where="post",
+        linestyle="--",
+        label="precision asked for",
+    )
     axes[1].set_ylabel("certified gap")
     axes[1].legend()
     axes[2].plot(passes, result.column("bounds"))
@@ -82,16 +88,29 @@ def plot_blocks(blocks: Sequence[NamedBlock], w: Array, top: int = 20) -> Figure
     for axis, (title, values, rows, columns) in zip(axes[0], panels, strict=True):
         largest = float(np.abs(values).max(initial=0.0))
         scaled = values / (largest or 1.0)
-        image = axis.imshow(scaled, cmap="RdBu_r", vmin=-1.0, vmax=1.0, aspect="auto", interpolation="nearest")
+        image = axis.imshow(
+            scaled,
+            cmap="RdBu_r",
+            vmin=-1.0,
+            vmax=1.0,
+            aspect="auto",
+            interpolation="nearest",
+        )
         axis.set_title(f"{title}\n±{largest:.2g}", loc="left", fontsize=9)
-        axis.set_xticks(range(len(columns)) if any(columns) else [], columns if any(columns) else [])
+        axis.set_xticks(
+            range(len(columns)) if any(columns) else [], columns if any(columns) else []
+        )
         axis.tick_params(axis="x", rotation=90, labelsize=7)
         axis.set_yticks(range(len(rows)), rows, fontsize=7)
-    figure.colorbar(image, ax=axes[0, -1], ticks=[-1, 0, 1], label="added to the score, of ±")
+    figure.colorbar(
+        image, ax=axes[0, -1], ticks=[-1, 0, 1], label="added to the score, of ±"
+    )
     return figure
 
 
-def _panels(block: NamedBlock, w: Array, top: int) -> list[tuple[str, Array, Sequence[str], Sequence[str]]]:
+def _panels(
+    block: NamedBlock, w: Array, top: int
+) -> list[tuple[str, Array, Sequence[str], Sequence[str]]]:
     """A block as matrices with titles and names of rows and columns: one for each index of a third axis."""
     values = block.values(w)
     if values.ndim == 1:
@@ -101,8 +120,15 @@ def _panels(block: NamedBlock, w: Array, top: int) -> list[tuple[str, Array, Seq
             keep = np.sort(np.argsort(-np.abs(values), kind="stable")[:top])
         return [(block.name, values[keep, None], [labels[i] for i in keep], [""])]
     if values.ndim == 3:
-        names = [f"{block.name} {label}" for label in block.axes[0]] if len(values) > 1 else [block.name]
-        return [(name, part, *block.axes[1:]) for name, part in zip(names, values, strict=True)]
+        names = (
+            [f"{block.name} {label}" for label in block.axes[0]]
+            if len(values) > 1
+            else [block.name]
+        )
+        return [
+            (name, part, *block.axes[1:])
+            for name, part in zip(names, values, strict=True)
+        ]
     rows, columns = block.axes
     title = block.name
     if len(columns) > top:

@@ -24,7 +24,9 @@ ACTIVE_SET_ITERATIONS = 20_000
 """A thousand times as many as it mostly takes."""
 
 
-def general_interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array, Array] | None:
+def general_interior_point(
+    bundle: Bundle, v: Array, lam: float, tol: float
+) -> tuple[Array, Array] | None:
     """α and w from Clarabel on the primal (w, ξ): min λ/2 ‖w‖² + ⟨v, w⟩ + Σ ξ_g with a_k w + b_k ≤ ξ_g.
 
     None where its numbers are not finite. Its other statuses ("almost solved", "insufficient progress") are not relied
@@ -32,7 +34,11 @@ def general_interior_point(bundle: Bundle, v: Array, lam: float, tol: float) -> 
     """
     d, g, k = bundle.n_features, bundle.n_groups, len(bundle)
     unit, height = units(bundle)
-    quadratic = np.full(d, height * lam / unit**2), np.arange(d), np.minimum(np.arange(d + g + 1), d)
+    quadratic = (
+        np.full(d, height * lam / unit**2),
+        np.arange(d),
+        np.minimum(np.arange(d + g + 1), d),
+    )
     linear = np.concatenate([(v + bundle.shared[0]) / unit, np.ones(g)])
     settings = clarabel.DefaultSettings()
     settings.verbose = False
@@ -57,8 +63,13 @@ def asked_gap(tol: float, height: float) -> float:
 
 def _columns(bundle: Bundle, unit: float) -> Matrix:
     """`_rows` as Clarabel reads them, joined by hand: scipy.sparse took as long for it as Clarabel for solving."""
-    slopes, by_group = bundle.slopes.csr.tocsc(), np.argsort(bundle.group, kind="stable")
-    of_slack = slopes.nnz + np.cumsum(np.bincount(bundle.group, minlength=bundle.n_groups))
+    slopes, by_group = (
+        bundle.slopes.csr.tocsc(),
+        np.argsort(bundle.group, kind="stable"),
+    )
+    of_slack = slopes.nnz + np.cumsum(
+        np.bincount(bundle.group, minlength=bundle.n_groups)
+    )
     return sp.csc_matrix(
         (
             np.concatenate([slopes.data / unit, -np.ones(len(by_group))]),
@@ -81,18 +92,25 @@ def project(alpha: Array, bundle: Bundle) -> Array:
     return np.asarray(alpha / np.where(total > 0, total, count)[bundle.group])
 
 
-def active_set(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array, Array] | None:  # noqa: ARG001
+def active_set(
+    bundle: Bundle, v: Array, lam: float, tol: float
+) -> tuple[Array, Array] | None:  # noqa: ARG001
     """The same programme by the active-set method of HiGHS, which fails elsewhere than an interior point does."""
     d, g, k = bundle.n_features, bundle.n_groups, len(bundle)
     unit, height = units(bundle)
     model = highspy.HighsModel()
     free = np.full(d + g, highspy.kHighsInf)
     cost = np.concatenate([(v + bundle.shared[0]) / unit, np.ones(g)])
-    _fill_programme(model.lp_, cost, -free, free, _rows(bundle, unit), -bundle.offsets / height)
+    _fill_programme(
+        model.lp_, cost, -free, free, _rows(bundle, unit), -bundle.offsets / height
+    )
     hessian = model.hessian_
     hessian.dim_, hessian.format_ = d + g, highspy.HessianFormat.kTriangular
     hessian.start_ = np.minimum(np.arange(d + g + 1), d).astype(np.int32)
-    hessian.index_, hessian.value_ = np.arange(d, dtype=np.int32), np.full(d, height * lam / unit**2)
+    hessian.index_, hessian.value_ = (
+        np.arange(d, dtype=np.int32),
+        np.full(d, height * lam / unit**2),
+    )
     solver = _quiet_highs()
     solver.setOptionValue("qp_iteration_limit", ACTIVE_SET_ITERATIONS)
     solver.passModel(model)
@@ -106,7 +124,9 @@ def active_set(bundle: Bundle, v: Array, lam: float, tol: float) -> tuple[Array,
     return project(alpha, bundle), x[:d] * (height / unit)
 
 
-def box_programme(bundle: Bundle, v: Array, lam: float, radius: float) -> tuple[Array, Array, bool]:
+def box_programme(
+    bundle: Bundle, v: Array, lam: float, radius: float
+) -> tuple[Array, Array, bool]:
     """The L1 model update with w = p − q, 0 ≤ p, q ≤ radius: α, w, and whether a second attempt was needed."""
     d, g = bundle.n_features, bundle.n_groups
     unit = units(bundle)[0]
@@ -115,7 +135,9 @@ def box_programme(bundle: Bundle, v: Array, lam: float, radius: float) -> tuple[
     rows = sp.csr_array(sp.hstack([slopes, -slopes, _minus_slack(bundle)]))
     cost = np.concatenate([(lam + v) / unit, (lam - v) / unit, np.ones(g)])
     lower = np.concatenate([np.zeros(2 * d), np.full(g, -highspy.kHighsInf)])
-    upper = np.concatenate([np.full(2 * d, radius * unit), np.full(g, highspy.kHighsInf)])
+    upper = np.concatenate(
+        [np.full(2 * d, radius * unit), np.full(g, highspy.kHighsInf)]
+    )
     lp = highspy.HighsLp()
     _fill_programme(lp, cost, lower, upper, rows, -bundle.offsets)
     solver = _quiet_highs()
@@ -129,9 +151,15 @@ def box_programme(bundle: Bundle, v: Array, lam: float, radius: float) -> tuple[
         solver.run()
     solution = solver.getSolution()
     if not solution.value_valid or not solution.dual_valid:
-        raise SolverError(f"the L1 model update failed: HiGHS says {solver.getModelStatus()}")
+        raise SolverError(
+            f"the L1 model update failed: HiGHS says {solver.getModelStatus()}"
+        )
     x = np.asarray(solution.col_value)
-    return project(-np.asarray(solution.row_dual), bundle), (x[:d] - x[d : 2 * d]) / unit, again
+    return (
+        project(-np.asarray(solution.row_dual), bundle),
+        (x[:d] - x[d : 2 * d]) / unit,
+        again,
+    )
 
 
 def units(bundle: Bundle) -> tuple[float, float]:
@@ -143,7 +171,9 @@ def units(bundle: Bundle) -> tuple[float, float]:
 def _minus_slack(bundle: Bundle) -> Matrix:
     """(K, G) −1 for the group of each bound."""
     k = len(bundle)
-    return sp.csr_array((-np.ones(k), (np.arange(k), bundle.group)), shape=(k, bundle.n_groups))
+    return sp.csr_array(
+        (-np.ones(k), (np.arange(k), bundle.group)), shape=(k, bundle.n_groups)
+    )
 
 
 def _rows(bundle: Bundle, unit: float) -> Matrix:
@@ -151,13 +181,24 @@ def _rows(bundle: Bundle, unit: float) -> Matrix:
     return sp.csr_array(sp.hstack([bundle.slopes.csr / unit, _minus_slack(bundle)]))
 
 
-def _fill_programme(lp: highspy.HighsLp, cost: Array, lower: Array, upper: Array, rows: Matrix, right: Array) -> None:
+def _fill_programme(
+    lp: highspy.HighsLp,
+    cost: Array,
+    lower: Array,
+    upper: Array,
+    rows: Matrix,
+    right: Array,
+) -> None:
     """Min ⟨cost, x⟩ with lower ≤ x ≤ upper and rows x ≤ right."""
     lp.num_col_, lp.num_row_ = len(cost), len(right)
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, lower, upper
     lp.row_lower_, lp.row_upper_ = np.full(len(right), -highspy.kHighsInf), right
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = rows.indptr, rows.indices, rows.data
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = (
+        rows.indptr,
+        rows.indices,
+        rows.data,
+    )
 
 
 def _quiet_highs() -> highspy.Highs:

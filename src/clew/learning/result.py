@@ -115,7 +115,11 @@ class Result:
 
     def __str__(self) -> str:
         s, rough = self.seconds, self.objectives[:-1]
-        starts = f" ({min(rough):.4g} to {max(rough):.4g} from the starts, less precisely)" if rough else ""
+        starts = (
+            f" ({min(rough):.4g} to {max(rough):.4g} from the starts, less precisely)"
+            if rough
+            else ""
+        )
         return (
             f"{self.status.value}: objective {self.objective:.6g}{starts}, gap {self.gap:.2g}, λ = {self.lam:.3g}, "
             f"{self.iterations} CCCP iterations, {self.passes:.4g} + {self.reward_passes:.4g} passes, "

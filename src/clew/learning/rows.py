@@ -36,9 +36,13 @@ class _Buffer:
 class Rows:
     """(n, d) sparse rows; row k has the columns `indices[begins[k]:begins[k+1]]`, each at most once."""
 
-    def __init__(self, n_columns: int, buffer: _Buffer | None = None, n_rows: int = 0) -> None:
+    def __init__(
+        self, n_columns: int, buffer: _Buffer | None = None, n_rows: int = 0
+    ) -> None:
         self.n_columns, self.n_rows = n_columns, n_rows
-        empty = _Buffer(np.zeros(0), np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64), 0)
+        empty = _Buffer(
+            np.zeros(0), np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64), 0
+        )
         self._buffer = empty if buffer is None else buffer
 
     @classmethod
@@ -78,17 +82,29 @@ class Rows:
     def csr(self) -> Matrix:
         """The rows as a scipy.sparse.csr_array."""
         shape = (self.n_rows, self.n_columns)
-        return sp.csr_array((self.data, self._buffer.indices[: self.n_entries], self.begins), shape=shape)
+        return sp.csr_array(
+            (self.data, self._buffer.indices[: self.n_entries], self.begins),
+            shape=shape,
+        )
 
     def extended(self, matrix: Matrix) -> Rows:
         """These rows and those of a CSR matrix."""
-        n_rows, n_entries = self.n_rows + matrix.shape[0], self.n_entries + int(matrix.indptr[-1])
+        n_rows, n_entries = (
+            self.n_rows + matrix.shape[0],
+            self.n_entries + int(matrix.indptr[-1]),
+        )
         buffer = self._buffer
-        if buffer.n_rows != self.n_rows or n_entries > len(buffer.data) or n_rows >= len(buffer.begins):
+        if (
+            buffer.n_rows != self.n_rows
+            or n_entries > len(buffer.data)
+            or n_rows >= len(buffer.begins)
+        ):
             buffer = self._moved(n_rows, n_entries)
         buffer.data[self.n_entries : n_entries] = matrix.data[: matrix.indptr[-1]]
         buffer.indices[self.n_entries : n_entries] = matrix.indices[: matrix.indptr[-1]]
-        buffer.begins[self.n_rows + 1 : n_rows + 1] = self.n_entries + matrix.indptr[1:].astype(np.int64)
+        buffer.begins[self.n_rows + 1 : n_rows + 1] = self.n_entries + matrix.indptr[
+            1:
+        ].astype(np.int64)
         buffer.n_rows = n_rows
         return Rows(self.n_columns, buffer, n_rows)
 
@@ -97,7 +113,10 @@ class Rows:
         room = int(SPARE * n_entries)
         data, indices = np.empty(room), np.empty(room, dtype=np.int32)
         begins = np.zeros(int(SPARE * n_rows) + 2, dtype=np.int64)
-        data[: self.n_entries], indices[: self.n_entries] = self.data, self._buffer.indices[: self.n_entries]
+        data[: self.n_entries], indices[: self.n_entries] = (
+            self.data,
+            self._buffer.indices[: self.n_entries],
+        )
         begins[: self.n_rows + 1] = self.begins
         return _Buffer(data, indices, begins, self.n_rows)
 
@@ -131,7 +150,9 @@ class Rows:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _times(data: Array, indices: Indices, begins: Indices, which: Indices, w: Array, out: Array) -> None:
+def _times(
+    data: Array, indices: Indices, begins: Indices, which: Indices, w: Array, out: Array
+) -> None:
     for i in range(len(which)):
         total = 0.0
         for p in range(begins[which[i]], begins[which[i] + 1]):
@@ -140,14 +161,18 @@ def _times(data: Array, indices: Indices, begins: Indices, which: Indices, w: Ar
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _spread(data: Array, indices: Indices, begins: Indices, which: Indices, out: Array) -> None:
+def _spread(
+    data: Array, indices: Indices, begins: Indices, which: Indices, out: Array
+) -> None:
     for i in range(len(which)):
         for p in range(begins[which[i]], begins[which[i] + 1]):
             out[i, indices[p]] = data[p]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _combine(data: Array, indices: Indices, begins: Indices, weights: Array, out: Array) -> None:
+def _combine(
+    data: Array, indices: Indices, begins: Indices, weights: Array, out: Array
+) -> None:
     for k in range(len(weights)):
         if weights[k] != 0.0:
             for p in range(begins[k], begins[k + 1]):
@@ -172,9 +197,14 @@ def differences(matrix: Matrix, reference: Matrix) -> Matrix:
     room = int(matrix.indptr[-1]) + int(reference.indptr[-1])
     data, indices = np.empty(room), np.empty(room, dtype=np.int32)
     begins = np.zeros(n_rows + 1, dtype=np.int64)
-    one, other = ((m.data, m.indices.astype(np.int32, copy=False), m.indptr) for m in (matrix, reference))
+    one, other = (
+        (m.data, m.indices.astype(np.int32, copy=False), m.indptr)
+        for m in (matrix, reference)
+    )
     used = _subtract(*one, *other, n_columns, data, indices, begins)
-    return sp.csr_array((data[:used], indices[:used], begins), shape=(n_rows, n_columns))
+    return sp.csr_array(
+        (data[:used], indices[:used], begins), shape=(n_rows, n_columns)
+    )
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -91,9 +91,18 @@ def cross_validate(
     Of many λ every second one is tried first; the path ends where it has clearly become worse, and then the neighbours
     of the best one are tried.
     """
-    coarse = coarsened(algorithm or Algorithm(), folds[0].train, loss, HELD_OUT_PRECISION, start)
+    coarse = coarsened(
+        algorithm or Algorithm(), folds[0].train, loss, HELD_OUT_PRECISION, start
+    )
     paths = [
-        Path(fold.train, loss, regulariser=regulariser, algorithm=coarse, start=start, callback=callback)
+        Path(
+            fold.train,
+            loss,
+            regulariser=regulariser,
+            algorithm=coarse,
+            start=start,
+            callback=callback,
+        )
         for fold in folds
     ]
     grid = check_path(lams)
@@ -110,7 +119,9 @@ def cross_validate(
     return [points[i] for i in sorted(points)]
 
 
-def _measured(folds: Sequence[Fold], paths: Sequence[Path], loss: Loss, lam: float) -> PathPoint:
+def _measured(
+    folds: Sequence[Fold], paths: Sequence[Path], loss: Loss, lam: float
+) -> PathPoint:
     """Learn on every fold at this λ, and look at what was left out."""
     results = [path.fit(lam) for path in paths]
     if any(result.status is Status.INTERRUPTED for result in results):
@@ -119,7 +130,8 @@ def _measured(folds: Sequence[Fold], paths: Sequence[Path], loss: Loss, lam: flo
     predicted = [fold.test.argmax(result.w, Space.ALL, 0.0) for fold, result in pairs]
     losses = [found.loss for found in predicted]
     surrogates = [
-        _surrogates(fold.test, loss, result.w, found) for (fold, result), found in zip(pairs, predicted, strict=True)
+        _surrogates(fold.test, loss, result.w, found)
+        for (fold, result), found in zip(pairs, predicted, strict=True)
     ]
     return PathPoint(
         lam,
@@ -140,7 +152,11 @@ def _surrogates(test: Task, loss: Loss, w: Array, predicted: Argmax) -> Array:
     loss = simplify(loss, test)
     if loss.reward is None or not loss.spaces <= test.spaces:
         return predicted.loss
-    if loss.reward is not Space.COMPATIBLE or loss.reward_weight or not test.loss_zero_iff_compatible:
+    if (
+        loss.reward is not Space.COMPATIBLE
+        or loss.reward_weight
+        or not test.loss_zero_iff_compatible
+    ):
         return loss_values(test, loss, w)
     rewards = predicted.values(w, 0.0)
     wrong = np.flatnonzero(predicted.loss > 0)
@@ -159,15 +175,23 @@ def best_point(points: Sequence[PathPoint]) -> PathPoint:
     lowest = min(points, key=lambda point: (point.mean, -point.lam))
     close = [point for point in points if _excess(point.losses, lowest.losses) <= 0]
     smooth = min(close, key=lambda point: (point.surrogate, -point.lam))
-    return max((p for p in close if _excess(p.surrogates, smooth.surrogates) <= 0), key=lambda point: point.lam)
+    return max(
+        (p for p in close if _excess(p.surrogates, smooth.surrogates) <= 0),
+        key=lambda point: point.lam,
+    )
 
 
 def _clearly_worse(point: PathPoint, best: PathPoint) -> bool:
     """Whether the path need not go on."""
-    return _excess(point.losses, best.losses) > 0 and _excess(point.surrogates, best.surrogates) > 0
+    return (
+        _excess(point.losses, best.losses) > 0
+        and _excess(point.surrogates, best.surrogates) > 0
+    )
 
 
 def _excess(one: Array, other: Array) -> float:
     """By how much the mean of `one` exceeds that of `other` beyond what is mere chance, from paired differences."""
     difference = one - other
-    return float(difference.mean() - CLEARLY * difference.std() / np.sqrt(len(difference)))
+    return float(
+        difference.mean() - CLEARLY * difference.std() / np.sqrt(len(difference))
+    )

@@ -21,7 +21,7 @@ from clew.learning.cccp import learn
 from clew.learning.losses import Loss, loss_values, simplify
 from clew.learning.master import Regulariser, regularisation
 from clew.learning.result import Result, Status
-from clew.learning.task import Array, Space, Task, is_determined, separated
+from clew.learning.task import Array, Space, Task, dot, is_determined, separated
 
 COARSE = 0.01
 """The precision of starts, as a share of the loss at w = 0: they are improved upon."""
@@ -40,18 +40,30 @@ class Start:
     """The start at any λ. One object serves a whole path: it keeps its solvers and its bounds."""
 
     def __init__(
-        self, task: Task, loss: Loss, regulariser: Regulariser = "l2", algorithm: Algorithm | None = None
+        self,
+        task: Task,
+        loss: Loss,
+        regulariser: Regulariser = "l2",
+        algorithm: Algorithm | None = None,
     ) -> None:
-        self.task, self.regulariser, self.algorithm = task, regulariser, algorithm or Algorithm()
+        self.task, self.regulariser, self.algorithm = (
+            task,
+            regulariser,
+            algorithm or Algorithm(),
+        )
         self.loss = simplify(loss, task)
         self.result: Result | None = None
         """The last fit on the annotated part, if there is one."""
-        convex = loss.reward is None or (loss.reward is Space.COMPATIBLE and is_determined(task))
+        convex = loss.reward is None or (
+            loss.reward is Space.COMPATIBLE and is_determined(task)
+        )
         self.part = None if convex else task.annotated_part()
         searchable = not convex and Space.COMPATIBLE in task.spaces
         self.contrast = contrast(task) if self.part is None and searchable else None
         if self.part is not None:
-            self.loss = replace(simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0)
+            self.loss = replace(
+                simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0
+            )
             self.coarse = coarsened(self.algorithm, self.part, self.loss)
 
     def at(self, lam: float) -> Array | None:
@@ -60,19 +72,28 @@ class Start:
             result = self._fit(self.part, lam, self.coarse)
             precision = max(self.algorithm.tol, OWN_SHARE * result.objective)
             if result.converged and result.gap > precision:
-                result = self._fit(self.part, lam, replace(self.coarse, tol=precision, eta=precision))
+                result = self._fit(
+                    self.part, lam, replace(self.coarse, tol=precision, eta=precision)
+                )
             return result.w
         if self.contrast is None:
             return None
         g = self.contrast
-        unit = float(loss_values(self.task, self.loss, np.zeros_like(g)).mean()) / float(g @ g)
+        unit = float(
+            loss_values(self.task, self.loss, np.zeros_like(g)).mean()
+        ) / float(dot(g, g))
         candidates = [float(length) * unit * g for length in LENGTHS]
         return candidates[int(np.argmin([self._objective(w, lam) for w in candidates]))]
 
     def _fit(self, part: Task, lam: float, algorithm: Algorithm) -> Result:
         """The minimiser on the annotated part, from that of the last fit there."""
         self.result = learn(
-            part, self.loss, lam, regulariser=self.regulariser, algorithm=algorithm, warm_start=self.result
+            part,
+            self.loss,
+            lam,
+            regulariser=self.regulariser,
+            algorithm=algorithm,
+            warm_start=self.result,
         )
         if self.result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt  # there is no iterate to keep yet
@@ -80,7 +101,9 @@ class Start:
 
     def _objective(self, w: Array, lam: float) -> float:
         """J(w), Eq. 7."""
-        return lam * regularisation(w, self.regulariser) + float(loss_values(self.task, self.loss, w).mean())
+        return lam * regularisation(w, self.regulariser) + float(
+            loss_values(self.task, self.loss, w).mean()
+        )
 
 
 def contrast(task: Task) -> Array | None:
@@ -94,15 +117,23 @@ def contrast(task: Task) -> Array | None:
     for k in range(SAMPLES):
         w = rng.normal(size=task.n_features)
         compatible = task.argmax(w, Space.COMPATIBLE, 0.0).features
-        total += np.asarray((compatible - task.argmax(w, Space.ALL, 0.0).features).sum(axis=0)).ravel()
+        total += np.asarray(
+            (compatible - task.argmax(w, Space.ALL, 0.0).features).sum(axis=0)
+        ).ravel()
         agreed.append(compatible)
-        if k == FIRST_SAMPLES - 1 and all(abs(other - agreed[0]).max() <= 1e-12 for other in agreed[1:]):
+        if k == FIRST_SAMPLES - 1 and all(
+            abs(other - agreed[0]).max() <= 1e-12 for other in agreed[1:]
+        ):
             return None
     return total / (SAMPLES * task.n_examples) if total.any() else None
 
 
 def coarsened(
-    algorithm: Algorithm, task: Task, loss: Loss, share: float = COARSE, start: Array | None = None
+    algorithm: Algorithm,
+    task: Task,
+    loss: Loss,
+    share: float = COARSE,
+    start: Array | None = None,
 ) -> Algorithm:
     """The algorithm with a precision that is enough for a start or a comparison: a share of the loss at w = 0.
 
@@ -112,9 +143,16 @@ def coarsened(
     and what is compared is how much of it is gained.
     """
     part = task.annotated_part() or task
-    at_zero = float(loss_values(part, simplify(loss, part), np.zeros(task.n_features)).mean())
+    at_zero = float(
+        loss_values(part, simplify(loss, part), np.zeros(task.n_features)).mean()
+    )
     # of a sum of hinges, most are zero almost anywhere else
     enough = share * at_zero * task.n_examples / separated(task).n_examples
     if start is not None:
-        enough = min(enough, OF_START * float(loss_values(task, simplify(loss, task), start).mean()))
-    return replace(algorithm, tol=max(algorithm.tol, enough), eta=max(algorithm.eta, enough))
+        enough = min(
+            enough,
+            OF_START * float(loss_values(task, simplify(loss, task), start).mean()),
+        )
+    return replace(
+        algorithm, tol=max(algorithm.tol, enough), eta=max(algorithm.eta, enough)
+    )

@@ -43,6 +43,8 @@ class StochasticSettings:
     passes and a fifth more time (letters, partial annotation; 1,000 sentences)."""
     steps: int = 4
     """Pairwise steps in one visit to a group."""
+    cached_sweeps: int = 100
+    """At most so many sweeps over recycled bounds before the first pass."""
     patience: int = 3
     """Passes that a bound may be inactive before it is dropped."""
     chunk: int = 2**21
@@ -66,7 +68,12 @@ class DualPoint:
         oracle: OnlineOracle | None = None,
         settings: StochasticSettings = DEFAULTS,
     ) -> None:
-        self.bundle, self.evaluate, self.oracle, self.settings = bundle, evaluate, oracle, settings
+        self.bundle, self.evaluate, self.oracle, self.settings = (
+            bundle,
+            evaluate,
+            oracle,
+            settings,
+        )
         self.set = WorkingSet(bundle, lam, oracle or SameOrder())
         self.gaps = np.full(bundle.n_groups, np.inf)
         self.passes = 0
@@ -98,10 +105,27 @@ class DualPoint:
             self._one_by_one(order, self.oracle)
         found = self.gaps.copy()
         for _ in range(self.settings.sweeps):
-            self.set.visit(rng.permutation(self.far_off()), self.settings.steps, self.gaps)
-        self.gaps = found  # at fresh bounds; those of the sweeps only say what is cached
+            self.set.visit(
+                rng.permutation(self.far_off()), self.settings.steps, self.gaps
+            )
+        self.gaps = (
+            found  # at fresh bounds; those of the sweeps only say what is cached
+        )
         self.set.age(self.settings.patience)
         return len(chosen) / self.bundle.n_groups
+
+    def sweep_cached_bounds(self, precision: float, rng: np.random.Generator) -> None:
+        """Move α and w on the bounds that are there, until their own gap is at most `precision`.
+
+        After a change of λ or of the linear term that is far cheaper than passes over the data.
+        """
+        gaps = np.zeros(self.bundle.n_groups)
+        for _ in range(self.settings.cached_sweeps):
+            self.set.visit(
+                rng.permutation(self.bundle.n_groups), self.settings.steps, gaps
+            )
+            if gaps.sum() <= precision:
+                break
 
     def _one_by_one(self, order: Indices, oracle: OnlineOracle) -> None:
         """Groups are examples; as many at a time as there is room for."""
@@ -121,7 +145,11 @@ class DualPoint:
             examples = np.flatnonzero(inside[bundle.group_of])
             linear = self.evaluate(self.set.weights, examples)
             local = np.searchsorted(groups, bundle.group_of[examples])
-            slopes = differences(summed(sp.csr_array(linear.features), local), bundle.base[groups])
-            offsets = sums(linear.offsets, local, len(groups)) - bundle.base_offsets[groups]
+            slopes = differences(
+                summed(sp.csr_array(linear.features), local), bundle.base[groups]
+            )
+            offsets = (
+                sums(linear.offsets, local, len(groups)) - bundle.base_offsets[groups]
+            )
             self.set.append(slopes, offsets, groups)
             self.set.visit(batch, self.settings.steps, self.gaps)

@@ -38,6 +38,14 @@ class Space(Enum):
         return self is Space.ALL or self is other
 
 
+def dot(a: Array, b: Array) -> Array:
+    """Multiply a vector or the rows of a matrix with a vector, on one thread.
+
+    A long product makes the threads of BLAS spin, which costs more than it saves.
+    """
+    return np.asarray(np.einsum("...i,i->...", a, b))
+
+
 @dataclass(frozen=True, slots=True)
 class Argmax:
     """The maximisers that a Task found, one row for each example that was asked for."""
@@ -51,7 +59,9 @@ class Argmax:
 
     def values(self, w: Array, loss_weight: float) -> Array:
         """(n,) ⟨w, φ⟩ + loss_weight · Δ; minus infinity where nothing was found."""
-        return np.where(self.found, np.asarray(self.features @ w) + loss_weight * self.loss, -np.inf)
+        dense = isinstance(self.features, np.ndarray)
+        scores = dot(self.features, w) if dense else np.asarray(self.features @ w)
+        return np.where(self.found, scores + loss_weight * self.loss, -np.inf)
 
 
 @runtime_checkable
@@ -83,7 +93,13 @@ class Task(Protocol):
         """A fingerprint of each example and its annotation; bounds carry over to another fit where it is unchanged."""
         ...
 
-    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
         """For each example, the output in `space` that maximises ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y)."""
         ...
 
@@ -130,9 +146,20 @@ class Subset:
         keys = self.task.keys
         return None if keys is None else [keys[i] for i in self.examples]
 
-    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
         """Ask the whole task about the chosen examples."""
-        return self.task.argmax(w, space, loss_weight, self.examples if examples is None else self.examples[examples])
+        return self.task.argmax(
+            w,
+            space,
+            loss_weight,
+            self.examples if examples is None else self.examples[examples],
+        )
 
     def annotated_part(self) -> Task | None:
         """The chosen examples of the whole task's annotated part."""
@@ -169,7 +196,9 @@ def is_determined(task: Task) -> bool:
 class RecallingTask(Task, Protocol):
     """A task that can put outputs together from those that it has found, without searching for new ones."""
 
-    def recall(self, w: Array, loss_weight: float, examples: Indices | None = None) -> Argmax:
+    def recall(
+        self, w: Array, loss_weight: float, examples: Indices | None = None
+    ) -> Argmax:
         """For each example an output in Y with a high ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y), seldom the highest.
 
         Not found where the task has not answered about the example yet.
@@ -226,7 +255,9 @@ class OnlineOracle(Layout, Protocol):
         """Take the reward's outputs at w as the references, and let the bounds follow, relative to these."""
         ...
 
-    def run(self, working_set: WorkingSet, groups: Indices, steps: int, gaps: Array) -> None:
+    def run(
+        self, working_set: WorkingSet, groups: Indices, steps: int, gaps: Array
+    ) -> None:
         """For each of these groups, an example each, in turn: argmax at w, new bound, pairwise steps on its bounds."""
         ...
 
@@ -276,17 +307,23 @@ class EpochTask(Task, Protocol):
 
 def online_task(task: Task) -> tuple[OnlineTask, Indices | None] | None:
     """The `OnlineTask` that a task is or takes its examples from, with these examples; None if there is none."""
-    whole, examples = (task.task, task.examples) if isinstance(task, Subset) else (task, None)
+    whole, examples = (
+        (task.task, task.examples) if isinstance(task, Subset) else (task, None)
+    )
     return (whole, examples) if isinstance(whole, OnlineTask) else None
 
 
 def recalling_task(task: Task) -> tuple[RecallingTask, Indices | None] | None:
     """The `RecallingTask` that a task is or takes its examples from, with these examples; None if there is none."""
-    whole, examples = (task.task, task.examples) if isinstance(task, Subset) else (task, None)
+    whole, examples = (
+        (task.task, task.examples) if isinstance(task, Subset) else (task, None)
+    )
     return (whole, examples) if isinstance(whole, RecallingTask) else None
 
 
 def separated(task: Task) -> Task:
     """The same mean loss over more and simpler examples, where the task is a `SeparableTask`."""
-    whole, examples = (task.task, task.examples) if isinstance(task, Subset) else (task, None)
+    whole, examples = (
+        (task.task, task.examples) if isinstance(task, Subset) else (task, None)
+    )
     return whole.separated(examples) if isinstance(whole, SeparableTask) else task

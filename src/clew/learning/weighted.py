@@ -24,12 +24,20 @@ from clew.learning.task import (
 
 def weighted(task: Task, weights: Array | None) -> Task:
     """The task with these weights of its examples, positive and 1 in the mean; None leaves it as it is."""
-    return task if weights is None else _with(task, np.asarray(weights, dtype=float) / np.mean(weights))
+    return (
+        task
+        if weights is None
+        else _with(task, np.asarray(weights, dtype=float) / np.mean(weights))
+    )
 
 
 def _with(task: Task, weights: Array) -> Weighted:
     """The task with these weights; one that looks and learns example by example still does."""
-    return WeightedOnline(task, weights) if isinstance(task, OnlineTask) else Weighted(task, weights)
+    return (
+        WeightedOnline(task, weights)
+        if isinstance(task, OnlineTask)
+        else Weighted(task, weights)
+    )
 
 
 class Weighted:
@@ -38,15 +46,28 @@ class Weighted:
     def __init__(self, task: Task, weights: Array) -> None:
         self.task, self.weights = task, weights
         self.n_examples, self.n_features = task.n_examples, task.n_features
-        self.spaces, self.loss_zero_iff_compatible = task.spaces, task.loss_zero_iff_compatible
+        self.spaces, self.loss_zero_iff_compatible = (
+            task.spaces,
+            task.loss_zero_iff_compatible,
+        )
 
     @property
     def keys(self) -> Sequence[bytes] | None:
         """The examples' fingerprints, which change with the weights."""
         keys = self.task.keys
-        return None if keys is None else [k + s.tobytes() for k, s in zip(keys, self.weights, strict=True)]
+        return (
+            None
+            if keys is None
+            else [k + s.tobytes() for k, s in zip(keys, self.weights, strict=True)]
+        )
 
-    def argmax(self, w: Array, space: Space, loss_weight: float, examples: Indices | None = None) -> Argmax:
+    def argmax(
+        self,
+        w: Array,
+        space: Space,
+        loss_weight: float,
+        examples: Indices | None = None,
+    ) -> Argmax:
         """The same outputs, with φ and Δ times the weight."""
         found = self.task.argmax(w, space, loss_weight, examples)
         scale = self.weights if examples is None else self.weights[examples]
@@ -75,4 +96,6 @@ class WeightedOnline(Weighted):
     ) -> OnlineOracle:
         """The task's oracle, with φ and Δ times the weights."""
         weights = self.weights if weights is None else self.weights * weights
-        return self.task.online(w, reward, reward_weight, penalty_weight, examples, weights)
+        return self.task.online(
+            w, reward, reward_weight, penalty_weight, examples, weights
+        )

@@ -25,7 +25,7 @@ from clew.learning.linked_bounds import (
     visit_groups,
 )
 from clew.learning.rows import ENTRY_BYTES, Rows
-from clew.learning.task import Array, Indices, Kept, Layout, Mask
+from clew.learning.task import Array, Indices, Kept, Layout, Mask, dot
 
 ROOM = 1.25
 """Capacity over need when arrays move."""
@@ -66,11 +66,20 @@ class WorkingSet:
         end = int(b.begins[n])
         columns = self.layout.columns_out(b.indices[:end]).astype(np.int32)
         shape = (n, bundle.n_features)
-        rows = Rows.of(sp.csr_array((b.data[:end], columns, b.begins[: n + 1]), shape=shape))
+        rows = Rows.of(
+            sp.csr_array((b.data[:end], columns, b.begins[: n + 1]), shape=shape)
+        )
         group = b.group[:n].astype(np.intp)
         members, first = by_group(group, bundle.n_groups)
         products = Gram(b.products, b.start, b.room, places(members, first))
-        bundle.replace(rows, b.offsets[:n].copy(), group, b.alpha[:n].copy(), b.idle[:n].copy(), products)
+        bundle.replace(
+            rows,
+            b.offsets[:n].copy(),
+            group,
+            b.alpha[:n].copy(),
+            b.idle[:n].copy(),
+            products,
+        )
 
     def aim(self, v: Array) -> None:
         """Take a linear term, in the order of the bundle; w is computed anew from α."""
@@ -83,7 +92,9 @@ class WorkingSet:
     def dual_value(self) -> float:
         """Eq. 14 at α, but for the constant of the linear term."""
         b, n = self.bounds, self.n_rows
-        reached = float(b.offsets[:n] @ b.alpha[:n]) - 0.5 * self.lam * float(self.w @ self.w)
+        reached = float(dot(b.offsets[:n], b.alpha[:n])) - 0.5 * self.lam * float(
+            dot(self.w, self.w)
+        )
         return self.bundle.shared_offset + reached
 
     @property
@@ -100,7 +111,9 @@ class WorkingSet:
         """Make room for so many bounds more, of these groups, with so many entries, within the bundle's memory."""
 
         def too_large() -> bool:
-            need = ENTRY_BYTES * (self.n_entries + n_entries) + ROW_COST * (self.n_rows + n_rows)
+            need = ENTRY_BYTES * (self.n_entries + n_entries) + ROW_COST * (
+                self.n_rows + n_rows
+            )
             need += 8 * int((self._rooms(groups) ** 2).sum())
             return PEAK * need > self.bundle.memory
 
@@ -111,15 +124,20 @@ class WorkingSet:
             self.bundle.make_room(n_entries, groups)
             self.take_over()
         b = self.bounds
-        if self.n_rows + n_rows >= len(b.begins) or self.n_rows + n_rows > len(b.offsets):
+        if self.n_rows + n_rows >= len(b.begins) or self.n_rows + n_rows > len(
+            b.offsets
+        ):
             rows = int(ROOM * (self.n_rows + n_rows)) + 2
             names = ("offsets", "alpha", "idle", "tags", "group", "following")
-            grown = {name: _grown(getattr(b, name), rows, self.n_rows) for name in names}
+            grown = {
+                name: _grown(getattr(b, name), rows, self.n_rows) for name in names
+            }
             b = b._replace(begins=_grown(b.begins, rows + 1, self.n_rows + 1), **grown)
         if self.n_entries + n_entries > len(b.data):
             entries = int(ROOM * self.n_entries) + n_entries
             b = b._replace(
-                data=_grown(b.data, entries, self.n_entries), indices=_grown(b.indices, entries, self.n_entries)
+                data=_grown(b.data, entries, self.n_entries),
+                indices=_grown(b.indices, entries, self.n_entries),
             )
         self.bounds = b
         self._make_room_for_products(groups)
@@ -164,7 +182,17 @@ class WorkingSet:
         indices = self.layout.columns_in(rows.indices).astype(np.uint32)
         before = self.n_rows
         self.n_rows = int(
-            append(self.bounds, before, rows.data, indices, rows.indptr, offsets, groups, self.w, self.dense)
+            append(
+                self.bounds,
+                before,
+                rows.data,
+                indices,
+                rows.indptr,
+                offsets,
+                groups,
+                self.w,
+                self.dense,
+            )
         )
         self.bundle.added += self.n_rows - before
 

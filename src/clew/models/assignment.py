@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import ArrayLike
 
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
+from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task, dot
 from clew.models.base import (
     ALL_SPACES,
     Model,
@@ -59,7 +59,7 @@ class Example:
     def best(self, w: Array, space: Space, loss_weight: float) -> Indices | None:
         """(n,) the columns that maximise Σᵢ ⟨w, x[i, yᵢ]⟩ + loss_weight · Δ in the space; None where it is empty."""
         wrong = ~self.allowed
-        scores = (self.x @ w) * self.counted[:, None] + (
+        scores = dot(self.x, w) * self.counted[:, None] + (
             loss_weight / self.divisor
         ) * wrong
         if space is Space.ALL:
@@ -251,7 +251,7 @@ class Assignment(Model):
         """For each input (n, m) what the best assignment loses when row i has column j."""
         w = check_weights(w, self.n_features)
         return map_examples(
-            lambda k: forced_pairs(self.pairs(X[k], None, k).x @ w),
+            lambda k: forced_pairs(dot(self.pairs(X[k], None, k).x, w)),
             range(len(X)),
             n_jobs,
         )

@@ -8,21 +8,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.csgraph import connected_components
 
 from clew.learning.rows import row_of_entries
-from clew.learning.task import Array, Indices, Mask, Matrix
+from clew.learning.task import Array, Mask, Matrix
 from clew.models.cuts import half_cuts
 from clew.models.highs_model import check, make_model, over_units, row_units, run
-from clew.models.simplex import MOST_ROWS, Basis
 
 Binary = NDArray[np.int8]
 
 INTEGRAL = 1e-6
 """How far from 0 and 1 the LP's answer may lie and still count as integral."""
 
-SMALL = 200
-"""Variables up to which an integer programme is solved as it is."""
+INITIAL_REACH = 0.01
+"""Reduced cost up to which the first integer programme leaves variables free, for costs of at most 1."""
 
 MOST_CUTS = 1000
 """How many rows a programme may grow by; each takes a few hundred bytes and some of the simplex method's time."""
@@ -31,8 +29,7 @@ MOST_CUTS = 1000
 class KeptProgram:
     """max ⟨scores, y⟩ over y in {0, 1}ⁿ with row_lower ≤ A y ≤ row_upper and lower ≤ y ≤ upper.
 
-    The model is passed once. Each question changes the costs and re-solves the LP relaxation from the last basis, which
-    HiGHS does, or compiled code from HiGHS' basis where there are few rows (simplex.py). A fractional answer is cut off
+    The model is passed once. Each question changes the costs and re-solves the LP relaxation from the last basis. A fractional answer is cut off
     by rows that hold for every output; where none is found, an integer programme is solved around the fractional
     variables. Feasibility does not depend on the scores, so that an infeasible programme is remembered as such. So is
     the answer to the first question of all: a learner that is fitted again and again from the same weights begins with
@@ -62,9 +59,6 @@ class KeptProgram:
             self.mip_solves
         ) = 0
         self.infeasible = False
-        self.reach = (
-            0.01  # how far `_integer` looks at first, for costs that are at most 1
-        )
         self._first: tuple[Array, Binary] | None = None
         self._start()
 
@@ -74,12 +68,6 @@ class KeptProgram:
         self._highs: Any = (
             None  # a highspy.Highs once it is asked; highspy has no types
         )
-        self._forget_basis()
-
-    def _forget_basis(self) -> None:
-        """Let HiGHS answer the next question: what is known belongs to other rows or bounds, or to costs far away."""
-        self._basis: Basis | None = None
-        self._near: Array | None = None  # HiGHS' last answer, if it did not take long
 
     def maximise(self, scores: ArrayLike) -> Binary | None:
         """(n,) an exact maximiser, or None if there is no output at all.
@@ -147,7 +135,6 @@ class KeptProgram:
                 np.array(upper, dtype=float),
             )
             self.infeasible, self._first = False, None
-            self._forget_basis()
             if self._highs is not None:
                 self._highs.changeColsBounds(
                     len(self.columns), self.columns, self.lower, self.upper
@@ -156,36 +143,6 @@ class KeptProgram:
     def _relaxed(self, costs: Array) -> Array | None:
         """The LP's answer from the last basis; None if infeasible."""
         self.lp_solves += 1
-        if self._basis is not None and self._basis.pivots > self.A.shape[0]:
-            self._forget_basis()  # where costs change a lot, HiGHS is the faster one
-        if self._basis is None and self._near is not None:
-            self._basis = self._compiled(self._near)
-        y = None if self._basis is None else self._basis.maximise(costs)
-        if self._basis is not None and y is not None:
-            self.simplex_iterations += self._basis.pivots
-            return y
-        self._forget_basis()
-        before = self.simplex_iterations
-        y = self._by_highs(costs)
-        if self.simplex_iterations - before <= self.A.shape[0]:
-            self._near = y
-        return y
-
-    def _compiled(self, y: Array) -> Basis | None:
-        """The basis of HiGHS' last answer y for compiled code to go on from; None where there are too many rows.
-
-        And where HiGHS has them empty, without the entries that it takes for zero: it answers without a basis then, and
-        crashes when it is asked for one.
-        """
-        if self.A.shape[0] > MOST_ROWS or not self._highs.getNumNz():
-            return None
-        basic = self._highs.getBasicVariables()[1]
-        return Basis(
-            self.A, self.row_lower, self.row_upper, self.lower, self.upper, basic, y
-        )
-
-    def _by_highs(self, costs: Array) -> Array | None:
-        """The LP's answer from the last basis that HiGHS had; None if infeasible."""
         if self._highs is None:
             self._highs = make_model(
                 self.A, self.row_lower, self.row_upper, self.lower, self.upper, costs
@@ -206,8 +163,6 @@ class KeptProgram:
 
     def _prices(self) -> Array:
         """(m,) the rows' duals at the last answer."""
-        if self._basis is not None:
-            return self._basis.prices
         return np.array(self._highs.getSolution().row_dual) / row_units(self.A)
 
     def _cut_off(self, relaxed: Array) -> bool:
@@ -233,7 +188,6 @@ class KeptProgram:
             rows.indptr[:-1].astype(np.int32),
             rows.indices.astype(np.int32),
         )
-        self._forget_basis()
         data, sides = over_units(rows, sides)
         check(
             self._highs.addRows(
@@ -244,82 +198,34 @@ class KeptProgram:
         return True
 
     def _integer(self, costs: Array, relaxed: Array) -> Array | None:
-        """The integer programme's answer, from the LP's.
+        """The answer of the integer programme, cuts included; None if infeasible.
 
-        An output that differs from the LP's in a variable of reduced cost r is worth at most U − |r|, where U is the
-        LP's value. So variables with |r| > reach are held where the LP has them; the best output V of the rest is the
-        best of all once U − V ≤ reach, which another round ensures.
+        An output that differs from the LP's answer in a variable of reduced cost r
+        is worth at most U − |r|, where U is the LP's value. So variables with
+        |r| > reach are fixed at first; the best output V is the best of all if
+        U − V ≤ reach.
         """
         reduced = np.abs(costs - self.A.T @ self._prices())
         fractional = _fractional(relaxed)
-        reach = self.reach if len(relaxed) > SMALL else np.inf
+        at = np.rint(relaxed)
+        reach = INITIAL_REACH
         while True:
             free = (reduced <= reach) | fractional
-            y = self._around(costs, relaxed, fractional, free)
+            self.mip_solves += 1
+            model = make_model(
+                self.A,
+                self.row_lower,
+                self.row_upper,
+                np.where(free, self.lower, at),
+                np.where(free, self.upper, at),
+                costs,
+                integer=True,
+            )
+            y = run(model)
             gap = np.inf if y is None else max(0.0, float(costs @ (relaxed - y)))
             if gap <= reach or free.all():
-                self.reach = max(
-                    1e-4, gap / 2
-                )  # two small programmes cost less than one that is too large
                 return y
             reach = 8 * reach if y is None else gap * (1 + 1e-6)
-
-    def _around(
-        self, costs: Array, relaxed: Array, fractional: Mask, free: Mask
-    ) -> Array | None:
-        """The best output in which only `free` variables differ from the LP's answer.
-
-        Free variables that share no row fall into separate programmes. Where the LP's answer is integral throughout
-        such a part, it is optimal there; the others, small as a rule, go to the integer solver together.
-        """
-        at = np.rint(relaxed)
-        lower, upper = np.where(free, self.lower, at), np.where(free, self.upper, at)
-        if not propagate(self.A, self.row_lower, self.row_upper, lower, upper):
-            return None
-        y = np.where(lower == upper, lower, at)
-        undecided = self._undecided(
-            np.flatnonzero(lower < upper), fractional, moved=fractional | (y != at)
-        )
-        if not len(undecided):
-            return y if self._satisfied(y) else None
-        return self._with_integers(y, undecided, costs, lower, upper)
-
-    def _undecided(self, open_: Indices, fractional: Mask, moved: Mask) -> Indices:
-        """The open variables that are fractional, or linked by rows and open variables to one that left the LP's value.
-
-        In all other parts the LP's own answer is integral and may stay.
-        """
-        m, of_open = self.A.shape[0], self.A[:, open_]
-        # rows and open variables as the two sides of a graph: its components are the separate programmes
-        _, part = connected_components(
-            sp.block_array([[None, of_open], [of_open.T, None]]), directed=False
-        )
-        touched = np.unique(self.A[:, np.flatnonzero(moved)].nonzero()[0])
-        return open_[np.isin(part[m:], part[touched]) | fractional[open_]]
-
-    def _with_integers(
-        self, y: Array, undecided: Indices, costs: Array, lower: Array, upper: Array
-    ) -> Array | None:
-        """Y with its undecided variables set by an integer programme of their own; None where that is infeasible."""
-        A = self.A[:, undecided]
-        rows = np.unique(A.nonzero()[0])
-        y[undecided] = 0.0
-        rest = self.A[rows] @ y  # what the decided variables leave of the rows' bounds
-        self.mip_solves += 1
-        small = make_model(
-            A[rows],
-            self.row_lower[rows] - rest,
-            self.row_upper[rows] - rest,
-            lower[undecided],
-            upper[undecided],
-            costs[undecided],
-            integer=True,
-        )
-        answer = run(small)
-        if answer is None:
-            return None
-        y[undecided] = np.rint(answer)
-        return y
 
     def _satisfied(self, y: Array) -> bool:
         """Whether y keeps within all rows."""
@@ -335,7 +241,7 @@ class KeptProgram:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("_lock", "_highs", "_basis", "_near")
+            if name not in ("_lock", "_highs")
         }
 
     def __setstate__(self, state: dict[str, object]) -> None:

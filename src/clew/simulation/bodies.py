@@ -1,8 +1,7 @@
-"""Bodies: the outlines of simulated cells of any kind, and how bright they are.
+"""Outlines and brightness of simulated cells.
 
-A body is a spine of three points with a radius at each, between which the radius changes smoothly. A disc has a spine
-of length zero, a rod a straight one with equal radii, a spindle a bent one that is thin at its ends. One kernel draws
-them all.
+A body is a spine of three points with a radius at each. A disc has a spine of length
+zero, a rod a straight spine with equal radii, a spindle a bent one with thin ends.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ class Bodies(Rows):
     radius: Array
     """(n, 3) at the points of the spine"""
     level: Array
-    """(n,) signal within, against the background; below 0 where the cell is darker"""
+    """(n,) signal relative to the background; negative for dark cells"""
     halo: Array
-    """(n,) signal just outside"""
+    """(n,) signal of the halo around the outline"""
     inset: Array
-    """(n,) so far within its outline its light ends; below 0 where it shines beyond it"""
+    """(n,) distance from the outline to the edge of the light, inwards"""
     texture: Array
-    """(n, 3) where in the common texture it lies"""
+    """(n, 3) offset in the common texture"""
 
     @property
     def axis(self) -> Array:
-        """(n, d) from end to end, of length 1; along the first axis for discs."""
+        """Unit vectors from end to end, (n, d); the first axis for discs."""
         along: Array = self.spine[:, 2] - self.spine[:, 0]
         length = np.sqrt((along**2).sum(axis=1, keepdims=True))
         unit: Array = np.where(
@@ -49,20 +48,20 @@ class Bodies(Rows):
 
 @dataclass(frozen=True)
 class BodyView:
-    """One frame of n bodies."""
+    """The pixels of n bodies in one frame."""
 
     owner: NDArray[np.int32]
-    """(z, y, x) row of the body in which a pixel lies deepest, plus one; outside of all the nearest; 0 far away"""
+    """(z, y, x) row + 1 of the body that owns a pixel; 0 far from all"""
     distance: NDArray[np.float32]
-    """(z, y, x) from the owner's outline, above 0 within it"""
+    """(z, y, x) distance from the owner's outline, positive inside"""
     kept: NDArray[np.int64]
-    """(n,) pixels that a body owns within its outline"""
+    """(n,) number of pixels that each body owns inside its outline"""
 
 
-def draw(
+def draw_bodies(
     bodies: Bodies, shape: tuple[int, ...], spacing: Array, reach: float
 ) -> BodyView:
-    """Draw bodies and their surroundings, as far as `reach`, onto (z, y, x) pixels; one slice in 2D."""
+    """Assign pixels up to `reach` from an outline to bodies; 2D has one slice."""
     owner = np.zeros(shape, np.int32)
     distance = np.full(shape, -np.inf, np.float32)
     flat = bodies.spine.shape[2] == 2
@@ -83,18 +82,20 @@ def _draw(
     owner: NDArray[np.int32],
     distance: NDArray[np.float32],
 ) -> None:
-    """Give each pixel near a body to the one in which it lies deepest."""
-    first, last = np.empty(3, np.int64), np.empty(3, np.int64)
+    """Assign each pixel to the body in which it lies deepest."""
+    first = np.empty(3, np.int64)
+    last = np.empty(3, np.int64)
     for c in range(len(spine)):
         widest = radius[c].max() + reach
         for k in range(3):
-            low, high = spine[c, :, k].min() - widest, spine[c, :, k].max() + widest
+            low = spine[c, :, k].min() - widest
+            high = spine[c, :, k].max() + widest
             first[k] = max(0, math.ceil(low / spacing[k]))
             last[k] = min(owner.shape[k] - 1, math.floor(high / spacing[k]))
         for z in range(first[0], last[0] + 1):
             for y in range(first[1], last[1] + 1):
                 for x in range(first[2], last[2] + 1):
-                    deep = _depth(
+                    deep = _depth_in_body(
                         spine[c],
                         radius[c],
                         z * spacing[0],
@@ -107,18 +108,22 @@ def _draw(
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _depth(spine: Array, radius: Array, z: float, y: float, x: float) -> float:
-    """How deep a point lies in a body: the radius where the spine is nearest, less the distance; below 0 outside."""
+def _depth_in_body(spine: Array, radius: Array, z: float, y: float, x: float) -> float:
+    """Return the depth of a point in a body; negative outside."""
     deepest = -1e30
     for k in range(2):
         az, ay, ax = spine[k]
-        bz, by, bx = spine[k + 1, 0] - az, spine[k + 1, 1] - ay, spine[k + 1, 2] - ax
-        pz, py, px = z - az, y - ay, x - ax
+        bz = spine[k + 1, 0] - az
+        by = spine[k + 1, 1] - ay
+        bx = spine[k + 1, 2] - ax
+        pz = z - az
+        py = y - ay
+        px = x - ax
         square = bz * bz + by * by + bx * bx
         t = (pz * bz + py * by + px * bx) / square if square > 1e-12 else 0.0
         t = min(max(t, 0.0), 1.0)
         away = math.sqrt((pz - t * bz) ** 2 + (py - t * by) ** 2 + (px - t * bx) ** 2)
-        # the outline is smooth in the middle of the spine: the radius falls with the square of the way from there
+        # a quadratic radius makes the outline smooth at the middle of the spine
         m = t if k == 0 else 1.0 - t
         width = radius[2 * k] + (radius[1] - radius[2 * k]) * m * (2.0 - m)
         deepest = max(deepest, width - away)

@@ -1,4 +1,4 @@
-"""The true tracks of a simulated movie, written while it runs."""
+"""Record the true tracks of a simulated movie."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Ids = NDArray[np.int64]
 
 
 class TrackBook:
-    """Begin, end and parent of all tracks so far; the track in row i has the id i + 1."""
+    """Begin, end and parent of all tracks; row i has the track id i + 1."""
 
     def __init__(self) -> None:
         self.begin = self.end = self.parent = np.zeros(0, np.int64)
@@ -19,11 +19,21 @@ class TrackBook:
     def record(
         self, frame: int, track: Ids, mother: Ids, pixels: Ids, min_pixels: int
     ) -> Ids:
-        """(n,) the tracks of n cells in a new frame, 0 for those out of view.
+        """Assign track ids to the cells of a new frame.
 
-        Given for each are its track in the frame before, its mother's track if it was just born, and its pixels in
-        view. A cell comes into view with twice the pixels with which it goes out, lest it flicker at the border. Where
-        only one daughter is in view, she continues her mother's track: nobody could tell that it was a division.
+        A cell enters the view with twice the pixels with which it leaves, so that it
+        does not flicker at the border. A single visible daughter continues the track
+        of her mother, because the division cannot be seen.
+
+        Parameters
+        ----------
+        track : (n,) track ids in the previous frame, 0 if out of view
+        mother : (n,) track ids of the mothers of newborn cells, else 0
+        pixels : (n,) visible pixels
+
+        Returns
+        -------
+        (n,) track ids, 0 if out of view
         """
         visible = pixels >= np.where(
             (track > 0) | (mother > 0), min_pixels, 2 * min_pixels
@@ -44,7 +54,7 @@ class TrackBook:
         return track
 
     def tracks(self) -> Tracks:
-        """The table."""
+        """Return the table of tracks."""
         return Tracks(
             np.arange(1, len(self.begin) + 1),
             self.begin.copy(),

@@ -1,4 +1,4 @@
-"""The state of all simulated cells, one array for each property, and what follows from it: size, shape, light."""
+"""State of simulated nuclei: one array for each property."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from clew.simulation.rows import Array, Rows
 from clew.simulation.settings import NucleiSettings
 
 WAVES = 3
-"""So many waves make a nucleus's outline irregular."""
+"""Number of waves that make an outline irregular."""
 MITOSIS = 3
-"""A division shows at most so many frames before it happens."""
+"""Longest visible mitosis, in frames."""
 AGONY = 4
-"""A dying cell is seen for so many frames."""
+"""Frames for which a dying cell is visible."""
 DECONDENSING = 2.2
-"""In so many frames the chromatin of a new cell relaxes by a factor of e."""
+"""Time constant of decondensation after a division, in frames."""
 
 
 @dataclass
 class Cells(Rows):
-    """All n cells of the simulated world, in view and outside. Positions have d coordinates, ((z,) y, x)."""
+    """All n cells, in view and outside; positions are ((z,) y, x)."""
 
     position: Array
     """(n, d)"""
     velocity: Array
-    """(n, d) a frame"""
+    """(n, d) per frame"""
     pace: Array
-    """(n,) some cells are quicker than others"""
+    """(n,) factor on the speed"""
     axis: Array
-    """(n, d) unit vector: the long axis of the nucleus, and the direction in which it will divide"""
+    """(n, d) unit vector of the long axis, which is also the axis of division"""
     aspect: Array
     """(n,) length along the axis over width"""
     age: Array
     """(n,) frames since birth"""
     cycle: Array
-    """(n,) the age at which it divides"""
+    """(n,) age at division"""
     mitosis: NDArray[np.int64]
-    """(n,) for so many frames before that its chromatin is condensed"""
+    """(n,) frames of condensed chromatin before the division"""
     birth_size: Array
     """(n,) area or volume"""
     growth: Array
-    """(n,) by this factor it grows over its cycle"""
+    """(n,) growth factor over the cycle"""
     brightness: Array
-    """(n,) signal per area or volume, before condensation: inherited"""
+    """(n,) signal per area or volume before condensation; inherited"""
     wave: Array
     """(n, WAVES, 4) direction and phase of the waves of its outline"""
     texture: Array
-    """(n, 3) where in the common texture its chromatin lies"""
+    """(n, 3) offset in the common texture"""
     dying: NDArray[np.int64]
-    """(n,) frames of agony left, -1 where it lives"""
+    """(n,) frames until the dying cell is gone, -1 if alive"""
 
     @property
     def size(self) -> Array:
-        """(n,) area or volume, were the chromatin not condensed."""
+        """Area or volume without condensation, (n,)."""
         grown: Array = self.birth_size * self.growth ** np.minimum(
             self.age / self.cycle, 1.0
         )
@@ -64,17 +64,17 @@ class Cells(Rows):
 
     @property
     def mass(self) -> Array:
-        """(n,) all light of a nucleus: grows with its size, not changed by condensation, shared among daughters."""
+        """Total light of a nucleus, (n,); condensation does not change it."""
         return self.brightness * self.size
 
     @property
     def until_division(self) -> Array:
-        """(n,) frames left, infinite for the dying."""
+        """Frames until division, (n,); infinite for dying cells."""
         return np.where(self.dying < 0, np.ceil(self.cycle - self.age), np.inf)
 
     @property
     def condensation(self) -> Array:
-        """(n,) in (0, 1]: condensed size over size. Prophase, plate, daughters that relax, and the shrinking dead."""
+        """Condensed size over size, (n,), in (0, 1]."""
         plate = self.until_division <= 1
         prophase = (self.until_division <= self.mitosis) & ~plate
         relaxing = 1 - 0.5 * np.exp(-self.age / DECONDENSING)
@@ -85,7 +85,7 @@ class Cells(Rows):
 
     @property
     def elongation(self) -> Array:
-        """(n,) length along the axis over width: a plate lies across the axis, and daughters are flat after it."""
+        """Length over width, (n,); a metaphase plate lies across the axis."""
         late = np.clip(self.until_division - 1, 0, 1)  # 0 for the plate
         young = np.exp(-self.age / DECONDENSING)
         shape = self.aspect ** (1 - young) * 0.65**young
@@ -93,40 +93,40 @@ class Cells(Rows):
 
     @property
     def grain(self) -> Array:
-        """(n,) contrast of the chromatin's texture."""
+        """Contrast of the texture, (n,)."""
         coarse = (self.until_division <= self.mitosis) | (self.dying >= 0)
         return np.where(coarse, 0.45, 0.12 + 0.2 * np.exp(-self.age / DECONDENSING))
 
     def semi_axes(self, dims: int) -> tuple[Array, Array]:
-        """(n,) along and (n,) across the axis, of the nucleus as it is seen."""
+        """Visible semi-axes along and across the axis, (n,) each."""
         radius = radius_of(self.size * self.condensation, dims)
         across = radius * self.elongation ** (-1 / dims)
         return across * self.elongation, across
 
 
 def radius_of(size: Array, dims: int) -> Array:
-    """The radius of a disc or ball of that area or volume."""
+    """Return the radius of a disc or ball of a given area or volume."""
     return np.sqrt(size / np.pi) if dims == 2 else np.cbrt(size * 3 / (4 * np.pi))
 
 
-def unit_vectors(rng: np.random.Generator, n: int, dims: int) -> Array:
-    """(n, d) directions."""
-    return normalised(rng.standard_normal((n, dims)))
+def draw_unit_vectors(rng: np.random.Generator, n: int, dims: int) -> Array:
+    """Draw n unit vectors, (n, d)."""
+    return normalize_rows(rng.standard_normal((n, dims)))
 
 
-def newcomers(
+def make_newcomers(
     settings: NucleiSettings, rng: np.random.Generator, position: Array
 ) -> Cells:
-    """Unrelated cells at the given positions (n, d), of all ages as in a growing culture."""
+    """Make unrelated cells at (n, d) positions, with the ages of a growing culture."""
     n, dims = position.shape
     phase = -np.log2(
         1 - rng.random(n) / 2
-    )  # ages in exponential growth: twice as many new cells as ripe ones
-    family = _individual(settings, rng, n)
+    )  # in exponential growth, new cells are twice as frequent as old ones
+    family = _draw_individual(settings, rng, n)
     return Cells(
         position=position.copy(),
         velocity=np.zeros((n, dims)),
-        axis=unit_vectors(rng, n, dims),
+        axis=draw_unit_vectors(rng, n, dims),
         age=np.floor(phase * (family["cycle"] - 1)),
         birth_size=settings.size * 0.69 * np.exp(0.15 * rng.standard_normal(n)),
         brightness=settings.brightness
@@ -137,19 +137,19 @@ def newcomers(
     )
 
 
-def daughters(
+def make_daughters(
     settings: NucleiSettings, rng: np.random.Generator, mothers: Cells
 ) -> Cells:
-    """Two cells for each mother: first all of one side, then all of the other. Her light is shared among them."""
+    """Make two daughters of each mother, which share her light."""
     n, dims = mothers.position.shape
     share = 0.5 + 0.03 * np.clip(rng.standard_normal(n), -2, 2)
-    axis = turned(rng, mothers.axis, 0.3)
+    axis = rotate_randomly(rng, mothers.axis, 0.3)
     half_way = 1.5 * radius_of(mothers.size / 2, dims)
     sides = []
     for sign, part in ((1.0, share), (-1.0, 1 - share)):
         birth_size = mothers.size * part
-        family = _individual(settings, rng, n)
-        # the smaller a cell is born the more it grows, so that sizes do not drift apart over generations
+        family = _draw_individual(settings, rng, n)
+        # cells that are born small grow more, so that sizes stay stable
         family["growth"] = 2 * np.sqrt(settings.size * 0.69 / birth_size)
         away = sign * axis
         sides.append(
@@ -157,7 +157,7 @@ def daughters(
                 mothers,
                 position=mothers.position + away * half_way[:, None],
                 velocity=away * (0.25 * half_way)[:, None],
-                axis=turned(rng, axis, 0.3),
+                axis=rotate_randomly(rng, axis, 0.3),
                 age=np.zeros(n),
                 birth_size=birth_size,
                 track=np.zeros(n, np.int64),
@@ -168,24 +168,24 @@ def daughters(
     return sides[0] + sides[1]
 
 
-def turned(rng: np.random.Generator, vectors: Array, angle: float) -> Array:
-    """(n, d) unit vectors turned at random by about that angle."""
+def rotate_randomly(rng: np.random.Generator, vectors: Array, angle: float) -> Array:
+    """Rotate (n, d) unit vectors randomly by about an angle."""
     moved = vectors + angle / np.sqrt(
         max(1, vectors.shape[1] - 1)
     ) * rng.standard_normal(vectors.shape)
-    return normalised(moved)
+    return normalize_rows(moved)
 
 
-def normalised(vectors: Array) -> Array:
-    """(n, d) of length 1."""
+def normalize_rows(vectors: Array) -> Array:
+    """Scale rows to length 1."""
     unit: Array = vectors / np.sqrt((vectors**2).sum(axis=1, keepdims=True))
     return unit
 
 
-def _individual(
+def _draw_individual(
     settings: NucleiSettings, rng: np.random.Generator, n: int
 ) -> dict[str, Any]:
-    """What every cell has of its own and does not inherit."""
+    """Draw the properties that a cell does not inherit."""
     return {
         "pace": np.exp(0.4 * rng.standard_normal(n)),
         "aspect": 1.0 + 0.25 * rng.gamma(2.0, 0.6, n),

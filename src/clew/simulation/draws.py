@@ -1,4 +1,4 @@
-"""Settings drawn at random (domain randomisation), so that weights are learned over a broad range of movies."""
+"""Draw random settings (domain randomization) for training movies."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 
-def between(
+def draw_between(
     rng: np.random.Generator, low: float, high: float, log: bool = False
 ) -> float:
-    """A number between two; `log` where factors count and not differences."""
+    """Draw a number between two, uniformly or log-uniformly."""
     return (
         float(np.exp(rng.uniform(np.log(low), np.log(high))))
         if log
@@ -18,30 +18,32 @@ def between(
     )
 
 
-def sometimes(rng: np.random.Generator, share: float, low: float, high: float) -> float:
-    """0 mostly; in a share of the movies a number between two, on a logarithmic scale."""
-    value = between(rng, low, high, log=True)
+def draw_sometimes(
+    rng: np.random.Generator, share: float, low: float, high: float
+) -> float:
+    """Draw a log-uniform number with probability `share`, else 0."""
+    value = draw_between(rng, low, high, log=True)
     return value if rng.random() < share else 0.0
 
 
-def drawn(rng: np.random.Generator) -> dict[str, Any]:
-    """The settings that all kinds share. Most movies have no stage jumps, no missing frames and few wrong masks."""
+def draw_shared_settings(rng: np.random.Generator) -> dict[str, Any]:
+    """Draw the settings that all kinds share."""
     return {
         "seed": int(rng.integers(2**31)),
-        "noise": between(rng, 0.5, 3.0, log=True),
+        "noise": draw_between(rng, 0.5, 3.0, log=True),
         "unevenness": rng.uniform(0, 0.15),
-        "over_segmentation": sometimes(rng, 0.6, 0.0005, 0.02),
-        "missed": sometimes(rng, 0.6, 0.0005, 0.02),
-        "shake": sometimes(rng, 0.4, 0.2, 3.0),
-        "stage_jumps": sometimes(rng, 0.2, 0.02, 0.2),
-        "jump_size": between(rng, 0.5, 4.0, log=True),
-        "missing_frames": sometimes(rng, 0.15, 0.02, 0.2),
+        "over_segmentation": draw_sometimes(rng, 0.6, 0.0005, 0.02),
+        "missed": draw_sometimes(rng, 0.6, 0.0005, 0.02),
+        "shake": draw_sometimes(rng, 0.4, 0.2, 3.0),
+        "stage_jumps": draw_sometimes(rng, 0.2, 0.02, 0.2),
+        "jump_size": draw_between(rng, 0.5, 4.0, log=True),
+        "missing_frames": draw_sometimes(rng, 0.15, 0.02, 0.2),
     }
 
 
-def drawn_bodies(rng: np.random.Generator) -> dict[str, Any]:
-    """Those that all kinds of bodies share."""
-    return drawn(rng) | {
-        "under_segmentation": sometimes(rng, 0.6, 0.0005, 0.05),
-        "outline_error": between(rng, 0.02, 0.15, log=True),
+def draw_body_settings(rng: np.random.Generator) -> dict[str, Any]:
+    """Draw the settings that all kinds with bodies share."""
+    return draw_shared_settings(rng) | {
+        "under_segmentation": draw_sometimes(rng, 0.6, 0.0005, 0.05),
+        "outline_error": draw_between(rng, 0.02, 0.15, log=True),
     }

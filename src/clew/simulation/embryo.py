@@ -1,7 +1,6 @@
-"""An early embryo in 3D: nuclei that divide nearly at once, again and again, and are smaller in each generation.
+"""An early embryo in 3D: nuclei divide nearly synchronously and halve in volume.
 
-The egg is an ellipsoid that turns slowly. Its volume stays the same, so that nuclei of generation g have a volume of
-2⁻ᵍ.
+The egg is an ellipsoid of constant volume that rotates slowly.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from clew.simulation.bodies import Bodies
-from clew.simulation.cells import turned, unit_vectors
-from clew.simulation.draws import between, drawn_bodies
+from clew.simulation.cells import draw_unit_vectors, rotate_randomly
+from clew.simulation.draws import draw_between, draw_body_settings
 from clew.simulation.optics import Optics
 from clew.simulation.rows import Array, Rows, sum_over_pairs
 from clew.simulation.scene import BodyScene, Rng
@@ -26,14 +25,14 @@ EGG = 0.42
 """Semi-axes of the egg, as a share of the field."""
 
 DIVIDES = 1.4
-"""Nuclei above this volume, in those of the last frame, divide."""
+"""Nuclei above this volume divide, in units of the last frame."""
 BEGIN = 0.35
-"""So far into a cycle the movie begins."""
+"""Share of the cycle at which the movie begins."""
 
 
 @dataclass(frozen=True)
 class EmbryoSettings(BodySettings):
-    """An embryo in figures. About `cells` are there in the last frame."""
+    """Settings of an embryo; the last frame has about `cells` nuclei."""
 
     kind: ClassVar[str] = "embryo"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -50,26 +49,26 @@ class EmbryoSettings(BodySettings):
     cells: int = 60
     dims: int = 3
     radius: float = 7.0
-    """Of a nucleus in the last frame."""
+    """Radius of a nucleus in the last frame."""
     density: float = 0.04
     cycle: float = 14.0
-    """Frames from one round of divisions to the next."""
+    """Frames between two rounds of divisions."""
     asynchrony: float = 0.6
     """Standard deviation of the time of a division within a round, in frames."""
     speed: float = 1.2
-    """Mean way of a nucleus in a frame, besides being pushed."""
+    """Mean displacement of a nucleus per frame, without pushes."""
     turning: float = 0.02
-    """Angle by which the embryo turns in a frame, in radians."""
+    """Rotation per frame, in radians."""
     mitosis: float = 2.0
-    """For so many frames before its division a nucleus is condensed."""
+    """Frames of condensed chromatin before a division."""
     brightness: float = 1000.0
     """Mean signal of a nucleus above the background."""
     attenuation: float = 0.5
-    """The share of light that is lost from the nearest to the farthest slice."""
+    """Share of the light lost from the nearest to the farthest slice."""
 
     @property
     def founders(self) -> int:
-        """How many cells the first frame has."""
+        """Number of cells in the first frame."""
         most = math.floor(math.log2(self.cells))
         rounds = min(
             most, math.floor((self.frames - 1 + BEGIN * self.cycle) / self.cycle)
@@ -78,19 +77,19 @@ class EmbryoSettings(BodySettings):
 
 
 def random_settings(rng: Rng, **fixed: Any) -> EmbryoSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
-    radius = between(rng, 5.0, 9.0, log=True)
-    values = drawn_bodies(rng) | {
+    """Draw random settings; keyword arguments fix some of them."""
+    radius = draw_between(rng, 5.0, 9.0, log=True)
+    values = draw_body_settings(rng) | {
         "radius": radius,
-        "density": between(rng, 0.02, 0.08, log=True),
-        "cycle": between(rng, 8, 30, log=True),
-        "asynchrony": between(rng, 0.1, 3.0, log=True),
-        "speed": radius * between(rng, 0.05, 0.4, log=True),
-        "turning": between(rng, 0.002, 0.08, log=True),
-        "mitosis": between(rng, 1, 3),
-        "brightness": between(rng, 400, 2500, log=True),
+        "density": draw_between(rng, 0.02, 0.08, log=True),
+        "cycle": draw_between(rng, 8, 30, log=True),
+        "asynchrony": draw_between(rng, 0.1, 3.0, log=True),
+        "speed": radius * draw_between(rng, 0.05, 0.4, log=True),
+        "turning": draw_between(rng, 0.002, 0.08, log=True),
+        "mitosis": draw_between(rng, 1, 3),
+        "brightness": draw_between(rng, 400, 2500, log=True),
         "attenuation": rng.uniform(0, 0.7),
-        "blur": between(rng, 0.8, 2.0),
+        "blur": draw_between(rng, 0.8, 2.0),
     }
     return EmbryoSettings(**(values | fixed))
 
@@ -104,51 +103,54 @@ class Blastomeres(Rows):
     velocity: Array
     """(n, d)"""
     axis: Array
-    """(n, d) unit vector, along which it divides"""
+    """(n, d) unit vector of the axis of division"""
     volume: Array
-    """(n,) over that of a nucleus in the last frame"""
+    """(n,) volume relative to the last frame"""
     age: Array
     """(n,) frames since birth"""
     cycle: Array
-    """(n,) the age at which it divides"""
+    """(n,) age at division"""
     tone: Array
-    """(n,) factor on its brightness: inherited"""
+    """(n,) factor on the brightness; inherited"""
     texture: Array
     """(n, 3)"""
 
 
 class Embryo:
-    """All nuclei, from one frame to the next."""
+    """The nuclei and their dynamics."""
 
     cells: Blastomeres
 
     def __init__(self, settings: EmbryoSettings, rng: Rng) -> None:
-        self.settings, self.rng = settings, rng
+        self.settings = settings
+        self.rng = rng
         self.centre = np.array(settings.extent) / 2
         self.half = EGG * np.array(settings.extent)
-        n, dims = settings.founders, settings.dims
-        inside = unit_vectors(rng, n, dims) * rng.random((n, 1)) ** (1 / dims)
+        n = settings.founders
+        dims = settings.dims
+        inside = draw_unit_vectors(rng, n, dims) * rng.random((n, 1)) ** (1 / dims)
         none = np.zeros(n, np.int64)
         self.cells = Blastomeres(
             none,
             none,
             self.centre + 0.8 * self.half * inside,
             np.zeros((n, dims)),
-            unit_vectors(rng, n, dims),
+            draw_unit_vectors(rng, n, dims),
             np.full(n, settings.cells / n),
             np.full(n, BEGIN * settings.cycle),
             np.zeros(n),
             np.exp(0.2 * rng.standard_normal(n)),
             rng.uniform(0, 1000, (n, 3)),
         )
-        self.cells.cycle = self._cycles(n)
-        self._give_way(30)
+        self.cells.cycle = self._draw_cycles(n)
+        self._separate_overlapping(30)
 
     def step(self) -> None:
-        """One frame passes: nuclei divide, crawl and give way, and the egg turns."""
-        settings, rng = self.settings, self.rng
+        """Advance by one frame: divide, move and separate nuclei, rotate the egg."""
+        settings = self.settings
+        rng = self.rng
         self.cells.age += 1
-        self._divide()
+        self._divide_ripe()
         cells = self.cells
         mean = (
             math.sqrt(2)
@@ -157,18 +159,19 @@ class Embryo:
         )
         cells.velocity = random_walk(rng, cells.velocity, settings.speed / mean, 0.5)
         cells.position = cells.position + cells.velocity
-        self._turn()
-        cells.axis = turned(rng, cells.axis, 0.1)
-        self._give_way(6)
+        self._rotate_embryo()
+        cells.axis = rotate_randomly(rng, cells.axis, 0.1)
+        self._separate_overlapping(6)
 
     def shift(self, way: Array) -> None:
-        """The stage moves, and the egg with it."""
+        """Shift the egg by (d,)."""
         self.centre = self.centre + way
         self.cells.position = self.cells.position + way
 
-    def bodies(self) -> Bodies:
-        """The nuclei as they look now: plates before a division are small and bright, new nuclei grow."""
-        cells, settings = self.cells, self.settings
+    def make_bodies(self) -> Bodies:
+        """Return the outlines; nuclei in mitosis are small and bright."""
+        cells = self.cells
+        settings = self.settings
         n = len(cells)
         ready = (cells.cycle - cells.age <= settings.mitosis) & (cells.volume > DIVIDES)
         grown = np.where(ready, 0.55, 1 - 0.4 * np.exp(-cells.age / 2))
@@ -195,22 +198,21 @@ class Embryo:
             cells.texture,
         )
 
-    def _cycles(self, n: int) -> Array:
-        """(n,) ages at division: all the same but for the asynchrony."""
+    def _draw_cycles(self, n: int) -> Array:
+        """Draw ages at division, (n,)."""
         late = self.settings.asynchrony * self.rng.standard_normal(n)
         return np.maximum(3 + self.settings.mitosis, self.settings.cycle + late)
 
-    def _divide(self) -> None:
-        """Ripe nuclei become two of half the volume."""
-        # the last generation rests: its nuclei have the size of the last frame
-        rng, ripe = (
-            self.rng,
-            (self.cells.age >= self.cells.cycle) & (self.cells.volume > DIVIDES),
-        )
+    def _divide_ripe(self) -> None:
+        """Divide ripe nuclei into two of half the volume."""
+        # the last generation does not divide
+        rng = self.rng
+        ripe = (self.cells.age >= self.cells.cycle) & (self.cells.volume > DIVIDES)
         if not ripe.any():
             return
-        mothers, n = self.cells[ripe], int(ripe.sum())
-        axis = turned(rng, mothers.axis, 0.2)
+        mothers = self.cells[ripe]
+        n = int(ripe.sum())
+        axis = rotate_randomly(rng, mothers.axis, 0.2)
         apart = (
             1.1
             * self.settings.radius
@@ -222,11 +224,10 @@ class Embryo:
                 mothers,
                 position=mothers.position + (sign * apart)[:, None] * axis,
                 velocity=(0.4 * sign * apart)[:, None] * axis,
-                axis=unit_vectors(rng, n, axis.shape[1]),
+                axis=draw_unit_vectors(rng, n, axis.shape[1]),
                 volume=mothers.volume * part,
-                age=mothers.age
-                - mothers.cycle,  # less than a frame, so that rounds do not drift apart
-                cycle=self._cycles(n),
+                age=mothers.age - mothers.cycle,  # keeps rounds synchronous
+                cycle=self._draw_cycles(n),
                 texture=rng.uniform(0, 1000, (n, 3)),
                 track=np.zeros(n, np.int64),
                 mother=mothers.track,
@@ -235,20 +236,22 @@ class Embryo:
         ]
         self.cells = self.cells[~ripe] + (sides[0] + sides[1])
 
-    def _turn(self) -> None:
-        """The egg turns in the plane by a small angle; its outline stays, as if it rolled in its shell."""
+    def _rotate_embryo(self) -> None:
+        """Rotate the nuclei in the plane; the outline of the egg stays."""
         angle = self.settings.turning
         away = (self.cells.position - self.centre) / self.half
-        y, x = away[:, -2].copy(), away[:, -1].copy()
+        y = away[:, -2].copy()
+        x = away[:, -1].copy()
         away[:, -2], away[:, -1] = (
             math.cos(angle) * y - math.sin(angle) * x,
             math.sin(angle) * y + math.cos(angle) * x,
         )
         self.cells.position = self.centre + away * self.half
 
-    def _give_way(self, rounds: int) -> None:
-        """Nuclei keep a distance by which they fill the egg, and stay within it."""
-        cells, dims = self.cells, self.settings.dims
+    def _separate_overlapping(self, rounds: int) -> None:
+        """Push nuclei apart and keep them inside the egg."""
+        cells = self.cells
+        dims = self.settings.dims
         for _ in range(rounds):
             room = float(np.prod(2 * self.half)) / len(cells)
             keep = 0.75 * room ** (1 / dims)
@@ -269,10 +272,10 @@ class Embryo:
             cells.position = self.centre + self.half * away / np.maximum(far, 1)
 
 
-def scene(
+def make_scene(
     settings: EmbryoSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
-    """An embryo under a confocal or light-sheet microscope."""
+    """Make an embryo under a confocal or light-sheet microscope."""
     optics = Optics(
         settings.background,
         settings.unevenness,

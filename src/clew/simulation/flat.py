@@ -1,4 +1,4 @@
-"""Flat cells in phase contrast: spindles that crawl along their axis, round up and shine before they divide."""
+"""Flat cells in phase contrast: spindles that round up and brighten before division."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clew.simulation.bodies import Bodies
-from clew.simulation.cells import turned, unit_vectors
-from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.cells import draw_unit_vectors, rotate_randomly
+from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
 from clew.simulation.optics import Optics
 from clew.simulation.rows import Array, Ids, Rows
 from clew.simulation.scene import BodyScene, Rng
@@ -18,18 +18,18 @@ from clew.simulation.settings import NON_NEGATIVE, SHARE, BodySettings
 from clew.simulation.torus import Torus, random_walk
 
 FLATTENING = 5.0
-"""In so many frames, at an interval of 1, a new cell spreads by a factor of e."""
+"""Time constant of flattening after a division, in frames."""
 ENDS = 0.3
-"""Radius at the ends of a spindle, as a share of that in its middle."""
+"""Radius at the ends of a spindle, relative to the middle."""
 CROWDED = 1.8
-"""With so many times the cells asked for a culture is crowded, and stops growing."""
+"""Growth stops at this multiple of the requested number of cells."""
 ROUND = 0.8
-"""Area of a cell that has rounded up, as a share of its area when flat."""
+"""Area of a round cell, relative to the flat cell."""
 
 
 @dataclass(frozen=True)
 class FlatSettings(BodySettings):
-    """A culture of flat cells in figures; it doubles once in a cycle."""
+    """Settings of a culture of flat cells."""
 
     kind: ClassVar[str] = "flat"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -50,56 +50,56 @@ class FlatSettings(BodySettings):
 
     cells: int = 60
     radius: float = 7.5
-    """Of a disc with the area of an average cell."""
+    """Radius of a disc with the area of an average cell."""
     density: float = 0.045
     blur: float = 1.8
     unevenness: float = 0.12
     aspect: float = 3.0
     """Length over width of an average cell."""
     speed: float = 0.6
-    """Mean way of a cell in a frame."""
+    """Mean displacement of a cell per frame."""
     persistence: float = 0.6
     """Correlation of a cell's velocity from one frame to the next."""
     cycle: float = 150.0
     """Mean time from a cell's birth to its division."""
     mitosis: float = 3.0
-    """For so many frames before its division a cell is round."""
+    """Frames for which a cell is round before its division."""
     rounding: float = 0.5
-    """How round the least round cell is before it divides: 0 flat, 1 round."""
+    """Smallest roundness before a division: 0 flat, 1 round."""
     wobble: float = 0.05
-    """By how much length, bend and direction change in a frame."""
+    """Change of length, bend and direction per frame."""
     bend: float = 0.2
-    """How far the middle of a cell lies beside its axis, as a share of its length."""
+    """Distance of the middle from the axis, relative to the length."""
     death: float = 0.0003
-    """Rate of cells that round up and are gone."""
+    """Rate of cells that round up and die."""
     contrast: float = 1.0
-    """Signal of a flat cell as a share of the background."""
+    """Signal of a flat cell, relative to the background."""
     halo: float = 0.1
-    """Brightness of the ring about a cell, as a share of the background."""
+    """Brightness of the halo, relative to the background."""
     flash: float = 0.8
-    """How much brighter than a flat cell a round one is."""
+    """Additional brightness of a round cell."""
 
 
 def random_settings(rng: Rng, **fixed: Any) -> FlatSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
-    radius = between(rng, 6.0, 14.0, log=True)
-    values = drawn_bodies(rng) | {
+    """Draw random settings; keyword arguments fix some of them."""
+    radius = draw_between(rng, 6.0, 14.0, log=True)
+    values = draw_body_settings(rng) | {
         "radius": radius,
-        "density": between(rng, 0.04, 0.35, log=True),
-        "aspect": between(rng, 1.8, 5.0),
-        "speed": radius * between(rng, 0.03, 0.5, log=True),
+        "density": draw_between(rng, 0.04, 0.35, log=True),
+        "aspect": draw_between(rng, 1.8, 5.0),
+        "speed": radius * draw_between(rng, 0.03, 0.5, log=True),
         "persistence": rng.uniform(0.2, 0.9),
-        "cycle": between(rng, 40, 300, log=True),
-        "mitosis": between(rng, 1, 6, log=True),
+        "cycle": draw_between(rng, 40, 300, log=True),
+        "mitosis": draw_between(rng, 1, 6, log=True),
         "rounding": rng.uniform(0.3, 1),
-        "wobble": between(rng, 0.02, 0.12, log=True),
+        "wobble": draw_between(rng, 0.02, 0.12, log=True),
         "bend": rng.uniform(0.05, 0.3),
-        "death": between(rng, 1e-4, 2e-3, log=True),
-        "contrast": between(rng, 0.15, 1.2) * rng.choice([1.0, 1.0, -0.5]),
-        "halo": between(rng, 0.02, 0.4, log=True),
-        "flash": between(rng, 0.3, 2.0),
-        "blur": between(rng, 0.8, 2.2),
-        "drift": sometimes(rng, 0.2, 0.1, 3.0),
+        "death": draw_between(rng, 1e-4, 2e-3, log=True),
+        "contrast": draw_between(rng, 0.15, 1.2) * rng.choice([1.0, 1.0, -0.5]),
+        "halo": draw_between(rng, 0.02, 0.4, log=True),
+        "flash": draw_between(rng, 0.3, 2.0),
+        "blur": draw_between(rng, 0.8, 2.2),
+        "drift": draw_sometimes(rng, 0.2, 0.1, 3.0),
     }
     return FlatSettings(**(values | fixed))
 
@@ -111,7 +111,7 @@ class Spindles(Rows):
     position: Array
     """(n, 2)"""
     velocity: Array
-    """(n, 2) a frame"""
+    """(n, 2) per frame"""
     axis: Array
     """(n, 2) unit vector"""
     area: Array
@@ -119,45 +119,47 @@ class Spindles(Rows):
     stretch: Array
     """(n,) length over width of the flat cell"""
     bend: Array
-    """(n,) how far its middle lies beside its axis, as a share of its length"""
+    """(n,) distance of the middle from the axis, relative to the length"""
     roundness: Array
     """(n,) 0 flat, 1 round"""
     peak: Array
-    """(n,) how round it will be before it divides"""
+    """(n,) largest roundness before division"""
     age: Array
     """(n,) frames since birth"""
     cycle: Array
-    """(n,) the age at which it divides"""
+    """(n,) age at division"""
     dying: Ids
-    """(n,) frames left, -1 where it lives"""
+    """(n,) frames until the dying cell is gone, -1 if alive"""
     tone: Array
-    """(n,) factor on its contrast"""
+    """(n,) factor on the contrast"""
     texture: Array
     """(n, 3)"""
 
 
 class Culture(Torus):
-    """All flat cells, from one frame to the next."""
+    """The flat cells and their dynamics."""
 
     cells: Spindles
 
     def __init__(self, settings: FlatSettings, rng: Rng) -> None:
         super().__init__(settings, rng, margin=2.5 * settings.aspect * settings.radius)
         self.settings = settings
-        # the culture grows by this factor over the movie; in the middle of it there are as many cells as asked for
+        # grow so that the middle of the movie has the requested number of cells
         growth = min(2 ** min(settings.frames / settings.cycle, 10), CROWDED**2)
         n = max(1, round(settings.cells * self.room / math.sqrt(growth)))
-        self.cells = self._newcomers(self.low + self.size * rng.random((n, 2)))
-        self.separate(self._spread(), rounds=30)
+        self.cells = self._make_newcomers(self.low + self.size * rng.random((n, 2)))
+        self.separate(self._exclusion_radius(), rounds=30)
         for _ in range(10):
             self.step()
 
     def step(self) -> None:
-        """One frame passes."""
-        cells, settings, rng = self.cells, self.settings, self.rng
+        """Advance by one frame."""
+        cells = self.cells
+        settings = self.settings
+        rng = self.rng
         cells.age += 1
-        self._divide()
-        self._die()
+        self._divide_ripe()
+        self._remove_dying()
         cells = self.cells
         mitotic = (cells.cycle - cells.age <= settings.mitosis) | (cells.dying >= 0)
         pace = 1 - 1 / FLATTENING
@@ -171,12 +173,12 @@ class Culture(Torus):
         cells.velocity = random_walk(
             rng, cells.velocity, deviation, settings.persistence
         )
-        # a spindle crawls along its axis more than across, and turns into its way
+        # a spindle moves along its axis more than across it
         along = (cells.velocity * cells.axis).sum(axis=1, keepdims=True) * cells.axis
         self.shift(1.25 * along + 0.6 * (cells.velocity - along))
         wobble = settings.wobble
         n = len(cells)
-        cells.axis = turned(rng, cells.axis, wobble)
+        cells.axis = rotate_randomly(rng, cells.axis, wobble)
         cells.stretch = np.clip(
             cells.stretch * np.exp(wobble * rng.standard_normal(n)),
             1.2,
@@ -185,12 +187,13 @@ class Culture(Torus):
         cells.bend = random_walk(
             rng, cells.bend[:, None], settings.bend / 2, 1 - wobble
         )[:, 0]
-        self.separate(self._spread(), rounds=2)
+        self.separate(self._exclusion_radius(), rounds=2)
 
-    def bodies(self) -> Bodies:
-        """The cells as they look now."""
-        cells, settings = self.cells, self.settings
-        shape, flat = self._shape()
+    def make_bodies(self) -> Bodies:
+        """Return the outlines of the cells."""
+        cells = self.cells
+        settings = self.settings
+        shape, flat = self._length_and_width()
         length, width = shape
         middle = width / 2
         ends = middle * (1 - flat * (1 - ENDS))
@@ -220,8 +223,8 @@ class Culture(Torus):
             cells.texture,
         )
 
-    def _shape(self) -> tuple[tuple[Array, Array], Array]:
-        """(n,) length and width of each cell, and how flat it is, from 1 to 0."""
+    def _length_and_width(self) -> tuple[tuple[Array, Array], Array]:
+        """Return (length, width) and flatness of the cells, (n,) each."""
         cells = self.cells
         flat = 1 - cells.roundness
         grown = (
@@ -231,23 +234,25 @@ class Culture(Torus):
         )
         dying = np.where(cells.dying >= 0, 0.5 + 0.1 * cells.dying, 1.0)
         stretch = cells.stretch**flat
-        # a spindle with these ends covers less than the ellipse of its length and width
+        # corrects for the thin ends, which cover less than an ellipse
         width = np.sqrt(4 / math.pi * grown * dying / stretch) * (1 + 0.12 * flat)
         return (width * stretch, width), flat
 
-    def _spread(self) -> Array:
-        """(n,) the radius within which a cell wants to be alone: more than its width, less than its length."""
-        (length, width), _ = self._shape()
+    def _exclusion_radius(self) -> Array:
+        """Return the radius within which a cell repels others, (n,)."""
+        (length, width), _ = self._length_and_width()
         return 0.35 * width + 0.25 * np.sqrt(length * width)
 
-    def _newcomers(self, position: Array) -> Spindles:
-        """Unrelated cells at the given places, of all ages as in a growing culture."""
-        n, rng = len(position), self.rng
+    def _make_newcomers(self, position: Array) -> Spindles:
+        """Make unrelated cells with the ages of a growing culture."""
+        n = len(position)
+        rng = self.rng
         none = np.zeros(n, np.int64)
         area = self.settings.size * np.exp(0.25 * rng.standard_normal(n))
-        family = self._individual(n)
+        family = self._draw_individual(n)
         age = np.floor(-np.log2(1 - rng.random(n) / 2) * (family["cycle"] - 1))
-        axis, still = unit_vectors(rng, n, 2), np.zeros((n, 2))
+        axis = draw_unit_vectors(rng, n, 2)
+        still = np.zeros((n, 2))
         return Spindles(
             none,
             none,
@@ -260,9 +265,10 @@ class Culture(Torus):
             **family,
         )
 
-    def _individual(self, n: int) -> dict[str, Any]:
-        """What every cell has of its own and does not inherit."""
-        rng, settings = self.rng, self.settings
+    def _draw_individual(self, n: int) -> dict[str, Any]:
+        """Draw the properties that a cell does not inherit."""
+        rng = self.rng
+        settings = self.settings
         cycle = np.round(settings.cycle * np.exp(0.2 * rng.standard_normal(n)))
         return {
             "stretch": np.maximum(
@@ -276,37 +282,39 @@ class Culture(Torus):
             "texture": rng.uniform(0, 1000, (n, 3)),
         }
 
-    def _divide(self) -> None:
-        """Cells at the end of their cycle become two round ones beside each other."""
+    def _divide_ripe(self) -> None:
+        """Divide cells at the end of their cycle into two round ones."""
         ripe = (self.cells.age >= self.cells.cycle) & (self.cells.dying < 0)
         if not ripe.any():
             return
-        mothers, rng, n = self.cells[ripe], self.rng, int(ripe.sum())
-        axis = turned(rng, mothers.axis, 0.5)
+        mothers = self.cells[ripe]
+        rng = self.rng
+        n = int(ripe.sum())
+        axis = rotate_randomly(rng, mothers.axis, 0.5)
         apart = rng.uniform(0.4, 0.8, n) * np.sqrt(mothers.area / math.pi)
         share = 0.5 + 0.04 * np.clip(rng.standard_normal(n), -2, 2)
         sides = []
         for sign, part in ((1.0, share), (-1.0, 1 - share)):
-            # the smaller a cell is born the more it grows, so that sizes do not drift apart
+            # cells that are born small grow more, so that sizes stay stable
             area = np.sqrt(mothers.area * 2 * part * self.settings.size)
             sides.append(
                 replace(
                     mothers,
                     position=mothers.position + (sign * apart)[:, None] * axis,
-                    axis=turned(rng, axis, 0.4),
+                    axis=rotate_randomly(rng, axis, 0.4),
                     velocity=(0.2 * sign * apart)[:, None] * axis,
                     area=area,
                     age=np.zeros(n),
                     roundness=0.75 * mothers.peak,
                     track=np.zeros(n, np.int64),
                     mother=mothers.track,
-                    **self._individual(n),
+                    **self._draw_individual(n),
                 )
             )
         self.cells = self.cells[~ripe] + (sides[0] + sides[1])
 
-    def _die(self) -> None:
-        """Some cells round up, shrink and are gone; more of them where the culture is crowded."""
+    def _remove_dying(self) -> None:
+        """Let some cells round up and die, more in a crowded culture."""
         cells = self.cells[self.cells.dying != 0]
         crowd = len(cells) / (CROWDED * self.room * self.settings.cells)
         rate = self.settings.death + max(0.0, crowd - 1) / self.settings.cycle * 4
@@ -319,10 +327,10 @@ class Culture(Torus):
         self.cells = cells
 
 
-def scene(
+def make_scene(
     settings: FlatSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
-    """A culture under a phase-contrast microscope."""
+    """Make a culture under a phase-contrast microscope."""
     optics = Optics(
         settings.background,
         settings.unevenness,

@@ -1,4 +1,4 @@
-"""The kinds of cells that can be simulated, by name: their settings, their scene, and settings drawn at random."""
+"""The simulated kinds of cells by name."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ KINDS: dict[str, tuple[type[SimulationSettings], Any]] = {
     "embryo": (embryo.EmbryoSettings, embryo),
     "sparse": (sparse.SparseSettings, sparse),
 }
-"""Of each kind the class of its settings and its module, which has `scene` and `random_settings`."""
+"""Settings class and module of each kind; a module has `make_scene` and `random_settings`."""
 
 
 def settings_of(kind: str, **values: Any) -> SimulationSettings:
-    """Settings of a kind, with some values given: `settings_of("rods", cells=500)`."""
-    return _known(kind)[0](**values)
+    """Return the settings of a kind: `settings_of("rods", cells=500)`."""
+    return _check_kind(kind)[0](**values)
 
 
 def random_settings(kind: str, rng: Rng | int, **fixed: Any) -> SimulationSettings:
-    """Settings of a kind drawn at random within what its movies are like; some can be fixed, as in `cells=60`."""
-    drawn: SimulationSettings = _known(kind)[1].random_settings(
+    """Draw random settings of a kind; keyword arguments such as `cells=60` fix some."""
+    drawn: SimulationSettings = _check_kind(kind)[1].random_settings(
         np.random.default_rng(rng), **fixed
     )
     return drawn
 
 
-def scene_of(
+def make_scene(
     settings: SimulationSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> Scene:
-    """The cells before the first frame, under their microscope."""
-    scene: Scene = _known(settings.kind)[1].scene(
+    """Make the cells and the microscope of a kind."""
+    scene: Scene = _check_kind(settings.kind)[1].make_scene(
         settings, of_life, of_light, of_errors
     )
     return scene
 
 
-def _known(kind: str) -> tuple[type[SimulationSettings], Any]:
+def _check_kind(kind: str) -> tuple[type[SimulationSettings], Any]:
     if kind not in KINDS:
         raise InputError(f"kind: expected one of {', '.join(KINDS)}; it is {kind!r}")
     return KINDS[kind]

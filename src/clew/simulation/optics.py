@@ -1,4 +1,4 @@
-"""Pictures of bodies: fluorescence, where cells are brighter than the background, and phase contrast with its halos."""
+"""Images of bodies: fluorescence, and phase contrast with halos."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from clew.simulation.bodies import Bodies, BodyView, kernel
 from clew.simulation.rows import Array
 
 TABLE = 64
-"""Edge of the periodic texture."""
+"""Size of the periodic texture, in pixels."""
 READ_NOISE = 36.0
-"""Variance of the camera's own noise, in grey values squared."""
+"""Variance of the read noise, in squared gray values."""
 SHOT_NOISE = 0.2
-"""Variance of a grey value from the number of photons, as a share of it."""
+"""Variance of the shot noise, relative to the gray value."""
 
 
 @dataclass(frozen=True)
 class Optics:
-    """How light becomes grey values; lengths in the unit of the spacing."""
+    """Parameters of the image formation; lengths in the unit of the spacing."""
 
     background: float
     unevenness: float
-    """By how much the background varies over the field, as a share of it."""
+    """Relative variation of the background over the field."""
     noise: float
     """Factor on shot and read noise."""
     blur: float
@@ -35,20 +35,20 @@ class Optics:
     grain: float = 0.15
     """Contrast of the texture within cells."""
     grain_size: float = 2.0
-    """Pixels of the texture's table to the unit of length, inverted."""
+    """Length of one pixel of the texture."""
     halo_width: float = 1.0
-    """How far the halo of phase contrast reaches; its dark counterpart three times as far."""
+    """Width of the halo in phase contrast."""
     dirt: float = 0.0
-    """Contrast of what lies on the glass, as a share of the background."""
+    """Contrast of dirt on the glass, relative to the background."""
 
     @property
     def reach(self) -> float:
-        """So far outside of its outline a cell is seen."""
+        """Largest distance from an outline at which a cell changes the image."""
         return 3 * self.blur + 4 * self.halo_width
 
 
 class Microscope:
-    """Takes pictures; the texture, the dirt and the background are the same in all frames."""
+    """Render images; texture, dirt and background are constant over a movie."""
 
     def __init__(
         self,
@@ -57,22 +57,25 @@ class Microscope:
         spacing: Array,
         rng: np.random.Generator,
     ) -> None:
-        self.optics, self.shape, self.spacing = optics, shape, spacing
+        self.optics = optics
+        self.shape = shape
+        self.spacing = spacing
         noise = rng.standard_normal((TABLE, TABLE))
         texture = ndimage.gaussian_filter(noise, 2.2, mode="wrap")
         self.texture = (texture / texture.std()).astype(np.float32)
-        self.background = self._background(rng)
+        self.background = self._make_background(rng)
 
     def expose(
         self, bodies: Bodies, view: BodyView, rng: np.random.Generator
     ) -> NDArray[np.uint16]:
-        """(z, y, x) grey values of one frame."""
-        optics, image = self.optics, self.background.copy()
+        """Return the gray values of one frame, (z, y, x)."""
+        optics = self.optics
+        image = self.background.copy()
         centre = np.ascontiguousarray(
             np.pad(bodies.spine[:, 1], ((0, 0), (3 - bodies.spine.shape[2], 0)))
         )
         looks = np.column_stack([bodies.level, bodies.halo, bodies.inset])
-        _shine(
+        _add_light(
             view.owner,
             view.distance,
             looks,
@@ -91,8 +94,8 @@ class Microscope:
         image += deviation * rng.standard_normal(self.shape, dtype=np.float32)
         return np.clip(np.rint(image), 0, 65535).astype(np.uint16)
 
-    def _background(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """(z, y, x) brightest somewhere near the middle, and darker towards the corners; with dirt."""
+    def _make_background(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Make a background, (z, y, x), that is brightest near the middle, with dirt."""
         field = np.zeros(self.shape, np.float32)
         for axis, n in enumerate(self.shape):
             x = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
@@ -111,7 +114,7 @@ class Microscope:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _shine(
+def _add_light(
     owner: Any,
     distance: Any,
     looks: Any,
@@ -122,7 +125,7 @@ def _shine(
     optics: Any,
     image: Any,
 ) -> None:
-    """Add the bodies' light to a background: a plateau within the outline, and rings of halo outside of it."""
+    """Add the light of bodies to an image: a plateau inside, halo rings outside."""
     blur, width, grain, scale = optics
     table = texture.shape[0]
     for z in range(image.shape[0]):
@@ -147,7 +150,7 @@ def _shine(
                     1.0 + math.exp(-1.7 * inwards / (blur + 1e-3))
                 )
                 if halo != 0.0:
-                    # a zero-phase plate lets a ring of light pass beside the cell, and takes it from further out
+                    # phase contrast adds a bright ring, and a weaker dark one further out
                     ring = math.exp(-(((inwards + width) / width) ** 2))
                     image[z, y, x] += halo * (
                         ring

@@ -1,4 +1,4 @@
-"""Pictures of the cells: light, and to whom each pixel belongs. Each cell is drawn within its own bounding box only."""
+"""Images and masks of nuclei; each nucleus is drawn in its bounding box."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ Floats = NDArray[np.floating[Any]]
 Owners = NDArray[np.int32]
 
 ROUGHNESS = 0.045
-"""Amplitude of each wave of the outline, as a share of the radius."""
+"""Amplitude of each wave of the outline, relative to the radius."""
 TABLE = 64
-"""Edge of the periodic texture."""
+"""Size of the periodic texture, in pixels."""
 SOFT = 3.0
-"""The blurred edge of a nucleus ends so many deviations of the point spread function outside."""
+"""Extent of the blurred edge, in standard deviations of the point spread function."""
 LOOSEST = 1.08
-"""Segmentations differ from the true outline by at most this factor."""
+"""Largest factor between a detected and the true outline."""
 
 
 @dataclass(frozen=True)
 class View:
-    """One frame of n cells: a picture without noise, and masks as they would be if nothing were ever cut off."""
+    """The pixels of n nuclei in one frame, without noise."""
 
     light: NDArray[np.float32]
     """(z, y, x) signal above the background; one slice in 2D"""
     owner: NDArray[np.int32]
-    """(z, y, x) row of the cell at whose centre a pixel lies most, plus one; 0 far from all"""
+    """(z, y, x) row + 1 of the cell that owns a pixel; 0 far from all"""
     depth: NDArray[np.float32]
-    """(z, y, x) 0 at the owner's centre, 1 on its outline"""
+    """(z, y, x) depth: 0 at the center of the owner, 1 on its outline"""
     whole: NDArray[np.int64]
     """(n,) pixels within a cell's outline and the field of view"""
     kept: NDArray[np.int64]
-    """(n,) those that it owns; more than half of the whole, or none"""
+    """(n,) pixels that a cell owns; more than half of the whole, or none"""
 
 
 class Camera:
-    """Draws cells as `View`s; the texture and the background are the same in all frames."""
+    """Draw nuclei; texture and background are constant over a movie."""
 
     def __init__(self, settings: NucleiSettings, rng: np.random.Generator) -> None:
         self.settings = settings
@@ -57,11 +57,12 @@ class Camera:
             noise, [0 if flat else 2.2, 2.2, 2.2], mode="wrap"
         )
         self.texture = (texture / texture.std()).astype(np.float32)
-        self.background = self._uneven(rng)
+        self.background = self._make_background(rng)
 
-    def view(self, cells: Cells) -> View:
+    def take_view(self, cells: Cells) -> View:
         """Draw one frame."""
-        settings, n = self.settings, len(cells)
+        settings = self.settings
+        n = len(cells)
         light = np.zeros(self.shape, np.float32)
         owner = np.empty(self.shape, np.int32)
         depth = np.empty(self.shape, np.float32)
@@ -75,14 +76,19 @@ class Camera:
         )
         claim = np.ones(n)
         shape = Shape(
-            padded(cells.position), padded(cells.axis), along, across, cells.wave, claim
+            pad_to_3d(cells.position),
+            pad_to_3d(cells.axis),
+            along,
+            across,
+            cells.wave,
+            claim,
         )
         for attempt in range(5):
             owner.fill(0)
             depth.fill(np.inf)
             whole = np.zeros(n, np.int64)
             _draw(shape, look, grid, attempt == 0, Canvas(light, owner, depth, whole))
-            kept = _count(owner, depth, claim)
+            kept = _count_pixels(owner, depth, claim)
             buried = (2 * kept <= whole) & (whole > 0)
             if not buried.any():
                 break
@@ -92,14 +98,16 @@ class Camera:
     def expose(
         self, light: NDArray[np.float32], rng: np.random.Generator
     ) -> NDArray[np.uint16]:
-        """(z, y, x) grey values: background, shot noise and read noise added, rounded."""
+        """Add background, shot noise and read noise; return gray values, (z, y, x)."""
         image = np.empty(self.shape, np.uint16)
         noise = rng.standard_normal(self.shape, dtype=np.float32)
-        _expose(light, self.background, noise, np.float32(self.settings.noise), image)
+        _expose_pixels(
+            light, self.background, noise, np.float32(self.settings.noise), image
+        )
         return image
 
-    def _uneven(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """(z, y, x) the background: brightest somewhere near the middle, and sloping."""
+    def _make_background(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Make a background, (z, y, x), that is brightest near the middle."""
         field = np.zeros(self.shape, np.float32)
         for axis, n in enumerate(self.shape):
             x = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
@@ -113,8 +121,8 @@ class Camera:
         )
 
 
-def padded(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, 3): vectors of two coordinates get a first one, 0."""
+def pad_to_3d(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Prepend a zero to vectors of two coordinates; return (n, 3)."""
     return np.ascontiguousarray(np.pad(vectors, ((0, 0), (3 - vectors.shape[1], 0))))
 
 
@@ -136,14 +144,14 @@ class Shape(NamedTuple):
 
 
 class Chromatin(NamedTuple):
-    """What n nuclei look like inside."""
+    """Texture and brightness of n nuclei."""
 
     amplitude: Floats
     """(n,) mean signal"""
     grain: Floats
     """(n,) contrast of the texture"""
     offset: Floats
-    """(n, 3) where in the common texture a nucleus lies"""
+    """(n, 3) offset in the common texture"""
     texture: Floats
     """(z, y, x) periodic"""
     scale: float
@@ -151,7 +159,7 @@ class Chromatin(NamedTuple):
 
 
 class Canvas(NamedTuple):
-    """What is drawn onto: see `View`."""
+    """Arrays to draw onto; see `View`."""
 
     light: Floats
     owner: Owners
@@ -160,7 +168,7 @@ class Canvas(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The pixels and how sharp they are."""
+    """Pixel grid and resolution."""
 
     spacing: Floats
     """(3,) between pixels"""
@@ -172,8 +180,9 @@ class Grid(NamedTuple):
 
 @kernel  # type: ignore[untyped-decorator]
 def _draw(shape: Shape, look: Chromatin, grid: Grid, lit: bool, canvas: Canvas) -> None:
-    """Give each pixel to the nucleus in which it lies deepest, and add the nuclei's light if `lit`."""
-    first, last = np.empty(3, np.int64), np.empty(3, np.int64)
+    """Assign each pixel to the nucleus in which it lies deepest; add light if `lit`."""
+    first = np.empty(3, np.int64)
+    last = np.empty(3, np.int64)
     soft = SOFT * grid.blur
     roughest = 1 + ROUGHNESS * shape.wave.shape[1]
     widest = soft[0] if grid.solid else soft[1]
@@ -190,7 +199,8 @@ def _draw(shape: Shape, look: Chromatin, grid: Grid, lit: bool, canvas: Canvas) 
                 math.floor((shape.position[c, k] + reach) / grid.spacing[k]),
             )
         if not grid.solid:
-            first[0], last[0] = 0, 0
+            first[0] = 0
+            last[0] = 0
         for z in range(first[0], last[0] + 1):
             dz = z * grid.spacing[0] - shape.position[c, 0] if grid.solid else 0.0
             for y in range(first[1], last[1] + 1):
@@ -214,7 +224,7 @@ def _draw(shape: Shape, look: Chromatin, grid: Grid, lit: bool, canvas: Canvas) 
                     )  # from the centre to the outline, this way
                     if q > LOOSEST * roughest and (q - roughest) * edge > widest:
                         continue
-                    outline = _outline(
+                    outline = _outline_distance(
                         shape.wave[c], dz / distance, dy / distance, dx / distance
                     )
                     q /= outline
@@ -231,13 +241,13 @@ def _draw(shape: Shape, look: Chromatin, grid: Grid, lit: bool, canvas: Canvas) 
                             (1.0 - q) * outline * edge / steep
                         )  # deviations of the blur from the outline inwards
                         if inside > -SOFT:
-                            canvas.light[z, y, x] += _shade(look, c, dz, dy, dx) / (
+                            canvas.light[z, y, x] += _add_light(look, c, dz, dy, dx) / (
                                 1.0 + math.exp(-1.7 * inside)
                             )
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _outline(wave: Floats, z: float, y: float, x: float) -> float:
+def _outline_distance(wave: Floats, z: float, y: float, x: float) -> float:
     """The factor on an ellipsoid's radius in a direction: 1, and a wave for each row of (WAVES, 4)."""
     outline = 1.0
     for k in range(len(wave)):
@@ -248,9 +258,10 @@ def _outline(wave: Floats, z: float, y: float, x: float) -> float:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _shade(look: Chromatin, c: int, dz: float, dy: float, dx: float) -> float:
+def _add_light(look: Chromatin, c: int, dz: float, dy: float, dx: float) -> float:
     """The signal of a nucleus at a point relative to its centre; a flat texture has one slice."""
-    depth, table = look.texture.shape[0], look.texture.shape[2]
+    depth = look.texture.shape[0]
+    table = look.texture.shape[2]
     i = int((dz * look.scale + look.offset[c, 0]) * (1.0 if depth > 1 else 0.0)) % depth
     j = int(dy * look.scale + look.offset[c, 1]) % table
     k = int(dx * look.scale + look.offset[c, 2]) % table
@@ -261,10 +272,11 @@ def _shade(look: Chromatin, c: int, dz: float, dy: float, dx: float) -> float:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _count(owner: Owners, depth: Floats, claim: Floats) -> NDArray[np.int64]:
-    """(n,) pixels of each cell within its outline; takes the claims out of the depths again."""
+def _count_pixels(owner: Owners, depth: Floats, claim: Floats) -> NDArray[np.int64]:
+    """Count pixels inside each outline, (n,), and undo the factors on depths."""
     kept = np.zeros(len(claim), np.int64)
-    owners, depths = owner.ravel(), depth.ravel()
+    owners = owner.ravel()
+    depths = depth.ravel()
     for p in range(owners.size):
         if owners[p]:
             depths[p] /= claim[owners[p] - 1]
@@ -273,20 +285,18 @@ def _count(owner: Owners, depth: Floats, claim: Floats) -> NDArray[np.int64]:
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _expose(
+def _expose_pixels(
     light: Floats,
     background: Floats,
     noise: Floats,
     factor: float,
     image: NDArray[np.uint16],
 ) -> None:
-    """Fill `image` with grey values; shot noise is taken as normal, which it nearly is at these levels."""
-    lights, backgrounds, noises, images = (
-        light.ravel(),
-        background.ravel(),
-        noise.ravel(),
-        image.ravel(),
-    )
+    """Fill `image` with gray values; shot noise is approximated as normal."""
+    lights = light.ravel()
+    backgrounds = background.ravel()
+    noises = noise.ravel()
+    images = image.ravel()
     for p in range(lights.size):
         level = lights[p] + backgrounds[p]
         grey = level + factor * noises[p] * math.sqrt(36.0 + 0.2 * level)

@@ -1,8 +1,8 @@
-"""Rods in a colony: bacteria that grow, push each other apart and divide in the middle along their axis.
+"""A colony of rod-shaped bacteria that grow, push each other apart and divide.
 
-Each rod is a capsule (a segment with a radius) without inertia. It grows exponentially and divides when it has added
-its share of length (the adder rule, Taheri-Araghi et al. 2015). Where two rods overlap, both give way, in shift and in
-turn; so the colony expands as it grows, and far from its centre cells move by more than their width in a frame.
+Each rod is a capsule without inertia. It grows exponentially and divides after it has
+added its share of length (the adder rule, Taheri-Araghi et al. 2015). Overlapping rods
+shift and rotate apart, so the colony expands as it grows.
 """
 
 from __future__ import annotations
@@ -15,33 +15,30 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from clew.simulation.bodies import Bodies, kernel
-from clew.simulation.cells import turned, unit_vectors
-from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.cells import draw_unit_vectors, rotate_randomly
+from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
 from clew.simulation.optics import Optics
 from clew.simulation.rows import Array, Rows
 from clew.simulation.scene import BodyScene, Rng
 from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
 
 SUBSTEP = 0.02
-"""Rods grow by at most this share between two rounds of pushing."""
+"""Largest relative growth between two rounds of pushing."""
 WARM_UP = 8
-"""Before the first frame the colony grows in so many steps to a doubling, however long that takes."""
+"""Steps per doubling before the first frame."""
 WASHED = 0.5
-"""Rods so many fields of view outside are gone, lest a colony that outgrows its field grow without end."""
+"""Rods this many fields of view outside are removed."""
 ROUNDS = 40
-"""At most so many times in a round all pairs give way."""
+"""Largest number of passes over all pairs in a round of pushing."""
 SIDE = np.array([1.0, -1.0])
-"""Turns a vector by a right angle, once its coordinates are swapped."""
+"""Signs that rotate a vector by 90°, after swapping its coordinates."""
 TOLERANCE = 0.08
-"""Overlaps below this share of a radius are left."""
+"""Tolerated overlap, relative to the radius."""
 
 
 @dataclass(frozen=True)
 class RodSettings(BodySettings):
-    """A colony in figures. It grows until about `cells` are there in the last frame.
-
-    Where the movie is longer than that takes from one cell, the field fills up and rods are pushed out of it.
-    """
+    """Settings of a colony that has about `cells` rods in the last frame."""
 
     kind: ClassVar[str] = "rods"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -93,30 +90,30 @@ class RodSettings(BodySettings):
 
     @property
     def founders(self) -> int:
-        """How many cells the first frame has."""
+        """Number of cells in the first frame."""
         return math.ceil(self.cells / 2 ** ((self.frames - 1) / self.doubling))
 
 
 def random_settings(rng: Rng, **fixed: Any) -> RodSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
+    """Draw random settings; keyword arguments fix some of them."""
     bright = rng.random() < 0.4  # fluorescence
-    values = drawn_bodies(rng) | {
-        "radius": between(rng, 3.5, 9.0, log=True),
-        "density": between(rng, 0.1, 0.6),
-        "aspect": between(rng, 2.2, 7.0),
-        "doubling": between(rng, 5.0, 30.0, log=True),
+    values = draw_body_settings(rng) | {
+        "radius": draw_between(rng, 3.5, 9.0, log=True),
+        "density": draw_between(rng, 0.1, 0.6),
+        "aspect": draw_between(rng, 2.2, 7.0),
+        "doubling": draw_between(rng, 5.0, 30.0, log=True),
         "colonies": int(rng.integers(1, 6)),
-        "jitter": between(rng, 0.03, 0.6, log=True),
-        "kink": between(rng, 0.02, 0.25, log=True),
+        "jitter": draw_between(rng, 0.03, 0.6, log=True),
+        "kink": draw_between(rng, 0.02, 0.25, log=True),
         "spread": rng.uniform(0.05, 0.2),
-        "contrast": between(rng, 0.3, 2.0, log=True)
+        "contrast": draw_between(rng, 0.3, 2.0, log=True)
         if bright
-        else -between(rng, 0.2, 0.85),
-        "halo": 0.0 if bright else between(rng, 0.05, 0.8),
+        else -draw_between(rng, 0.2, 0.85),
+        "halo": 0.0 if bright else draw_between(rng, 0.05, 0.8),
         "bend": rng.uniform(0, 0.08),
-        "blur": between(rng, 0.7, 2.0),
-        "grip": between(rng, 0.5, 2.0, log=True),
-        "drift": sometimes(rng, 0.3, 0.1, 4.0),
+        "blur": draw_between(rng, 0.7, 2.0),
+        "grip": draw_between(rng, 0.5, 2.0, log=True),
+        "drift": draw_sometimes(rng, 0.3, 0.1, 4.0),
     }
     return RodSettings(**(values | fixed))
 
@@ -138,7 +135,7 @@ class Rods(Rows):
     bend: Array
     """(n,) how far its middle lies beside its axis"""
     tone: Array
-    """(n,) factor on its contrast"""
+    """(n,) factor on the contrast"""
     texture: Array
     """(n, 3)"""
 
@@ -149,19 +146,23 @@ class Colony:
     cells: Rods
 
     def __init__(self, settings: RodSettings, rng: Rng) -> None:
-        self.settings, self.rng = settings, rng
+        self.settings = settings
+        self.rng = rng
         n = min(settings.colonies, settings.founders)
         extent = np.array(settings.extent)
-        self.cells = self._newborn(
+        self.cells = self._make_newborn(
             extent * (0.5 + 0.5 * rng.uniform(-0.5, 0.5, (n, 2)) * (n > 1))
         )
         while len(self.cells) < settings.founders:
-            self._grow(settings.doubling / WARM_UP)
+            self._grow_cells(settings.doubling / WARM_UP)
 
     def step(self) -> None:
         """One frame passes: rods slide, grow, divide and give way; those far out of view are washed away."""
-        cells, settings, rng = self.cells, self.settings, self.rng
-        n, jitter = len(cells), settings.jitter
+        cells = self.cells
+        settings = self.settings
+        rng = self.rng
+        n = len(cells)
+        jitter = settings.jitter
         # rods slide past each other along their axis more easily than they move across it
         along, across = (
             jitter * settings.radius * share * rng.standard_normal((n, 1))
@@ -170,13 +171,13 @@ class Colony:
         cells.position = (
             cells.position + along * cells.axis + across * cells.axis[:, ::-1] * SIDE
         )
-        cells.axis = turned(rng, cells.axis, jitter * 2 / settings.aspect)
-        self._grow(1.0)
+        cells.axis = rotate_randomly(rng, cells.axis, jitter * 2 / settings.aspect)
+        self._grow_cells(1.0)
         extent = np.array(settings.extent)
         beyond = np.maximum(-self.cells.position, self.cells.position - extent) / extent
         self.cells = self.cells[(beyond < WASHED).all(axis=1)]
 
-    def _grow(self, frames: float) -> None:
+    def _grow_cells(self, frames: float) -> None:
         """Time passes in small steps, in which rods grow, divide and give way."""
         cap = 2 * self.settings.radius
         steps = max(
@@ -187,16 +188,17 @@ class Colony:
             self.cells.length = (self.cells.length + cap) * np.exp(
                 self.cells.rate * (frames / steps)
             ) - cap
-            self._divide()
-            self._give_way()
+            self._divide_ripe()
+            self._separate_overlapping()
 
     def shift(self, way: Array) -> None:
         """The stage moves; a colony has an end, so that nothing comes in from elsewhere."""
         self.cells.position = self.cells.position + way
 
-    def bodies(self) -> Bodies:
+    def make_bodies(self) -> Bodies:
         """The rods as they look now."""
-        cells, settings = self.cells, self.settings
+        cells = self.cells
+        settings = self.settings
         across = cells.axis[:, ::-1] * SIDE
         half = (cells.length / 2)[:, None] * cells.axis
         aside = (cells.bend * (cells.length + 2 * settings.radius))[:, None] * across
@@ -219,15 +221,17 @@ class Colony:
             cells.texture,
         )
 
-    def _newborn(self, position: Array) -> Rods:
+    def _make_newborn(self, position: Array) -> Rods:
         """Unrelated rods at the given places, of all ages."""
-        n, rng = len(position), self.rng
-        none, born = np.zeros(n, np.int64), self._birth_length
+        n = len(position)
+        rng = self.rng
+        none = np.zeros(n, np.int64)
+        born = self._birth_length
         rods = Rods(
             none,
             none,
             position,
-            unit_vectors(rng, n, 2),
+            draw_unit_vectors(rng, n, 2),
             np.full(n, born),
             np.zeros(n),
             np.zeros(n),
@@ -235,7 +239,7 @@ class Colony:
             np.ones(n),
             np.zeros((n, 3)),
         )
-        self._individual(rods)
+        self._draw_individual(rods)
         rods.length = (born + 2 * self.settings.radius) * np.exp2(
             rng.random(n)
         ) - 2 * self.settings.radius
@@ -248,9 +252,11 @@ class Colony:
         radius = self.settings.radius
         return max(0.0, 2 * radius * self.settings.aspect * math.log(2) - 2 * radius)
 
-    def _individual(self, rods: Rods) -> None:
+    def _draw_individual(self, rods: Rods) -> None:
         """What every rod has of its own: how fast it grows, at which length it divides, and its look."""
-        n, rng, settings = len(rods), self.rng, self.settings
+        n = len(rods)
+        rng = self.rng
+        settings = self.settings
         cap = 2 * settings.radius
         rods.rate = (
             math.log(2)
@@ -267,12 +273,14 @@ class Colony:
         rods.tone = np.exp(0.1 * rng.standard_normal(n))
         rods.texture = rng.uniform(0, 1000, (n, 3))
 
-    def _divide(self) -> None:
+    def _divide_ripe(self) -> None:
         """Rods that are ripe part in the middle: both halves lie where the whole was."""
         ripe = self.cells.length >= self.cells.ripe
         if not ripe.any():
             return
-        mothers, rng, cap = self.cells[ripe], self.rng, 2 * self.settings.radius
+        mothers = self.cells[ripe]
+        rng = self.rng
+        cap = 2 * self.settings.radius
         n = len(mothers)
         share = 0.5 + 0.04 * np.clip(rng.standard_normal(n), -2, 2)
         sides = []
@@ -283,17 +291,18 @@ class Colony:
                 mothers,
                 position=mothers.position + away[:, None] * mothers.axis,
                 length=part * whole - cap,
-                axis=turned(rng, mothers.axis, self.settings.kink),
+                axis=rotate_randomly(rng, mothers.axis, self.settings.kink),
                 track=np.zeros(n, np.int64),
                 mother=mothers.track,
             )
-            self._individual(half)
+            self._draw_individual(half)
             sides.append(half)
         self.cells = self.cells[~ripe] + (sides[0] + sides[1])
 
-    def _give_way(self) -> None:
+    def _separate_overlapping(self) -> None:
         """Overlapping rods push each other apart until none overlaps by much."""
-        cells, radius = self.cells, self.settings.radius
+        cells = self.cells
+        radius = self.settings.radius
         if len(cells) < 2:
             return
         reach = float(cells.length.max()) + 2.5 * radius
@@ -301,8 +310,9 @@ class Colony:
         pairs = pairs[
             np.lexsort(pairs.T)
         ]  # the order of pushes does not depend on how the tree was walked
-        position, axis = cells.position.copy(), cells.axis.copy()
-        _push(
+        position = cells.position.copy()
+        axis = cells.axis.copy()
+        _push_overlapping(
             position,
             axis,
             cells.length,
@@ -312,10 +322,11 @@ class Colony:
             TOLERANCE * radius,
             ROUNDS,
         )
-        cells.position, cells.axis = position, axis
+        cells.position = position
+        cells.axis = axis
 
 
-def scene(
+def make_scene(
     settings: RodSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
     """A colony under a microscope."""
@@ -333,7 +344,7 @@ def scene(
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _push(
+def _push_overlapping(
     position: Any,
     axis: Any,
     length: Any,
@@ -352,7 +363,7 @@ def _push(
         worst = 0.0
         for k in range(len(pairs)):
             i, j = pairs[k]
-            s, t = _closest(
+            s, t = _closest_points(
                 position[i], axis[i], length[i] / 2, position[j], axis[j], length[j] / 2
             )
             dy = position[i, 0] + s * axis[i, 0] - position[j, 0] - t * axis[j, 0]
@@ -363,33 +374,40 @@ def _push(
                 continue
             worst = max(worst, overlap)
             if distance < 1e-9:
-                dy, dx, distance = axis[i, 1], -axis[i, 0], 1.0
-            ny, nx = dy / distance, dx / distance
+                dy = axis[i, 1]
+                dx = -axis[i, 0]
+                distance = 1.0
+            ny = dy / distance
+            nx = dx / distance
             # how much a unit push moves the contact point of either: shift and turn
-            li, lj = length[i] + 2 * radius, length[j] + 2 * radius
-            ci, cj = (
-                s * (axis[i, 1] * ny - axis[i, 0] * nx),
-                t * (axis[j, 1] * ny - axis[j, 0] * nx),
-            )
-            ti, tj = ci / (grip * li * li / 12) / li, cj / (grip * lj * lj / 12) / lj
+            li = length[i] + 2 * radius
+            lj = length[j] + 2 * radius
+            ci = s * (axis[i, 1] * ny - axis[i, 0] * nx)
+            cj = t * (axis[j, 1] * ny - axis[j, 0] * nx)
+            ti = ci / (grip * li * li / 12) / li
+            tj = cj / (grip * lj * lj / 12) / lj
             push = overlap / (1 / li + 1 / lj + ci * ti + cj * tj)
             for row, sign, turn, size in ((i, 1.0, ti, li), (j, -1.0, tj, lj)):
                 position[row, 0] += sign * push * ny / size
                 position[row, 1] += sign * push * nx / size
                 angle = sign * push * turn
-                y, x = axis[row, 0], axis[row, 1]
-                cos, sin = math.cos(angle), math.sin(angle)
+                y = axis[row, 0]
+                x = axis[row, 1]
+                cos = math.cos(angle)
+                sin = math.sin(angle)
                 axis[row, 0], axis[row, 1] = cos * y + sin * x, cos * x - sin * y
         if worst < tolerance:
             break
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _closest(p: Any, u: Any, half: float, q: Any, v: Any, other: float) -> Any:
+def _closest_points(p: Any, u: Any, half: float, q: Any, v: Any, other: float) -> Any:
     """Where on two segments, from their centres along unit vectors, the closest points lie (Ericson 2005, 5.1.9)."""
-    ry, rx = p[0] - q[0], p[1] - q[1]
+    ry = p[0] - q[0]
+    rx = p[1] - q[1]
     b = u[0] * v[0] + u[1] * v[1]
-    c, f = u[0] * ry + u[1] * rx, v[0] * ry + v[1] * rx
+    c = u[0] * ry + u[1] * rx
+    f = v[0] * ry + v[1] * rx
     denominator = 1.0 - b * b
     if denominator > 1e-4:
         s = min(max((b * f - c) / denominator, -half), half)

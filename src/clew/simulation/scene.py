@@ -1,4 +1,4 @@
-"""A scene: a world of cells under a microscope, as the simulation loop sees it."""
+"""A scene is a world of cells under a microscope."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.simulation.bodies import Bodies, BodyView, draw
+from clew.simulation.bodies import Bodies, BodyView, draw_bodies
 from clew.simulation.mask_faults import MaskFaults
 from clew.simulation.optics import Microscope, Optics
 from clew.simulation.rows import Array, Ids, Rows
@@ -17,59 +17,59 @@ Rng = np.random.Generator
 
 
 class Scene(Protocol):
-    """What the loop asks for, frame by frame: time passes, the stage moves, a picture is taken."""
+    """What the simulation loop calls in each frame."""
 
     @property
     def cells(self) -> Rows:
-        """The cells, with their tracks."""
+        """The cells with their track ids."""
         ...
 
     def step(self) -> None:
-        """One frame passes."""
+        """Advance by one frame."""
         ...
 
     def shift(self, way: Array) -> None:
-        """The stage moves: all cells go that way, (d,)."""
+        """Shift all cells by (d,)."""
         ...
 
-    def look(self) -> Ids:
-        """(n,) the pixels of each cell in view; what follows is of this look."""
+    def count_visible_pixels(self) -> Ids:
+        """Draw the cells and count the visible pixels of each, (n,)."""
         ...
 
-    def image(self) -> NDArray[np.uint16]:
-        """(z, y, x) grey values."""
+    def render_image(self) -> NDArray[np.uint16]:
+        """Return gray values, (z, y, x)."""
         ...
 
-    def detections(self) -> NDArray[np.int32]:
-        """(z, y, x) what a segmentation finds."""
+    def make_detections(self) -> NDArray[np.int32]:
+        """Return detected labels, (z, y, x)."""
         ...
 
-    def truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
-        """(z, y, x) each cell's pixels with its track as label."""
+    def make_truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+        """Return true masks labeled by track ids, (z, y, x)."""
         ...
 
 
 class BodyWorld(Protocol):
-    """A kind of cells whose outlines are bodies."""
+    """Cells whose outlines are bodies."""
 
     cells: Any
-    """A `Rows` of the kind's own."""
+    """A subclass of `Rows`."""
 
     def step(self) -> None:
-        """One frame passes."""
+        """Advance by one frame."""
         ...
 
     def shift(self, way: Array) -> None:
-        """All cells go that way, (d,)."""
+        """Shift all cells by (d,)."""
         ...
 
-    def bodies(self) -> Bodies:
-        """The cells as they look now, in the same order."""
+    def make_bodies(self) -> Bodies:
+        """Return the outlines, in the order of the cells."""
         ...
 
 
 class BodyScene:
-    """Any kind of cells whose outlines are bodies, under a microscope."""
+    """Cells with bodies under a microscope."""
 
     bodies: Bodies
     view: BodyView
@@ -82,38 +82,43 @@ class BodyScene:
         of_light: Rng,
         of_errors: Rng,
     ) -> None:
-        self.world, self.of_light, self.of_errors = world, of_light, of_errors
+        self.world = world
+        self.of_light = of_light
+        self.of_errors = of_errors
         self.faults = MaskFaults(settings)
         flat = settings.dims == 2
         self.shape = (1, *settings.shape) if flat else settings.shape
         self.spacing = np.array((1.0, *settings.spacing) if flat else settings.spacing)
         self.microscope = Microscope(optics, self.shape, self.spacing, of_light)
-        self.step, self.shift = world.step, world.shift
+        self.step = world.step
+        self.shift = world.shift
 
     @property
     def cells(self) -> Rows:
-        """The cells, with their tracks."""
+        """The cells with their track ids."""
         cells: Rows = self.world.cells
         return cells
 
-    def look(self) -> Ids:
-        """(n,) pixels in view."""
-        self.bodies = self.world.bodies()
-        self.view = draw(
+    def count_visible_pixels(self) -> Ids:
+        """Count the visible pixels of each cell, (n,)."""
+        self.bodies = self.world.make_bodies()
+        self.view = draw_bodies(
             self.bodies, self.shape, self.spacing, self.microscope.optics.reach
         )
         return self.view.kept
 
-    def image(self) -> NDArray[np.uint16]:
+    def render_image(self) -> NDArray[np.uint16]:
         """(z, y, x)."""
         return self.microscope.expose(self.bodies, self.view, self.of_light)
 
-    def detections(self) -> NDArray[np.int32]:
+    def make_detections(self) -> NDArray[np.int32]:
         """(z, y, x)."""
         self.bodies.track = self.cells.track
-        return self.faults.labels(self.bodies, self.view, self.spacing, self.of_errors)
+        return self.faults.make_labels(
+            self.bodies, self.view, self.spacing, self.of_errors
+        )
 
-    def truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+    def make_truth(self, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
         """(z, y, x)."""
         name = np.concatenate([[0], self.cells.track]).astype(dtype)
         return np.where(self.view.distance >= 0, name[self.view.owner], 0).astype(dtype)

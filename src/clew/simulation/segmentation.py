@@ -1,4 +1,4 @@
-"""A fallible segmentation of a simulated frame: cells that touch become one, some fall in two, some are missed."""
+"""Segmentation errors of nuclei: fused, cut and missed cells."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clew.simulation.cells import Cells
-from clew.simulation.render import LOOSEST, Floats, Owners, View, kernel, padded
+from clew.simulation.render import LOOSEST, Floats, Owners, View, kernel, pad_to_3d
 from clew.simulation.settings import NucleiSettings
 
 Labels = NDArray[np.integer[Any]]
 TIGHTEST = 0.95
-"""Segmentations differ from the true outline by at least this factor."""
+"""Smallest factor between a detected and the true outline."""
 
 
-def truth_masks(
+def make_truth_masks(
     view: View, track: NDArray[np.int64], dtype: type[np.unsignedinteger[Any]]
 ) -> NDArray[Any]:
-    """(z, y, x) each cell's pixels within its outline, with its track as label; cells without a track are left out."""
+    """Return true masks labeled by track ids, (z, y, x)."""
     masks = np.zeros(view.owner.shape, dtype)
-    _paint(view.owner, view.depth, np.ones(len(track)), track, masks)
+    _paint_labels(view.owner, view.depth, np.ones(len(track)), track, masks)
     return masks
 
 
-def detections(
+def make_detections(
     settings: NucleiSettings,
     view: View,
     cells: Cells,
     spacing: NDArray[np.float64],
     rng: np.random.Generator,
 ) -> NDArray[np.int32]:
-    """(z, y, x) labels as a segmentation would give them, numbered from top left, so that they tell no identity."""
+    """Return detected labels, (z, y, x), numbered from top left in each frame."""
     n = len(cells)
     seen = cells.track > 0
     tightness = rng.uniform(TIGHTEST, LOOSEST, n)
     missed = rng.random(n) < settings.missed
     torn = rng.random(n) < settings.over_segmentation
     mine = np.zeros(view.owner.shape, np.int32)
-    _paint(
+    _paint_labels(
         view.owner, view.depth, tightness, np.where(seen, np.arange(1, n + 1), 0), mine
     )
-    group = _merged(mine, view.kept, settings)
+    group = _merge_touching(mine, view.kept, settings)
     alone = np.bincount(group, minlength=n)[group] == 1
     missed &= alone
     extent = np.array(settings.extent)
@@ -58,18 +58,18 @@ def detections(
         mine,
         name,
         np.where(torn, n, 0),
-        padded(cells.position),
-        padded(cells.axis),
+        pad_to_3d(cells.position),
+        pad_to_3d(cells.axis),
         spacing,
         labels,
     )
     return labels
 
 
-def touching(
+def find_touching_pairs(
     mine: NDArray[np.int32], n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of cells that touch in an image of rows plus one: rows of both, and how many pixels their border has."""
+    """Find pairs of touching cells: both rows, and the length of their border in pixels."""
     codes = []
     for axis in range(3):
         lower = mine[
@@ -79,19 +79,17 @@ def touching(
             tuple(slice(1, None) if a == axis else slice(None) for a in range(3))
         ]
         touch = (lower != upper) & (lower > 0) & (upper > 0)
-        one, other = (
-            lower[touch].astype(np.int64) - 1,
-            upper[touch].astype(np.int64) - 1,
-        )
+        one = lower[touch].astype(np.int64) - 1
+        other = upper[touch].astype(np.int64) - 1
         codes.append(np.minimum(one, other) * n + np.maximum(one, other))
     code, border = np.unique(np.concatenate(codes), return_counts=True)
     return code // max(n, 1), code % max(n, 1), border
 
 
-def groups(
+def group_connected(
     n: int, first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """(n,) the group of each of n cells, where the given pairs share one."""
+    """Return the connected component of each of n cells, (n,)."""
     graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(n, n))
     group: NDArray[np.int64] = connected_components(graph, directed=False)[1].astype(
         np.int64
@@ -99,23 +97,26 @@ def groups(
     return group
 
 
-def _merged(
+def _merge_touching(
     mine: NDArray[np.int32], pixels: NDArray[np.int64], settings: NucleiSettings
 ) -> NDArray[np.int64]:
-    """(n,) the group of each cell: cells share one where their border is long for the smaller of them."""
-    n, dims = len(pixels), settings.dims
-    first, second, border = touching(mine, n)
+    """Group cells whose common border is long for the smaller one, (n,)."""
+    n = len(pixels)
+    dims = settings.dims
+    first, second, border = find_touching_pairs(mine, n)
     width = np.minimum(pixels[first], pixels[second]) ** ((dims - 1) / dims)
     joined = (border > (1 - settings.merging) * width) & (settings.merging > 0)
-    return groups(n, first[joined], second[joined])
+    return group_connected(n, first[joined], second[joined])
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _paint(
+def _paint_labels(
     owner: Owners, depth: Floats, tightness: Floats, label: Labels, masks: Labels
 ) -> None:
-    """Fill `masks` with the owner's label wherever a pixel lies within its outline, taken tight or loose."""
-    owners, depths, labels = owner.ravel(), depth.ravel(), masks.ravel()
+    """Fill `masks` with the label of the owner inside its scaled outline."""
+    owners = owner.ravel()
+    depths = depth.ravel()
+    labels = masks.ravel()
     for p in range(owners.size):
         c = owners[p] - 1
         if c >= 0 and depths[p] <= tightness[c]:
@@ -132,7 +133,7 @@ def number_labels(
     spacing: Floats,
     labels: Labels,
 ) -> None:
-    """Number the names in the order in which they are met; a torn cell has two, one on each side of its middle."""
+    """Number names in scan order; a cut cell gets two, one on each side of its middle."""
     number = np.zeros(2 * len(name) + 2, np.int64)
     found = 0
     for z in range(mine.shape[0]):

@@ -1,4 +1,4 @@
-"""What a simulated movie shall be like: settings that all kinds of cells share, and the nuclei's own."""
+"""Settings of simulated movies: those that all kinds share, and those of nuclei."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any, ClassVar, cast
 from clew.errors import InputError
 
 MAX_PIXELS = 2**28
-"""The largest frame that is simulated."""
+"""Largest number of pixels in a frame."""
 PIXELS_ACROSS = 3
-"""A radius has at least so many pixels."""
-NON_NEGATIVE, POSITIVE, SHARE = (0.0, math.inf), (math.ulp(0.0), math.inf), (0.0, 1.0)
+"""Smallest radius, in pixels."""
+NON_NEGATIVE = (0.0, math.inf)
+POSITIVE = (math.ulp(0.0), math.inf)
+SHARE = (0.0, 1.0)
 RANGES: dict[str, tuple[float, float]] = {
     "frames": (1, 100_000),
     "cells": (1, 100_000),
@@ -33,12 +35,12 @@ RANGES: dict[str, tuple[float, float]] = {
     "jump_size": NON_NEGATIVE,
     "missing_frames": (0.0, 0.9),
 }
-"""What each setting that all kinds share may be: (least, most)."""
+"""Smallest and largest value of each shared setting."""
 
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """What the simulated movies of all kinds of cells share; each kind adds its own.
+    """Settings that all kinds of cells share.
 
     Lengths are in the unit of `spacing`, times in frames, rates per cell and frame.
     """
@@ -49,39 +51,39 @@ class SimulationSettings:
 
     frames: int = 60
     cells: int = 40
-    """About so many are in view at any time."""
+    """Approximate number of cells in view."""
     dims: int = 2
     seed: int = 0
     """The same settings give the same movie."""
     spacing: tuple[float, ...] = ()
-    """((z,) y, x): the distance of two pixels; (1, 1) or (3, 1, 1) where it is left empty."""
+    """((z,) y, x) pixel size; default (1, 1) or (3, 1, 1)."""
     shape: tuple[int, ...] = ()
-    """((z,) y, x): pixels of a frame; room for the cells at the given density where it is left empty."""
+    """((z,) y, x) pixels of a frame; default: from `cells` and `density`."""
     radius: float = 12.0
-    """Of an average cell or nucleus."""
+    """Radius of an average cell or nucleus."""
     density: float = 0.1
-    """The share of the field that cells cover."""
+    """Share of the field that cells cover."""
     background: float = 1000.0
     unevenness: float = 0.04
-    """By how much the background varies over the field, as a share of it."""
+    """Relative variation of the background over the field."""
     noise: float = 1.0
     """Factor on shot and read noise."""
     blur: float = 1.2
-    """Standard deviation of the point spread function, in the plane; along z it is three times as wide."""
+    """Standard deviation of the point spread function in the plane; three times as wide along z."""
     over_segmentation: float = 0.003
-    """Rate of cells that are detected as two for a frame."""
+    """Rate of cells that are cut in two for a frame."""
     missed: float = 0.003
     """Rate of cells that are not detected in a frame."""
     drift: float = 0.0
-    """Way of the stage in a frame, always in the same direction."""
+    """Drift of the stage per frame."""
     shake: float = 0.0
-    """Standard deviation of the stage's way in a frame, in each direction of the plane."""
+    """Standard deviation of the stage's motion per frame and direction."""
     stage_jumps: float = 0.0
-    """The share of frames before which the stage jumps."""
+    """Share of frames before which the stage jumps."""
     jump_size: float = 3.0
-    """How far it jumps: standard deviation in each direction of the plane, in radii of a cell."""
+    """Standard deviation of a jump per direction, in cell radii."""
     missing_frames: float = 0.0
-    """The share of frames that were not taken: time passes, and the movie has no picture of it."""
+    """Share of frames that are missing in the movie."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -94,12 +96,14 @@ class SimulationSettings:
                 )
         spacing = self.spacing or ((1.0, 1.0) if self.dims == 2 else (3.0, 1.0, 1.0))
         object.__setattr__(
-            self, "spacing", _checked_axes("spacing", spacing, self.dims, Real)
+            self, "spacing", _check_axes("spacing", spacing, self.dims, Real)
         )
         object.__setattr__(
             self,
             "shape",
-            _checked_axes("shape", self.shape or self._room(), self.dims, Integral),
+            _check_axes(
+                "shape", self.shape or self._default_shape(), self.dims, Integral
+            ),
         )
         if math.prod(self.shape) > MAX_PIXELS:
             raise InputError(
@@ -121,7 +125,7 @@ class SimulationSettings:
     @property
     def size(self) -> float:
         """Area or volume of an average cell."""
-        return ball(self.radius, self.dims)
+        return ball_volume(self.radius, self.dims)
 
     @property
     def extent(self) -> tuple[float, ...]:
@@ -130,18 +134,18 @@ class SimulationSettings:
 
     @property
     def min_pixels(self) -> int:
-        """A cell with fewer pixels in view is out of view."""
+        """Smallest number of visible pixels of a cell in view."""
         return max(4, round(0.06 * self.size / math.prod(self.spacing)))
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings as JSON can hold them; the class takes them back."""
+        """Return the settings as JSON values."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
         }
 
-    def _room(self) -> tuple[int, ...]:
-        """((z,) y, x): a field for the cells, a little wider than high and, in 3D, flat."""
+    def _default_shape(self) -> tuple[int, ...]:
+        """Return the default shape ((z,) y, x)."""
         proportions = (1.0, 1.3) if self.dims == 2 else (0.5, 1.0, 1.3)
         volume = self.cells * self.size / self.density
         unit = max(
@@ -155,7 +159,7 @@ class SimulationSettings:
 
 @dataclass(frozen=True)
 class NucleiSettings(SimulationSettings):
-    """Nuclei of cultured cells under a fluorescence microscope: round, dividing, crawling each its own way."""
+    """Nuclei of cultured cells under a fluorescence microscope."""
 
     kind: ClassVar[str] = "nuclei"
     ranges: ClassVar[dict[str, tuple[float, float]]] = RANGES | {
@@ -172,28 +176,28 @@ class NucleiSettings(SimulationSettings):
     }
 
     speed: float = 3.0
-    """Mean way of a cell in a frame."""
+    """Mean displacement of a cell per frame."""
     persistence: float = 0.5
     """Correlation of a cell's velocity from one frame to the next."""
     cohesion: float = 0.25
-    """How much cells keep together in clusters."""
+    """Strength of clustering."""
     softness: float = 0.4
-    """How easily one nucleus slides over another: 0 rarely, 1 often."""
+    """How often nuclei overlap: 0 rarely, 1 often."""
     cycle: float = 90.0
     """Mean time from a cell's birth to its division."""
     death: float = 0.0005
-    """Rate of cells that die, besides those that must to keep the number of cells."""
+    """Rate of dying cells."""
     brightness: float = 900.0
-    """Mean signal of a nucleus above the background, in grey values."""
+    """Mean signal of a nucleus above the background, in gray values."""
     brightness_spread: float = 0.45
     """Standard deviation of the logarithm of the brightness between families of cells."""
     merging: float = 0.5
-    """How easily cells that touch are detected as one: 0 never, 1 at the first touch."""
+    """How often touching cells are fused: 0 never, 1 always."""
 
 
 @dataclass(frozen=True)
 class BodySettings(SimulationSettings):
-    """What kinds whose cells are drawn as bodies share."""
+    """Settings that all kinds with bodies share."""
 
     ranges: ClassVar[dict[str, tuple[float, float]]] = RANGES | {
         "under_segmentation": (0.0, 0.9),
@@ -201,20 +205,20 @@ class BodySettings(SimulationSettings):
     }
 
     under_segmentation: float = 0.003
-    """The share of pairs of touching cells that are detected as one; once fused, they are so for some frames."""
+    """Share of touching pairs that are fused."""
     outline_error: float = 0.06
-    """Standard deviation of a detected outline from the true one, as a share of the radius."""
+    """Standard deviation of the detected outline, relative to the radius."""
 
 
-def ball(radius: float, dims: int) -> float:
-    """Area of a disc or volume of a ball."""
+def ball_volume(radius: float, dims: int) -> float:
+    """Return the area of a disc or the volume of a ball."""
     return math.pi * radius**2 if dims == 2 else math.pi * radius**3 * 4 / 3
 
 
 def _check_number(
     name: str, value: Any, whole: bool, limits: tuple[float, float]
 ) -> None:
-    """One setting is a number of the right kind and within its range."""
+    """Raise InputError unless a setting is a number in its range."""
     low, high = limits
     if not _is_number(value, Integral if whole else Real) or not low <= value <= high:
         if low == high:
@@ -230,8 +234,8 @@ def _check_number(
         raise InputError(f"{name}: must be {what} {wanted}; it is {value!r}")
 
 
-def _checked_axes(name: str, values: Any, dims: int, kind: type) -> tuple[Any, ...]:
-    """One positive number for each axis, as a tuple."""
+def _check_axes(name: str, values: Any, dims: int, kind: type) -> tuple[Any, ...]:
+    """Return one positive number for each axis, or raise InputError."""
     try:
         values = tuple(values)
     except TypeError:
@@ -249,7 +253,7 @@ def _checked_axes(name: str, values: Any, dims: int, kind: type) -> tuple[Any, .
 
 
 def _is_number(value: Any, kind: type) -> bool:
-    """A finite number of that kind; True and False are none."""
+    """Whether a value is a finite number, and not a bool."""
     if isinstance(value, bool) or not isinstance(value, kind):
         return False
     return math.isfinite(cast("float", value))

@@ -1,11 +1,11 @@
-"""Simulated movies of cells that move, grow, divide, touch and cross the border, with their full truth.
+"""Simulate movies of moving and dividing cells with their true lineage.
 
 movie = simulate(NucleiSettings(frames=60, cells=40, dims=2, seed=0))
-for frame in movie:                  # one at a time, nothing is kept
+for frame in movie:                  # one frame at a time
     frame.image, frame.detections, frame.truth
-movie.tracks                         # the tracks of all frames so far
-simulate(settings_of("rods", cells=500))         # another kind of cells
-simulate(random_settings("tissue", rng))         # one with settings drawn at random
+movie.tracks                         # the true tracks so far
+simulate(settings_of("rods", cells=500))         # another kind
+simulate(random_settings("tissue", rng))         # random settings
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.simulation.book import TrackBook
-from clew.simulation.kinds import random_settings, scene_of, settings_of
+from clew.simulation.kinds import make_scene, random_settings, settings_of
 from clew.simulation.settings import NucleiSettings, SimulationSettings
 from clew.tracking.lineage.tracks import Tracks
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Settings = NucleiSettings
-"""Its name when nuclei were the only kind."""
+"""Former name of NucleiSettings."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class SimulatedFrame:
     """One frame of a simulated movie; all arrays have the settings' shape, ((z,) y, x)."""
 
     index: int
-    """From 0."""
+    """Index from 0."""
     image: NDArray[np.uint16]
-    """Grey values."""
+    """Gray values."""
     detections: NDArray[Any]
-    """What a segmentation would find, with its errors. Labels are numbered from top left in each frame."""
+    """Detected labels with segmentation errors, numbered from top left."""
     truth: NDArray[Any]
-    """Each cell's true mask, with its track as label."""
+    """True masks labeled by track ids."""
 
 
 class Simulation:
-    """A movie that is made while it is looked at: each iteration makes it anew from the seed, frame by frame."""
+    """A simulated movie; each iteration makes its frames again from the seed."""
 
     def __init__(self, settings: SimulationSettings) -> None:
         self.settings = settings
@@ -63,21 +63,19 @@ class Simulation:
 
     @property
     def tracks(self) -> Tracks:
-        """The true tracks in the frames that the latest iteration made; a division is two tracks with one parent."""
+        """True tracks of the latest iteration; daughters have their mother as parent."""
         return self._book.tracks()
 
     def __iter__(self) -> Iterator[SimulatedFrame]:
         settings = self.settings
-        # apart, so that the same cells live in a movie with other noise
+        # separate generators: other noise does not change the cells
         of_life, of_light, of_errors, of_stage = map(
             np.random.default_rng, np.random.SeedSequence(settings.seed).spawn(4)
         )
         book = self._book = TrackBook()
-        scene, stage = (
-            scene_of(settings, of_life, of_light, of_errors),
-            Stage(settings, of_stage),
-        )
-        # 16 bits, as the Cell Tracking Challenge has it, unless a movie could have more tracks than that
+        scene = make_scene(settings, of_life, of_light, of_errors)
+        stage = Stage(settings, of_stage)
+        # 16 bits as in the Cell Tracking Challenge, unless there may be more tracks
         label_type = (
             np.uint16 if 2 * settings.cells * settings.frames < 2**16 else np.uint32
         )
@@ -85,26 +83,28 @@ class Simulation:
             if t:
                 for _ in range(stage.frames_until_next()):
                     scene.step()
-                if (way := stage.way()).any():
+                if (way := stage.draw_shift()).any():
                     scene.shift(way)
-            pixels, cells = scene.look(), scene.cells
+            pixels = scene.count_visible_pixels()
+            cells = scene.cells
             cells.track = book.record(
                 t, cells.track, cells.mother, pixels, settings.min_pixels
             )
             cells.mother = np.zeros_like(cells.mother)
             yield SimulatedFrame(
                 t,
-                scene.image().reshape(settings.shape),
-                scene.detections().astype(label_type).reshape(settings.shape),
-                scene.truth(label_type).reshape(settings.shape),
+                scene.render_image().reshape(settings.shape),
+                scene.make_detections().astype(label_type).reshape(settings.shape),
+                scene.make_truth(label_type).reshape(settings.shape),
             )
 
 
 class Stage:
-    """What the microscope does besides taking pictures: it drifts, shakes and jumps, and it misses frames."""
+    """Motion of the stage, and missing frames."""
 
     def __init__(self, settings: SimulationSettings, rng: np.random.Generator) -> None:
-        self.settings, self.rng = settings, rng
+        self.settings = settings
+        self.rng = rng
         angle = rng.uniform(0, 2 * math.pi)
         self.drift = (
             settings.drift
@@ -112,12 +112,13 @@ class Stage:
         )
 
     def frames_until_next(self) -> int:
-        """1, and more after frames that were not taken."""
+        """Return 1, or more before missing frames."""
         return int(self.rng.geometric(1 - self.settings.missing_frames))
 
-    def way(self) -> NDArray[np.float64]:
-        """(d,) by which all cells are shifted before the next frame; the stage does not move along z."""
-        settings, rng = self.settings, self.rng
+    def draw_shift(self) -> NDArray[np.float64]:
+        """Draw the shift of all cells before the next frame, (d,); 0 along z."""
+        settings = self.settings
+        rng = self.rng
         jump = (
             settings.jump_size
             * settings.radius
@@ -132,5 +133,5 @@ class Stage:
 
 
 def simulate(settings: SimulationSettings | None = None) -> Simulation:
-    """A simulated movie of the kind whose settings these are; by default 60 frames of about 40 nuclei in 2D."""
+    """Simulate a movie; the default has 60 frames of about 40 nuclei in 2D."""
     return Simulation(settings or NucleiSettings())

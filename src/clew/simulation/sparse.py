@@ -1,4 +1,4 @@
-"""Fast sparse cells that never divide: they run and rest, change their shape, and go far between two frames."""
+"""Fast sparse cells that run and rest, and do not divide."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clew.simulation.bodies import Bodies
-from clew.simulation.cells import turned, unit_vectors
-from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.cells import draw_unit_vectors, rotate_randomly
+from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
 from clew.simulation.optics import Optics
 from clew.simulation.rows import Array, Rows
 from clew.simulation.scene import BodyScene, Rng
@@ -18,12 +18,12 @@ from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
 from clew.simulation.torus import Torus, random_walk
 
 BEND = 0.25
-"""How far the middle of a cell lies beside its axis, in widths."""
+"""Distance of the middle from the axis, in widths."""
 
 
 @dataclass(frozen=True)
 class SparseSettings(BodySettings):
-    """Fast cells in figures."""
+    """Settings of fast cells."""
 
     kind: ClassVar[str] = "sparse"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -40,20 +40,20 @@ class SparseSettings(BodySettings):
 
     cells: int = 25
     radius: float = 8.0
-    """Of a disc or ball as large as an average cell."""
+    """Radius of a disc or ball of the same size."""
     density: float = 0.03
     speed: float = 18.0
-    """Mean way of a running cell in a frame."""
+    """Mean displacement of a running cell per frame."""
     persistence: float = 0.8
     """Correlation of a cell's velocity from one frame to the next."""
     resting: float = 0.25
-    """The share of cells that rest."""
+    """Share of resting cells."""
     pause: float = 6.0
-    """Mean time of a rest, in frames."""
+    """Mean duration of a rest, in frames."""
     aspect: float = 1.8
     """Length over width of a running cell; resting ones are round."""
     wobble: float = 0.15
-    """By how much a cell's shape changes in a frame."""
+    """Change of shape per frame."""
     size_spread: float = 0.2
     """Standard deviation of the logarithm of a cell's size."""
     brightness: float = 900.0
@@ -63,25 +63,23 @@ class SparseSettings(BodySettings):
 
 
 def random_settings(rng: Rng, **fixed: Any) -> SparseSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
-    radius, density = (
-        between(rng, 5.0, 12.0, log=True),
-        between(rng, 0.01, 0.08, log=True),
-    )
+    """Draw random settings; keyword arguments fix some of them."""
+    radius = draw_between(rng, 5.0, 12.0, log=True)
+    density = draw_between(rng, 0.01, 0.08, log=True)
     spacing = radius * math.sqrt(math.pi / density)
-    values = drawn_bodies(rng) | {
+    values = draw_body_settings(rng) | {
         "radius": radius,
         "density": density,
-        "speed": spacing * between(rng, 0.05, 0.5, log=True),
+        "speed": spacing * draw_between(rng, 0.05, 0.5, log=True),
         "persistence": rng.uniform(0.2, 0.95),
         "resting": rng.uniform(0, 0.5),
-        "pause": between(rng, 2, 20, log=True),
-        "aspect": between(rng, 1.1, 3.0),
-        "wobble": between(rng, 0.05, 0.3),
-        "size_spread": between(rng, 0.05, 0.4),
-        "brightness": between(rng, 400, 2500, log=True),
+        "pause": draw_between(rng, 2, 20, log=True),
+        "aspect": draw_between(rng, 1.1, 3.0),
+        "wobble": draw_between(rng, 0.05, 0.3),
+        "size_spread": draw_between(rng, 0.05, 0.4),
+        "brightness": draw_between(rng, 400, 2500, log=True),
         "brightness_spread": rng.uniform(0.1, 0.6),
-        "drift": sometimes(rng, 0.2, 0.1, 3.0),
+        "drift": draw_sometimes(rng, 0.2, 0.1, 3.0),
     }
     return SparseSettings(**(values | fixed))
 
@@ -93,15 +91,15 @@ class Runners(Rows):
     position: Array
     """(n, d)"""
     velocity: Array
-    """(n, d) when it runs"""
+    """(n, d) velocity while running"""
     runs: Array
-    """(n,) 1 where it runs, 0 where it rests"""
+    """(n,) 1 if running, 0 if resting"""
     axis: Array
     """(n, d) unit vector"""
     stretch: Array
     """(n,) length over width"""
     bend: Array
-    """(n,) of its spine, in widths"""
+    """(n,) bend of the spine, in widths"""
     size: Array
     """(n,) area or volume"""
     tone: Array
@@ -111,19 +109,20 @@ class Runners(Rows):
 
 
 class Runs(Torus):
-    """All fast cells, from one frame to the next."""
+    """The fast cells and their dynamics."""
 
     cells: Runners
 
     def __init__(self, settings: SparseSettings, rng: Rng) -> None:
-        # wide enough that a cell out of view is not back on the other side in the next frame
+        # cells that leave must not return on the other side in the next frame
         super().__init__(
             settings,
             rng,
             margin=4 * settings.radius * settings.aspect + 2 * settings.speed,
         )
         self.settings = settings
-        n, dims = max(1, round(settings.cells * self.room)), settings.dims
+        n = max(1, round(settings.cells * self.room))
+        dims = settings.dims
         none = np.zeros(n, np.int64)
         self.deviation = settings.speed / (
             math.sqrt(2) * math.gamma((dims + 1) / 2) / math.gamma(dims / 2)
@@ -134,7 +133,7 @@ class Runs(Torus):
             self.low + self.size * rng.random((n, dims)),
             self.deviation * rng.standard_normal((n, dims)),
             (rng.random(n) >= settings.resting).astype(np.float64),
-            unit_vectors(rng, n, dims),
+            draw_unit_vectors(rng, n, dims),
             np.full(n, settings.aspect),
             np.zeros(n),
             settings.size * np.exp(settings.size_spread * rng.standard_normal(n)),
@@ -146,13 +145,15 @@ class Runs(Torus):
             self.step()
 
     def step(self) -> None:
-        """One frame passes: some cells begin to run or to rest, those that run go on, and shapes follow the way."""
-        cells, settings, rng = self.cells, self.settings, self.rng
+        """Advance by one frame: start and stop, move, and change shape."""
+        cells = self.cells
+        settings = self.settings
+        rng = self.rng
         n = len(cells)
         wakes = 1 / settings.pause
         tires = min(
             1.0, wakes * settings.resting / max(1 - settings.resting, 1e-9)
-        )  # as many as wake
+        )  # as many stop as start
         cells.runs = np.where(
             rng.random(n) < np.where(cells.runs > 0, tires, wakes),
             1 - cells.runs,
@@ -162,12 +163,12 @@ class Runs(Torus):
             rng, cells.velocity, self.deviation, settings.persistence
         )
         self.shift(cells.velocity * np.maximum(cells.runs, 0.05)[:, None])
-        # a cell turns into its way, more so the faster it is
+        # fast cells turn into their direction of motion
         ahead = (
             cells.axis
             + cells.velocity * (cells.runs / max(settings.speed, 1e-9))[:, None]
         )
-        cells.axis = turned(
+        cells.axis = rotate_randomly(
             rng, ahead / np.sqrt((ahead**2).sum(axis=1, keepdims=True)), settings.wobble
         )
         wish = 1 + (settings.aspect - 1) * cells.runs
@@ -178,8 +179,8 @@ class Runs(Torus):
         cells.bend = random_walk(rng, cells.bend[:, None], BEND, 0.6)[:, 0]
         self.separate(self._half_width(), rounds=2)
 
-    def bodies(self) -> Bodies:
-        """The cells as they look now: bent, with the front wider than the rear."""
+    def make_bodies(self) -> Bodies:
+        """Return the outlines: bent, with a wide front."""
         cells = self.cells
         radius = self._half_width()
         half = ((cells.stretch - 1) * radius)[:, None] * cells.axis
@@ -207,17 +208,17 @@ class Runs(Torus):
         )
 
     def _half_width(self) -> Array:
-        """(n,) so that a cell keeps its size when it stretches."""
+        """Return half widths, (n,), that keep the size of stretched cells."""
         dims = self.settings.dims
         unit = math.pi if dims == 2 else 4 / 3 * math.pi
         width: Array = (self.cells.size / unit / self.cells.stretch) ** (1 / dims)
         return width
 
 
-def scene(
+def make_scene(
     settings: SparseSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
-    """Fast cells under a fluorescence microscope."""
+    """Make fast cells under a fluorescence microscope."""
     optics = Optics(
         settings.background,
         settings.unevenness,

@@ -1,7 +1,7 @@
-"""Dense tissue that flows: nuclei that keep their neighbours while all of them move, turn and are sheared together.
+"""Dense tissue in a divergence-free flow.
 
-The flow is a sum of periodic waves that drift slowly, without sources (its divergence is 0), plus a common current;
-cells follow it, with a little motion of their own. Masks are disc-like, as where only centres were marked.
+The flow is a constant current plus periodic waves that change slowly. Cells follow it
+with little motion of their own. Masks are discs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clew.simulation.bodies import Bodies
-from clew.simulation.cells import normalised, turned, unit_vectors
-from clew.simulation.draws import between, drawn_bodies, sometimes
+from clew.simulation.cells import draw_unit_vectors, normalize_rows, rotate_randomly
+from clew.simulation.draws import draw_between, draw_body_settings, draw_sometimes
 from clew.simulation.optics import Optics
 from clew.simulation.rows import Array, Rows
 from clew.simulation.scene import BodyScene, Rng
@@ -22,12 +22,12 @@ from clew.simulation.settings import NON_NEGATIVE, POSITIVE, SHARE, BodySettings
 from clew.simulation.torus import Torus, random_walk
 
 WAVES = 8
-"""Of which the flow is the sum."""
+"""Number of waves in the flow."""
 
 
 @dataclass(frozen=True)
 class TissueSettings(BodySettings):
-    """A flowing tissue in figures."""
+    """Settings of a flowing tissue."""
 
     kind: ClassVar[str] = "tissue"
     ranges: ClassVar[dict[str, tuple[float, float]]] = BodySettings.ranges | {
@@ -46,51 +46,49 @@ class TissueSettings(BodySettings):
     frames: int = 40
     cells: int = 100
     radius: float = 8.0
-    """Of a mask."""
+    """Radius of a mask."""
     density: float = 0.3
     current: float = 10.0
-    """Way of the whole tissue in a frame."""
+    """Displacement of the whole tissue per frame."""
     flow: float = 8.0
-    """Root mean square of the way in a frame by which parts of the tissue differ."""
+    """Root mean square of the wave displacement per frame."""
     swirl: float = 0.5
-    """Length of the flow's waves, as a share of the field."""
+    """Wavelength, relative to the field."""
     unsteadiness: float = 0.15
-    """By how much the flow changes from frame to frame: 0 always the same, 1 each frame another."""
+    """Change of the flow per frame: 0 constant, 1 independent."""
     speed: float = 3.0
-    """Mean way of a cell against its surroundings in a frame."""
+    """Mean displacement of a cell relative to the flow per frame."""
     cycle: float = 60.0
-    """Mean time from a cell's birth to its division; as many cells leave the tissue as divide."""
+    """Mean age at division; as many cells leave as divide."""
     elongation: float = 1.15
     """Length over width of a nucleus; masks are discs."""
     size_spread: float = 0.05
-    """Standard deviation of the logarithm of a mask's radius: 0 where all are the same disc."""
+    """Standard deviation of the logarithm of the radius."""
     regularity: float = 0.85
-    """The distance that cells keep, as a share of that in a perfect lattice of this density."""
+    """Minimal cell distance, relative to a perfect lattice."""
     brightness: float = 1200.0
     """Mean signal of a nucleus above the background."""
 
 
 def random_settings(rng: Rng, **fixed: Any) -> TissueSettings:
-    """Settings drawn at random within what such movies are like; some can be fixed."""
-    radius, density = (
-        between(rng, 5.0, 12.0, log=True),
-        between(rng, 0.12, 0.5, log=True),
-    )
+    """Draw random settings; keyword arguments fix some of them."""
+    radius = draw_between(rng, 5.0, 12.0, log=True)
+    density = draw_between(rng, 0.12, 0.5, log=True)
     spacing = radius * math.sqrt(math.pi / density)
-    values = drawn_bodies(rng) | {
+    values = draw_body_settings(rng) | {
         "radius": radius,
         "density": density,
-        "current": spacing * between(rng, 0.02, 0.6, log=True),
-        "flow": spacing * between(rng, 0.02, 0.4, log=True),
-        "swirl": between(rng, 0.3, 1.0),
-        "unsteadiness": between(rng, 0.02, 0.6, log=True),
-        "speed": spacing * between(rng, 0.03, 0.2, log=True),
-        "cycle": between(rng, 30, 300, log=True),
-        "elongation": between(rng, 1.0, 1.6),
-        "size_spread": sometimes(rng, 0.7, 0.02, 0.15),
+        "current": spacing * draw_between(rng, 0.02, 0.6, log=True),
+        "flow": spacing * draw_between(rng, 0.02, 0.4, log=True),
+        "swirl": draw_between(rng, 0.3, 1.0),
+        "unsteadiness": draw_between(rng, 0.02, 0.6, log=True),
+        "speed": spacing * draw_between(rng, 0.03, 0.2, log=True),
+        "cycle": draw_between(rng, 30, 300, log=True),
+        "elongation": draw_between(rng, 1.0, 1.6),
+        "size_spread": draw_sometimes(rng, 0.7, 0.02, 0.15),
         "regularity": rng.uniform(0.6, 0.95),
-        "brightness": between(rng, 400, 2500, log=True),
-        "blur": between(rng, 0.8, 2.0),
+        "brightness": draw_between(rng, 400, 2500, log=True),
+        "blur": draw_between(rng, 0.8, 2.0),
     }
     return TissueSettings(**(values | fixed))
 
@@ -102,23 +100,23 @@ class Nuclei(Rows):
     position: Array
     """(n, d)"""
     velocity: Array
-    """(n, d) against the surroundings"""
+    """(n, d) velocity relative to the flow"""
     axis: Array
     """(n, d) unit vector"""
     factor: Array
-    """(n,) on the mask's radius"""
+    """(n,) factor on the radius"""
     age: Array
     """(n,) frames since birth"""
     cycle: Array
-    """(n,) the age at which it divides"""
+    """(n,) age at division"""
     tone: Array
-    """(n,) factor on its brightness: inherited"""
+    """(n,) factor on the brightness; inherited"""
     texture: Array
     """(n, 3)"""
 
 
 class Tissue(Torus):
-    """All nuclei, from one frame to the next."""
+    """The nuclei and their dynamics."""
 
     cells: Nuclei
 
@@ -132,18 +130,18 @@ class Tissue(Torus):
         self.number = max(1, round(settings.cells * self.room))
         dims = settings.dims
         volume = float(np.prod(self.size)) / self.number
-        # in a triangular lattice, and nearly in the densest packing of balls, cells are so far apart
+        # the spacing of a triangular lattice, or of densely packed balls
         lattice = (
             math.sqrt(2 * volume / math.sqrt(3))
             if dims == 2
             else (math.sqrt(2) * volume) ** (1 / 3)
         )
         self.keep = settings.regularity * lattice
-        self.direction = unit_vectors(rng, 1, dims)[0]
-        # whole numbers of waves fit into the world, in all directions
+        self.direction = draw_unit_vectors(rng, 1, dims)[0]
+        # periodic: a whole number of waves along each axis
         longest = settings.swirl * self.extent.max()
         wish = (
-            unit_vectors(rng, WAVES, dims)
+            draw_unit_vectors(rng, WAVES, dims)
             * self.size
             / longest
             * np.exp(0.3 * rng.standard_normal((WAVES, 1)))
@@ -151,34 +149,36 @@ class Tissue(Torus):
         whole = np.rint(wish)
         whole[~whole.any(axis=1), -1] = 1
         self.wave = 2 * math.pi * whole / self.size
-        self.amplitude = self._transversal(rng.standard_normal((WAVES, dims)))
+        self.amplitude = self._make_divergence_free(rng.standard_normal((WAVES, dims)))
         self.phase = rng.uniform(0, 2 * math.pi, WAVES)
-        self.cells = self._newcomers(
+        self.cells = self._make_newcomers(
             self.low + self.size * rng.random((self.number, dims))
         )
         self.separate(np.full(self.number, self.keep / 2), rounds=40)
 
     def step(self) -> None:
-        """One frame passes: the flow takes all cells along, they crawl a little, divide, leave and give way."""
-        settings, rng = self.settings, self.rng
+        """Advance by one frame: flow, move, divide, remove and separate cells."""
+        settings = self.settings
+        rng = self.rng
         self.cells.age += 1
-        self._divide()
+        self._divide_ripe()
         cells = self.cells
-        dims, change = settings.dims, settings.unsteadiness
+        dims = settings.dims
+        change = settings.unsteadiness
         self.phase += change * rng.standard_normal(WAVES)
-        fresh = self._transversal(rng.standard_normal(self.amplitude.shape))
+        fresh = self._make_divergence_free(rng.standard_normal(self.amplitude.shape))
         self.amplitude = math.sqrt(1 - change**2) * self.amplitude + change * fresh
-        self.direction = turned(rng, self.direction[None], change)[0]
+        self.direction = rotate_randomly(rng, self.direction[None], change)[0]
         mean = (
             math.sqrt(math.pi / 2) if dims == 2 else math.sqrt(8 / math.pi)
-        )  # length of a normal vector
+        )  # mean length of a normal vector
         cells.velocity = random_walk(rng, cells.velocity, settings.speed / mean, 0.3)
         self.shift(self.flow(cells.position) + cells.velocity)
-        cells.axis = turned(rng, cells.axis, 0.1)
+        cells.axis = rotate_randomly(rng, cells.axis, 0.1)
         self.separate(np.full(len(cells), self.keep / 2), rounds=3, stiffness=0.3)
 
     def flow(self, position: Array) -> Array:
-        """(n, d) the way of the tissue at given places, in this frame."""
+        """Return the displacement of the tissue at (n, d) positions."""
         waves = np.cos((position - self.low) @ self.wave.T + self.phase)
         around: Array = (
             self.settings.current * self.direction
@@ -186,9 +186,10 @@ class Tissue(Torus):
         )
         return around
 
-    def bodies(self) -> Bodies:
-        """The nuclei as they look now; their light is elongated, their masks are not."""
-        cells, settings = self.cells, self.settings
+    def make_bodies(self) -> Bodies:
+        """Return the outlines; the light is elongated, masks are round."""
+        cells = self.cells
+        settings = self.settings
         n = len(cells)
         radius = settings.radius * cells.factor * np.where(cells.age < 3, 0.85, 1.0)
         ready = cells.cycle - cells.age <= 2
@@ -213,32 +214,35 @@ class Tissue(Torus):
             cells.texture,
         )
 
-    def _transversal(self, amplitude: Array) -> Array:
-        """(WAVES, d) amplitudes across the waves, so that the flow has no sources; root mean square 1 in all."""
-        way = normalised(self.wave)
+    def _make_divergence_free(self, amplitude: Array) -> Array:
+        """Project amplitudes (WAVES, d) across the waves, and scale them to unit variance."""
+        way = normalize_rows(self.wave)
         across = amplitude - (amplitude * way).sum(axis=1, keepdims=True) * way
         unit: Array = across / math.sqrt(max((across**2).sum() / 2, 1e-12))
         return unit
 
-    def _newcomers(self, position: Array) -> Nuclei:
-        """Unrelated cells of all ages."""
-        n, rng, dims = len(position), self.rng, position.shape[1]
+    def _make_newcomers(self, position: Array) -> Nuclei:
+        """Make unrelated cells of all ages."""
+        n = len(position)
+        rng = self.rng
+        dims = position.shape[1]
         none = np.zeros(n, np.int64)
-        family = self._individual(n)
+        family = self._draw_individual(n)
         return Nuclei(
             none,
             none,
             position,
             np.zeros((n, dims)),
-            unit_vectors(rng, n, dims),
+            draw_unit_vectors(rng, n, dims),
             age=np.floor(rng.random(n) * family["cycle"]),
             tone=np.exp(0.3 * rng.standard_normal(n)),
             **family,
         )
 
-    def _individual(self, n: int) -> dict[str, Any]:
-        """What every cell has of its own and does not inherit."""
-        rng, settings = self.rng, self.settings
+    def _draw_individual(self, n: int) -> dict[str, Any]:
+        """Draw the properties that a cell does not inherit."""
+        rng = self.rng
+        settings = self.settings
         return {
             "factor": np.exp(settings.size_spread * rng.standard_normal(n)),
             "cycle": np.maximum(
@@ -247,21 +251,23 @@ class Tissue(Torus):
             "texture": rng.uniform(0, 1000, (n, 3)),
         }
 
-    def _divide(self) -> None:
-        """Ripe cells become two, and as many others leave the tissue as are too many."""
-        rng, ripe = self.rng, self.cells.age >= self.cells.cycle
-        mothers, n = self.cells[ripe], int(ripe.sum())
-        axis = turned(rng, mothers.axis, 0.3)
+    def _divide_ripe(self) -> None:
+        """Divide ripe cells, and remove as many others as are too many."""
+        rng = self.rng
+        ripe = self.cells.age >= self.cells.cycle
+        mothers = self.cells[ripe]
+        n = int(ripe.sum())
+        axis = rotate_randomly(rng, mothers.axis, 0.3)
         sides = [
             replace(
                 mothers,
                 position=mothers.position + sign * 0.32 * self.keep * axis,
-                axis=turned(rng, axis, 0.3),
+                axis=rotate_randomly(rng, axis, 0.3),
                 velocity=sign * 0.06 * self.keep * axis,
                 age=np.zeros(n),
                 track=np.zeros(n, np.int64),
                 mother=mothers.track,
-                **self._individual(n),
+                **self._draw_individual(n),
             )
             for sign in (1.0, -1.0)
         ]
@@ -273,10 +279,10 @@ class Tissue(Torus):
         self.cells = others + (sides[0] + sides[1])
 
 
-def scene(
+def make_scene(
     settings: TissueSettings, of_life: Rng, of_light: Rng, of_errors: Rng
 ) -> BodyScene:
-    """A tissue under a fluorescence microscope."""
+    """Make a tissue under a fluorescence microscope."""
     optics = Optics(
         settings.background,
         settings.unevenness,

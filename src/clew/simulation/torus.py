@@ -1,4 +1,4 @@
-"""A world without borders, larger than the field of view: what leaves on one side comes in on the other, as new."""
+"""A periodic world, larger than the field of view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pairs = NDArray[np.int64]
 
 
 class Torus:
-    """Where cells are: positions (n, d) are in the field's coordinates, and wrap around beyond its margin."""
+    """Positions (n, d) in coordinates of the field, which wrap around beyond a margin."""
 
     cells: Any
     """A `Rows` with `position` (n, d)."""
@@ -27,10 +27,10 @@ class Torus:
         self.low = np.full(len(self.extent), -margin)
         self.size = self.extent + 2 * margin
         self.room = float(np.prod(self.size / self.extent))
-        """How many times the field of view the world is."""
+        """Size of the world, relative to the field of view."""
 
     def shift(self, way: Array) -> None:
-        """Move all cells, by one way (d,) or each its own (n, d); those that wrap around are others from then on."""
+        """Shift cells by (d,) or (n, d); cells that wrap around become new cells."""
         moved = self.cells.position + way
         self.cells.position = self.low + (moved - self.low) % self.size
         wrapped = (np.abs(self.cells.position - moved) > 1e-6 * self.size).any(axis=1)
@@ -38,7 +38,7 @@ class Torus:
         self.cells.mother = np.where(wrapped, 0, self.cells.mother)
 
     def pairs(self, reach: float) -> tuple[Pairs, Pairs, Array, Array]:
-        """Pairs closer than `reach`: rows of both, unit vectors (m, d) from the second to the first, distance."""
+        """Find pairs closer than `reach`: both rows, unit vectors (m, d), distances."""
         wrapped = (self.cells.position - self.low) % self.size
         reach = min(reach, 0.49 * float(self.size.min()))
         pairs = (
@@ -48,7 +48,7 @@ class Torus:
         )
         first, second = pairs[
             np.lexsort(pairs.T)
-        ].T  # sums over pairs do not depend on how the tree was walked
+        ].T  # a fixed order makes sums reproducible
         apart = (
             self.cells.position[first] - self.cells.position[second] + self.size / 2
         ) % self.size - self.size / 2
@@ -56,7 +56,7 @@ class Torus:
         return first, second, apart / np.maximum(distance, 1e-9)[:, None], distance
 
     def separate(self, radius: Array, rounds: int, stiffness: float = 0.5) -> None:
-        """Cells closer than the sum of their radii (n,) give way, in some rounds, for one push may lead to another."""
+        """Push apart cells closer than the sum of their radii (n,), in several rounds."""
         for _ in range(rounds):
             first, second, direction, distance = self.pairs(
                 2 * float(radius.max(initial=0))
@@ -71,7 +71,7 @@ class Torus:
 def random_walk(
     rng: Rng, velocity: Array, deviation: Array | float, persistence: float
 ) -> Array:
-    """(n, d) velocities after a frame: an Ornstein–Uhlenbeck step with that stationary deviation."""
+    """Return (n, d) velocities after an Ornstein–Uhlenbeck step."""
     impulse = np.sqrt(1 - persistence**2) * rng.standard_normal(velocity.shape)
     walk: Array = persistence * velocity + np.reshape(deviation, (-1, 1)) * impulse
     return walk

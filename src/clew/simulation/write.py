@@ -1,7 +1,7 @@
-"""A simulated movie as a folder of the Cell Tracking Challenge.
+"""Write a simulated movie as a folder of the Cell Tracking Challenge.
 
 01/t000.tif …                                  images
-01_SEG/mask000.tif …                           detections, with what a segmentation gets wrong
+01_SEG/mask000.tif …                           detections with segmentation errors
 01_GT/TRA/man_track000.tif …, man_track.txt    the true lineage
 01_GT/SEG/man_seg000.tif …                     the same true masks
 01_simulation.json                             the settings
@@ -29,9 +29,9 @@ from clew.simulation.simulate import (
     simulate,
 )
 from clew.tracking.io import ctc, tiff
-from clew.tracking.io.manifest import written_whole
+from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import MANIFEST, SIMULATE, TRUTH
-from clew.tracking.io.staging import settle
+from clew.tracking.io.staging import finish_interrupted_write
 from clew.utils.storage import write_bytes
 
 KIND = "clew simulation"
@@ -39,9 +39,9 @@ MARKER = "_simulation.json"
 PARTS = ("_GT", "_SEG", "")
 """Folders of a movie."""
 OWN_FILES = re.compile(r"(t|mask|man_track|man_seg)[0-9]+\.tif|man_track\.txt|\..*")
-"""What may lie in them to be written over; the hidden are caches."""
+"""Files that may be overwritten; hidden ones are caches."""
 FIXED_UUID = "urn:uuid:00000000-0000-0000-0000-000000000000"
-"""OME metadata have one, and the same settings shall give the same bytes."""
+"""A fixed UUID, so that equal settings give equal bytes."""
 
 Progress = Callable[[int, int], None]
 
@@ -52,19 +52,19 @@ def write_simulation(
     sequence: str = "01",
     progress: Progress | None = None,
 ) -> None:
-    """Simulate a movie into a folder that is new, empty, or holds simulations; others than `sequence` stay.
+    """Simulate a movie into a new or empty folder, or one with other simulations.
 
-    A movie that is there is whole, and an earlier one stays until the new one is complete; see `staging.py`.
-    `progress` is called with the number of frames done and of all.
+    The movie is written atomically. `progress(done, total)` is called for each frame.
     """
-    settings, target = settings or NucleiSettings(), Path(folder)
+    settings = settings or NucleiSettings()
+    target = Path(folder)
     _check_target(target, sequence)
     digits = max(3, len(str(settings.frames - 1)))
     movie = simulate(settings)
     own = [f"{sequence}{part}" for part in (*PARTS, MARKER)]
     made_from = {"settings": settings.as_dict()}
     with (
-        written_whole(
+        write_atomically(
             target, SIMULATE, own.__contains__, made_from, f"{sequence}_{MANIFEST}"
         ) as stage,
         ThreadPoolExecutor(2) as writers,
@@ -78,7 +78,7 @@ def write_simulation(
             (stage / name).mkdir(parents=True)
         pending: list[Future[None]] = []
         for frame in movie:
-            for job in pending:  # of the frame before: at most two frames are in memory
+            for job in pending:  # at most two frames are in memory
                 job.result()
             files: list[
                 tuple[str, Callable[[Path, NDArray[Any]], None], NDArray[Any]]
@@ -106,13 +106,13 @@ def write_simulation(
 
 
 def read_settings(folder: str | Path, sequence: str = "01") -> SimulationSettings:
-    """The settings of a simulated movie."""
+    """Read the settings of a simulated movie."""
     path = Path(folder) / f"{sequence}{MARKER}"
     try:
         content = json.loads(path.read_bytes())
         if content["kind"] != KIND:
             raise InputError(f"it is of the kind {content['kind']!r}")
-        # movies from before there were kinds are of nuclei
+        # older movies have no kind and are of nuclei
         return settings_of(
             content.get("cells", NucleiSettings.kind), **content["settings"]
         )
@@ -120,12 +120,12 @@ def read_settings(folder: str | Path, sequence: str = "01") -> SimulationSetting
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(
-            f"{path}: holds no settings of a simulation that this clew can read ({error})"
+            f"{path}: cannot read the settings of the simulation ({error})"
         ) from error
 
 
 def _image_writer(settings: SimulationSettings) -> Callable[[Path, NDArray[Any]], None]:
-    """Writes images that know their spacing; noise hardly compresses, so that little time is spent on it."""
+    """Return a function that writes images with their spacing, weakly compressed."""
     axes = "ZYX"[-settings.dims :]
     sizes = {
         f"PhysicalSize{axis}": size
@@ -149,14 +149,16 @@ def _image_writer(settings: SimulationSettings) -> Callable[[Path, NDArray[Any]]
 
 
 def _check_target(target: Path, sequence: str) -> None:
-    """Refuse a folder in which something else could be lost."""
+    """Raise InputError if files could be lost."""
     if not re.fullmatch(r"[A-Za-z0-9]+", sequence):
         raise InputError(
-            f"sequence: must be of letters and digits, like 01; it is {sequence!r}"
+            f"sequence: is {sequence!r}; expected letters and digits, like 01"
         )
     if target.exists() and not target.is_dir():
-        raise InputError(f"{target} is a file; a simulated movie goes into a folder")
-    settle(target)
+        raise InputError(f"{target} is a file; expected a folder")
+    own_names = [f"{sequence}{part}" for part in (*PARTS, MARKER)]
+    manifest = f"{sequence}_{MANIFEST}"
+    finish_interrupted_write(target, manifest, [*own_names, manifest].__contains__)
     there = (
         sorted(path.name for path in target.iterdir() if not path.name.startswith("."))
         if target.exists()
@@ -164,15 +166,14 @@ def _check_target(target: Path, sequence: str) -> None:
     )
     if there and not any(name.endswith(MARKER) for name in there):
         raise InputError(
-            f"{target} holds {there[0]}, and no simulation; a simulated movie goes into a new or empty folder, or one "
-            "that holds simulations"
+            f"{target} contains {there[0]} and no simulation; choose a new or empty folder"
         )
     own = [
         target / f"{sequence}{part}" for part in PARTS if f"{sequence}{part}" in there
     ]
     if own and f"{sequence}{MARKER}" not in there:
         raise InputError(
-            f"{own[0]} is no simulation: {sequence}{MARKER} is not beside it; choose another sequence"
+            f"{own[0]} is not a simulation: {sequence}{MARKER} is missing; choose another sequence"
         )
     for part in own:
         for path in part.rglob("*"):
@@ -182,7 +183,7 @@ def _check_target(target: Path, sequence: str) -> None:
                 and not _in_hidden(path.relative_to(part))
             ):
                 raise InputError(
-                    f"{path} is no file of a simulation and would be lost; move it to another folder"
+                    f"{path} is not a file of a simulation and would be lost; move it elsewhere"
                 )
 
 

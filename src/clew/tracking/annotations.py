@@ -24,7 +24,7 @@ def check_annotations(
     """
     faults = Faults(where or "the annotations")
     events, row = annotations.events, annotations.row
-    outside = (events.frame < 0) | (events.ends() > n_frames - 1)
+    outside = (events.frame < 0) | (events.end_frames() > n_frames - 1)
     at = np.flatnonzero(outside)
     faults.add(row[at], lambda i: f"{events.describe(at[i])}, {_movie(n_frames)}")
     inside = annotations[~outside]
@@ -69,7 +69,7 @@ def _mentions(
     target = place >= 2
     return (
         row,
-        np.where(target, events.ends()[row], events.frame[row]),
+        np.where(target, events.end_frames()[row], events.frame[row]),
         target,
         cells[row, place],
     )

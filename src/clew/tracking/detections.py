@@ -87,7 +87,7 @@ class Overlap:
     """(m,) what they share, in physical units."""
 
     @classmethod
-    def none(cls) -> Self:
+    def empty(cls) -> Self:
         """No masks, or no pixels in common."""
         return cls(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0))
 
@@ -123,7 +123,7 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Divisible(Protocol):
+class WindowedSource(Protocol):
     """A source of which a part can be sent to another process, and that can tell what it holds."""
 
     def window(self, first: int, last: int) -> Source:
@@ -133,12 +133,12 @@ class Divisible(Protocol):
         """A digest of all that is known of frame `t` and leads on from it."""
 
 
-def window(source: Source, first: int, last: int) -> Source:
+def take_window(source: Source, first: int, last: int) -> Source:
     """The same detections with frames `first` to `last` alone, under their numbers: what one block of frames needs.
 
     A source that cannot be divided is given as a whole.
     """
-    return source.window(first, last) if isinstance(source, Divisible) else source
+    return source.window(first, last) if isinstance(source, WindowedSource) else source
 
 
 class DetectionTable:
@@ -180,7 +180,7 @@ class DetectionTable:
                 "frames count from 0 and labels from 1; there are smaller ones in the table"
             )
         n_frames = None if n_frames is None else check_int(n_frames, "n_frames", 0)
-        check_length(frame, n_frames)
+        check_frame_count(frame, n_frames)
         if columns is not None and not isinstance(columns, Mapping):
             raise InputError(
                 f"columns is a {type(columns).__name__}; expected a mapping from names to columns"
@@ -210,7 +210,7 @@ class DetectionTable:
         """Which frames of a longer table these are; None for a whole one."""
         self.ndim = int(self._position.shape[1])
         self.n_frames = max(n_frames or 0, int(frame[-1]) + 1 if len(frame) else 0)
-        self.has: frozenset[str] = groups_of(self._columns.keys())
+        self.has: frozenset[str] = find_groups(self._columns.keys())
         self._begin = np.searchsorted(frame, np.arange(self.n_frames + 1))
         self._frames = range(self.n_frames)
 
@@ -279,7 +279,7 @@ class DetectionTable:
 
     def overlap(self, t: int, shift: NDArray[np.float64] | None = None) -> Overlap:  # noqa: ARG002
         """A table knows of no pixels."""
-        return Overlap.none()
+        return Overlap.empty()
 
 
 def _check_columns(
@@ -302,7 +302,7 @@ def _check_columns(
             )
 
 
-def check_length(frame: Labels, n_frames: int | None) -> None:
+def check_frame_count(frame: Labels, n_frames: int | None) -> None:
     """Refuse frames that a slip must have made: each costs time, whether it has cells or not."""
     used = np.unique(frame)
     longest = max(int(used[-1]) + 1 if len(used) else 0, n_frames or 0)
@@ -319,7 +319,7 @@ def check_length(frame: Labels, n_frames: int | None) -> None:
         )
 
 
-def groups_of(columns: Set[str]) -> frozenset[str]:
+def find_groups(columns: Set[str]) -> frozenset[str]:
     """The groups all of whose columns are there."""
     return frozenset(
         group for group, needed in GROUPS.items() if set(needed) <= columns

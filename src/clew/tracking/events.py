@@ -168,15 +168,15 @@ class EventTable:
                 tuple(filter(None, targets)),
             )
 
-    def later(self, frames: int) -> Self:
+    def shift_frames(self, frames: int) -> Self:
         """The same events, so many frames later: by another count of frames."""
         return type(self)(self.frame + frames, self.event, self.sources, self.targets)
 
-    def ends(self) -> NDArray[np.int64]:
+    def end_frames(self) -> NDArray[np.int64]:
         """(n,) the frame that each leads to, in which its targets are."""
         return np.asarray(self.frame + 1 + (self.event == Event.GAP), dtype=np.int64)
 
-    def pairwise(self) -> Self:
+    def to_pairwise(self) -> Self:
         """As far as pairs of frames can tell: a gap as a disappearance before it and an appearance after it."""
         gaps = self[self.event == Event.GAP]
         if not len(gaps):
@@ -193,7 +193,7 @@ class EventTable:
         )
         return type(self).join([self[self.event != Event.GAP], gone, back])
 
-    def keys(self) -> NDArray[Any]:
+    def row_keys(self) -> NDArray[Any]:
         """(n,) one value for each event that is the same exactly for the same event; for `np.isin` and the like."""
         columns = np.column_stack(
             [self.frame, self.event, self.sources, self.targets]
@@ -214,48 +214,64 @@ class EventTable:
 
 
 class EventIndex:
-    """Finds the event that a cell takes part in, in a table in which each cell has one fate and one history."""
+    """Look up the event of a cell in a table.
+
+    Each cell must be a source of one event and a target of one event at most.
+
+    Parameters
+    ----------
+    events : EventTable
+    """
 
     def __init__(self, events: EventTable) -> None:
         cells = np.hstack([events.sources, events.targets])
-        row, place = np.nonzero(cells != NONE)
-        target = place >= 2
+        row, side = np.nonzero(cells != NONE)
+        is_target = side >= 2
+        frame = np.where(is_target, events.end_frames()[row], events.frame[row])
         self.events = events
-        self.stride = int(cells.max(initial=0)) + 1
-        keys = self._keys(
-            np.where(target, events.ends()[row], events.frame[row]),
-            target,
-            cells[row, place],
-        )
+        self.labels = np.unique(cells[row, side])
+        keys = self._make_keys(frame, is_target, cells[row, side])
         order = np.argsort(keys, kind="stable")
-        self.keys, self.rows = keys[order], row[order]
+        self.keys = keys[order]
+        self.rows = row[order]
 
-    def _keys(
+    def _make_keys(
         self, frame: NDArray[np.int64], is_target: Mask, label: Labels
     ) -> NDArray[np.int64]:
-        return (2 * frame + is_target) * self.stride + label
+        """(n,) one integer for each cell; ranks stand for labels, which may be huge."""
+        rank = np.searchsorted(self.labels, label)
+        return (2 * frame + is_target) * (len(self.labels) + 1) + rank
 
-    def __call__(
+    def find_cell(
         self, frame: NDArray[np.int64], is_target: Mask, label: Labels
     ) -> Indices:
-        """(n,) rows of the events that cells of these frames are a source or target of, −1 where there is none."""
+        """Find the events that cells are a source, or a target, of.
+
+        Parameters
+        ----------
+        frame, is_target, label : ndarray of shape (n,)
+
+        Returns
+        -------
+        row : ndarray of shape (n,)
+            Row of each event; -1 if there is none.
+        """
         if not len(self.keys):
             return np.full(len(label), -1, dtype=np.intp)
-        keys = self._keys(frame, is_target, label)
+        keys = self._make_keys(frame, is_target, label)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(
-            (self.keys[at] == keys) & (label < self.stride), self.rows[at], -1
-        )
+        found = (self.keys[at] == keys) & np.isin(label, self.labels)
+        return np.where(found, self.rows[at], -1)
 
-    def of_cells(self, asked: EventTable) -> Indices:
+    def find_by_cells(self, asked: EventTable) -> Indices:
         """(n, 4) rows of the events that the sources and targets of others take part in; −1 where there is none."""
         sides = (
             (asked.sources, asked.frame, False),
-            (asked.targets, asked.ends(), True),
+            (asked.targets, asked.end_frames(), True),
         )
         return np.column_stack(
             [
-                self(frame, np.full(len(asked), target), label)
+                self.find_cell(frame, np.full(len(asked), target), label)
                 for cells, frame, target in sides
                 for label in cells.T
             ]
@@ -264,8 +280,8 @@ class EventIndex:
     def find(self, asked: EventTable) -> Indices:
         """(n,) rows of the very same events, −1 where there is none: an event's first cell leads to the only one."""
         no_source = asked.sources[:, 0] == NONE
-        frame = np.where(no_source, asked.ends(), asked.frame)
-        row = self(
+        frame = np.where(no_source, asked.end_frames(), asked.frame)
+        row = self.find_cell(
             frame,
             no_source,
             np.where(no_source, asked.targets[:, 0], asked.sources[:, 0]),
@@ -348,24 +364,24 @@ class Annotations:
         """Some of the annotations."""
         return type(self)(self.events[rows], self.happened[rows], self.row[rows])
 
-    def later(self, frames: int) -> Self:
+    def shift_frames(self, frames: int) -> Self:
         """The same annotations, so many frames later: by another count of frames."""
-        return type(self)(self.events.later(frames), self.happened, self.row)
+        return type(self)(self.events.shift_frames(frames), self.happened, self.row)
 
-    def within(self, excerpt: range) -> Self:
+    def restrict_to(self, excerpt: range) -> Self:
         """Those between the frames of an excerpt of the movie, counted as the excerpt does."""
         inside = (self.events.frame >= excerpt.start) & (
-            self.events.ends() < excerpt.stop
+            self.events.end_frames() < excerpt.stop
         )
-        return self[inside].later(-excerpt.start)
+        return self[inside].shift_frames(-excerpt.start)
 
-    def pairwise(self) -> Self:
+    def to_pairwise(self) -> Self:
         """As far as pairs of frames can tell, see `EventTable.pairwise`; that there was no gap tells them nothing."""
         gap = self.events.event == Event.GAP
         if not gap.any():
             return self
         known = self[~gap | self.happened]
-        events = known.events.pairwise()
+        events = known.events.to_pairwise()
         rest, gaps = (
             known[known.events.event != Event.GAP],
             known[known.events.event == Event.GAP],
@@ -375,35 +391,37 @@ class Annotations:
             events, happened, np.concatenate([rest.row, gaps.row, gaps.row])
         )
 
-    def gaps(self) -> Self:
+    def select_gaps(self) -> Self:
         """Those about gaps alone."""
         return self[self.events.event == Event.GAP]
 
-    def frames(self) -> list[int]:
+    def annotated_frames(self) -> list[int]:
         """The frames from which on frame pairs are annotated, ascending."""
-        return np.unique(self.pairwise().events.frame).tolist()  # type: ignore[no-any-return]
+        return np.unique(self.to_pairwise().events.frame).tolist()  # type: ignore[no-any-return]
 
-    def kinds(self) -> frozenset[Event]:
+    def happened_kinds(self) -> frozenset[Event]:
         """The kinds of events that happened."""
         return frozenset(
             map(Event, np.unique(self.events.event[self.happened]).tolist())
         )
 
-    def moves(self) -> EventTable:
+    def select_moves(self) -> EventTable:
         """The moves that happened."""
         return self.events[self.happened & (self.events.event == Event.MOVE)]
 
-    def at(self, frame: int) -> Self:
+    def select_frame(self, frame: int) -> Self:
         """What they say of a frame and the next; of a gap, that a cell disappears before it and appears after it."""
-        known = self.pairwise()
+        known = self.to_pairwise()
         return known[known.events.frame == frame]
 
-    def contradicted(self, events: EventTable) -> Mask:
+    def contradicted_by(self, events: EventTable) -> Mask:
         """(n,) which are wrong where these events happened, and no others."""
-        return np.asarray(np.isin(self.events.keys(), events.keys()) != self.happened)
+        return np.asarray(
+            np.isin(self.events.row_keys(), events.row_keys()) != self.happened
+        )
 
-    def key(self) -> bytes:
+    def content_key(self) -> bytes:
         """A value that is the same exactly for the same annotations, in whatever order."""
-        keys = self.events.keys()
+        keys = self.events.row_keys()
         order = np.argsort(keys, kind="stable")
         return bytes(keys[order].tobytes() + self.happened[order].tobytes())

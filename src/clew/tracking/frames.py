@@ -48,7 +48,7 @@ class ArrayFrames:
     first: int = 0
 
     @classmethod
-    def of(cls, data: Any, what: str) -> Self:
+    def from_data(cls, data: Any, what: str) -> Self:
         """Check that the frames are alike; `what` names them in messages."""
         indexed = (
             hasattr(data, "__getitem__")
@@ -135,7 +135,7 @@ class Excerpt(FramesView):
 
 
 @dataclass(frozen=True)
-class Window(FramesView):
+class FrameWindow(FramesView):
     """Some consecutive frames that keep their numbers in the movie; the others are not there."""
 
     begin: int
@@ -151,7 +151,7 @@ class Window(FramesView):
         return self.frames[t - self.begin]
 
 
-def excerpt(frames: Frames, which: range, what: str) -> Excerpt:
+def select_frames(frames: Frames, which: range, what: str) -> Excerpt:
     """Some of the frames, if all of them are there; `what` names them in messages."""
     if not len(which) or which.stop > len(frames):
         last = len(frames) - 1
@@ -161,11 +161,11 @@ def excerpt(frames: Frames, which: range, what: str) -> Excerpt:
     return Excerpt(frames, which)
 
 
-def window(frames: Frames, first: int, last: int) -> Frames:
+def take_window(frames: Frames, first: int, last: int) -> Frames:
     """Frames `first` to `last` of those that are in memory; what is read from files is small as it is."""
     if not isinstance(frames, ArrayFrames) or not isinstance(
         frames.data, np.ndarray | list | tuple
     ):
         return frames
     part = replace(frames, data=frames.data[first : last + 1])
-    return Window(part, first, len(frames))
+    return FrameWindow(part, first, len(frames))

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.tracking.detections import MAX_FRAMES
-from clew.tracking.frames import ArrayFrames, Excerpt, Frames, window
+from clew.tracking.frames import ArrayFrames, Excerpt, Frames, take_window
 from clew.tracking.io import tiff, zarr
-from clew.tracking.io.manifest import warn_if_changed
-from clew.tracking.io.staging import settle
+from clew.tracking.io.manifest import warn_if_folder_changed
+from clew.tracking.io.staging import refuse_interrupted_write
 from clew.tracking.io.tables import is_table
 from clew.tracking.lineage.track_faults import printable
 from clew.utils.validation import (
@@ -119,8 +119,8 @@ class Movie:
         name: str = "array",
     ) -> Self:
         """A movie of anything that is indexed by frame: arrays (t, …), lists of images, Zarr arrays."""
-        masks = ArrayFrames.of(labels, "labels")
-        raw = None if images is None else ArrayFrames.of(images, "images")
+        masks = ArrayFrames.from_data(labels, "labels")
+        raw = None if images is None else ArrayFrames.from_data(images, "images")
         size: Any = (1.0,) * len(masks.shape) if spacing is None else spacing
         return cls(name, masks, raw, size, "arrays in memory")
 
@@ -146,8 +146,10 @@ class Movie:
 
     def window(self, first: int, last: int) -> Movie:
         """The same movie with frames `first` to `last` alone, under their numbers: small to send to another process."""
-        images = None if self.images is None else window(self.images, first, last)
-        return replace(self, labels=window(self.labels, first, last), images=images)
+        images = None if self.images is None else take_window(self.images, first, last)
+        return replace(
+            self, labels=take_window(self.labels, first, last), images=images
+        )
 
     def label(self, t: int) -> NDArray[Any]:
         """The label image of frame t."""
@@ -207,11 +209,11 @@ def open_frames(
             f"{where} does not exist; a folder of TIFFs, a TIFF stack or a Zarr array is looked for"
         )
     if where.is_dir():
-        warn_if_changed(where)
+        warn_if_folder_changed(where)
         if zarr.is_zarr(where):
             return zarr.open_zarr(where, channel, sparse=sparse)
-        which = tiff.frames_among(where, masks)
-        if masks and not which and (instead := tiff.unread_masks(where)):
+        which = tiff.match_frame_names(where, masks)
+        if masks and not which and (instead := tiff.describe_unread_masks(where)):
             raise InputError(f"{where} has no label images that can be read: {instead}")
         return tiff.open_folder(where, which, channel)
     if is_table(where):
@@ -290,7 +292,7 @@ def _time_of(frames: Frames) -> str:
 
 def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
     """Images, masks and the choice of masks in words."""
-    settle(folder.parent)
+    refuse_interrupted_write(folder.parent)
     candidates = [folder.parent / pattern.format(folder.name) for pattern in MASKS]
     looked_for = ", ".join(pattern.format(folder.name) for pattern in MASKS)
     if folder.is_file():
@@ -315,8 +317,10 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
         raise InputError(
             f"{folder} is a Zarr store, not a sequence folder; give it as labels (or as images)"
         )
-    images = tiff.open_folder(folder, tiff.frames_among(folder, masks=False), channel)
-    if beside := tiff.frames_among(folder, masks=True):
+    images = tiff.open_folder(
+        folder, tiff.match_frame_names(folder, masks=False), channel
+    )
+    if beside := tiff.match_frame_names(folder, masks=True):
         return (
             images,
             tiff.open_folder(folder, beside),
@@ -326,9 +330,9 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
     for mask in candidates:
         if not mask.is_dir():
             continue
-        settle(mask)
+        refuse_interrupted_write(mask)
         if (reason := _incomplete(mask, images)) is None:
-            warn_if_changed(mask)
+            warn_if_folder_changed(mask)
             masks = tiff.open_folder(mask)
             note = f" ({'; '.join(passed_over)})" if passed_over else ""
             return (
@@ -337,7 +341,7 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
                 f"images from {folder}, masks from {mask.relative_to(folder.parent)}{note}",
             )
         passed_over.append(f"{mask.relative_to(folder.parent)} passed over: {reason}")
-    if instead := tiff.unread_masks(folder):
+    if instead := tiff.describe_unread_masks(folder):
         passed_over.append(instead)
     told = f": {'; '.join(passed_over)}" if passed_over else ""
     raise InputError(
@@ -348,7 +352,7 @@ def _sequence(folder: Path, channel: int | None) -> tuple[Frames, Frames, str]:
 
 def _incomplete(folder: Path, images: tiff.TiffFolder) -> str | None:
     """Why a folder of masks has not one frame for each image, or None if it has."""
-    numbers = {tiff.frame_number(path) for path in tiff.frame_files(folder)}
+    numbers = {tiff.parse_frame_number(path) for path in tiff.list_tiffs(folder)}
     lacking = set(range(images.first, images.first + len(images))) - numbers
     if not lacking:
         return None

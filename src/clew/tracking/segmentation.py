@@ -25,10 +25,10 @@ from clew.executors import Threads
 from clew.learning.task import Array, Mask
 from clew.tracking.frames import Frames
 from clew.tracking.io import tiff
-from clew.tracking.io.ctc import check_result_folder, is_mask
-from clew.tracking.io.manifest import written_whole
+from clew.tracking.io.ctc import check_result_folder, is_mask_file
+from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import DETECT
-from clew.tracking.measurement.store import digest, frame_digest
+from clew.tracking.measurement.store import hash_frame, hash_parts
 from clew.utils.validation import check_list, check_positive, is_number, short_repr
 
 LEAST_DIAMETER = 4.0
@@ -130,17 +130,17 @@ def write_detections(
         image = images[t]
         labels = detect_frame(image, settings=fitted)
         tiff.write_frame(stage / f"mask{t + first:0{digits}}.tif", labels)
-        return int(labels.max(initial=0)), frame_digest(image)
+        return int(labels.max(initial=0)), hash_frame(image)
 
     total, contents = 0, []
     made_from: dict[str, Any] = {"settings": asdict(fitted), "frames": n}
-    with written_whole(Path(folder), DETECT, is_mask, made_from) as stage:
+    with write_atomically(Path(folder), DETECT, is_mask_file, made_from) as stage:
         for count, content in Threads(n_jobs).map(
             partial(write_one, stage), range(n), progress
         ):
             total += count
             contents.append(content)
-        made_from["images_blake2b"] = digest(contents)
+        made_from["images_blake2b"] = hash_parts(contents)
     return total
 
 

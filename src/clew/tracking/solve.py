@@ -14,8 +14,7 @@ from clew.learning.task import Array, Mask
 from clew.tracking.assignment.assignment import (
     Assignment,
     assign,
-    split_lead,
-    takes_part,
+    split_score_margins,
 )
 from clew.tracking.assignment.gaps import find_gaps
 from clew.tracking.assignment.loose_ends import LooseEnds, loose_ends
@@ -126,9 +125,11 @@ def _solved(
     new = np.isnan(confidence) | np.isin(answer.chosen, list(pinned))
     confidence[new] = answer.confidence(answer.chosen[new])
     unit = float(np.linalg.norm(pair.w))
-    lead = split_lead(answer) + unit * split_by_size(pair.part_ranks(answer.chosen))
+    lead = split_score_margins(answer) + unit * split_by_size(
+        pair.part_ranks(answer.chosen)
+    )
     lead[np.isin(answer.chosen, list(pinned))] = np.nan
-    key = b"" if here is None else here.key()
+    key = b"" if here is None else here.content_key()
     ends = loose_ends((pair.a, pair.b), answer, confidence, pair.w, pair.around)
     border, sizes = _of_lone(answer, pair.border), pair.sizes(answer.chosen)
     return SolvedPair(
@@ -148,7 +149,7 @@ def _solved(
 
 def _of_lone(answer: Assignment, values: Array) -> Array:
     """(m,) of each chosen event with a single cell, the value of that cell; 0 for others."""
-    parts = takes_part(answer.candidates, answer.chosen)
+    parts = answer.candidates.detections_of(answer.chosen)
     return np.where(
         (parts >= 0).sum(axis=1) == 1, values[parts.max(axis=1, initial=0)], 0.0
     )
@@ -159,7 +160,7 @@ def _recalled(events: EventTable, before: SolvedPair | None) -> Array:
     confidence = np.full(len(events), np.nan)
     if before is not None:
         _, now, then = np.intersect1d(
-            events.keys(), before.events.keys(), return_indices=True
+            events.row_keys(), before.events.row_keys(), return_indices=True
         )
         confidence[now] = before.confidence[then]
     confidence[np.isinf(confidence)] = (
@@ -172,11 +173,11 @@ def solve_pair(
     pairs: Pairs, w: Array, frame: int, annotations: Annotations | None = None
 ) -> SolvedPair:
     """The best events from one frame to the next, among those that agree with the annotations."""
-    here = None if annotations is None else annotations.at(frame)
+    here = None if annotations is None else annotations.select_frame(frame)
     pair = (
         pairs.scored(frame, w)
         if here is None
-        else pairs.scored(frame, w, here.events, here.moves())
+        else pairs.scored(frame, w, here.events, here.select_moves())
     )
     return _solved(pair, here).without_candidates()
 
@@ -248,7 +249,7 @@ def _fixed(
     fixed, index = np.zeros(len(events) + 1, dtype=bool), EventIndex(events)
     fixed[index.find(needed)] = True
     if annotations is not None:
-        fixed[index.of_cells(annotations.pairwise().events)] = True
+        fixed[index.find_by_cells(annotations.to_pairwise().events)] = True
     return fixed[:-1]
 
 

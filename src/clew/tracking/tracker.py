@@ -27,7 +27,7 @@ from clew.tracking.detections import GROUPS, OVERLAP, Source
 from clew.tracking.events import Annotations, Event
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie, open_movie
 from clew.tracking.profiling.coverage import Coverage, look_for
 from clew.tracking.profiling.domain import Domain, look_at, look_over
@@ -214,7 +214,7 @@ class Tracker(Parametrized):
         self.n_annotated_ = n_annotated
         self.n_pairs_, self.origin_ = len(every) - len(gaps), Origin.LEARNED
         self.events_, self.learned_kinds_ = (
-            frozenset().union(*(table.kinds() for table in given)),
+            frozenset().union(*(table.happened_kinds() for table in given)),
             kinds,
         )
         self.calibration_ = self._calibrated(list(chain(*examples)), prior)
@@ -275,7 +275,7 @@ class Tracker(Parametrized):
         executor = executor_for(client, self.n_jobs)
         work = self._problems(movie, annotations, executor, memory)
         return TrackedBlocks.of(
-            work, executor, Checkpoints.beside(folder), self.verbose
+            work, executor, Checkpoints.for_output(folder), self.verbose
         )
 
     def _problems(
@@ -333,7 +333,7 @@ class Tracker(Parametrized):
                 )
             return movie
         with ProgressBar(f"measuring {movie.name}", self.verbose) as progress:
-            return measure(
+            return measure_movie(
                 movie,
                 cache=self.cache,
                 n_jobs=self.n_jobs,
@@ -353,7 +353,9 @@ class Tracker(Parametrized):
         Kinds that were learned from, or that are annotated in this movie, are kinds that it has.
         """
         known = (
-            self.events_ if annotations is None else self.events_ | annotations.kinds()
+            self.events_
+            if annotations is None
+            else self.events_ | annotations.happened_kinds()
         )
         w = weights_by_name(self, feature_names(groups))
         return self._pairs(source, groups, w, known, executor or Threads(self.n_jobs))
@@ -368,7 +370,11 @@ class Tracker(Parametrized):
     ) -> Pairs:
         """The frame pairs to learn from; the prior's weights look for kinds that nobody annotated."""
         return self._pairs(
-            source, groups, prior, annotations.kinds(), executor or Threads(self.n_jobs)
+            source,
+            groups,
+            prior,
+            annotations.happened_kinds(),
+            executor or Threads(self.n_jobs),
         )
 
     def _pseudo_labels(

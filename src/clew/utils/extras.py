@@ -36,7 +36,8 @@ def require_extra(extra: str, what: str) -> None:
     missing = _missing(extra)
     if missing:
         raise MissingExtra(
-            f"{what} needs {', '.join(missing)}: pip install 'clew[{extra}]'", extra
+            f"{what} needs {', '.join(missing)}: pip install 'clew-learn[{extra}]'",
+            extra,
         )
 
 

@@ -16,14 +16,14 @@ import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib import metadata
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clew._version import __version__
 from clew.errors import InputError, StoreError
 from clew.utils.locks import try_lock
 from clew.utils.validation import short_repr
@@ -69,18 +69,12 @@ def write_document(
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "kind": kind,
-        "clew": _version(),
+        "clew": __version__,
         "meta": dict(meta),
         "arrays": hashlib.sha256(packed).hexdigest(),
     }
     header[CHECKSUM] = _checksum(header)
     write_bytes(path, _zip({JSON: _json(header), ARRAYS: packed}))
-
-
-@cache
-def _version() -> str:
-    """Of this clew; looked up once, since that reads and parses a file."""
-    return metadata.version("clew")
 
 
 def read_document(path: str | Path, *kinds: str) -> Document:
@@ -258,7 +252,7 @@ def _header(members: Mapping[str, bytes]) -> Json:
         raise StoreError(f"{JSON} does not say that this is a clew file")
     if not isinstance(header.get("version"), int) or header["version"] > FORMAT_VERSION:
         raise StoreError(
-            f"it has format version {header.get('version')}, this clew {_version()} reads up to {FORMAT_VERSION}; "
+            f"it has format version {header.get('version')}, this clew {__version__} reads up to {FORMAT_VERSION}; "
             "a newer clew wrote it, so read it with a newer clew"
         )
     if set(members) != {JSON, ARRAYS}:

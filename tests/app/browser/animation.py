@@ -10,8 +10,8 @@ from screenshots import DOCS, few_colours
 
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import write_simulation
-from clew.tracking.evaluation.truth import truth_annotations
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.evaluation.truth import derive_annotations
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.movie import open_movie
 from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
 
@@ -95,8 +95,8 @@ def main(path: Path = DOCS / "images/page.gif") -> None:
         write_simulation(
             movie, NucleiSettings(frames=40, cells=60, cycle=45, seed=3, noise=0.3)
         )
-        events = truth_annotations(
-            open_truth(movie / "01_GT/TRA"), open_movie(movie / "01")
+        events = derive_annotations(
+            open_ctc_lineage(movie / "01_GT/TRA"), open_movie(movie / "01")
         ).events
         truth = {
             (frame, str(event), sources, targets)

@@ -24,7 +24,8 @@ from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import write_simulation
 
 playwright = pytest.importorskip(
-    "playwright.sync_api", reason="the tests of the page need playwright (clew[test])"
+    "playwright.sync_api",
+    reason="the tests of the page need playwright (clew-learn[test])",
 )
 
 PATIENCE = 120

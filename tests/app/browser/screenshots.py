@@ -15,8 +15,8 @@ from PIL import Image
 
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import write_simulation
-from clew.tracking.evaluation.truth import truth_annotations
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.evaluation.truth import derive_annotations
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.movie import open_movie
 from conftest import CHROMIUM, Annotator, Served, playwright, undo_all
 
@@ -177,8 +177,8 @@ def main(folder: Path) -> None:
         write_simulation(
             movie, NucleiSettings(frames=30, cells=50, cycle=40, seed=3, noise=0.3)
         )
-        marks = truth_annotations(
-            open_truth(movie / "01_GT/TRA"), open_movie(movie / "01")
+        marks = derive_annotations(
+            open_ctc_lineage(movie / "01_GT/TRA"), open_movie(movie / "01")
         )
         truth = {
             (frame, str(event), sources, targets)

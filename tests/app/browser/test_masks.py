@@ -7,11 +7,11 @@ import zipfile
 import numpy as np
 import pytest
 import tifffile
-from tests.app.browser.conftest import Annotator, Served
 
 from clew.simulation.simulate import NucleiSettings
 from clew.simulation.write import write_simulation
 from clew.tracking.movie import open_movie
+from tests.app.browser.conftest import Annotator, Served
 
 LABELS = """async ([side]) => {
     const { frameAt } = await import("/static/frames.js"), { state } = await import("/static/state.js");

@@ -10,6 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+
 from tests.app.browser.conftest import Annotator, Served
 
 PATH = "/lab/clew/"

@@ -1,6 +1,7 @@
 """Fingers on a tablet: tap, long press and pinch; and what a screen reader is told."""
 
 import pytest
+
 from tests.app.browser.conftest import Annotator, leave, undo_all
 
 SCALE = "import('/static/camera.js').then(({ camera }) => camera.scale)"

@@ -10,11 +10,11 @@ from clew.models.binary_program import BinaryProgram
 from clew.models.highs_solver import KeptProgram
 from clew.tracking.assignment.assignment import (
     assign,
-    incidence,
+    build_incidence,
+    find_undominated,
     make_program,
-    undominated,
 )
-from clew.tracking.candidates.candidates import candidates
+from clew.tracking.candidates.candidates import find_candidates
 from clew.tracking.detections import Detections
 from clew.tracking.events import Event
 
@@ -41,14 +41,14 @@ def exact(found, scores):
 @given(seed=st.integers(0, 10_000), n=st.integers(0, 3), m=st.integers(0, 3))
 def test_the_best_of_all_choices(seed, n, m):
     (a, b), rng = frames(seed, n, m)
-    found = candidates(a, b, reach=0.6, neighbours=2)
+    found = find_candidates(a, b, reach=0.6, neighbours=2)
     scores = rng.normal(size=len(found))
     if len(found) > 20:
         return
     outputs, values = exact(found, scores)
     answer = assign(found, scores)
     assert answer.value == pytest.approx(values.max())
-    assert (incidence(found)[:, answer.chosen].sum(axis=1) == 1).all()
+    assert (build_incidence(found)[:, answer.chosen].sum(axis=1) == 1).all()
     # what an event is worth: the best choice with it against the best without it
     for row, margin in enumerate(answer.confidence(np.arange(len(found)))):
         chosen = row in answer.chosen
@@ -62,9 +62,9 @@ def test_the_best_of_all_choices(seed, n, m):
 @given(seed=st.integers(0, 10_000))
 def test_pruning_changes_nothing(seed):
     (a, b), rng = frames(seed, 12, 13)
-    found = candidates(a, b, reach=0.5)
+    found = find_candidates(a, b, reach=0.5)
     scores = rng.normal(size=len(found)) + 2.0 * (found.event == Event.MOVE)
-    assert undominated(found, scores).sum() < len(found)
+    assert find_undominated(found, scores).sum() < len(found)
     program = make_program(found, scores[:, None])
     whole = BinaryProgram().prepare([program], [None]).predict([program], np.ones(1))[0]
     assert assign(found, scores).value == pytest.approx(scores @ whole)
@@ -74,7 +74,7 @@ def test_pruning_changes_nothing(seed):
 @given(seed=st.integers(0, 10_000))
 def test_the_best_choice_of_all_is_that_among_some_if_they_have_it(seed):
     (a, b), rng = frames(seed, 9, 10)
-    found = candidates(a, b, reach=0.6)
+    found = find_candidates(a, b, reach=0.6)
     scores = rng.normal(size=len(found)) + 2.0 * (found.event == Event.MOVE)
     answer = assign(found, scores)
     kept = rng.random(len(found)) < 0.7
@@ -90,7 +90,7 @@ def test_the_best_choice_of_all_is_that_among_some_if_they_have_it(seed):
 
 def test_what_is_pinned_holds():
     (a, b), rng = frames(3, 6, 6)
-    found = candidates(a, b, reach=2.0)
+    found = find_candidates(a, b, reach=2.0)
     scores = rng.normal(size=len(found))
     free = assign(found, scores)
     moves = np.arange(len(found))[found.of_event(Event.MOVE)]
@@ -107,7 +107,7 @@ def test_what_is_pinned_holds():
 
 def test_pins_that_leave_no_choice_are_refused():
     (a, b), _ = frames(0, 1, 0)
-    found = candidates(a, b, reach=1.0)
+    found = find_candidates(a, b, reach=1.0)
     with pytest.raises(InfeasibleAnnotation, match="no assignment agrees"):
         assign(found, np.zeros(1), {0: False})
 
@@ -122,10 +122,10 @@ def test_prices_hold_for_candidates_that_were_left_out_too(seed, ndim):
         Detections(t, np.arange(1, len(x) + 1), x, {})
         for t, x in enumerate((before, after))
     )
-    found = candidates(a, b, reach=2.0, neighbours=3)
+    found = find_candidates(a, b, reach=2.0, neighbours=3)
     scores = rng.normal(0, 0.7, len(found)) + (found.event == Event.MOVE)
     answer = assign(found, scores)
-    A = incidence(found)
+    A = build_incidence(found)
     one, n = np.ones(A.shape[0]), len(found)
     lp = KeptProgram(A, one, one, np.zeros(n), np.ones(n)).maximise_relaxed(scores)
     if np.isin(lp, [0, 1]).all():
@@ -136,10 +136,10 @@ def test_prices_hold_for_candidates_that_were_left_out_too(seed, ndim):
 def test_scores_of_some_candidates_at_a_time_are_those_of_all(simulated, monkeypatch):
     from clew.tracking.candidates import features
     from clew.tracking.candidates.frame_pairs import Pairs
-    from clew.tracking.measurement.measure import measure
+    from clew.tracking.measurement.measure import measure_movie
     from clew.tracking.training.prior import generic_weights
 
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     w = generic_weights(features.feature_names(source.has))
     pairs = Pairs.of(source, source.has)
     expected = pairs.scored(2, w).score

@@ -15,7 +15,7 @@ from clew.tracking.blocks.track import track_pairs
 from clew.tracking.candidates.features import feature_names, features_of
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.task_loss import found_gaps, task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss, count_gaps
 from clew.tracking.events import PAIRWISE, Annotations, Event, EventIndex, EventTable
 from clew.tracking.lineage.gaps import with_gaps
 from clew.tracking.profiling.event_kinds import decide_events
@@ -110,7 +110,7 @@ def test_annotated_gaps_are_as_annotated(tracked):
     # cell 1 is there all the time, and a person says that it was not
     strange = Annotations.of(EventTable.of([(3, Event.GAP, (1,), (2,))]))
     kept = track_pairs(pairs, w, strange, n_jobs=1)
-    assert np.isin(strange.events.keys(), kept.events.keys()).all()
+    assert np.isin(strange.events.row_keys(), kept.events.row_keys()).all()
 
 
 def test_a_gap_tells_frame_pairs_of_a_disappearance_and_an_appearance():
@@ -124,13 +124,13 @@ def test_a_gap_tells_frame_pairs_of_a_disappearance_and_an_appearance():
         ),
         [True, False, True],
     )
-    assert told.frames() == [1, 2]
-    assert set(told.at(1).events) == {
+    assert told.annotated_frames() == [1, 2]
+    assert set(told.select_frame(1).events) == {
         (1, Event.DISAPPEAR, (7,), ()),
         (1, Event.MOVE, (1,), (1,)),
     }
-    assert set(told.at(2).events) == {(2, Event.APPEAR, (), (8,))}
-    assert len(told.at(3)) == 0
+    assert set(told.select_frame(2).events) == {(2, Event.APPEAR, (), (8,))}
+    assert len(told.select_frame(3)) == 0
     assert told.events[:1].describe(0) == "gap 7 → 8 from frame 1 to 3"
 
 
@@ -151,10 +151,10 @@ def test_gaps_are_learned_from_annotated_ones():
     assert Event.GAP in tracker.events_
     truth = Annotations.of(EventTable.of(events))
     lineage = tracker.track(source)
-    assert task_loss(truth, lineage).total == 0
-    assert found_gaps(truth, lineage).f1 == 1
+    assert compute_task_loss(truth, lineage).total == 0
+    assert count_gaps(truth, lineage).f1 == 1
     # without annotated gaps there is nothing to learn of them, and nothing is learned
-    pairwise = Tracker(prior=None, lam=0.1, n_jobs=1).fit(source, truth.pairwise())
+    pairwise = Tracker(prior=None, lam=0.1, n_jobs=1).fit(source, truth.to_pairwise())
     names = np.array([name.startswith("gap: ") for name in pairwise.feature_names_])
     assert not pairwise.coef_[names].any()
 
@@ -262,7 +262,7 @@ def consistent(events, source):
     for t in range(source.n_frames):
         labels = source.detections(t).label
         for is_target, due in ((False, t < source.n_frames - 1), (True, t > 0)):
-            found = index(
+            found = index.find_cell(
                 np.full(len(labels), t), np.full(len(labels), is_target), labels
             )
             assert ((found >= 0) == due).all()
@@ -277,10 +277,10 @@ def test_two_tables_that_differ_in_gaps_alone_differ_in_no_frame_pair():
             (1, Event.APPEAR, (), (2,)),
         ]
     )
-    assert set(gap.pairwise()) == set(ends)
+    assert set(gap.to_pairwise()) == set(ends)
     assert (
-        task_loss(Annotations.of(gap), ends).total
-        == task_loss(Annotations.of(ends), gap).total
+        compute_task_loss(Annotations.of(gap), ends).total
+        == compute_task_loss(Annotations.of(ends), gap).total
         == 0
     )
     for true, told, figures in [
@@ -288,10 +288,10 @@ def test_two_tables_that_differ_in_gaps_alone_differ_in_no_frame_pair():
         (gap, ends, (0, 0, 1)),
         (ends, gap, (0, 1, 0)),
     ]:
-        found = found_gaps(Annotations.of(true), told)
+        found = count_gaps(Annotations.of(true), told)
         assert (found.right, found.false, found.missed) == figures
     # where the truth knows of neither end, nobody can tell
-    unknown = found_gaps(Annotations.of(EventTable.empty()), gap)
+    unknown = count_gaps(Annotations.of(EventTable.empty()), gap)
     assert unknown.is_empty
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.models.highs_solver import KeptProgram
-from clew.tracking.assignment.margins import margins
+from clew.tracking.assignment.margins import compute_margins
 
 from ...helpers.effort import examples
 
@@ -60,7 +60,7 @@ def test_margins_are_those_of_solving_anew(seed, n, m, integral):
     )
     free = np.zeros(len(rows)), np.ones(len(rows))
     A, (y, prices) = solve(rows, n + m, scores, *free)
-    found = margins(
+    found = compute_margins(
         rows, n + m, np.flatnonzero(y), scores - A.T @ prices, np.arange(len(rows))
     )
     for column in range(len(rows)):
@@ -76,11 +76,14 @@ def test_a_column_that_is_ruled_out_is_never_an_alternative():
         [[0, -1, -1, -1], [-1, -1, 1, -1], [0, -1, 1, -1]], dtype=np.intp
     )  # vanish, emerge, move
     chosen = np.array([2])
-    assert margins(
+    assert compute_margins(
         rows, 2, chosen, np.array([-1.0, -2.0, 0.0]), chosen
     ) == pytest.approx([3.0])
-    assert margins(rows, 2, chosen, np.array([-np.inf, -2.0, 0.0]), chosen) == np.inf
     assert (
-        margins(rows, 2, chosen, np.array([-np.inf, -2.0, 0.0]), np.array([0]))
+        compute_margins(rows, 2, chosen, np.array([-np.inf, -2.0, 0.0]), chosen)
+        == np.inf
+    )
+    assert (
+        compute_margins(rows, 2, chosen, np.array([-np.inf, -2.0, 0.0]), np.array([0]))
         == np.inf
     )

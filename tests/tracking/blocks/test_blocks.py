@@ -21,7 +21,7 @@ from clew.tracking.events import Event, EventTable
 from clew.tracking.io.checkpoints import Checkpoints
 from clew.tracking.lineage.gaps import Gaps, Joined
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.solve import Nodes, join_events
 from clew.tracking.training.calibration import GENERIC_CALIBRATION
 from clew.tracking.training.prior import generic_weights
@@ -32,7 +32,7 @@ from ...helpers.effort import examples
 @pytest.fixture(scope="module")
 def work(simulated):
     """A movie with splits and merges, so that counts and identities go over the borders of blocks."""
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     pairs = Pairs.of(source, source.has, events=ALL_EVENTS)
     return Problems(pairs, generic_weights(feature_names(source.has)))
 
@@ -45,7 +45,7 @@ def whole(work):
 def assert_same(one, other):
     for name in ("frame", "label", "position", "confidence", "probability", "track"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    assert np.array_equal(one.events.keys(), other.events.keys())
+    assert np.array_equal(one.events.row_keys(), other.events.row_keys())
     assert np.array_equal(one.tracks.table(), other.tracks.table())
 
 
@@ -77,7 +77,8 @@ def assert_parts_are(parts, tracks, whole):
         np.concatenate([part.track for part in parts]), whole.track
     )
     np.testing.assert_array_equal(
-        EventTable.join([part.events for part in parts]).keys(), whole.events.keys()
+        EventTable.join([part.events for part in parts]).row_keys(),
+        whole.events.row_keys(),
     )
     np.testing.assert_array_equal(
         np.concatenate([part.confidence for part in parts]), whole.confidence
@@ -254,7 +255,7 @@ def test_skeletons_join_in_any_order_of_brackets(movie, per_block, at):
 
 def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch):
     problems = Problems(work.pairs, work.w, None, 4)
-    kept = Checkpoints.beside(tmp_path / "out")
+    kept = Checkpoints.for_output(tmp_path / "out")
     assert len(kept) == 0
     fail_at, solved, solve = 2, [], BlockProblem.solve
 
@@ -278,14 +279,14 @@ def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch
     )
     assert_same(tracked.lineage(), whole)
     assert_parts_are(list(parts_of_movie(tracked)), tracked.tracks, whole)
-    kept.forget()
+    kept.delete_all()
     assert not kept.folder.exists()
     with pytest.raises(StoreError, match="gone or damaged"):
         tracked.readers()[0].read()
 
 
 def test_a_damaged_checkpoint_is_solved_anew(work, whole, tmp_path):
-    kept = Checkpoints.beside(tmp_path)
+    kept = Checkpoints.for_output(tmp_path)
     problems = Problems(work.pairs, work.w, None, 5)
     TrackedBlocks.of(problems, Threads(1), kept)
     file = sorted(kept.folder.iterdir())[0]
@@ -309,7 +310,7 @@ def test_other_weights_settings_annotations_and_pixels_have_other_names(
     plain = names()
     assert len(set(plain)) == len(plain)
     assert names() == plain
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     assert (
         names(Pairs.of(source, source.has, events=ALL_EVENTS)) == plain
     )  # measured again
@@ -348,13 +349,13 @@ def test_gaps_over_borders_in_files_and_in_memory(work, tmp_path):
         tracked = TrackedBlocks.of(
             Problems(work.pairs, w, None, per_block),
             Threads(1),
-            Checkpoints.beside(tmp_path / f"{per_block}"),
+            Checkpoints.for_output(tmp_path / f"{per_block}"),
         )
         assert_same(tracked.lineage(), whole)
         assert_parts_are(list(parts_of_movie(tracked)), tracked.tracks, whole)
         frames, some = tracked.sample(1)
         kinds = some.events[some.events.event == Event.GAP]
-        assert set(kinds.later(frames.start)) <= set(whole.events)
+        assert set(kinds.shift_frames(frames.start)) <= set(whole.events)
 
 
 # ---- cutting

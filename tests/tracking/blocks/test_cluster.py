@@ -61,7 +61,7 @@ def test_tracking_and_writing_on_a_cluster_give_the_same_bytes(
     )
     assert digest(here) == digest(there)
     again = tracker.track(simulated.movie, client=client)
-    assert np.array_equal(again.events.keys(), lineage.events.keys())
+    assert np.array_equal(again.events.row_keys(), lineage.events.row_keys())
     assert np.array_equal(again.confidence, lineage.confidence)
 
 
@@ -113,8 +113,10 @@ def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path, 
     groups = tracker.groups_for(source)
     pairs = tracker.pairs(source, groups)
     work = Problems(pairs, tracker.coef_, None, 1)
-    expected = TrackedBlocks.of(work, Threads(1), Checkpoints.beside(tmp_path / "here"))
-    kept = Checkpoints.beside(tmp_path / "there")
+    expected = TrackedBlocks.of(
+        work, Threads(1), Checkpoints.for_output(tmp_path / "here")
+    )
+    kept = Checkpoints.for_output(tmp_path / "there")
     with (
         distributed.LocalCluster(
             n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50

@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 from clew.errors import InputError
 from clew.tracking.candidates.candidates import (
     Candidates,
-    candidates,
     estimate_reach,
-    find,
+    find_candidates,
 )
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import Detections, DetectionTable, Overlap
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import PAIRWISE, Event, EventTable
 from clew.tracking.flow.motion import estimate_motion
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.profiling.scales import estimate_scales
 
@@ -87,7 +86,7 @@ def brute_force(a, b, k, reach):
 )
 def test_brute_force(seed, n, m, k, reach):
     a, b = scene(seed, n, m)
-    found = candidates(a, b, neighbours=k, reach=reach)
+    found = find_candidates(a, b, neighbours=k, reach=reach)
     events = [
         (event, sources, targets) for _, event, sources, targets in found.table(a, b)
     ]
@@ -98,7 +97,7 @@ def test_brute_force(seed, n, m, k, reach):
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9))
 def test_the_order_is_canonical(seed, n, m):
-    found = candidates(*scene(seed, n, m), reach=0.4)
+    found = find_candidates(*scene(seed, n, m), reach=0.4)
     keys = np.column_stack([found.event, found.sources, found.targets]).tolist()
     assert keys == sorted(keys)
     for event in Event:
@@ -132,20 +131,20 @@ def test_annotated_events_are_always_there_and_found(seed, data):
         events.append((3, event, sources, targets))
     extra = EventTable.of(events)
     plain, found = (
-        candidates(a, b, reach=0.05, extra=given) for given in (None, extra)
+        find_candidates(a, b, reach=0.05, extra=given) for given in (None, extra)
     )
-    at = find(found, extra, a, b)
+    at = found.find(extra, a, b)
     assert (at >= 0).all()
-    np.testing.assert_array_equal(found.table(a, b, at).keys(), extra.keys())
-    assert set(found.table(a, b).keys().tolist()) == {
-        *plain.table(a, b).keys().tolist(),
-        *extra.keys().tolist(),
+    np.testing.assert_array_equal(found.table(a, b, at).row_keys(), extra.row_keys())
+    assert set(found.table(a, b).row_keys().tolist()) == {
+        *plain.table(a, b).row_keys().tolist(),
+        *extra.row_keys().tolist(),
     }
 
 
 def test_what_is_not_there_is_not_found():
     a, b = cells(0, [[0, 0], [9, 9]]), cells(1, [[0, 1], [9, 8]])
-    found = candidates(a, b, reach=2)
+    found = find_candidates(a, b, reach=2)
     asked = EventTable.of(
         [
             (0, Event.MOVE, [1], [1]),
@@ -154,19 +153,23 @@ def test_what_is_not_there_is_not_found():
             (0, Event.MERGE, [1, 2], [1]),
         ]
     )
-    at = find(found, asked, a, b)
+    at = found.find(asked, a, b)
     assert at.tolist() == [0, -1, -1, -1]
-    assert find(Candidates.of({}, 2, 2), asked, a, b).tolist() == [-1] * 4
+    assert Candidates.from_columns({}, 2, 2).find(asked, a, b).tolist() == [-1] * 4
 
 
 def test_events_of_other_frames_do_not_matter_and_unknown_cells_are_refused():
     a, b = cells(0, [[0, 0]]), cells(1, [[0, 1]])
     assert (
-        len(candidates(a, b, reach=2, extra=EventTable.of([(5, Event.MOVE, [8], [9])])))
+        len(
+            find_candidates(
+                a, b, reach=2, extra=EventTable.of([(5, Event.MOVE, [8], [9])])
+            )
+        )
         == 3
     )
     with pytest.raises(InputError, match="move 1 → 9 from frame 0 to 1"):
-        candidates(a, b, reach=2, extra=EventTable.of([(0, Event.MOVE, [1], [9])]))
+        find_candidates(a, b, reach=2, extra=EventTable.of([(0, Event.MOVE, [1], [9])]))
 
 
 @pytest.mark.parametrize(
@@ -174,12 +177,12 @@ def test_events_of_other_frames_do_not_matter_and_unknown_cells_are_refused():
 )
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(InputError, match=r"expected a (whole|positive) number"):
-        candidates(*scene(0, 2, 2), **wrong)
+        find_candidates(*scene(0, 2, 2), **wrong)
 
 
 def reach_of(source):
     motion = estimate_motion(source)
-    return estimate_reach(motion, estimate_scales(source, motion.usual))
+    return estimate_reach(motion, estimate_scales(source, motion.median_step))
 
 
 def test_reach_follows_the_unit_and_covers_the_usual_way():
@@ -199,7 +202,7 @@ def test_reach_follows_the_unit_and_covers_the_usual_way():
 def test_fifty_thousand_cells_in_a_frame():
     rng = np.random.default_rng(0)
     a, b = cells(0, rng.random((50_000, 2))), cells(1, rng.random((50_000, 2)))
-    found = candidates(a, b, reach=0.1)
+    found = find_candidates(a, b, reach=0.1)
     assert len(found) <= 28 * 50_000
     assert (
         found.of_event(Event.DIVIDE).stop - found.of_event(Event.DIVIDE).start
@@ -213,11 +216,13 @@ def test_long_cells_reach_their_daughters_past_their_neighbours():
     b = cells(1, [[-1.0, 0.0], [1.0, 0.0], *beside])
     shared = Overlap(np.zeros(2, np.intp), np.array([0, 1]), np.array([3.0, 4.0]))
     division = EventTable.of([(0, Event.DIVIDE, [1], [1, 2])])
-    assert find(candidates(a, b, reach=5, neighbours=4), division, a, b).tolist() == [
-        -1
-    ]
+    assert find_candidates(a, b, reach=5, neighbours=4).find(
+        division, a, b
+    ).tolist() == [-1]
     assert (
-        find(candidates(a, b, reach=5, neighbours=4, overlap=shared), division, a, b)[0]
+        find_candidates(a, b, reach=5, neighbours=4, overlap=shared).find(
+            division, a, b
+        )[0]
         >= 0
     )
 
@@ -228,8 +233,10 @@ def test_masks_add_neighbours_and_take_none_away(seed, n, m, k):
     rng = np.random.default_rng(seed)
     source, target = np.nonzero(rng.random((n, m)) < 0.3)
     shared = Overlap(source, target, rng.random(len(source)))
-    without = {*candidates(a, b, reach=0.3, neighbours=k).table(a, b)}
-    found = [*candidates(a, b, reach=0.3, neighbours=k, overlap=shared).table(a, b)]
+    without = {*find_candidates(a, b, reach=0.3, neighbours=k).table(a, b)}
+    found = [
+        *find_candidates(a, b, reach=0.3, neighbours=k, overlap=shared).table(a, b)
+    ]
     assert len(set(found)) == len(found)
     assert without <= set(found)
     ahead = {
@@ -261,27 +268,29 @@ def shared_columns(shared):
 def test_kinds_that_are_off_are_no_candidates_unless_they_were_annotated():
     a, b = scene(0, 5, 5)
     on = frozenset({Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
-    assert set(candidates(a, b, reach=2, events=on).event.tolist()) == {
+    assert set(find_candidates(a, b, reach=2, events=on).event.tolist()) == {
         int(event) for event in on
     }
-    extra = candidates(a, b, reach=2).table(a, b)
+    extra = find_candidates(a, b, reach=2).table(a, b)
     extra = extra[extra.event == Event.MERGE][:1]
-    with_one = candidates(a, b, reach=2, events=on, extra=extra)
+    with_one = find_candidates(a, b, reach=2, events=on, extra=extra)
     assert (with_one.event == Event.MERGE).sum() == 1
 
 
 @pytest.mark.parametrize("movie", ["Fluo-N2DH-SIM+/01", "bacteria/01"])
 def test_what_really_happened_is_among_the_candidates(clew_data, movie):
     opened = open_movie(clew_data / movie)
-    events = truth_annotations(open_truth(clew_data / f"{movie}_GT/TRA"), opened).events
-    source = measure(opened, cache=None)
+    events = derive_annotations(
+        open_ctc_lineage(clew_data / f"{movie}_GT/TRA"), opened
+    ).events
+    source = measure_movie(opened, cache=None)
     pairs = Pairs.of(source, source.has)
     missing = 0
     for frame in range(len(pairs)):
         pair = pairs.pair(frame)
         missing += int(
             (
-                find(pair.candidates, events[events.frame == frame], pair.a, pair.b) < 0
+                pair.candidates.find(events[events.frame == frame], pair.a, pair.b) < 0
             ).sum()
         )
     assert missing == 0

@@ -7,14 +7,13 @@ import pytest
 from skimage.measure import label as components
 
 from clew.errors import InputError
-from clew.tracking.candidates.candidates import candidates, estimate_reach
+from clew.tracking.candidates.candidates import estimate_reach, find_candidates
 from clew.tracking.candidates.features import (
-    FEATURES,
-    LARGEST,
-    assemble,
-    event_features,
-    feature_blocks,
+    MAX_VALUE,
+    assemble_matrix,
+    compute_feature_blocks,
     feature_names,
+    features_of,
 )
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import (
@@ -26,7 +25,7 @@ from clew.tracking.detections import (
 )
 from clew.tracking.events import Event, EventTable
 from clew.tracking.flow.motion import estimate_motion
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import Movie
 from clew.tracking.profiling.scales import Scales, estimate_scales
 
@@ -64,14 +63,16 @@ def two_frames(ndim=2):
 
 
 def features(labels, images=None, spacing=None, extra=None, scales=None, neighbours=4):
-    source = measure(Movie.from_arrays(labels, images, spacing), cache=None)
+    source = measure_movie(Movie.from_arrays(labels, images, spacing), cache=None)
     a, b = source.detections(0), source.detections(1)
     motion = estimate_motion(source)
-    scales = estimate_scales(source, motion.usual) if scales is None else scales
+    scales = estimate_scales(source, motion.median_step) if scales is None else scales
     reach = estimate_reach(motion, scales)
-    found = candidates(a, b, reach=reach, neighbours=neighbours, extra=extra)
+    found = find_candidates(a, b, reach=reach, neighbours=neighbours, extra=extra)
     return (
-        event_features(found, a, b, source.overlap(0), scales, source.has),
+        assemble_matrix(
+            compute_feature_blocks(found, a, b, source.overlap(0), scales, source.has)
+        ),
         found,
         a,
         b,
@@ -88,7 +89,7 @@ def test_one_column_for_each_name_and_order_one(ndim):
     assert "divide: angle of the daughters" in names
     dense = matrix.toarray()
     assert np.isfinite(dense).all()
-    assert np.abs(dense).max() <= LARGEST
+    assert np.abs(dense).max() <= MAX_VALUE
     for place, name in enumerate(names):
         event = Event[name.split(":")[0].upper()]
         if event is Event.GAP:  # no event of one frame pair
@@ -105,17 +106,17 @@ def test_one_column_for_each_name_and_order_one(ndim):
 
 def test_blocks_and_matrix_say_the_same():
     labels, images = two_frames()
-    source = measure(Movie.from_arrays(labels, images), cache=None)
+    source = measure_movie(Movie.from_arrays(labels, images), cache=None)
     a, b, scales = source.detections(0), source.detections(1), estimate_scales(source)
-    found = candidates(a, b, reach=10)
-    blocks = feature_blocks(found, a, b, source.overlap(0), scales, source.has)
+    found = find_candidates(a, b, reach=10)
+    blocks = compute_feature_blocks(found, a, b, source.overlap(0), scales, source.has)
     w = np.random.default_rng(0).normal(size=len(feature_names(source.has)))
     begin, scores = 0, []
     for event in Event:
         width = blocks[event].shape[1]
         scores.append(blocks[event] @ w[begin : begin + width])
         begin += width
-    np.testing.assert_allclose(assemble(blocks) @ w, np.concatenate(scores))
+    np.testing.assert_allclose(assemble_matrix(blocks) @ w, np.concatenate(scores))
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
@@ -158,8 +159,8 @@ def test_other_labels_give_the_same_features_for_the_same_cells():
         theirs.event,
         *(np.sort(side)[:, ::-1] for side in (theirs.sources, theirs.targets)),
     )
-    at, at_other = np.argsort(renamed.keys()), np.argsort(theirs.keys())
-    np.testing.assert_array_equal(renamed.keys()[at], theirs.keys()[at_other])
+    at, at_other = np.argsort(renamed.row_keys()), np.argsort(theirs.row_keys())
+    np.testing.assert_array_equal(renamed.row_keys()[at], theirs.row_keys()[at_other])
     np.testing.assert_allclose(
         plain.toarray()[at], other.toarray()[at_other], rtol=1e-6, atol=1e-6
     )
@@ -236,12 +237,12 @@ def value(name, scene, overlap=None):
         for t, f in enumerate(frames)
     )
     event = Event[name.split(":")[0].upper()]
-    found = candidates(a, b, reach=1000)
+    found = find_candidates(a, b, reach=1000)
     groups = {"size", "border", OVERLAP}
-    shared = Overlap.none() if overlap is None else Overlap(*map(np.array, overlap))
+    shared = Overlap.empty() if overlap is None else Overlap(*map(np.array, overlap))
     scales = Scales(diameter=10, displacement=5, volume=np.pi * 25)
-    blocks = feature_blocks(found, a, b, shared, scales, groups)
-    names = [feature.name for feature in FEATURES[event] if feature.needs <= groups]
+    blocks = compute_feature_blocks(found, a, b, shared, scales, groups)
+    names = [feature.name for feature in features_of(event, groups)]
     return blocks[event][0, names.index(name.split(": ")[1])]
 
 
@@ -313,7 +314,9 @@ def test_compactness_is_that_of_the_hull():
 
 
 def test_scales_go_through_json():
-    scales = estimate_scales(measure(Movie.from_arrays(*two_frames()), cache=None))
+    scales = estimate_scales(
+        measure_movie(Movie.from_arrays(*two_frames()), cache=None)
+    )
     assert Scales.from_dict(json.loads(json.dumps(scales.as_dict()))) == scales
     with pytest.raises(InputError, match="scales"):
         Scales.from_dict({"diametre": 1})

@@ -12,13 +12,13 @@ from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import DetectionTable
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.measurement.measure import measure
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")
 def pairs(simulated):
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     return Pairs.of(source, source.has)
 
 
@@ -45,9 +45,9 @@ def test_a_pair_that_was_looked_at_is_not_made_again(pairs, monkeypatch):
     whole = pairs.looked_at(1, w)
     assert len(whole.candidates) > len(anew.candidates)
     made = []
-    original = frame_pairs.candidates
+    original = frame_pairs.find_candidates
     monkeypatch.setattr(
-        frame_pairs, "candidates", lambda *a, **k: made.append(1) or original(*a, **k)
+        frame_pairs, "find_candidates", lambda *a, **k: made.append(1) or original(*a, **k)
     )
     again = few.scored(1, w)
     assert not made
@@ -67,7 +67,7 @@ def test_a_pair_that_was_looked_at_is_not_made_again(pairs, monkeypatch):
 
 def test_annotated_events_are_always_candidates(pairs, simulated):
     for frame in range(len(pairs)):
-        here = simulated.known.at(frame)
+        here = simulated.known.select_frame(frame)
         assert len(pairs.pair(frame, here.events).annotated(here)) == len(here)
 
 
@@ -145,11 +145,12 @@ def test_moves_that_the_flow_leads_to_leave_it_as_it_is_and_others_put_it_right(
         moves(2, (40, 40), (41, 41)),
         moves(2, (40, 40), (41, 50), (50, 41)),
     )
-    assert pairs.unforeseen(2, foreseen.moves()) is None
+    assert pairs.unforeseen(2, foreseen.select_moves()) is None
     assert pairs.unforeseen(2, None) is None
-    assert len(pairs.unforeseen(2, unforeseen.moves())) == 3
+    assert len(pairs.unforeseen(2, unforeseen.select_moves())) == 3
     same, other = (
-        pairs.pair(2, told.events, told.moves()) for told in (foreseen, unforeseen)
+        pairs.pair(2, told.events, told.select_moves())
+        for told in (foreseen, unforeseen)
     )
     np.testing.assert_array_equal(same.features().toarray(), usual.features().toarray())
     around = usual.rows(EventTable.of([(2, Event.MOVE, (42,), (42,))]))
@@ -166,7 +167,7 @@ def test_moves_that_the_flow_leads_to_leave_it_as_it_is_and_others_put_it_right(
 def test_cells_that_move_on_their_own_tell_nothing_of_others(pairs):
     told = moves(0, (1, 2))
     assert not pairs.motion.follows_flow
-    assert pairs.unforeseen(0, told.moves()) is None
+    assert pairs.unforeseen(0, told.select_moves()) is None
 
 
 def test_a_tracker_and_a_learner_make_the_same_of_annotated_moves():
@@ -174,7 +175,7 @@ def test_a_tracker_and_a_learner_make_the_same_of_annotated_moves():
     tracker = Tracker.generic(n_jobs=1)
     learner = Learner(source, tracker=tracker)
     learner.annotate(told)
-    mine, theirs = learner.lineage(), tracker.track(source, annotations=told)
-    np.testing.assert_array_equal(mine.events.keys(), theirs.events.keys())
+    mine, theirs = learner.build_lineage(), tracker.track(source, annotations=told)
+    np.testing.assert_array_equal(mine.events.row_keys(), theirs.events.row_keys())
     np.testing.assert_allclose(mine.confidence, theirs.confidence, rtol=1e-6, atol=1e-9)
-    assert set(told.events.keys().tolist()) <= set(mine.events.keys().tolist())
+    assert set(told.events.row_keys().tolist()) <= set(mine.events.row_keys().tolist())

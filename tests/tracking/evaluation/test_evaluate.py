@@ -7,10 +7,10 @@ import pytest
 
 from clew.errors import InputError
 from clew.tracking.evaluation.evaluate import evaluate
-from clew.tracking.evaluation.metrics import Found
+from clew.tracking.evaluation.metrics import MatchCounts
 from clew.tracking.evaluation.task_loss import NOTHING
 from clew.tracking.events import PAIRWISE, Event
-from clew.tracking.io.ctc import write_result
+from clew.tracking.io.ctc import write_ctc_result
 from clew.tracking.io.events_csv import write_events
 from clew.tracking.io.names import MANIFEST
 from clew.tracking.io.tracks_csv import write_track_table
@@ -25,7 +25,7 @@ def test_a_lineage(truth, movie, result):
     assert found.aogm.split_vertices == 1
     assert (found.aogm.missing_vertices, found.aogm.false_vertices) == (0, 0)
     assert found.scores is None
-    assert found.divisions[0] == Found(0, 0, 1)
+    assert found.divisions[0] == MatchCounts(0, 0, 1)
     with pytest.raises(InputError, match="pass `movie`"):
         evaluate(result, truth)
     with pytest.raises(InputError, match="need a result with masks"):
@@ -39,7 +39,7 @@ def test_a_lineage(truth, movie, result):
 
 def test_a_folder_with_its_tables_and_without(tmp_path, truth, movie, result):
     folder = tmp_path / "result"
-    write_result(folder, movie, result)
+    write_ctc_result(folder, movie, result)
     by_tracks = evaluate(folder, truth)
     # the tracks cannot tell the merge: one of the two cells is said to disappear
     assert by_tracks.loss.missed[list(PAIRWISE)].tolist() == [0, 0, 0, 0, 0, 1]

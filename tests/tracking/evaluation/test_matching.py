@@ -176,12 +176,12 @@ def test_a_lineage_as_annotations_of_points_and_of_masks(tmp_path, simulated, li
     """By positions, a truth determines what it determines by masks; but for cells that share a mask."""
     points = DetectionTable(lineage.frame, lineage.label, lineage.position)
     found = read_annotations(simulated.truth, points)
-    same = np.isin(found.events.keys(), simulated.known.events.keys())
+    same = np.isin(found.events.row_keys(), simulated.known.events.row_keys())
     assert same.mean() > 0.95
     assert abs(len(found) - len(simulated.known)) < 0.05 * len(found)
     write_track_table(tmp_path / "tracks.csv", lineage)
     by_table = read_annotations(tmp_path / "tracks.csv", simulated.movie)
-    assert np.isin(by_table.events.keys(), lineage.events.keys()).mean() > 0.95
+    assert np.isin(by_table.events.row_keys(), lineage.events.row_keys()).mean() > 0.95
     part = read_annotations(tmp_path / "tracks.csv", points[2:5])
     assert set(part.events.frame.tolist()) == {0, 1}
     (tmp_path / "long.csv").write_text(

@@ -5,9 +5,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from clew.tracking.evaluation.metrics import Found, aogm, divisions, graph_of
-from clew.tracking.evaluation.truth import Held
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.evaluation.metrics import (
+    MatchCounts,
+    build_track_graph,
+    compute_aogm,
+    count_divisions,
+)
+from clew.tracking.evaluation.truth import FrameMatch
+from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.lineage.tracks import Tracks
 
 #  truth     1 ── 1 ─┬─ 2 ── 2        result   1 ── 1 ── 1 ── 1     (the division is missed: 3 comes of nothing)
@@ -24,12 +29,12 @@ def held(tracks, n_frames, names=None):
         holders = np.array(
             [names(t, int(cell)) if names else cell for cell in cells], dtype=np.int64
         )
-        frames.append(Held(cells, holders, holders > 0))
+        frames.append(FrameMatch(cells, holders, holders > 0))
     return frames
 
 
 def test_graph():
-    graph = graph_of(TRUE)
+    graph = build_track_graph(TRUE)
     assert list(zip(graph.frame.tolist(), graph.track.tolist(), strict=True)) == [
         (0, 1),
         (1, 1),
@@ -51,9 +56,11 @@ def test_graph():
 
 
 def test_aogm_by_hand():
-    same = aogm(TRUE, TRUE, held(TRUE, 4))
+    same = compute_aogm(TRUE, TRUE, held(TRUE, 4))
     assert (same.total, same.score, same.vertices, same.edges) == (0.0, 1.0, 6, 5)
-    found = aogm(TRUE, MISSED, held(TRUE, 4, lambda t, cell: 1 if cell == 2 else cell))
+    found = compute_aogm(
+        TRUE, MISSED, held(TRUE, 4, lambda t, cell: 1 if cell == 2 else cell)
+    )
     # 1 → 3 is to be added, and 1 → 2 leads to a child
     assert (
         found.missing_edges,
@@ -63,7 +70,9 @@ def test_aogm_by_hand():
     ) == (1, 1, 0, 0)
     assert found.total == found.avoidable == 1.5 + 1
     # nothing holds 3, and the track 3 holds nothing
-    found = aogm(TRUE, MISSED, held(TRUE, 4, lambda t, cell: {1: 1, 2: 1, 3: 0}[cell]))
+    found = compute_aogm(
+        TRUE, MISSED, held(TRUE, 4, lambda t, cell: {1: 1, 2: 1, 3: 0}[cell])
+    )
     assert (
         found.missing_vertices,
         found.false_vertices,
@@ -71,7 +80,9 @@ def test_aogm_by_hand():
         found.wrong_edges,
     ) == (2, 2, 2, 1)
     # both daughters in one detection: links to it do not count
-    found = aogm(TRUE, Tracks.of([[1, 0, 3, 0]]), held(TRUE, 4, lambda t, cell: 1))
+    found = compute_aogm(
+        TRUE, Tracks.of([[1, 0, 3, 0]]), held(TRUE, 4, lambda t, cell: 1)
+    )
     assert (
         found.split_vertices,
         found.missing_vertices,
@@ -80,12 +91,14 @@ def test_aogm_by_hand():
     ) == (2, 0, 4, 0)
     # a link that is not there
     two = Tracks.of([[1, 0, 0, 0], [2, 1, 1, 0]])
-    found = aogm(two, Tracks.of([[1, 0, 1, 0]]), held(two, 2, lambda t, cell: 1))
+    found = compute_aogm(
+        two, Tracks.of([[1, 0, 1, 0]]), held(two, 2, lambda t, cell: 1)
+    )
     assert (found.false_edges, found.total) == (1, 1.0)
 
 
 def test_nothing_found():
-    nothing = aogm(TRUE, Tracks.of([]), held(TRUE, 4, lambda t, cell: 0))
+    nothing = compute_aogm(TRUE, Tracks.of([]), held(TRUE, 4, lambda t, cell: 0))
     assert (nothing.missing_vertices, nothing.missing_edges, nothing.score) == (
         6,
         5,
@@ -99,19 +112,24 @@ def test_divisions_by_hand():
     late = Tracks.of([[1, 0, 2, 0], [4, 3, 3, 1], [5, 3, 3, 1], [6, 2, 2, 0]])
     names = {(2, 2): 6, (2, 3): 1, (3, 2): 4, (3, 3): 5}
     frames = held(TRUE, 4, lambda t, cell: names.get((t, cell), cell))
-    assert divisions(TRUE, late, frames, 0) == Found(0, 1, 1)
-    assert divisions(TRUE, late, frames, 1) == Found(1, 0, 0)
-    assert divisions(TRUE, TRUE, held(TRUE, 4), 0) == Found(1, 0, 0)
-    assert divisions(TRUE, MISSED, held(TRUE, 4), 1) == Found(0, 0, 1)
-    assert divisions(MISSED, TRUE, held(MISSED, 4), 1) == Found(0, 1, 0)
+    assert count_divisions(TRUE, late, frames, 0) == MatchCounts(0, 1, 1)
+    assert count_divisions(TRUE, late, frames, 1) == MatchCounts(1, 0, 0)
+    assert count_divisions(TRUE, TRUE, held(TRUE, 4), 0) == MatchCounts(1, 0, 0)
+    assert count_divisions(TRUE, MISSED, held(TRUE, 4), 1) == MatchCounts(0, 0, 1)
+    assert count_divisions(MISSED, TRUE, held(MISSED, 4), 1) == MatchCounts(0, 1, 0)
 
 
 def test_figures_of_what_was_found():
-    found = Found(right=3, false=1, missed=2)
+    found = MatchCounts(right=3, false=1, missed=2)
     assert (found.precision, found.recall) == (0.75, 0.6)
     assert found.f1 == pytest.approx(2 / 3)
-    assert Found(0, 0, 0).f1 == Found(0, 0, 0).precision == Found(0, 0, 0).recall == 1.0
-    assert Found(0, 0, 1).f1 == 0.0
+    assert (
+        MatchCounts(0, 0, 0).f1
+        == MatchCounts(0, 0, 0).precision
+        == MatchCounts(0, 0, 0).recall
+        == 1.0
+    )
+    assert MatchCounts(0, 0, 1).f1 == 0.0
 
 
 @st.composite
@@ -157,7 +175,7 @@ def test_aogm_and_divisions_against_py_ctcmetrics(truth, result, data):
     theirs = count_acyclic_graph_correction_operations(
         truth.table(), result.table(), reference, present, *mapped
     )
-    ours = aogm(truth, result, frames)
+    ours = compute_aogm(truth, result, frames)
     vertices = (
         ours.split_vertices,
         ours.missing_vertices,
@@ -170,7 +188,7 @@ def test_aogm_and_divisions_against_py_ctcmetrics(truth, result, data):
     edges = (ours.false_edges, ours.missing_edges, ours.wrong_edges, ours.edges)
     assert edges == tuple(theirs[name] for name in ("ED", "EA", "EC", "num_edges"))
     for tolerance in (0, 1):
-        found = divisions(truth, result, frames, tolerance)
+        found = count_divisions(truth, result, frames, tolerance)
         counted = raw_division_metrics(
             result.table(), truth.table(), *mapped, tolerance
         )
@@ -183,7 +201,7 @@ def test_what_the_masks_allow_is_a_bound_that_right_links_attain(truth, result, 
         np.sort(result.id[(result.begin <= t) & (t <= result.end)]).tolist()
         for t in range(5)
     ]
-    found = aogm(
+    found = compute_aogm(
         truth,
         result,
         held(truth, 5, lambda t, cell: data.draw(st.sampled_from([0, *present[t]]))),
@@ -197,7 +215,7 @@ def test_what_the_masks_allow_is_a_bound_that_right_links_attain(truth, result, 
         data.draw(st.sampled_from([0, *(set(ids) - gone)]))
         for ids, gone in zip(alive, lost, strict=True)
     ]
-    best = aogm(
+    best = compute_aogm(
         truth,
         truth,
         held(truth, 5, lambda t, cell: into[t] if cell in lost[t] else cell),
@@ -209,7 +227,7 @@ def test_what_the_masks_allow_is_a_bound_that_right_links_attain(truth, result, 
 def test_hela_against_itself(clew_data):
     """The first six frames: vertices are the labels of the masks, and nothing is to be mended."""
     folder = clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"
-    truth = open_truth(folder)
+    truth = open_ctc_lineage(folder)
     few = Tracks(
         truth.tracks.id,
         truth.tracks.begin,
@@ -218,7 +236,7 @@ def test_hela_against_itself(clew_data):
     )
     few = few[few.begin <= 5]
     frames = held(few, 6)
-    assert aogm(few, few, frames).total == 0
-    assert len(graph_of(few).frame) == sum(
+    assert compute_aogm(few, few, frames).total == 0
+    assert len(build_track_graph(few).frame) == sum(
         len(np.unique(truth.masks[t])) - 1 for t in range(6)
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.tracking.evaluation.task_loss import NOTHING, task_loss
+from clew.tracking.evaluation.task_loss import NOTHING, compute_task_loss
 from clew.tracking.events import PAIRWISE, Annotations, Event, EventTable
 
 MOVE, DIVIDE, APPEAR, DISAPPEAR, SPLIT, MERGE, GAP = Event
@@ -40,7 +40,7 @@ def test_task_loss_by_hand():
             (1, DISAPPEAR, [6], []),
         ]
     )
-    loss = task_loss(truth, predicted)
+    loss = compute_task_loss(truth, predicted)
     assert loss.annotated[list(PAIRWISE)].tolist() == [3, 1, 1, 0, 0, 1]
     assert loss.missed[list(PAIRWISE)].tolist() == [2, 1, 1, 0, 0, 1]
     assert loss.denied[list(PAIRWISE)].tolist() == [1, 0, 1, 0, 0, 0]
@@ -61,11 +61,12 @@ def test_task_loss_by_hand():
 
 def test_nothing_annotated_nothing_lost():
     assert (
-        task_loss(Annotations.of(EventTable.empty()), EventTable.empty()).total == 0.0
+        compute_task_loss(Annotations.of(EventTable.empty()), EventTable.empty()).total
+        == 0.0
     )
     one = Annotations.of(EventTable.of([(0, MOVE, [10**12], [1])]))
-    assert task_loss(one, EventTable.empty()).total == 1.0
-    assert task_loss(one, one.events).total == 0.0
+    assert compute_task_loss(one, EventTable.empty()).total == 1.0
+    assert compute_task_loss(one, one.events).total == 0.0
 
 
 cells = st.integers(1, 3)
@@ -106,7 +107,7 @@ def test_task_loss_by_brute_force(said, candidates, data):
     happened = data.draw(
         st.lists(st.booleans(), min_size=len(said), max_size=len(said))
     )
-    loss = task_loss(
+    loss = compute_task_loss(
         Annotations.of(EventTable.of(said), happened), EventTable.of(predicted)
     )
     wrong = sum(

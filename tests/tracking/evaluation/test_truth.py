@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.evaluation.truth import (
-    Held,
-    OwnMasks,
-    events_of_tracks,
-    events_of_truth,
-    jaccard,
+    FrameMatch,
+    ResultMasks,
+    compute_jaccard,
+    derive_annotations,
+    derive_events,
+    derive_track_events,
     match_frame,
-    truth_annotations,
 )
 from clew.tracking.events import Event
-from clew.tracking.io.ctc import CtcLineage, open_truth
+from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie, open_movie
 
@@ -35,7 +35,7 @@ def happened(tracks, truth, detections):
     """The events of one-row images, as a set."""
     lineage = CtcLineage(Tracks.of(tracks), [image(row) for row in truth], "the truth")
     movie = Movie.from_arrays([image(row) for row in detections])
-    return set(truth_annotations(lineage, movie).events)
+    return set(derive_annotations(lineage, movie).events)
 
 
 def test_over_half_of_a_cell_is_held():
@@ -52,12 +52,12 @@ def test_over_half_of_a_cell_is_held():
     # 1 is two thirds in 7; half of 2 is in 8, which is not over half; 9 holds 3, nothing holds 4 and 5
     assert held.holder.tolist() == [7, 0, 9, 0, 0]
     assert held.touched.tolist() == [True, True, True, False, False]
-    assert jaccard(truth, found).tolist() == [2 / 3, 0, 1, 0, 0]
+    assert compute_jaccard(truth, found).tolist() == [2 / 3, 0, 1, 0, 0]
 
 
 def test_one_detection_holds_two_cells():
     assert match_frame(image("11.22"), image("33333")).holder.tolist() == [3, 3]
-    assert jaccard(image("11.22"), image("33333")).tolist() == [0.4, 0.4]
+    assert compute_jaccard(image("11.22"), image("33333")).tolist() == [0.4, 0.4]
 
 
 def test_masks_of_other_shapes_are_refused():
@@ -147,7 +147,7 @@ def test_links_over_a_gap_do_not_count():
 def test_a_label_that_the_table_lacks():
     with pytest.raises(InputError, match="the truth, frame 1: label 9"):
         happened(LIFE, ["1", "9"], ["1", "1"])
-    own = OwnMasks(CtcLineage(Tracks.of(LIFE), [image("1"), image("2")], "mine"))
+    own = ResultMasks(CtcLineage(Tracks.of(LIFE), [image("1"), image("2")], "mine"))
     with pytest.raises(InputError, match="mine, frame 1: label 2"):
         own.label(1)
 
@@ -187,7 +187,7 @@ def label_images(frames=4, width=12):
 @given(truths(), label_images())
 def test_events_never_contradict_each_other(truth, detections):
     movie = Movie.from_arrays(detections)
-    said = truth_annotations(truth, movie)
+    said = derive_annotations(truth, movie)
     checked = check_annotations(
         said, lambda t: np.setdiff1d(detections[t], 0), len(detections)
     )
@@ -201,8 +201,8 @@ def test_three_daughters_are_unknown_whether_all_are_seen_or_two(unseen):
     )
     before, after = np.array([1, 5]), np.array([2, 3, 4, 5])
     seen = np.where(np.isin(after, unseen), 0, after)
-    frames = [Held(before, before, before > 0), Held(after, seen, seen > 0)]
-    assert list(events_of_truth(tracks, frames)) == [(0, MOVE, (5,), (5,))]
+    frames = [FrameMatch(before, before, before > 0), FrameMatch(after, seen, seen > 0)]
+    assert list(derive_events(tracks, frames)) == [(0, MOVE, (5,), (5,))]
 
 
 @given(truths(), label_images())
@@ -223,8 +223,8 @@ def test_matching_by_brute_force(truth, detections):
 
 @given(truths())
 def test_its_own_masks_say_the_same_as_the_tracks(truth):
-    said = set(truth_annotations(truth, OwnMasks(truth)).events)
-    assert said == set(events_of_tracks(truth.tracks, len(truth.masks)))
+    said = set(derive_annotations(truth, ResultMasks(truth)).events)
+    assert said == set(derive_track_events(truth.tracks, len(truth.masks)))
     # every detection has its fate, unless one of two daughters comes later than the other
     rows = truth.tracks.table().tolist()
     children = {
@@ -254,12 +254,14 @@ def test_its_own_masks_say_the_same_as_the_tracks(truth):
 
 def test_hela(clew_data):
     folder = clew_data / "Fluo-N2DL-HeLa"
-    truth, movie = open_truth(folder / "01_GT"), open_movie(folder / "01")
-    own = truth_annotations(truth, OwnMasks(truth)).events
+    truth, movie = open_ctc_lineage(folder / "01_GT"), open_movie(folder / "01")
+    own = derive_annotations(truth, ResultMasks(truth)).events
     assert np.bincount(own.event, minlength=7).tolist() == [8374, 94, 34, 34, 0, 0, 0]
-    seen = truth_annotations(truth, movie).events  # 119 cells have no mask of their own
+    seen = derive_annotations(
+        truth, movie
+    ).events  # 119 cells have no mask of their own
     assert np.bincount(seen.event, minlength=7).tolist() == [8233, 93, 46, 50, 0, 0, 12]
-    assert np.bincount(seen.pairwise().event, minlength=7).tolist() == [
+    assert np.bincount(seen.to_pairwise().event, minlength=7).tolist() == [
         8233,
         93,
         58,

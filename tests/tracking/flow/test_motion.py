@@ -1,4 +1,4 @@
-"""How the cells of a movie move: what they do by themselves goes on from frame pair to frame pair, and the flow too."""
+"""Motion: persistence is estimated and used, and so is the previous flow."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import DetectionTable
 from clew.tracking.flow.flow import estimate_flow
 from clew.tracking.flow.motion import Motion, estimate_motion
-from clew.tracking.flow.registration import lengths
+from clew.tracking.flow.registration import register_frames
 
 DRIFT = 0.5
 
@@ -36,7 +36,7 @@ def movie(persistence, scale=0.08, frames=10, side=9, seed=0, drift=lambda x: DR
 
 
 @pytest.mark.parametrize("persistence", [0.0, 0.5, 0.9])
-def test_persistence_is_estimated_from_the_movie_alone(persistence):
+def test_persistence_is_estimated(persistence):
     motion = estimate_motion(movie(persistence))
     assert motion.follows_flow
     assert motion.persistence == pytest.approx(persistence, abs=0.12)
@@ -47,14 +47,14 @@ def still(x):
     return 0.0
 
 
-def test_cells_on_their_own_go_on_if_that_explains_enough():
+def test_persistence_without_flow_is_used_if_it_explains_enough():
     source = movie(0.9, drift=still)
     motion = estimate_motion(source)
     assert not motion.follows_flow
     assert motion.persistence == pytest.approx(0.9, abs=0.12)
     assert (
-        np.median([errors(motion, source, t, t - 1) for t in range(1, 9)])
-        < 0.7 * motion.usual
+        np.median([errors(motion, source, t, with_previous=True) for t in range(1, 9)])
+        < 0.7 * motion.median_step
     )
     hardly = estimate_motion(
         movie(0.3, drift=still)
@@ -63,22 +63,25 @@ def test_cells_on_their_own_go_on_if_that_explains_enough():
     assert hardly.persistence == 0
 
 
-def test_movies_of_two_frames_tell_of_no_persistence():
+def test_persistence_of_two_frames_is_zero():
     for drift in (still, lambda x: DRIFT):
         motion = estimate_motion(movie(0.9, frames=2, drift=drift))
         assert motion.persistence == 0
 
 
-def test_nobody_goes_on_with_a_jump_of_the_stage():
+def test_jump_of_the_stage_does_not_persist():
     source = movie(0.9, drift=still)
     before, a, b = map(source.detections, range(3))
     motion = estimate_motion(source)
-    assert motion.shift(a, b) is None
-    assert motion.shift(a, b, before) is not None
-    assert motion.shift(a, b, replace(before, position=before.position + 3.4)) is None
+    assert predict_shift(motion, a, b) is None
+    assert predict_shift(motion, a, b, before) is not None
+    assert (
+        predict_shift(motion, a, b, replace(before, position=before.position + 3.4))
+        is None
+    )
 
 
-def test_few_cells_go_on_too():
+def test_few_cells_persist_too():
     """With fewer cells than make a flow, their looks are not asked."""
     n, frames = 3, 12
     way = np.array([[0.6, 0.0], [-0.6, 0.1], [0.0, 0.6]])
@@ -90,52 +93,61 @@ def test_few_cells_go_on_too():
     motion = estimate_motion(source)
     assert motion.persistence == pytest.approx(1.0)
     a, b = source.detections(5), source.detections(6)
-    assert motion.shift(a, b, source.detections(4)) == pytest.approx(way, rel=0.2)
+    assert predict_shift(motion, a, b, source.detections(4)) == pytest.approx(
+        way, rel=0.2
+    )
 
 
-def test_cells_that_all_move_alike_leave_no_way_to_go_on_with():
+def test_cells_that_all_move_alike_have_no_persistence():
     source = movie(0.0, scale=0.0)
     motion = estimate_motion(source)
     assert motion.follows_flow
-    assert motion.usual == pytest.approx(0, abs=1e-9)
+    assert motion.median_step == pytest.approx(0, abs=1e-9)
     a, b = source.detections(1), source.detections(2)
-    assert Motion(True, 0.0, 0.0).shift(a, b, source.detections(0)) == pytest.approx(
-        DRIFT
+    assert predict_shift(
+        Motion(True, 0.0, 0.0), a, b, source.detections(0)
+    ) == pytest.approx(DRIFT)
+    assert predict_shift(motion, a, b, source.detections(0)) == pytest.approx(
+        DRIFT, abs=1e-6
     )
-    assert motion.shift(a, b, source.detections(0)) == pytest.approx(DRIFT, abs=1e-6)
 
 
-def errors(motion, source, t, *before):
+def predict_shift(motion, source, target, before=None):
+    """Displacements expected with or without the frame before."""
+    previous = None if before is None else estimate_flow(before, source, motion)
+    return estimate_flow(source, target, motion, previous).shift
+
+
+def errors(motion, movie, t, with_previous=False):
     """How far cells are from where they are expected."""
-    a, b = source.detections(t), source.detections(t + 1)
-    return lengths(
-        b.position
-        - a.position
-        - motion.shift(a, b, *(source.detections(s) for s in before))
-    )
+    source = movie.detections(t)
+    target = movie.detections(t + 1)
+    before = movie.detections(t - 1) if with_previous else None
+    shift = predict_shift(motion, source, target, before)
+    return np.linalg.norm(target.position - source.position - shift, axis=1)
 
 
-def test_cells_are_expected_where_they_go_on_to():
+def test_previous_flow_predicts_persistent_cells_better():
     source = movie(0.9)
     motion = estimate_motion(source)
     without = np.median([errors(motion, source, t) for t in range(1, 9)])
     assert (
-        np.median([errors(motion, source, t, t - 1) for t in range(1, 9)])
+        np.median([errors(motion, source, t, with_previous=True) for t in range(1, 9)])
         < 0.7 * without
     )
 
 
-def test_cells_that_do_not_persist_are_expected_where_the_flow_is():
+def test_previous_flow_does_no_harm_without_persistence():
     source = movie(0.0)
     motion = estimate_motion(source)
     without = np.median([errors(motion, source, t) for t in range(1, 9)])
     assert (
-        np.median([errors(motion, source, t, t - 1) for t in range(1, 9)])
+        np.median([errors(motion, source, t, with_previous=True) for t in range(1, 9)])
         < 1.1 * without
     )
 
 
-def test_a_flow_that_two_frames_leave_open_is_known_from_the_pair_before():
+def test_previous_flow_decides_between_equal_fits():
     """Cells on a perfect grid that go by half a spacing might have gone to either side; at first they went less."""
     grid = np.stack(
         np.meshgrid(np.arange(-3.0, 12.0), np.arange(9.0), indexing="ij"), axis=-1
@@ -150,13 +162,13 @@ def test_a_flow_that_two_frames_leave_open_is_known_from_the_pair_before():
     seen = np.concatenate([x[kept] for x, kept in zip(positions, inside, strict=True)])
     source = DetectionTable(frames, np.concatenate(labels), seen)
     before, a, b = map(source.detections, range(3))
-    alone = estimate_flow(a, b).shift[:, 0]
+    alone = register_frames(a, b).shift[:, 0]
     assert np.median(alone) == pytest.approx(-0.4, abs=0.05)  # the nearest there are
-    found = Motion(True, 0.1, 0.2, 0.0).shift(a, b, before)
+    found = predict_shift(Motion(True, 0.1, 0.2, 0.0), a, b, before)
     assert np.median(found[:, 0]) == pytest.approx(ways[1], abs=0.05)
 
 
-def test_pairs_follow_from_the_frame_before_where_cells_go_on():
+def test_pairs_depend_on_the_previous_frame_if_cells_persist():
     flowing, alone = (
         Pairs.of(movie(0.3, drift=drift), frozenset())
         for drift in (lambda x: DRIFT, still)
@@ -172,20 +184,20 @@ def test_pairs_follow_from_the_frame_before_where_cells_go_on():
         )
 
 
-def test_ways_to_wrong_cells_are_hardly_gone_on_with():
+def test_persistent_step_discounts_outliers():
     source = movie(0.9)
     motion = Motion(True, 0.1, 0.2, 1.0)
     a, b = source.detections(0), source.detections(1)
-    links = estimate_flow(a, b).links
-    onward = motion.onward(links, b)
+    links = register_frames(a, b).links
+    step = motion.predict_persistent_step(links, b)
     assert (
-        lengths(onward) <= 0.5 * 3 * motion.usual + 1e-9
+        np.linalg.norm(step, axis=1) <= 0.5 * 3 * motion.median_step + 1e-9
     ).all()  # the most that r / (1 + r²) comes to
-    rows = np.setdiff1d(np.arange(len(b)), links.behind)
-    assert not onward[rows].any()
+    rows = np.setdiff1d(np.arange(len(b)), links.target)
+    assert not step[rows].any()
 
 
-def test_cells_that_stream_through_each_other_have_no_flow_but_go_on():
+def test_cells_that_stream_through_each_other_persist_without_flow():
     rng = np.random.default_rng(0)
     n, frames = 60, 12
     start, way = (

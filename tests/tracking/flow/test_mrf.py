@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
-from clew.tracking.flow.mrf import Neighbours, labelled
+from clew.tracking.flow.mrf import NeighborGraph, solve_mrf
 
 MOST = 1.5
 
@@ -17,7 +17,7 @@ def energy(labels, unary, u, graph, weight):
     """By its definition."""
     total = sum(unary[i, label] for i, label in enumerate(labels))
     for i in range(len(unary)):
-        for edge in range(graph.begin[i], graph.begin[i + 1]):
+        for edge in range(graph.indptr[i], graph.indptr[i + 1]):
             j = graph.end[edge]
             if i < j:
                 total += min(
@@ -33,11 +33,11 @@ def neighbours(x, k):
         found.reshape(len(x), -1)
         for found in cKDTree(x).query(x, k=min(2 * k + 1, len(x)))
     )
-    return Neighbours.of(x, distance, near, k)
+    return NeighborGraph.from_nearest(x, distance, near, k)
 
 
 def tree(n, rng):
-    """A random tree as `Neighbours`."""
+    """A random tree as `NeighborGraph`."""
     parent = [int(rng.integers(i)) for i in range(1, n)]
     pairs = sorted(
         [(i, p) for i, p in enumerate(parent, 1)]
@@ -45,7 +45,7 @@ def tree(n, rng):
     )
     start, end = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
     reverse = np.array([pairs.index((j, i)) for i, j in pairs], dtype=np.intp)
-    return Neighbours(
+    return NeighborGraph(
         np.searchsorted(start, np.arange(n + 1)),
         end.copy(),
         reverse,
@@ -62,7 +62,7 @@ def problem(graph, n, k, rng):
 
 def found_and_least(graph, n, k, rng, sweeps):
     unary, u, weight = problem(graph, n, k, rng)
-    found = labelled(unary, u, graph, weight, MOST, sweeps)
+    found = solve_mrf(unary, u, graph, weight, MOST, sweeps)
     every = product(range(k), repeat=n)
     return energy(found, unary, u, graph, weight), min(
         energy(all_, unary, u, graph, weight) for all_ in every
@@ -70,13 +70,13 @@ def found_and_least(graph, n, k, rng, sweeps):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 3))
-def test_the_optimum_on_trees(seed, n, k):
+def test_trw_s_is_exact_on_trees(seed, n, k):
     rng = np.random.default_rng(seed)
     found, least = found_and_least(tree(n, rng), n, k, rng, sweeps=n)
     assert found == pytest.approx(least, abs=1e-9)
 
 
-def test_close_to_the_optimum_on_graphs_with_cycles():
+def test_trw_s_is_close_to_the_optimum_on_cycles():
     found, least = [], []
     for seed in range(30):
         rng = np.random.default_rng(seed)
@@ -93,10 +93,10 @@ def test_close_to_the_optimum_on_graphs_with_cycles():
     st.integers(1, 8),
     st.sampled_from([2, 3]),
 )
-def test_neighbours_are_joined_in_both_directions(seed, n, k, ndim):
+def test_edges_are_stored_in_both_directions(seed, n, k, ndim):
     x = np.random.default_rng(seed).random((n, ndim))
     graph = neighbours(x, k)
-    start = np.repeat(np.arange(n), np.diff(graph.begin))
+    start = np.repeat(np.arange(n), np.diff(graph.indptr))
     np.testing.assert_array_equal(graph.end[graph.reverse], start)
     np.testing.assert_array_equal(graph.reverse[graph.reverse], np.arange(len(start)))
     np.testing.assert_allclose(
@@ -110,7 +110,7 @@ def test_neighbours_are_joined_in_both_directions(seed, n, k, ndim):
     assert joined == nearest | {(j, i) for i, j in nearest}
 
 
-def test_points_in_one_place_are_no_trouble():
+def test_graph_of_coincident_points_has_edges():
     graph = neighbours(np.zeros((5, 2)), 3)
-    assert (np.diff(graph.begin) > 0).all()
+    assert (np.diff(graph.indptr) > 0).all()
     assert len(graph.end) == len(graph.reverse)

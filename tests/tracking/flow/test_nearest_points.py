@@ -1,4 +1,4 @@
-"""The nearest points: swept or by a tree, they are those that looking at all of them finds."""
+"""Nearest points by sweep and by tree, against brute force."""
 
 import numpy as np
 import pytest
@@ -13,22 +13,22 @@ def distances(x, y):
     return np.linalg.norm(x[:, None] - y[None], axis=2)
 
 
-@pytest.mark.parametrize("few", [0, nearest_points.FEW])
+@pytest.mark.parametrize("few", [0, nearest_points.MAX_SWEEP_POINTS])
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 40),
     m=st.integers(1, 40),
     k=st.integers(1, 5),
 )
-def test_nearest_are_those_of_all(few, seed, n, m, k):
+def test_nearest_match_brute_force(few, seed, n, m, k):
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(n, k)), rng.normal(size=(m, k))
     whole = distances(x, y)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nearest_points, "FEW", few)
-        points = NearestPoints.of(y)
+        patch.setattr(nearest_points, "MAX_SWEEP_POINTS", few)
+        points = NearestPoints.build(y)
         distance, row = points.query(x)
-        mutual = points.mutual(x)
+        mutual = points.query_mutual(x)
     np.testing.assert_array_equal(row, whole.argmin(axis=1))
     np.testing.assert_allclose(distance, whole.min(axis=1))
     nearest = whole.argmin(axis=1)
@@ -37,8 +37,8 @@ def test_nearest_are_those_of_all(few, seed, n, m, k):
     )
 
 
-def test_points_in_one_place_and_on_a_line_across_the_sweep():
+def test_nearest_of_points_on_a_line_across_the_sweep():
     y = np.column_stack([np.zeros(50), np.repeat(np.arange(25.0), 2)])
-    distance, row = NearestPoints.of(y).query(y + np.array([0.0, 0.1]))
+    distance, row = NearestPoints.build(y).query(y + np.array([0.0, 0.1]))
     np.testing.assert_allclose(distance, 0.1)
     np.testing.assert_array_equal(y[row], y)

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from clew.errors import InputError, StoreError
 from clew.tracking.events import ARITY, Annotations, Event, EventTable
-from clew.tracking.io.annotation_csv import read_annotation_table, write_annotations
-from clew.tracking.io.annotations import read_annotations
+from clew.tracking.io.annotations import (
+    read_annotation_table,
+    read_annotations,
+    write_annotations,
+)
 from clew.tracking.io.events_csv import read_events, write_events
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
@@ -307,7 +310,7 @@ def test_a_ctc_folder_or_its_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("none.csv", "no annotations of this name"), ("a.xlsx", "are a table")],
+    [("none.csv", "does not exist"), ("a.xlsx", "are a table")],
 )
 def test_what_holds_no_annotations(tmp_path, name, words):
     written(tmp_path, PLAIN, "a.xlsx")

@@ -7,8 +7,8 @@ import pytest
 
 from clew.errors import InputError
 from clew.tracking.events import Annotations, Event
-from clew.tracking.io.annotation_geff import write_annotation_geff
 from clew.tracking.io.annotations import read_annotations
+from clew.tracking.io.geff import write_annotation_geff
 
 
 def as_set(annotations):

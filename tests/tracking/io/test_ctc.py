@@ -11,12 +11,14 @@ from clew.tracking.blocks.parts import InMemory
 from clew.tracking.events import EventTable
 from clew.tracking.io import ctc, tiff
 from clew.tracking.io.ctc import (
-    check_all,
-    open_truth,
+    check_ctc_lineage,
+    check_result_folder,
+    open_ctc_lineage,
     read_tracks,
-    write_result,
+    write_ctc_result,
     write_tracks,
 )
+from clew.tracking.io.names import RESULT
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 
@@ -162,35 +164,35 @@ def test_no_broken_table_is_written(tmp_path):
 def test_truth_and_result_are_opened(tmp_path, name):
     folder = write_truth(tmp_path / "01_GT/TRA", name=name)
     (folder / "other5.tif").write_bytes(b"not a mask")
-    lineage = open_truth(folder)
+    lineage = open_ctc_lineage(folder)
     assert lineage.tracks.table().tolist() == TABLE
     np.testing.assert_array_equal(lineage.masks[3], masks_of()[3])
     seen = []
-    check_all(lineage, lambda done, total: seen.append((done, total)))
+    check_ctc_lineage(lineage, lambda done, total: seen.append((done, total)))
     assert seen == [(t, 5) for t in range(1, 6)]
 
 
 def test_the_truth_of_a_sequence_is_found(tmp_path):
     write_truth(tmp_path / "01_GT/TRA")
-    assert len(open_truth(tmp_path / "01_GT").tracks) == 4
+    assert len(open_ctc_lineage(tmp_path / "01_GT").tracks) == 4
 
 
 def test_frames_count_from_the_first_mask(tmp_path):
-    lineage = open_truth(write_truth(tmp_path / "TRA", first=23))
+    lineage = open_ctc_lineage(write_truth(tmp_path / "TRA", first=23))
     assert lineage.tracks.table().tolist() == TABLE
-    check_all(lineage)
+    check_ctc_lineage(lineage)
 
 
 def test_a_folder_without_tracks_is_refused(tmp_path):
     with pytest.raises(
         InputError,
-        match=r"has no tracks; looked for .*man_track\.txt, .*res_track\.txt",
+        match=r"has no tracks; expected .*man_track\.txt, .*res_track\.txt",
     ):
-        open_truth(tmp_path)
+        open_ctc_lineage(tmp_path)
     write_truth(tmp_path, name="mask")
     (tmp_path / "res_track.txt").unlink()
-    with pytest.raises(InputError, match="was the writing of a result cut short"):
-        open_truth(tmp_path)
+    with pytest.raises(InputError, match="was a run interrupted"):
+        open_ctc_lineage(tmp_path)
 
 
 def test_tracks_end_with_the_movie(tmp_path):
@@ -200,13 +202,13 @@ def test_tracks_end_with_the_movie(tmp_path):
         InputError,
         match=r"track 7 lasts to frame 4, but the last mask is man_track003\.tif",
     ):
-        open_truth(folder)
+        open_ctc_lineage(folder)
 
 
 def test_masks_are_of_integers(tmp_path):
     folder = write_truth(tmp_path / "TRA", masks=masks_of().astype(np.float32))
     with pytest.raises(InputError, match=r"man_track000\.tif has dtype float32"):
-        open_truth(folder)
+        open_ctc_lineage(folder)
 
 
 @pytest.mark.parametrize("frame", [2, 4])
@@ -219,22 +221,22 @@ def test_a_label_that_the_table_lacks_is_told_in_the_last_frame_too(
 ):
     masks = masks_of()
     masks[frame, 7, 7] = label
-    lineage = open_truth(write_truth(tmp_path / "TRA", masks=masks))
+    lineage = open_ctc_lineage(write_truth(tmp_path / "TRA", masks=masks))
     with pytest.raises(
         InputError,
         match=f"TRA, frame {frame}: label {label} is in the mask, but by the table {message}",
     ):
-        check_all(lineage)
+        check_ctc_lineage(lineage)
 
 
 def test_a_track_that_the_masks_lack_is_told(tmp_path):
     masks = masks_of()
     masks[3][masks[3] == 9] = 0
-    lineage = open_truth(write_truth(tmp_path / "TRA", masks=masks))
+    lineage = open_ctc_lineage(write_truth(tmp_path / "TRA", masks=masks))
     with pytest.raises(
         InputError, match="frame 3: track 9 is alive by the table, but not in the mask"
     ):
-        check_all(lineage)
+        check_ctc_lineage(lineage)
 
 
 def test_labels_of_one_frame():
@@ -257,7 +259,7 @@ def validity(folder):
 def test_a_result_carries_the_tracks_and_is_valid(tmp_path):
     movie, lineage = lineage_of()
     seen = []
-    write_result(
+    write_ctc_result(
         tmp_path / "new/result", movie, lineage, lambda *given: seen.append(given)
     )
     folder = tmp_path / "new/result"
@@ -268,8 +270,8 @@ def test_a_result_carries_the_tracks_and_is_valid(tmp_path):
     ]
     assert [path.name for path in folder.parent.iterdir()] == ["result"]
     assert seen[-1] == (5, 5)
-    result = open_truth(folder)
-    check_all(result)
+    result = open_ctc_lineage(folder)
+    check_ctc_lineage(result)
     assert result.masks.dtype == np.uint16
     assert result.tracks.table().tolist() == TABLE
     for t in range(5):
@@ -288,17 +290,17 @@ def test_a_result_in_three_dimensions(tmp_path):
     deep = Movie.from_arrays(
         np.repeat(np.stack([movie.label(t) for t in range(5)])[:, None], 3, axis=1)
     )
-    write_result(tmp_path / "result", deep, lineage, n_jobs=2)
-    assert open_truth(tmp_path / "result").masks.shape == (3, 8, 30)
-    check_all(open_truth(tmp_path / "result"))
+    write_ctc_result(tmp_path / "result", deep, lineage, n_jobs=2)
+    assert open_ctc_lineage(tmp_path / "result").masks.shape == (3, 8, 30)
+    check_ctc_lineage(open_ctc_lineage(tmp_path / "result"))
     assert validity(tmp_path / "result") == 1
 
 
 def test_many_tracks_need_wider_pixels(tmp_path):
     table = [[65_536, 0, 4, 0]]
     movie, lineage = lineage_of(table)
-    write_result(tmp_path / "result", movie, lineage)
-    result = open_truth(tmp_path / "result")
+    write_ctc_result(tmp_path / "result", movie, lineage)
+    result = open_ctc_lineage(tmp_path / "result")
     assert result.masks.dtype == np.uint32
     assert set(np.unique(result.masks[2])) == {0, 65_536}
 
@@ -314,44 +316,44 @@ def test_names_have_digits_enough(tmp_path):
         track=ones,
         tracks=Tracks.of([[1, 0, n - 1, 0]]),
     )
-    write_result(tmp_path / "result", movie, lineage, n_jobs=2)
+    write_ctc_result(tmp_path / "result", movie, lineage, n_jobs=2)
     assert (tmp_path / "result/mask1000.tif").exists()
     assert (tmp_path / "result/mask0000.tif").exists()
-    assert len(open_truth(tmp_path / "result").masks) == n
+    assert len(open_ctc_lineage(tmp_path / "result").masks) == n
 
 
 def test_frames_without_cells(tmp_path):
     movie, lineage = lineage_of([[1, 1, 2, 0]])
-    write_result(tmp_path / "result", movie, lineage)
-    check_all(open_truth(tmp_path / "result"))
+    write_ctc_result(tmp_path / "result", movie, lineage)
+    check_ctc_lineage(open_ctc_lineage(tmp_path / "result"))
     nothing, of_nothing = lineage_of([])
-    write_result(tmp_path / "result", nothing, of_nothing)
-    check_all(open_truth(tmp_path / "result"))
+    write_ctc_result(tmp_path / "result", nothing, of_nothing)
+    check_ctc_lineage(open_ctc_lineage(tmp_path / "result"))
     assert len(read_tracks(tmp_path / "result")) == 0
 
 
 def test_an_older_result_is_replaced_with_all_its_formats(tmp_path):
     movie, lineage = lineage_of()
     folder = tmp_path / "result"
-    write_result(folder, movie, lineage)
+    write_ctc_result(folder, movie, lineage)
     before = sorted(path.name for path in folder.iterdir())
     (folder / "mask0099.tif").write_bytes(b"of a longer movie")
     (folder / "tracks.csv").write_text("of another run")
     (folder / "lineage.geff").mkdir()
     (folder / "lineage.geff/zarr.json").write_text("of another run")
-    write_result(folder, movie, lineage)
+    write_ctc_result(folder, movie, lineage, overwrite=True)
     assert sorted(path.name for path in folder.iterdir()) == before
-    check_all(open_truth(folder))
+    check_ctc_lineage(open_ctc_lineage(folder))
 
 
 def test_a_folder_with_other_files_is_refused_untouched(tmp_path):
     movie, lineage = lineage_of()
     (tmp_path / "thesis.docx").write_text("three years")
     with pytest.raises(InputError, match=r"holds thesis\.docx"):
-        write_result(tmp_path, movie, lineage)
+        write_ctc_result(tmp_path, movie, lineage)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.docx"]
     with pytest.raises(InputError, match="is a file"):
-        write_result(tmp_path / "thesis.docx", movie, lineage)
+        write_ctc_result(tmp_path / "thesis.docx", movie, lineage)
 
 
 @pytest.mark.parametrize(
@@ -360,7 +362,7 @@ def test_a_folder_with_other_files_is_refused_untouched(tmp_path):
 def test_a_failure_leaves_the_older_result(tmp_path, monkeypatch, fault):
     movie, lineage = lineage_of()
     folder = tmp_path / "result"
-    write_result(folder, movie, lineage)
+    write_ctc_result(folder, movie, lineage)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     changed, message = (
         StandIn(**vars(lineage)),
@@ -396,17 +398,30 @@ def test_a_failure_leaves_the_older_result(tmp_path, monkeypatch, fault):
 
         monkeypatch.setattr(ctc, "write_tracks", gone)
     with pytest.raises(ClewError, match=message):
-        write_result(folder, movie, changed)
+        write_ctc_result(folder, movie, changed)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
 
 
-def test_whoever_opens_a_result_finishes_what_was_cut_short_while_it_was_moved(
+def test_result_that_was_changed_by_hand_is_not_replaced(tmp_path):
+    movie, lineage = lineage_of()
+    folder = tmp_path / "result"
+    write_ctc_result(folder, movie, lineage)
+    write_ctc_result(folder, movie, lineage)  # as clew wrote it
+    (folder / RESULT).write_text("corrected")
+    with pytest.raises(InputError, match=r"res_track\.txt has .*--overwrite"):
+        write_ctc_result(folder, movie, lineage)
+    assert (folder / RESULT).read_text() == "corrected"
+    write_ctc_result(folder, movie, lineage, overwrite=True)
+    check_ctc_lineage(open_ctc_lineage(folder))
+
+
+def test_interrupted_move_is_refused_by_readers_and_finished_by_writers(
     tmp_path, monkeypatch
 ):
     movie, lineage = lineage_of()
     folder = tmp_path / "result"
-    write_result(folder, *lineage_of(TABLE[:2]))
+    write_ctc_result(folder, *lineage_of(TABLE[:2]))
     original = Path.replace
 
     def dies(self, target):
@@ -416,11 +431,14 @@ def test_whoever_opens_a_result_finishes_what_was_cut_short_while_it_was_moved(
 
     monkeypatch.setattr(Path, "replace", dies)
     with pytest.raises(KeyboardInterrupt):
-        write_result(folder, movie, lineage)
+        write_ctc_result(folder, movie, lineage)
     monkeypatch.undo()
     assert [path for path in folder.iterdir() if path.suffix == ".ready"]
-    found = open_truth(folder)
-    check_all(found)
+    with pytest.raises(StoreError, match="was interrupted"):
+        open_ctc_lineage(folder)
+    check_result_folder(folder)
+    found = open_ctc_lineage(folder)
+    check_ctc_lineage(found)
     assert found.tracks.table().tolist() == TABLE
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
@@ -429,7 +447,7 @@ def test_whoever_opens_a_result_finishes_what_was_cut_short_while_it_was_moved(
     "CLEW_DATA" not in os.environ, reason="CLEW_DATA is not set: no recorded movies"
 )
 def test_a_recorded_truth():
-    truth = open_truth(Path(os.environ["CLEW_DATA"]) / "Fluo-N2DL-HeLa/01_GT")
+    truth = open_ctc_lineage(Path(os.environ["CLEW_DATA"]) / "Fluo-N2DL-HeLa/01_GT")
     assert (
         np.bincount(
             np.unique(truth.tracks.parent[truth.tracks.parent > 0], return_counts=True)[
@@ -438,4 +456,4 @@ def test_a_recorded_truth():
         )[2]
         == 94
     )
-    check_all(truth)
+    check_ctc_lineage(truth)

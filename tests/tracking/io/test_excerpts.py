@@ -7,10 +7,9 @@ from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.evaluate import evaluate
-from clew.tracking.io.annotation_csv import write_annotations
-from clew.tracking.io.annotation_geff import write_annotation_geff
-from clew.tracking.io.annotations import read_annotations
-from clew.tracking.io.ctc import open_truth
+from clew.tracking.io.annotations import read_annotations, write_annotations
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.io.geff import write_annotation_geff
 from clew.tracking.lineage.tracks import check_tracks
 
 FIRST, END = 4, 9
@@ -25,11 +24,13 @@ def part(simulated):
 def expected(simulated):
     """The true events between the excerpt's frames, in its own numbers."""
     events = simulated.known.events
-    return events[(events.frame >= FIRST) & (events.frame < END - 1)].later(-FIRST)
+    return events[(events.frame >= FIRST) & (events.frame < END - 1)].shift_frames(
+        -FIRST
+    )
 
 
 def same(one, other):
-    return np.array_equal(np.sort(one.keys()), np.sort(other.keys()))
+    return np.array_equal(np.sort(one.row_keys()), np.sort(other.row_keys()))
 
 
 def test_a_table_a_graph_and_a_truth_say_the_same(simulated, part, expected, tmp_path):
@@ -47,7 +48,7 @@ def test_what_an_excerpt_writes_the_whole_movie_reads(simulated, part, tmp_path)
     check_annotations(
         again, lambda t: np.unique(simulated.movie.label(t)), simulated.movie.n_frames
     )
-    assert same(again.events, own.later(FIRST).events)
+    assert same(again.events, own.shift_frames(FIRST).events)
     assert same(read_annotations(tmp_path / "part.geff", part).events, own.events)
 
 
@@ -59,7 +60,7 @@ def test_a_truth_that_is_too_short_is_refused(simulated):
 
 
 def test_a_cut_lineage_is_a_lineage(simulated):
-    truth = open_truth(simulated.truth)
+    truth = open_ctc_lineage(simulated.truth)
     cut = truth[FIRST:END]
     check_tracks(cut.tracks, "cut")
     for t in range(END - FIRST):

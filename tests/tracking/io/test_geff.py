@@ -327,6 +327,25 @@ def test_a_folder_that_is_no_geff_is_refused_untouched(tmp_path):
     assert not is_geff(tmp_path)
 
 
+@pytest.mark.parametrize("lost", ["nodes/props/x", "edges/props", "edges/props/event"])
+def test_geff_that_lost_a_property_is_refused(tmp_path, lost):
+    path = tmp_path / "a.geff"
+    write_geff(path, random_lineage(3))
+    shutil.rmtree(path / lost)
+    with pytest.raises(InputError, match="damaged"):
+        read_geff(path)
+
+
+def test_geff_with_an_unsafe_codec_is_refused(tmp_path):
+    path = tmp_path / "a.geff"
+    write_geff(path, random_lineage(3))
+    for metadata in (path / "edges/props/confidence").rglob(".zarray"):
+        content = json.loads(metadata.read_text())
+        metadata.write_text(json.dumps(content | {"compressor": {"id": "pickle"}}))
+    with pytest.raises(InputError, match="codec 'pickle'"):
+        read_geff(path)
+
+
 def test_a_damaged_geff_is_refused(tmp_path):
     path = tmp_path / "a.geff"
     write_geff(path, random_lineage(3))

@@ -11,7 +11,7 @@ from clew.tracking.blocks.parts import InMemory
 from clew.tracking.events import Event, EventTable
 from clew.tracking.io.geff import write_geff
 from clew.tracking.io.graph_columns import graph_columns
-from clew.tracking.io.segments import components, segments
+from clew.tracking.io.segments import label_components, number_segments
 from clew.tracking.lineage.lineage import Lineage
 
 from ...helpers.effort import examples
@@ -46,9 +46,9 @@ def check(lineage: Lineage, per_part: int) -> None:
             np.testing.assert_array_equal(nodes.label, lineage.label)
             np.testing.assert_array_equal(nodes.position, lineage.position)
             np.testing.assert_array_equal(nodes.track, lineage.track)
-            np.testing.assert_array_equal(nodes.segment, segments(lineage))
+            np.testing.assert_array_equal(nodes.segment, number_segments(lineage))
             np.testing.assert_array_equal(
-                nodes.family, components(len(lineage.frame), source, target) + 1
+                nodes.family, label_components(len(lineage.frame), source, target) + 1
             )
             kinds = [str(Event(kind)) for kind in lineage.events.event[row]]
             expected = sorted(

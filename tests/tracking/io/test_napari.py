@@ -7,7 +7,7 @@ import pytest
 
 from clew.errors import InputError
 from clew.tracking.events import Event, EventTable
-from clew.tracking.io.napari import napari_tracks, read_napari, write_napari
+from clew.tracking.io.napari import make_napari_tracks, read_napari, write_napari
 from clew.tracking.lineage.lineage import Lineage
 
 # 1 ─ 1 ─┬ 1 ─ 1
@@ -56,7 +56,7 @@ def lineage():
 
 
 def test_segments_end_where_cells_divide_merge_and_split(lineage):
-    data, properties, graph = napari_tracks(lineage)
+    data, properties, graph = make_napari_tracks(lineage)
     pieces: dict[int, list] = {}
     for track, t, label in zip(
         data[:, 0].astype(int), data[:, 1].astype(int), properties["label"], strict=True
@@ -86,7 +86,7 @@ def test_segments_end_where_cells_divide_merge_and_split(lineage):
 
 
 def test_data_is_as_napari_wants_it(lineage):
-    data, properties, graph = napari_tracks(lineage)
+    data, properties, graph = make_napari_tracks(lineage)
     assert data.shape == (12, 5)
     order = np.lexsort((data[:, 1], data[:, 0]))
     assert np.array_equal(order, np.arange(12)), "sorted by track, then time"
@@ -117,7 +117,7 @@ def test_data_is_as_napari_wants_it(lineage):
 
 
 def test_the_first_piece_of_a_track_has_its_number(lineage):
-    data, properties, _ = napari_tracks(lineage)
+    data, properties, _ = make_napari_tracks(lineage)
     first = {}
     for segment, t, track in zip(
         data[:, 0], data[:, 1], properties["track"], strict=True
@@ -134,7 +134,7 @@ def test_it_comes_back_from_files(tmp_path, lineage):
     ]
     header = (tmp_path / "napari.csv").read_text().splitlines()[0]
     assert header.startswith("track_id,t,z,y,x,")
-    data, properties, graph = napari_tracks(lineage)
+    data, properties, graph = make_napari_tracks(lineage)
     again, same_properties, same_graph = read_napari(tmp_path / "napari.csv")
     assert np.array_equal(again, data)
     assert same_properties.keys() == properties.keys()
@@ -159,7 +159,7 @@ def test_an_empty_lineage(tmp_path):
     empty = Lineage(
         3, nothing, nothing, np.zeros((0, 2)), EventTable.empty(), np.zeros(0)
     )
-    data, _, graph = napari_tracks(empty)
+    data, _, graph = make_napari_tracks(empty)
     assert data.shape == (0, 4)
     assert graph == {}
     write_napari(tmp_path / "napari.csv", empty)

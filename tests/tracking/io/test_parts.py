@@ -18,8 +18,8 @@ from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.events import Event
 from clew.tracking.io import names, parquet
 from clew.tracking.io.checkpoints import Checkpoints
-from clew.tracking.io.results import check_formats, write_counted, write_results
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.results import check_formats, write_and_count, write_results
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_frames
 from clew.tracking.training.calibration import expected_wrong
 from clew.tracking.training.prior import generic_weights
@@ -27,7 +27,7 @@ from clew.tracking.training.prior import generic_weights
 
 @pytest.fixture(scope="module")
 def problems(simulated):
-    source = measure(simulated.movie, cache=None)
+    source = measure_movie(simulated.movie, cache=None)
     pairs = Pairs.of(source, source.has, events=ALL_EVENTS)
     return Problems(pairs, generic_weights(feature_names(source.has)), None, 3)
 
@@ -35,7 +35,7 @@ def problems(simulated):
 @pytest.fixture(scope="module")
 def tracked(problems, tmp_path_factory):
     return TrackedBlocks.of(
-        problems, Threads(1), Checkpoints.beside(tmp_path_factory.mktemp("run"))
+        problems, Threads(1), Checkpoints.for_output(tmp_path_factory.mktemp("run"))
     )
 
 
@@ -65,7 +65,7 @@ def result(simulated, lineage, tmp_path_factory):
 def test_blocks_have_the_bytes_of_the_whole(
     simulated, tracked, lineage, result, tmp_path, jobs
 ):
-    written, tally = write_counted(
+    written, tally = write_and_count(
         tmp_path, tracked, simulated.movie, list(names.FORMATS), Threads(jobs)
     )
     assert content(tmp_path) == content(result)
@@ -149,7 +149,7 @@ def test_a_sample_is_consecutive_frames_from_the_middle(tracked, lineage):
     np.testing.assert_array_equal(part.label, lineage.label[inside])
     whole = tracked.sample(10**9)
     assert whole[0] == range(lineage.n_frames)
-    assert np.array_equal(whole[1].events.keys(), lineage.events.keys())
+    assert np.array_equal(whole[1].events.row_keys(), lineage.events.row_keys())
     assert len(tracked.sample(0)[1].frame) > 0
 
 

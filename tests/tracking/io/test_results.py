@@ -9,7 +9,7 @@ import pytest
 from clew.errors import ClewError, InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.io import names
-from clew.tracking.io.ctc import check_all, open_truth
+from clew.tracking.io.ctc import check_ctc_lineage, open_ctc_lineage
 from clew.tracking.io.events_csv import read_events
 from clew.tracking.io.geff import read_geff
 from clew.tracking.io.napari import read_napari
@@ -28,13 +28,17 @@ def written(tmp_path, simulated, lineage):
 
 
 def test_all_formats_tell_the_same(written, lineage):
-    truth = open_truth(written)
-    check_all(truth)
+    truth = open_ctc_lineage(written)
+    check_ctc_lineage(truth)
     assert np.array_equal(truth.tracks.table(), lineage.tracks.table())
     events, confidence = read_events(written / names.EVENTS)
-    assert np.array_equal(np.sort(events.keys()), np.sort(lineage.events.keys()))
+    assert np.array_equal(
+        np.sort(events.row_keys()), np.sort(lineage.events.row_keys())
+    )
     graph = read_geff(written / names.GEFF)
-    assert np.array_equal(np.sort(graph.events.keys()), np.sort(lineage.events.keys()))
+    assert np.array_equal(
+        np.sort(graph.events.row_keys()), np.sort(lineage.events.row_keys())
+    )
     assert np.allclose(np.sort(graph.confidence), np.sort(confidence))
     data, properties, _ = read_napari(written / names.NAPARI)
     assert len(data) == len(lineage.frame)
@@ -56,7 +60,10 @@ def test_what_is_written_is_named_and_known(written):
 def test_tracking_twice_into_the_same_folder(written, simulated, lineage):
     before = {path.name for path in written.iterdir()}
     (written / names.REPORT).write_text("an older report")
-    told = write_results(written, lineage, simulated.movie, list(names.FORMATS))
+    formats = list(names.FORMATS)
+    with pytest.raises(InputError, match="overwrite"):
+        write_results(written, lineage, simulated.movie, formats)
+    told = write_results(written, lineage, simulated.movie, formats, overwrite=True)
     assert {path.name for path in written.iterdir()} == before
     assert set(told) == {*names.BESIDE_MASKS, "mask*.tif"} - {names.REPORT}
 

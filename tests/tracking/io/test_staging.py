@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from clew.errors import StoreError
-from clew.tracking.io.staging import settle, staged
+from clew.tracking.io.staging import (
+    finish_interrupted_write,
+    refuse_interrupted_write,
+    stage_files,
+)
 
 
 class Killed(BaseException):
@@ -28,8 +32,17 @@ def hidden(folder):
     return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
 
 
+def snapshot(folder):
+    """Every entry, hidden ones too."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def owns(name):
+    return name != "mine"
+
+
 def write(folder, files, name="result"):
-    with staged(folder, name, lambda entry: entry != "mine", last="last") as stage:
+    with stage_files(folder, name, owns, last="last") as stage:
         for path, text in files.items():
             (stage / path).parent.mkdir(exist_ok=True)
             (stage / path).write_text(text)
@@ -66,7 +79,7 @@ def test_what_fails_leaves_everything_as_it_was(tmp_path, error, older):
         write(folder, OLD)
 
     def fail():
-        with staged(folder, "result", lambda _: True) as stage:
+        with stage_files(folder, "result", lambda _: True) as stage:
             (stage / "a").write_text("new")
             raise error
 
@@ -117,7 +130,13 @@ def test_killed_at_every_step(tmp_path, monkeypatch, after):
             assert content(folder) == {"a": "third", "last": "third"}
             assert hidden(folder) == []
         else:
-            settle(folder)
+            before = snapshot(folder)
+            try:
+                refuse_interrupted_write(folder)
+            except StoreError:
+                assert snapshot(folder) == before  # a reader changes nothing
+                finish_interrupted_write(folder, "result", owns)
+                assert hidden(folder) == []
             states.append(content(folder))
             assert states[-1] in (OLD, NEW)
         if done:
@@ -134,7 +153,7 @@ def test_killed_at_every_step(tmp_path, monkeypatch, after):
 
 def test_two_writers(tmp_path):
     write(tmp_path, OLD)
-    with staged(tmp_path, "result", lambda _: True) as stage:
+    with stage_files(tmp_path, "result", lambda _: True) as stage:
         (stage / "a").write_text("new")
         with pytest.raises(StoreError, match="another clew is writing"):
             write(tmp_path, NEW)
@@ -144,8 +163,8 @@ def test_two_writers(tmp_path):
 
 def test_two_names_in_one_folder_do_not_meet(tmp_path):
     with (
-        staged(tmp_path, "one", {"a"}.__contains__) as first,
-        staged(tmp_path, "two", {"b"}.__contains__) as second,
+        stage_files(tmp_path, "one", {"a"}.__contains__) as first,
+        stage_files(tmp_path, "two", {"b"}.__contains__) as second,
     ):
         (first / "a").write_text("1")
         (second / "b").write_text("2")
@@ -174,12 +193,72 @@ def test_a_folder_on_another_file_system(tmp_path):
         assert content(tmp_path / "link") == NEW
 
 
-@pytest.mark.parametrize("name", ["../victim", "/etc/passwd", "..", "", "a/b", 5])
-def test_a_plan_cannot_lead_out_of_the_folder(tmp_path, name):
-    (tmp_path / "victim").write_text("dear")
-    ready = tmp_path / "folder/.result.0123abcd.ready"
+def plant_plan(folder, plan, run="0123abcd"):
+    """A plan that a killed run could have left, or a stranger put there."""
+    ready = folder / f".result.{run}.ready"
     ready.mkdir(parents=True)
-    (ready / ".plan.json").write_text(json.dumps({"move": [], "remove": [name]}))
+    (ready / ".plan.json").write_text(json.dumps(plan))
+    return ready
+
+
+@pytest.mark.parametrize("name", ["../victim", "/etc/passwd", "..", "", "a/b", 5])
+def test_plan_that_leads_out_of_the_folder_is_refused(tmp_path, name):
+    (tmp_path / "victim").write_text("dear")
+    folder = tmp_path / "folder"
+    plant_plan(folder, {"move": [], "remove": [name]})
+    (folder / ".result.lock").write_text("0123abcd\n")
     with pytest.raises(StoreError, match="is damaged"):
-        settle(tmp_path / "folder")
+        refuse_interrupted_write(folder)
+    with pytest.raises(StoreError, match="is damaged"):
+        finish_interrupted_write(folder, "result", owns)
     assert (tmp_path / "victim").read_text() == "dear"
+
+
+def test_plan_is_not_carried_out_by_readers(tmp_path):
+    (tmp_path / "victim").write_text("dear")
+    plant_plan(tmp_path, {"move": [], "remove": ["victim"]})
+    before = snapshot(tmp_path)
+    with pytest.raises(StoreError, match="was interrupted"):
+        refuse_interrupted_write(tmp_path)
+    assert snapshot(tmp_path) == before
+
+
+def test_plan_of_a_stranger_is_not_carried_out_by_writers(tmp_path):
+    (tmp_path / "victim").write_text("dear")
+    plant_plan(tmp_path, {"move": [], "remove": ["victim"]})
+    finish_interrupted_write(tmp_path, "result", owns)  # no lock file lists the run
+    assert (tmp_path / "victim").read_text() == "dear"
+    (tmp_path / ".result.lock").write_text("0123abcd\n")
+    with pytest.raises(StoreError, match=r"no file of this\s+result"):
+        finish_interrupted_write(tmp_path, "result", {"a"}.__contains__)
+    assert (tmp_path / "victim").read_text() == "dear"
+
+
+def test_leftovers_of_other_programs_stay(tmp_path):
+    (tmp_path / ".result.0123abcd.tmp").mkdir()
+    write(tmp_path, {"a": "new"})
+    assert hidden(tmp_path) == [".result.0123abcd.tmp"]
+
+
+@pytest.mark.linux
+def test_files_are_synced_before_they_count(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+
+    def record(number):
+        synced.append(Path(f"/proc/self/fd/{number}").readlink().name)
+        fsync(number)
+
+    rename = Path.rename
+
+    def stop(path, target):
+        if Path(target).suffix == ".ready":
+            assert {"x", "y", "deep", "folder"} <= set(synced)
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(Path, "rename", stop)
+    with stage_files(tmp_path, "result", owns) as stage:
+        (stage / "folder/deep").mkdir(parents=True)
+        (stage / "folder/x").write_text("x")
+        (stage / "folder/deep/y").write_text("y")

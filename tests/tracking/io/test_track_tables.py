@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from clew.errors import InputError
-from clew.tracking.io.ctc import CtcLineage, write_result
+from clew.tracking.io.ctc import CtcLineage, write_ctc_result
 from clew.tracking.io.napari import write_napari
 from clew.tracking.io.track_tables import open_lineage, read_track_table
 from clew.tracking.io.tracks_csv import write_track_table
@@ -116,7 +116,7 @@ def test_a_table_of_detections_is_none(tmp_path):
 def test_what_clew_writes_of_a_lineage(tmp_path, simulated, learned):
     """Tables and masks say the same of the same movie; napari's tracks end at each branch."""
     lineage = learned.track(simulated.movie)
-    write_result(tmp_path / "masks", simulated.movie, lineage)
+    write_ctc_result(tmp_path / "masks", simulated.movie, lineage)
     masks = open_lineage(tmp_path / "masks")
     assert isinstance(masks, CtcLineage)
     write_track_table(tmp_path / "tracks.csv", lineage)
@@ -137,7 +137,7 @@ def test_a_folder_with_tables_alone(tmp_path):
     assert len(open_lineage(tmp_path).tracks) == 3
     (tmp_path / "tracks.csv").unlink()
     with pytest.raises(
-        InputError, match=r"has no tracks; looked for .*res_track.txt.*tracks\.csv"
+        InputError, match=r"has no tracks; expected .*res_track.txt.*tracks\.csv"
     ):
         open_lineage(tmp_path)
 

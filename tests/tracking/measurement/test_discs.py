@@ -6,7 +6,7 @@ import pytest
 from clew.errors import InputError
 from clew.tracking.detections import DetectionTable
 from clew.tracking.frames import ArrayFrames
-from clew.tracking.measurement.discs import disc_movie
+from clew.tracking.measurement.discs import make_disc_movie
 
 
 def points(*cells, n_frames=None):
@@ -18,11 +18,11 @@ def points(*cells, n_frames=None):
 
 
 def images(*shape):
-    return ArrayFrames.of(np.zeros(shape), "images")
+    return ArrayFrames.from_data(np.zeros(shape), "images")
 
 
 def test_a_pixel_belongs_to_the_nearest_point():
-    movie = disc_movie(
+    movie = make_disc_movie(
         points((0, 3, 4, 4), (0, 8, 4.4, 9), (1, 5, 0, 0)), 3.0, images(3, 10, 12)
     )
     found = movie.label(0)
@@ -41,12 +41,12 @@ def test_points_next_to_each_other_all_keep_a_pixel():
     near = [
         (0, k + 1, 5 + 0.6 * (k // 3), 5 + 1.02 * (k % 3)) for k in (0, 1, 2, 3, 4, 5)
     ]
-    movie = disc_movie(points(*near), 4.0)
+    movie = make_disc_movie(points(*near), 4.0)
     assert np.unique(movie.label(0)).tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_a_ball_is_round_in_physical_units():
-    movie = disc_movie(
+    movie = make_disc_movie(
         points((0, 1, 5, 10, 10)), 4.0, images(1, 11, 21, 21), spacing=(2, 1, 1)
     )
     z, y, x = np.nonzero(movie.label(0))
@@ -55,7 +55,7 @@ def test_a_ball_is_round_in_physical_units():
 
 
 def test_frames_hold_all_discs_where_there_are_no_images():
-    movie = disc_movie(points((0, 1, 5, 7), (1, 1, 20, 3)), 2.0)
+    movie = make_disc_movie(points((0, 1, 5, 7), (1, 1, 20, 3)), 2.0)
     assert movie.shape == (23, 10)
     assert (movie.label(1) == 1).sum() == 13
 
@@ -94,9 +94,9 @@ def test_frames_hold_all_discs_where_there_are_no_images():
 )
 def test_what_is_refused(table, radius, raw, words):
     with pytest.raises(InputError, match=words):
-        disc_movie(table, radius, raw)
+        make_disc_movie(table, radius, raw)
 
 
 def test_a_spacing_of_another_length():
     with pytest.raises(InputError, match="has positions along y, x"):
-        disc_movie(points((0, 1, 5, 5)), 3, spacing=(1, 1, 1))
+        make_disc_movie(points((0, 1, 5, 5)), 3, spacing=(1, 1, 1))

@@ -8,11 +8,11 @@ from skimage.measure import regionprops
 from clew.errors import InputError
 from clew.tracking.measurement.regions import (
     N_QUANTILES,
-    are_grey_values,
-    directions,
+    is_raw_image,
     measure_frame,
-    moved_volume,
-    shared_volume,
+    measure_overlap,
+    measure_shifted_overlap,
+    support_directions,
 )
 
 CASES = [((60, 70), (1.0, 1.0)), ((60, 70), (0.5, 2.0)), ((9, 30, 40), (3.0, 1.0, 0.7))]
@@ -35,11 +35,11 @@ def blobs(shape, seed=0, share=0.25):
 def test_raw_images_are_told_from_label_images(shape):
     labels, _ = blobs(shape)
     noise = np.random.default_rng(0).normal(100, 5, shape)
-    assert are_grey_values((noise + 50 * (labels > 0)).astype(np.uint16))
-    assert not are_grey_values(labels)
-    assert not are_grey_values(np.where(labels, labels, 1))  # the background as a label
-    assert not are_grey_values(labels > 0)
-    assert not are_grey_values(np.zeros(shape, dtype=np.uint16))
+    assert is_raw_image((noise + 50 * (labels > 0)).astype(np.uint16))
+    assert not is_raw_image(labels)
+    assert not is_raw_image(np.where(labels, labels, 1))  # the background as a label
+    assert not is_raw_image(labels > 0)
+    assert not is_raw_image(np.zeros(shape, dtype=np.uint16))
 
 
 @pytest.mark.parametrize(("shape", "spacing"), CASES)
@@ -95,7 +95,7 @@ def test_axes_are_those_of_regionprops_with_pixels_as_boxes(shape, spacing):
 def test_support_and_border_by_brute_force(shape, spacing):
     labels, _ = blobs(shape)
     cells = measure_frame(0, labels, None, spacing)
-    toward = directions(len(shape))
+    toward = support_directions(len(shape))
     size = np.array(spacing)
     for row, label in enumerate(cells.label):
         pixels = np.argwhere(labels == label)
@@ -128,7 +128,7 @@ def test_support_and_border_by_brute_force(shape, spacing):
 
 def test_directions_are_unit_vectors_with_their_opposites():
     for ndim, count in ((2, 16), (3, 26)):
-        toward = directions(ndim)
+        toward = support_directions(ndim)
         assert toward.shape == (count, ndim)
         np.testing.assert_allclose(np.linalg.norm(toward, axis=1), 1)
         np.testing.assert_array_equal(toward[: count // 2], -toward[count // 2 :])
@@ -169,7 +169,7 @@ def test_shared_volume_by_brute_force(shape, spacing):
         (a, b) for a, b in zip(first.ravel(), second.ravel(), strict=True) if a and b
     ]
     expected = {pair: pairs.count(pair) * np.prod(spacing) for pair in set(pairs)}
-    source, target, volume = shared_volume(first, second, spacing)
+    source, target, volume = measure_overlap(first, second, spacing)
     assert list(zip(source, target, strict=True)) == sorted(expected)
     np.testing.assert_allclose(volume, [expected[pair] for pair in sorted(expected)])
 
@@ -189,7 +189,9 @@ def test_moved_volume_by_brute_force(shape, spacing):
         for other in second[tuple(places[inside].T)]:
             if other:
                 expected[row, other] = expected.get((row, other), 0) + np.prod(spacing)
-    source, target, volume = moved_volume(first, second, labels, shift, spacing)
+    source, target, volume = measure_shifted_overlap(
+        first, second, labels, shift, spacing
+    )
     assert list(zip(source, target, strict=True)) == sorted(expected)
     np.testing.assert_allclose(volume, [expected[pair] for pair in sorted(expected)])
 
@@ -198,10 +200,10 @@ def test_moved_volume_by_brute_force(shape, spacing):
 def test_cells_that_stay_share_what_was_measured(shape, spacing):
     first, second = blobs(shape, 0, 0.5)[0], blobs(shape, 1, 0.5)[0]
     labels = np.unique(first[first > 0])
-    source, target, volume = moved_volume(
+    source, target, volume = measure_shifted_overlap(
         first, second, labels, np.zeros((len(labels), len(shape))), spacing
     )
-    before = shared_volume(first, second, spacing)
+    before = measure_overlap(first, second, spacing)
     for now, then in zip((labels[source], target, volume), before, strict=True):
         np.testing.assert_allclose(now, then)
 
@@ -218,8 +220,8 @@ def test_no_cells_and_nothing_but_a_cell():
     empty, full = np.zeros((5, 6), np.uint8), np.ones((5, 6), np.uint8)
     image = np.arange(30.0).reshape(5, 6) + 5
     assert len(measure_frame(0, empty, image, (1.0, 1.0))) == 0
-    assert [len(part) for part in shared_volume(empty, full, (1.0, 1.0))] == [0, 0, 0]
-    assert [len(part) for part in shared_volume(full, None, (1.0, 1.0))] == [0, 0, 0]
+    assert [len(part) for part in measure_overlap(empty, full, (1.0, 1.0))] == [0, 0, 0]
+    assert [len(part) for part in measure_overlap(full, None, (1.0, 1.0))] == [0, 0, 0]
     cell = measure_frame(0, full, image, (1.0, 1.0))
     assert cell.columns["volume"] == [30]
     assert cell.columns["intensity"] == [
@@ -261,4 +263,4 @@ def test_what_cannot_be_measured_is_refused_with_its_frame(labels, image, said):
 
 def test_frames_of_two_shapes_are_refused():
     with pytest.raises(InputError, match="shapes"):
-        shared_volume(np.ones((4, 4), int), np.ones((4, 5), int), (1.0, 1.0))
+        measure_overlap(np.ones((4, 4), int), np.ones((4, 5), int), (1.0, 1.0))

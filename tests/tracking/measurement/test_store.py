@@ -10,8 +10,8 @@ import pytest
 from clew.errors import CacheWarning, InputError, StoreError
 from clew.tracking.frames import ArrayFrames
 from clew.tracking.measurement import measure as measuring
-from clew.tracking.measurement.measure import measure
-from clew.tracking.measurement.regions import measure_frame, shared_volume
+from clew.tracking.measurement.measure import measure_movie
+from clew.tracking.measurement.regions import measure_frame, measure_overlap
 from clew.tracking.measurement.store import FOLDER, Store, open_store
 from clew.tracking.movie import Movie
 from clew.utils import storage
@@ -35,7 +35,7 @@ def pixels():
 def movie_of(pixels, folder=None, spacing=(1.0, 1.0)):
     labels, images = pixels
     frames = [
-        None if part is None else ArrayFrames.of(part, "part")
+        None if part is None else ArrayFrames.from_data(part, "part")
         for part in (labels, images)
     ]
     return Movie("tiny", *frames, spacing, "arrays", folder)
@@ -62,7 +62,9 @@ def files(folder: Path) -> list[Path]:
 def test_what_comes_back_is_what_was_measured(pixels, n_jobs):
     done = []
     movie = movie_of(pixels, spacing=(2.0, 0.5))
-    source = measure(movie, n_jobs=n_jobs, progress=lambda *counts: done.append(counts))
+    source = measure_movie(
+        movie, n_jobs=n_jobs, progress=lambda *counts: done.append(counts)
+    )
     assert (source.n_frames, source.ndim, source.name) == (N_FRAMES, 2, "tiny")
     assert done[-1] == (N_FRAMES, N_FRAMES)
     for t in range(N_FRAMES):
@@ -79,7 +81,7 @@ def test_what_comes_back_is_what_was_measured(pixels, n_jobs):
     for t in range(N_FRAMES - 1):
         overlap, (first, second, volume) = (
             source.overlap(t),
-            shared_volume(*pixels[0][t : t + 2], movie.spacing),
+            measure_overlap(*pixels[0][t : t + 2], movie.spacing),
         )
         np.testing.assert_array_equal(source.detections(t).label[overlap.source], first)
         np.testing.assert_array_equal(
@@ -90,14 +92,14 @@ def test_what_comes_back_is_what_was_measured(pixels, n_jobs):
 
 def test_intensity_groups_are_there_with_images_only(pixels):
     measured = {"size", "border", "shape", "direction", "overlap"}
-    assert measure(movie_of(pixels)).has == measured | {"intensity", "histogram"}
-    without = measure(movie_of((pixels[0], None)))
+    assert measure_movie(movie_of(pixels)).has == measured | {"intensity", "histogram"}
+    without = measure_movie(movie_of((pixels[0], None)))
     assert without.has == measured
     assert "intensity" not in without.detections(0).columns
 
 
 def test_a_frame_that_is_not_there_is_refused(pixels):
-    source = measure(movie_of(pixels))
+    source = measure_movie(movie_of(pixels))
     for ask in (
         lambda: source.detections(N_FRAMES),
         lambda: source.detections(-1),
@@ -108,11 +110,11 @@ def test_a_frame_that_is_not_there_is_refused(pixels):
 
 
 def test_a_second_run_measures_nothing(pixels, tmp_path, measured_frames):
-    measure(movie_of(pixels, tmp_path))
+    measure_movie(movie_of(pixels, tmp_path))
     assert sorted(measured_frames) == list(range(N_FRAMES))
     assert {path.relative_to(tmp_path).parts[0] for path in files(tmp_path)} == {FOLDER}
     measured_frames.clear()
-    measure(movie_of(pixels, tmp_path))
+    measure_movie(movie_of(pixels, tmp_path))
     assert measured_frames == []
 
 
@@ -129,26 +131,26 @@ def test_a_second_run_measures_nothing(pixels, tmp_path, measured_frames):
 def test_a_changed_pixel_is_noticed(
     pixels, tmp_path, measured_frames, change, expected
 ):
-    measure(movie_of(pixels, tmp_path))
+    measure_movie(movie_of(pixels, tmp_path))
     measured_frames.clear()
     change(*pixels)
-    measure(movie_of(pixels, tmp_path))
+    measure_movie(movie_of(pixels, tmp_path))
     assert sorted(measured_frames) == expected
 
 
 def test_another_spacing_or_way_of_measuring_is_noticed(
     pixels, tmp_path, measured_frames, monkeypatch
 ):
-    measure(movie_of(pixels, tmp_path))
-    measure(movie_of(pixels, tmp_path, spacing=(1.0, 2.0)))
+    measure_movie(movie_of(pixels, tmp_path))
+    measure_movie(movie_of(pixels, tmp_path, spacing=(1.0, 2.0)))
     monkeypatch.setattr(measuring, "VERSION", measuring.VERSION + 1)
-    measure(movie_of(pixels, tmp_path))
+    measure_movie(movie_of(pixels, tmp_path))
     assert sorted(measured_frames) == sorted([*range(N_FRAMES)] * 3)
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "swap"])
 def test_a_damaged_entry_is_measured_again(pixels, tmp_path, measured_frames, damage):
-    whole = measure(movie_of(pixels, tmp_path))
+    whole = measure_movie(movie_of(pixels, tmp_path))
     expected = [whole.detections(t).position for t in range(N_FRAMES)]
     entry, other = (files(tmp_path)[0].parent / f"{whole.keys[t]}.clew" for t in (2, 3))
     content = bytearray(entry.read_bytes())
@@ -160,7 +162,7 @@ def test_a_damaged_entry_is_measured_again(pixels, tmp_path, measured_frames, da
         )
     )
     measured_frames.clear()
-    again = measure(movie_of(pixels, tmp_path))
+    again = measure_movie(movie_of(pixels, tmp_path))
     assert measured_frames == [2]
     for t in range(N_FRAMES):
         np.testing.assert_array_equal(again.detections(t).position, expected[t])
@@ -169,7 +171,7 @@ def test_a_damaged_entry_is_measured_again(pixels, tmp_path, measured_frames, da
 def test_an_entry_that_goes_while_the_movie_is_in_use_is_measured_again(
     pixels, tmp_path
 ):
-    source = measure(movie_of(pixels, tmp_path))
+    source = measure_movie(movie_of(pixels, tmp_path))
     expected = source.detections(2).position
     for path in files(tmp_path):
         path.unlink()
@@ -184,17 +186,17 @@ def test_an_entry_that_goes_while_the_movie_is_in_use_is_measured_again(
 def test_a_folder_that_cannot_be_written_to_is_no_obstacle(pixels, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.warns(CacheWarning, match="--no-cache"):
-        source = measure(movie_of(pixels, tmp_path / "file"))
+        source = measure_movie(movie_of(pixels, tmp_path / "file"))
     assert len(source.detections(0)) == 6
     with pytest.raises(StoreError, match="cannot be kept there"):
-        measure(movie_of(pixels), cache=tmp_path / "file")
+        measure_movie(movie_of(pixels), cache=tmp_path / "file")
 
 
 @pytest.mark.parametrize("from_frame", [0, 5])
 def test_a_folder_that_fills_up_is_no_obstacle(
     pixels, tmp_path, monkeypatch, from_frame
 ):
-    expected = measure(movie_of(pixels), cache=None)
+    expected = measure_movie(movie_of(pixels), cache=None)
     written, original = [], storage.write_document
 
     def full(*args):
@@ -206,7 +208,7 @@ def test_a_folder_that_fills_up_is_no_obstacle(
     with pytest.warns(
         CacheWarning, match="No space left on device.*--no-cache"
     ) as told:
-        source = measure(movie_of(pixels, tmp_path), n_jobs=1)
+        source = measure_movie(movie_of(pixels, tmp_path), n_jobs=1)
     assert len(told) == 1
     source = pickle.loads(pickle.dumps(source))
     for t in range(N_FRAMES):
@@ -221,7 +223,7 @@ def test_a_folder_that_fills_up_is_no_obstacle(
 
 
 def test_a_temporary_store_goes_with_its_source(pixels):
-    source = measure(movie_of(pixels), cache=None)
+    source = measure_movie(movie_of(pixels), cache=None)
     folder = source.store.folder
     assert len(files(folder)) == N_FRAMES
     del source
@@ -230,7 +232,7 @@ def test_a_temporary_store_goes_with_its_source(pixels):
 
 
 def test_few_frames_stay_in_memory_for_all_windows(pixels, monkeypatch):
-    measured = measure(movie_of(pixels))
+    measured = measure_movie(movie_of(pixels))
     size = sum(column.nbytes for column in measured.detections(0).columns.values())
     monkeypatch.setattr("clew.tracking.measurement.measure.KEPT", 3 * size)
     source = pickle.loads(pickle.dumps(measured))
@@ -247,7 +249,7 @@ def test_few_frames_stay_in_memory_for_all_windows(pixels, monkeypatch):
 
 
 def test_entries_of_no_use_are_limited(pixels, tmp_path):
-    source = measure(movie_of(pixels), cache=tmp_path)
+    source = measure_movie(movie_of(pixels), cache=tmp_path)
     store, size = Store(tmp_path), files(tmp_path)[0].stat().st_size
     store.prune(source.keys, limit=0)
     assert len(files(tmp_path)) == N_FRAMES

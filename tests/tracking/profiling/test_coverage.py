@@ -5,6 +5,7 @@ import pytest
 
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.events import Annotations, Event, EventTable
+from clew.tracking.flow.flow import estimate_flow
 from clew.tracking.profiling.coverage import Coverage, look_for, plausible_moves
 from clew.tracking.tracker import Tracker
 
@@ -30,7 +31,10 @@ def test_what_is_no_candidate_is_counted(simulated, pairs):
     i, j = np.unravel_index(np.argmax(apart), apart.shape)
     far = EventTable.of([(0, Event.MOVE, [int(a.label[i])], [int(b.label[j])])])
     found = look_for(
-        pairs, Annotations.of(EventTable.join([far, simulated.known.at(0).events[:5]]))
+        pairs,
+        Annotations.of(
+            EventTable.join([far, simulated.known.select_frame(0).events[:5]])
+        ),
     )
     assert (found.annotated, found.annotated_found) == (6, 5)
     assert "5 of 6 annotated events (the others were added)" in str(found)
@@ -43,7 +47,7 @@ def test_what_is_no_candidate_is_counted(simulated, pairs):
 def test_plausible_moves_by_hand(pairs):
     way = 1.5 * pairs.scales.diameter
     a, b, found, moves = pairs.usual(2, lambda *made: plausible_moves(*made, way=way))
-    overlap = pairs.source.overlap(2, pairs.motion.shift(a, b))
+    overlap = pairs.source.overlap(2, estimate_flow(a, b, pairs.motion).shift)
     near = np.linalg.norm(a.position[:, None] - b.position[None], axis=2) <= way
     near[overlap.source, overlap.target] = True
     assert not pairs.motion.follows_flow

@@ -75,7 +75,7 @@ def test_kinds_that_weights_were_learned_without_are_off(pairs, simulated):
     tracked = tracker.track(simulated.movie).events
     assert not np.isin(tracked.event, list(MASK_FAULTS)).any()
     moves = known.events[known.events.event == Event.MOVE]
-    assert np.isin(moves.keys(), tracked.keys()).mean() > 0.97
+    assert np.isin(moves.row_keys(), tracked.row_keys()).mean() > 0.97
 
 
 def test_names_of_events():
@@ -102,4 +102,4 @@ def test_annotated_kinds_are_possible_whatever_is_switched_off(simulated):
     merges = simulated.known[simulated.known.events.event == Event.MERGE]
     tracker = Tracker.generic(cache=None, n_jobs=1, events="move divide")
     told = tracker.track(simulated.movie, annotations=merges).events
-    assert np.isin(merges.events.keys(), told.keys()).all()
+    assert np.isin(merges.events.row_keys(), told.row_keys()).all()

@@ -9,24 +9,24 @@ import pytest
 
 from clew.errors import InputError
 from clew.tracking.evaluation.evaluate import Evaluation
-from clew.tracking.evaluation.metrics import Aogm, Found
+from clew.tracking.evaluation.metrics import Aogm, MatchCounts
 from clew.tracking.evaluation.task_loss import NOTHING, TaskLoss
 from clew.tracking.events import PAIRWISE, Event, EventTable
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import (
-    events_figure,
-    lineage_figure,
     make_report,
-    weights_figure,
-    weights_rows,
+    make_weight_rows,
+    plot_events,
+    plot_lineage,
+    plot_weights,
 )
-from clew.tracking.report.crops import crops
-from clew.tracking.report.doubts import doubts_section, least_certain
+from clew.tracking.report.crops import draw_crops
+from clew.tracking.report.doubts import group_least_certain, render_doubts
 from clew.tracking.report.forest import Forest
-from clew.tracking.report.markup import number, text
-from clew.tracking.report.scores import evaluation_section
-from clew.tracking.report.tree import confidence_class
+from clew.tracking.report.markup import escape_text, format_number
+from clew.tracking.report.scores import render_evaluation
+from clew.tracking.report.tree import rank_confidence
 
 # six frames, one cell that divides, one that goes, one that comes, two that merge and part again:
 #   frame   0    1    2      3      4      5
@@ -118,7 +118,7 @@ def evaluation(scores=True):
     return Evaluation(
         TaskLoss(annotated, missed, none, none, confusion),
         Aogm(1, 2, 3, 4, 6, 5, 100, 90),
-        {0: Found(8, 1, 3), 1: Found(9, 0, 2)},
+        {0: MatchCounts(8, 1, 3), 1: MatchCounts(9, 0, 2)},
         {"DET": 0.98765, "SEG": None, "TRA": 0.97654, "LNK": 0.9, "BIO": 0.8}
         if scores
         else None,
@@ -179,7 +179,7 @@ def test_its_numbers_are_the_lineages(page):
         own = lineage.confidence[lineage.events.event == event]
         assert rows[str(event)][0] == str(len(own))
         assert rows[str(event)][1] == "–"  # nobody calibrated this lineage
-        assert rows[str(event)][2] == number(own.min())
+        assert rows[str(event)][2] == format_number(own.min())
 
 
 def test_it_says_how_many_events_are_expected_to_be_wrong():
@@ -204,7 +204,7 @@ def test_its_scores_are_the_evaluations(page):
     assert ["SEG, segmentation", "–"] in rows
     assert [
         "AOGM, the weighted sum",
-        number(5 * 1 + 10 * 2 + 3 + 4 + 1.5 * 6 + 5),
+        format_number(5 * 1 + 10 * 2 + 3 + 4 + 1.5 * 6 + 5),
     ] in rows
     assert ["division F1, exact frame (8 right, 1 false, 3 missed)", "0.8000"] in rows
 
@@ -215,7 +215,7 @@ def test_denied_events_are_counted():
     denied = TaskLoss(loss.annotated, loss.missed, 6 * first, 3 * first, loss.confusion)
     rows = cells(
         ET.fromstring(
-            evaluation_section(
+            render_evaluation(
                 Evaluation(denied, Aogm(0, 0, 0, 0, 0, 0, 1, 1), {}, None, "x")
             )
         )
@@ -281,7 +281,7 @@ def test_names_from_files_are_text():
 
 
 def test_text_is_escaped_in_attributes_too():
-    assert text('"<&\x00') == "&quot;&lt;&amp;\ufffd"
+    assert escape_text('"<&\x00') == "&quot;&lt;&amp;\ufffd"
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
@@ -300,7 +300,7 @@ def test_every_doubt_has_a_picture(ndim, images, spacing):
         lineage.confidence,
     )
     tree = ET.fromstring(
-        doubts_section(lineage, filmed(images, ndim, spacing=spacing), 5)
+        render_doubts(lineage, filmed(images, ndim, spacing=spacing), 5)
     )
     items = list(tree.iter("li"))
     assert len(items) == 5
@@ -321,7 +321,7 @@ def test_every_doubt_has_a_picture(ndim, images, spacing):
         assert bold == sorted(own)
         source, target = Event(lineage.events.event[row]).arity
         assert len(svg.findall(".//polygon")) == source * target
-        assert f"confidence {number(lineage.confidence[row])}" in "".join(
+        assert f"confidence {format_number(lineage.confidence[row])}" in "".join(
             item.itertext()
         )
 
@@ -347,7 +347,7 @@ def test_crops_read_the_frames_they_need_and_no_other():
 
     lineage = toy()
     rows = [[int(row)] for row in np.flatnonzero(np.isin(lineage.events.frame, [1, 4]))]
-    assert len(crops(lineage, Spy(), rows)) == len(rows)
+    assert len(draw_crops(lineage, Spy(), rows)) == len(rows)
     assert read == [1, 2, 4, 5]
 
 
@@ -363,7 +363,9 @@ def test_large_crops_are_thinned_out():
         np.ones(1),
     )
     rng = np.random.default_rng(0)
-    (picture,) = crops(lineage, Movie.from_arrays(mask, rng.random(mask.shape)), [[0]])
+    (picture,) = draw_crops(
+        lineage, Movie.from_arrays(mask, rng.random(mask.shape)), [[0]]
+    )
     assert len(picture) < 100_000
 
 
@@ -380,7 +382,7 @@ def test_of_a_crowd_only_the_nearest_are_outlined():
         EventTable.of([(0, Event.MOVE, [label], [label])]),
         np.ones(1),
     )
-    (close,) = crops(lineage, Movie.from_arrays(np.stack([mask, mask])), [[0]])
+    (close,) = draw_crops(lineage, Movie.from_arrays(np.stack([mask, mask])), [[0]])
     outlined = {
         int(name.text)
         for name in ET.fromstring(close).iter("text")
@@ -395,7 +397,7 @@ def test_of_a_crowd_only_the_nearest_are_outlined():
         EventTable.of([(0, Event.MOVE, [1], [400])]),
         np.ones(1),
     )
-    (crowd,) = crops(wide, Movie.from_arrays(np.stack([mask, mask])), [[0]])
+    (crowd,) = draw_crops(wide, Movie.from_arrays(np.stack([mask, mask])), [[0]])
     assert len(ET.fromstring(crowd).findall(".//g/path")) <= 2 * (30 + 1) + 1
 
 
@@ -411,7 +413,7 @@ def test_cells_at_the_border_and_constant_images():
         events,
         np.ones(1),
     )
-    assert "top right of the image" in doubts_section(
+    assert "top right of the image" in render_doubts(
         lineage, Movie.from_arrays(mask, np.full(mask.shape, np.nan)), 1
     )
 
@@ -425,20 +427,20 @@ def test_events_that_stand_or_fall_together_are_one_doubt():
     tied = Lineage(
         6, lineage.frame, lineage.label, lineage.position, lineage.events, confidence
     )
-    assert sorted(map(len, least_certain(tied, 2))) == [1, 2]
-    assert first.tolist() in least_certain(tied, 2)
+    assert sorted(map(len, group_least_certain(tied, 2))) == [1, 2]
+    assert first.tolist() in group_least_certain(tied, 2)
     assert all(
         len(rows) == 1
-        for rows in least_certain(toy(0.0), 20)
+        for rows in group_least_certain(toy(0.0), 20)
         if lineage.events.frame[rows[0]] == 4
     )  # five tied
 
 
 def test_certain_events_are_no_doubts():
-    assert least_certain(toy(np.inf), 5) == []
-    assert "No event has an alternative" in doubts_section(toy(np.inf), filmed(), 5)
-    assert doubts_section(toy(), filmed(), 0) == ""
-    assert not confidence_class(toy(np.inf)).any()
+    assert group_least_certain(toy(np.inf), 5) == []
+    assert "No event has an alternative" in render_doubts(toy(np.inf), filmed(), 5)
+    assert render_doubts(toy(), filmed(), 0) == ""
+    assert not rank_confidence(toy(np.inf)).any()
 
 
 def nothing(n_frames):
@@ -453,8 +455,8 @@ def test_a_movie_without_cells(n_frames):
     movie = Movie.from_arrays(np.zeros((n_frames, 9, 9), dtype=np.uint8))
     page = make_report(nothing(n_frames), movie=movie)
     assert "There are no cells in any frame." in words(page)
-    lineage_figure(nothing(n_frames))
-    events_figure(nothing(n_frames))
+    plot_lineage(nothing(n_frames))
+    plot_events(nothing(n_frames))
 
 
 def test_one_frame_and_frames_without_cells():
@@ -484,7 +486,7 @@ def test_another_movie_is_refused():
 
 
 def test_the_figure_of_events_has_a_row_for_each_kind_that_happens():
-    figure = events_figure(toy())
+    figure = plot_events(toy())
     texts = [note.get_text() for axes in figure.axes for note in axes.texts]
     assert texts[::2] == ["cells", *map(str, PAIRWISE)]
     counts = toy().counts()
@@ -536,7 +538,7 @@ def test_a_family_that_is_too_large_loses_its_last_tracks():
     assert forest.describe().startswith(
         "The first 10 tracks of the largest family, which has 31."
     )
-    lineage_figure(family(5), max_tracks=10)
+    plot_lineage(family(5), max_tracks=10)
 
 
 def test_the_largest_families_are_shown_and_the_others_counted():
@@ -553,7 +555,7 @@ def test_the_largest_families_are_shown_and_the_others_counted():
 def test_lines_cover_every_link_once():
     """The length of all horizontal lines is the number of links within tracks, whatever their confidence."""
     lineage = family(4)
-    axes = lineage_figure(lineage).axes[0]
+    axes = plot_lineage(lineage).axes[0]
     length = 0.0
     for patch in axes.patches:
         points, codes = patch.get_path().vertices, patch.get_path().codes
@@ -564,26 +566,26 @@ def test_lines_cover_every_link_once():
 
 
 def test_weights_by_event_the_largest_first():
-    rows = weights_rows(list(WEIGHTS), list(WEIGHTS.values()))
+    rows = make_weight_rows(list(WEIGHTS), list(WEIGHTS.values()))
     assert rows == [
         ("move", "overlap", 3.0),
         ("move", "distance", -2.5),
         ("divide", "angle of the daughters", 1.25),
         ("appear", "constant", 0.0),
     ]
-    axes = weights_figure(list(WEIGHTS), list(WEIGHTS.values())).axes[0]
+    axes = plot_weights(list(WEIGHTS), list(WEIGHTS.values())).axes[0]
     assert [bar.get_width() for bar in axes.patches] == [row.weight for row in rows]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         row.feature for row in rows
     ]
-    assert [row.event for row in weights_rows(["bias"], [1])] == [""]
-    weights_figure([], [])
-    weights_figure(["move: a"], [0.0])
+    assert [row.event for row in make_weight_rows(["bias"], [1])] == [""]
+    plot_weights([], [])
+    plot_weights(["move: a"], [0.0])
 
 
 def test_weights_without_names_are_refused():
     with pytest.raises(InputError, match="2 names"):
-        weights_rows(["a", "b"], [1.0])
+        make_weight_rows(["a", "b"], [1.0])
 
 
 @pytest.mark.parametrize(
@@ -600,7 +602,7 @@ def test_weights_without_names_are_refused():
     ],
 )
 def test_numbers_for_people(value, shown):
-    assert number(value) == shown
+    assert format_number(value) == shown
 
 
 def test_a_large_movie_makes_a_small_page():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.tracking.evaluation.task_loss import task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import Event, EventTable
 from clew.tracking.solve import SolvedPair, in_context, joined_pairs, solve_pair, told
 from clew.tracking.tracker import Tracker
@@ -235,6 +235,6 @@ def test_without_events_nothing_is_wrong():
 def test_generic_tracking_of_a_movie_that_nobody_learned_from(simulated):
     lineage = Tracker.generic(cache=None, n_jobs=1).track(simulated.movie)
     assert lineage.probability.shape == lineage.confidence.shape
-    loss = task_loss(simulated.known, lineage)
+    loss = compute_task_loss(simulated.known, lineage)
     told = expected_wrong(lineage.probability)
     assert told.low <= loss.missed.sum() <= told.high

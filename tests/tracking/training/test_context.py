@@ -30,21 +30,21 @@ def annotations(*events):
 def test_the_frames_around_explain_what_happens_to_a_torn_mask(torn_pairs, prior):
     told = annotations(*TORN, *OTHERS)
     for frame in (1, 4):
-        here, found = told.at(frame), InContext.of(torn_pairs, prior, frame)
+        here, found = told.select_frame(frame), InContext.of(torn_pairs, prior, frame)
         assert (
-            here.contradicted(found.alone).tolist()
+            here.contradicted_by(found.alone).tolist()
             == found.explains(here).tolist()
             == [True, False]
         )
-        assert not here.contradicted(found.joined).any()
-    assert not InContext.of(torn_pairs, prior, 2).explains(told.at(2)).any()
+        assert not here.contradicted_by(found.joined).any()
+    assert not InContext.of(torn_pairs, prior, 2).explains(told.select_frame(2)).any()
 
 
 def test_what_is_said_not_to_have_happened_is_explained_likewise(torn_pairs, prior):
     found = InContext.of(torn_pairs, prior, 1)
     (torn,) = np.flatnonzero(found.alone.targets[:, 1])
     denied = Annotations.of(found.alone[[torn]], False)
-    assert denied.contradicted(found.alone).all()
+    assert denied.contradicted_by(found.alone).all()
     assert found.explains(denied).all()
 
 

@@ -87,7 +87,7 @@ def test_a_tracker_that_learned_nothing_better_has_the_weights_of_its_prior(
     assert not tracker.improved_
     both = tracker.track(simulated.movie), generic.track(simulated.movie)
     assert np.array_equal(
-        np.sort(both[0].events.keys()), np.sort(both[1].events.keys())
+        np.sort(both[0].events.row_keys()), np.sort(both[1].events.row_keys())
     )
 
 

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from clew.errors import InputError
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.detections import GROUPS, OVERLAP
-from clew.tracking.evaluation.task_loss import task_loss
+from clew.tracking.evaluation.task_loss import compute_task_loss
 from clew.tracking.events import Event
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.generic_weights import GENERIC
@@ -91,7 +91,7 @@ def test_a_prior_helps_where_annotations_are_few(simulated):
         for prior in ("generic", None)
     )
     losses = [
-        task_loss(simulated.known, one.track(simulated.movie)).total
+        compute_task_loss(simulated.known, one.track(simulated.movie)).total
         for one in (with_it, without)
     ]
     assert losses[0] < 0.05 < losses[1]

@@ -12,11 +12,11 @@ from clew.errors import InfeasibleAnnotation, InputError
 from clew.estimators import svm as estimator
 from clew.estimators.svm import StructuredSVM
 from clew.learning.task import Subset
-from clew.tracking.assignment.assignment import assign, takes_part
-from clew.tracking.evaluation.truth import truth_annotations
+from clew.tracking.assignment.assignment import assign
+from clew.tracking.evaluation.truth import derive_annotations
 from clew.tracking.events import Event
-from clew.tracking.io.ctc import open_truth
-from clew.tracking.measurement.measure import measure
+from clew.tracking.io.ctc import open_ctc_lineage
+from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import GENERIC_CALIBRATION
@@ -89,7 +89,7 @@ def test_annotations_stay_and_no_pseudo_label_is_about_their_cells(labelled):
     examples, _ = labelled
     for one, labels in zip(examples, with_all(*_inputs(examples)), strict=True):
         assert one.annotated.items() <= labels.items()
-        cells = takes_part(one.pair.candidates)
+        cells = one.pair.candidates.detections_of()
         about = [
             cells[row][cells[row] >= 0] for row, happened in labels.items() if happened
         ]
@@ -104,7 +104,7 @@ def test_cells_that_lost_their_pseudo_label_and_may_not_end_find_something_else(
     """A move that crosses sure ones frees their other cells; told not to end, these need a partner that is free too."""
     checked = 0
     for one in labelled[0]:
-        table, cells = one.pair.candidates, takes_part(one.pair.candidates)
+        table, cells = one.pair.candidates, one.pair.candidates.detections_of()
         ends = {
             int(cells[row].max()): int(row)
             for row in np.flatnonzero((cells >= 0).sum(axis=1) == 1)
@@ -163,7 +163,7 @@ def test_what_was_almost_certain_and_did_not_happen_leaves_its_cells_and_their_r
 ):
     examples, _ = labelled
     one = examples[0]
-    cells = takes_part(one.pair.candidates)
+    cells = one.pair.candidates.detections_of()
     denied = next(int(row) for row in one.program.sure if (cells[row] >= 0).sum() > 1)
     labels = with_pseudo_labels(one.program, one.program.sure, {denied: 0})
     mine = cells[denied][cells[denied] >= 0]
@@ -230,13 +230,15 @@ def test_few_annotations_with_odd_ones_among_them_do_no_harm(clew_data):
     Without pseudo-labels, 62 more of 8,434 events were missed after these than by generic weights.
     """
     movie = open_movie(clew_data / "Fluo-N2DL-HeLa/01")
-    source = measure(movie, cache=None, n_jobs=1)
-    known = truth_annotations(open_truth(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie)
+    source = measure_movie(movie, cache=None, n_jobs=1)
+    known = derive_annotations(
+        open_ctc_lineage(clew_data / "Fluo-N2DL-HeLa/01_GT/TRA"), movie
+    )
     few = sample(known, rng=np.random.default_rng([4, 5]), number=25)
 
     def missed(tracker):
         return (
-            ~np.isin(known.events.keys(), tracker.track(source).events.keys())
+            ~np.isin(known.events.row_keys(), tracker.track(source).events.row_keys())
         ).sum()
 
     learned = Tracker(n_jobs=1, random_state=4).fit(source, few)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from clew import load
-from clew.tracking.assignment.assignment import takes_part
 from clew.tracking.events import Event
 from clew.tracking.persistence import _calibration
 from clew.tracking.solve import solve
@@ -98,9 +97,10 @@ def examples(simulated, learned):
     pairs = learned.pairs(learned.measure(simulated.movie), learned.groups_)
     return [
         TrainingExample.of(
-            pairs.pair(t, simulated.known.at(t).events), simulated.known.at(t)
+            pairs.pair(t, simulated.known.select_frame(t).events),
+            simulated.known.select_frame(t),
         )
-        for t in simulated.known.frames()
+        for t in simulated.known.annotated_frames()
     ]
 
 
@@ -109,7 +109,7 @@ def test_all_annotations_together_find_every_event_once(examples, learned):
     rng = np.random.default_rng(0)
     for one in examples[:6]:
         solved = solve(one.pair, learned.coef_)
-        cells = takes_part(one.pair.candidates)
+        cells = one.pair.candidates.detections_of()
         told = np.unique(cells[list(one.annotated)])  # nearly all
         chosen = cells[solved.assignment.chosen]
         known = (np.isin(chosen, told) & (chosen >= 0)).sum(axis=1) / (chosen >= 0).sum(

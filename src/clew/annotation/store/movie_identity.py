@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.errors import StoreError
 from clew.tracking.detections import Source
-from clew.tracking.measurement.store import digest, frame_digest
+from clew.tracking.measurement.store import hash_frame, hash_parts
 from clew.tracking.movie import Movie
 
 LOOKED_AT = 8
@@ -37,7 +37,7 @@ class MovieIdentity:
         frames = np.unique(
             np.linspace(0, whole.n_frames - 1, LOOKED_AT).round().astype(int)
         ).tolist()
-        content = digest(_frame_content(whole, t) for t in frames)
+        content = hash_parts(_frame_content(whole, t) for t in frames)
         return cls(whole.name, whole.n_frames, whole.ndim, shape, content)
 
     @classmethod
@@ -83,10 +83,10 @@ def _frame_content(movie: Movie | Source, t: int) -> bytes:
     """A digest of one frame: of its mask, or of the labels and positions in a table."""
     if not isinstance(movie, Movie):
         cells = movie.detections(t)
-        return frame_digest(cells.label.astype("<i8")) + frame_digest(
+        return hash_frame(cells.label.astype("<i8")) + hash_frame(
             cells.position.astype("<f4")
         )
     mask = movie.label(t)
-    return frame_digest(
+    return hash_frame(
         mask.astype("<u4" if mask.max(initial=0) < 2**32 else "<u8")
     )  # the same in any storage

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
 
+from clew._version import __version__
 from clew.annotation.store.history import History, chained
 from clew.annotation.store.movie_identity import MovieIdentity
 from clew.errors import StoreError
@@ -45,7 +45,7 @@ def check_kind(execute: Execute) -> None:
         raise StoreError("is an SQLite file, but not a store of clew's annotations")
     if schema > SCHEMA:
         raise StoreError(
-            f"it has schema {schema}, this clew {version('clew')} knows up to {SCHEMA}; a newer clew wrote it, so open "
+            f"it has schema {schema}, this clew {__version__} knows up to {SCHEMA}; a newer clew wrote it, so open "
             "it with a newer clew"
         )
 

@@ -174,6 +174,10 @@ class Store:
         which = self._history.to_undo if act is Act.UNDO else self._history.to_redo
         return which(others) is not None
 
+    def has_key(self, key: str) -> bool:
+        """Return whether a change with this key is stored."""
+        return key in self._history.by_key
+
     def contradicting(self, answer: Answer) -> list[Answer]:
         """The answers that hold now and cannot hold beside this one."""
         with self._turn:

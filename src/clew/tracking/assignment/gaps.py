@@ -20,9 +20,13 @@ import scipy.sparse as sp
 from clew.learning.task import Array, Matrix
 from clew.tracking.assignment.assignment import Assignment, assign
 from clew.tracking.assignment.loose_ends import Ends, LooseEnds, Surroundings
-from clew.tracking.candidates.candidates import Candidates, candidates, find
-from clew.tracking.candidates.event_views import Cells, Gap
-from clew.tracking.candidates.features import feature_block, features_of
+from clew.tracking.candidates.candidates import Candidates, find_candidates
+from clew.tracking.candidates.event_views import (
+    Cells,
+    CellSelection,
+    GapView,
+)
+from clew.tracking.candidates.features import compute_features, features_of
 from clew.tracking.events import Annotations, Event, EventTable
 from clew.tracking.lineage.gaps import NO_CHANGE, GapLink, OpenEnd
 
@@ -54,7 +58,7 @@ class GapFrame:
         known: EventTable | None = None,
     ) -> GapFrame:
         """All gaps between ends that are near each other, and those that are `known`, as moves."""
-        found = candidates(
+        found = find_candidates(
             gone.cells,
             back.cells,
             reach=FARTHER * around.reach,
@@ -66,11 +70,9 @@ class GapFrame:
             Cells(gone.cells, around.scales),
             Cells(back.cells, around.scales),
         )
-        view = Gap(
-            before,
-            after,
-            found.sources[moves, 0],
-            found.targets[moves, 0],
+        view = GapView(
+            CellSelection(before, found.sources[moves, 0]),
+            CellSelection(after, found.targets[moves, 0]),
             gone.alone,
             back.alone,
         )
@@ -79,7 +81,7 @@ class GapFrame:
             gone,
             back,
             found,
-            feature_block(view, features_of(Event.GAP, around.groups)),
+            compute_features(view, features_of(Event.GAP, around.groups)),
         )
 
     def solve(self, weights: Array, pinned: dict[int, int]) -> Assignment:
@@ -96,7 +98,7 @@ class GapFrame:
 
     def rows(self, annotations: Annotations) -> dict[int, int]:
         """What is annotated of the candidates: {row: 1 if it happened, 0 if not}."""
-        at = find(self.candidates, annotations.events, self.gone.cells, self.back.cells)
+        at = self.candidates.find(annotations.events, self.gone.cells, self.back.cells)
         return {
             int(row): int(annotations.happened[k])
             for k, row in enumerate(at)

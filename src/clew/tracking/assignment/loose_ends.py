@@ -16,9 +16,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from clew.learning.task import Array, Indices
-from clew.tracking.assignment.assignment import Assignment, n_detections, takes_part
+from clew.tracking.assignment.assignment import Assignment
 from clew.tracking.candidates.candidates import NEIGHBOURS
-from clew.tracking.candidates.features import LARGEST, features_of
+from clew.tracking.candidates.features import MAX_VALUE, features_of
 from clew.tracking.detections import Detections
 from clew.tracking.events import Event
 from clew.tracking.lineage.gaps import Change
@@ -122,9 +122,9 @@ def loose_ends(
         return None
     there, back = carried(*frames, around.shift)
     held = np.full(
-        n_detections(answer.candidates) + 1, np.inf
+        answer.candidates.n_detections + 1, np.inf
     )  # the last place is for no detection
-    held[takes_part(answer.candidates)[answer.chosen]] = confidence[:, None]
+    held[answer.candidates.detections_of()[answer.chosen]] = confidence[:, None]
     sides = [
         _ends(
             frames,
@@ -192,7 +192,7 @@ def _most(weights: Array, event: Event, block: Array, groups: frozenset[str]) ->
     names = [feature.name for feature in features_of(event, groups)]
     own = np.array([weight.pop(name) for name in names])
     return np.asarray(
-        block @ own + LARGEST * sum(max(value, 0.0) for value in weight.values())
+        block @ own + MAX_VALUE * sum(max(value, 0.0) for value in weight.values())
     )
 
 

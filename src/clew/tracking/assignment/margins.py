@@ -1,66 +1,148 @@
-"""What forbidding or forcing one event of an assignment would cost, by a local search in the neighbourhood."""
+"""Exact margins: the score lost if an event of an assignment is forbidden or forced.
+
+Two consistent choices y and y' of columns with reduced scores r differ in score by
+Σ r (y − y'): each detection is covered once in both, so that the prices cancel. The cost
+of an alternative is hence a sum over the few columns that leave and enter. A local search
+(`_alternative_search.py`) removes the column in question, covers one open detection
+after another, cheapest column first, and stops where the cost must exceed that of the
+best alternative so far.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices
-from clew.tracking.assignment.alternative_search import DEEPEST, search_all
-from clew.tracking.assignment.search_records import search_records
+from clew.tracking.assignment._alternative_search import (
+    COLUMN,
+    DETECTION,
+    MAX_DEPTH,
+    WIDTH,
+    balance_prices,
+    search_alternatives,
+)
 
 
-def margins(
-    rows: Indices, n_detections: int, chosen: Indices, reduced: Array, asked: Indices
+def compute_margins(
+    rows: Indices, n_detections: int, chosen: Indices, reduced: Array, queries: Indices
 ) -> Array:
-    """(m,) the score lost when each asked column is forbidden (if it is chosen) or forced (if not).
+    """Compute the margin of each queried column.
 
-    Two consistent choices y and y' of columns with reduced scores r differ in score by Σ r (y − y'), since each
-    detection is counted once in both: the prices cancel. So an alternative costs a sum over the few columns that leave
-    and that come. The search removes the column in question, covers one uncovered detection after the other, cheapest
-    column first, removes what is in its way, and is cut off where it must cost more than the best alternative so far.
-    `rows` is (n, 4): the detections of each column, −1 filled in.
+    Parameters
+    ----------
+    rows : ndarray of shape (n, 4)
+        The detections of each column, padded with −1.
+    n_detections : int
+    chosen : ndarray of shape (c,)
+        Columns of the best choice; they cover each detection once.
+    reduced : ndarray of shape (n,)
+        Reduced scores; −inf for columns that are ruled out.
+    queries : ndarray of shape (m,)
+        Columns.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+        The score lost if the column is forbidden (if it is chosen) or forced (if it is
+        not); inf if that is impossible.
     """
-    nothing = np.zeros((0, 0), dtype=np.intp)
-    return _searched(rows, n_detections, chosen, reduced, asked, nothing, nothing)
+    none = np.zeros((0, 0), dtype=np.intp)
+    return _search(rows, n_detections, chosen, reduced, queries, none, none)
 
 
-def alternatives(
-    rows: Indices, n_detections: int, chosen: Indices, reduced: Array, asked: Indices
+def find_alternatives(
+    rows: Indices, n_detections: int, chosen: Indices, reduced: Array, queries: Indices
 ) -> tuple[Array, Indices, Indices]:
-    """The `margins`, (m,), and the columns that come, (m, a), and go, (m, b), in the best alternative; −1 filled in.
+    """Find the best alternative to each queried column.
 
-    A column may both come and go. Where there is no alternative, the margin is inf and there are no columns.
+    Parameters are those of `compute_margins`.
+
+    Returns
+    -------
+    margins : ndarray of shape (m,)
+    added : ndarray of shape (m, a)
+        Columns that the alternative adds, padded with −1; none where the margin is inf.
+    removed : ndarray of shape (m, b)
+        Columns that it removes. A column may be added and removed.
     """
-    came = np.full((len(asked), DEEPEST + 1), -1, dtype=np.intp)
-    went = np.full((len(asked), (DEEPEST + 1) * rows.shape[1]), -1, dtype=np.intp)
-    found = _searched(rows, n_detections, chosen, reduced, asked, came, went)
-    return found, _narrow(came), _narrow(went)
+    added = np.full((len(queries), MAX_DEPTH + 1), -1, dtype=np.intp)
+    removed = np.full((len(queries), (MAX_DEPTH + 1) * WIDTH), -1, dtype=np.intp)
+    margins = _search(rows, n_detections, chosen, reduced, queries, added, removed)
+    return margins, _trim_columns(added), _trim_columns(removed)
 
 
-def _narrow(columns: Indices) -> Indices:
-    """Without the places at the end that no row uses."""
-    width = int(np.max(np.flatnonzero((columns >= 0).any(axis=0)), initial=-1)) + 1
-    return columns[:, :width]
+def _trim_columns(table: Indices) -> Indices:
+    """Remove the columns at the end that have no entry."""
+    is_used = (table >= 0).any(axis=0)
+    width = int(np.max(np.flatnonzero(is_used), initial=-1)) + 1
+    return table[:, :width]
 
 
-def _searched(
+def _search(
     rows: Indices,
     n_detections: int,
     chosen: Indices,
     reduced: Array,
-    asked: Indices,
-    came: Indices,
-    went: Indices,
+    queries: Indices,
+    added: Indices,
+    removed: Indices,
 ) -> Array:
-    """The margins; the alternatives are written into `came` and `went` unless these are empty."""
-    columns, detections, order = search_records(rows, n_detections, chosen, reduced)
+    """Compute margins; alternatives are written to `added` and `removed` if not empty."""
+    columns, detections, order = _prepare_search(rows, n_detections, chosen, reduced)
     balanced = columns["reduced"]
-    # where the LP was fractional, a chosen column's reduced score may be negative: removing it then earns something
-    slack = float(
-        np.maximum(-balanced[chosen], 0.0).sum() + np.maximum(balanced, 0.0).sum()
-    )
+    # Where the LP was fractional, a chosen column's reduced score may be negative:
+    # removing it gains something.
+    slack = float(np.maximum(-balanced[chosen], 0.0).sum())
+    slack += float(np.maximum(balanced, 0.0).sum())
     slack -= float(np.maximum(balanced[chosen], 0.0).sum())
-    found: Array = search_all(
-        columns, detections, order, slack, np.asarray(asked, dtype=np.intp), came, went
+    margins: Array = search_alternatives(
+        columns,
+        detections,
+        order,
+        slack,
+        np.asarray(queries, dtype=np.intp),
+        added,
+        removed,
     )
-    return found
+    return margins
+
+
+def _prepare_search(
+    rows: Indices, n_detections: int, chosen: Indices, reduced: Array
+) -> tuple[NDArray[np.void], NDArray[np.void], Indices]:
+    """Return records of columns and detections, and the columns of each detection.
+
+    Prices are balanced: the reduced scores differ from `reduced`, but every alternative
+    costs the same.
+    """
+    columns = np.zeros(len(rows), COLUMN)
+    columns["rows"] = rows
+    columns["reduced"] = reduced
+    covers = rows >= 0
+    column, place = np.nonzero(covers & (reduced > -np.inf)[:, None])
+    detection = rows[column, place]
+
+    detections = np.zeros(n_detections, DETECTION)
+    end = np.cumsum(np.bincount(detection, minlength=n_detections))
+    detections["begin"][1:] = end[:-1]
+    detections["end"] = end
+    detections["cover"] = -1
+    for k in range(WIDTH):
+        is_covered = covers[chosen, k]
+        detections["cover"][rows[chosen, k][is_covered]] = chosen[is_covered]
+    by_detection = column[np.argsort(detection, kind="stable")]
+    balance_prices(columns, detections, by_detection, chosen)
+
+    cost = -columns["reduced"][column]
+    size = covers.sum(axis=1)[column]
+    is_alone = size == 1
+    detections["alone"] = -1
+    detections["alone"][detection[is_alone]] = column[is_alone]
+    is_other = detections["cover"][detection] != column
+    share = np.full(n_detections, np.inf)
+    np.minimum.at(
+        share, detection[is_other], np.maximum(cost[is_other], 0.0) / size[is_other]
+    )
+    detections["share"] = share
+    return columns, detections, column[np.lexsort((cost, detection))]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clew.errors import StoreError
 from clew.learning.task import Array
 from clew.tracking.candidates.frame_pairs import Pairs
-from clew.tracking.detections import Divisible
+from clew.tracking.detections import WindowedSource
 from clew.tracking.events import Annotations, Event, EventTable, Labels
 from clew.tracking.lineage.gaps import Gaps
 from clew.tracking.lineage.lineage import Lineage
@@ -255,7 +255,7 @@ class BlockProblem:
             p.reach,
             p.neighbours,
             sorted(p.events),
-            b"" if self.annotations is None else self.annotations.key(),
+            b"" if self.annotations is None else self.annotations.content_key(),
         )
         whole = hashlib.blake2b(repr(settings).encode(), digest_size=20)
         whole.update(np.ascontiguousarray(self.w, dtype="<f8").tobytes())
@@ -263,7 +263,7 @@ class BlockProblem:
             # a source that cannot say what it holds is never taken for another
             whole.update(
                 p.source.content(t)
-                if isinstance(p.source, Divisible)
+                if isinstance(p.source, WindowedSource)
                 else secrets.token_bytes(8)
             )
         return whole.hexdigest()

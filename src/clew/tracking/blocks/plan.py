@@ -12,7 +12,7 @@ import re
 
 from clew.errors import InputError
 from clew.tracking.detections import Source
-from clew.tracking.flow.flow import SETTINGS
+from clew.tracking.flow.displacement_vote import VOTE_SETTINGS
 from clew.tracking.profiling.scales import sampled_frames
 
 PAIRS = 16
@@ -95,7 +95,7 @@ def block_length(
         BASE
         + PIXELS * frame_bytes
         + (PAIR + 2 * CELL) * cells
-        + VOTE * min(cells, SETTINGS.voters)
+        + VOTE * min(cells, VOTE_SETTINGS.max_voters)
     )
     if needed > memory:
         raise InputError(

@@ -192,7 +192,7 @@ def _ends_of(block: Block, gaps: Gaps) -> tuple[Indices, Indices]:
         return np.column_stack([found, np.full(len(found), NO_NODE, dtype=np.intp)])
 
     return nodes(gaps.events.frame, gaps.events.sources[:, 0]), nodes(
-        gaps.events.ends(), gaps.events.targets[:, 0]
+        gaps.events.end_frames(), gaps.events.targets[:, 0]
     )
 
 

@@ -134,10 +134,10 @@ class SolveOnce:
     def __call__(self, problem: BlockProblem) -> tuple[str, bool, Summary]:
         """Its name among the checkpoints, whether it was solved now, and its summary."""
         key = problem.key()
-        kept = self.checkpoints.recall(key)
+        kept = self.checkpoints.load_block(key)
         if kept is None:
             block = problem.solve()
-            self.checkpoints.keep(key, block.arrays())
+            self.checkpoints.save_block(key, block.arrays())
         else:
             block = Block.from_arrays(kept)
         return key, kept is None, Summary.of(block)
@@ -262,7 +262,7 @@ class PartFile:
 
 
 def _recalled(checkpoints: Checkpoints, key: str) -> Block:
-    kept = checkpoints.recall(key)
+    kept = checkpoints.load_block(key)
     if kept is None:
         raise StoreError(
             f"{checkpoints.folder}: block {key} of this run is gone or damaged; the same command solves it again"

@@ -1,4 +1,4 @@
-"""What may have happened between two frames: the candidate events, among them all that were annotated."""
+"""Candidate events between two frames, annotated ones included."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from clew.errors import InputError
-from clew.learning.task import Indices, Mask
+from clew.learning.task import Array, Indices, Mask
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import NONE, PAIRWISE, Event, EventTable
 from clew.tracking.flow.motion import Motion
@@ -20,47 +20,55 @@ from clew.tracking.profiling.scales import Scales
 from clew.utils.validation import check_int, check_positive
 
 NEIGHBOURS = 4
-"""How many cells of the other frame each cell is compared with, as in the paper's predecessor."""
+"""Cells of the other frame that each cell is compared with."""
 MAX_NEIGHBOURS = 64
-"""More can be told apart by nobody, and the candidates grow with the square."""
-FAR_WAYS, FAR_DIAMETERS = 3.0, 2.0
-"""The reach: a multiple of how far nearly all cells move, and a multiple of a cell's diameter."""
+"""The number of candidates grows with the square."""
+FAR_STEPS = 3.0
+"""The reach is at least this multiple of how far nearly all cells move."""
+FAR_DIAMETERS = 2.0
+"""The reach is at least so many diameters of a cell: daughters part quickly."""
 ALL_EVENTS = frozenset(Event)
 
 Columns = tuple[Indices, ...]
-"""(n,) each: the sources' rows, then the targets', as many as the event has."""
+"""(n,) each: rows of the sources, then of the targets, as many as the event has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Events that may happen between two frames, each once; sorted by event, then sources, then targets."""
+    """Events that may happen between two frames, each once.
+
+    They are sorted by event, then sources, then targets.
+    """
 
     event: NDArray[np.int8]
     """(n,) values of `Event`, ascending."""
     sources: Indices
-    """(n, 2) rows in the first frame, ascending, −1 filled up on the right."""
+    """(n, 2) rows in the first frame, ascending, padded with −1 on the right."""
     targets: Indices
-    """(n, 2) rows in the second, likewise."""
+    """(n, 2) rows in the second frame, likewise."""
     n_sources: int
     n_targets: int
 
     @classmethod
-    def of(cls, columns: dict[Event, Columns], n_sources: int, n_targets: int) -> Self:
-        """From the columns of each event, in any order and with duplicates; two cells of one side in any order."""
-        events, sources, targets = (
-            [np.zeros(0, np.int8)],
-            [np.zeros((0, 2), np.intp)],
-            [np.zeros((0, 2), np.intp)],
-        )
+    def from_columns(
+        cls, columns: dict[Event, Columns], n_sources: int, n_targets: int
+    ) -> Self:
+        """Sort the events of each kind and remove duplicates.
+
+        Two cells of one side may be in any order.
+        """
+        events = [np.zeros(0, np.int8)]
+        sources = [np.zeros((0, 2), np.intp)]
+        targets = [np.zeros((0, 2), np.intp)]
         for event in Event:
-            shape = _shape(event, n_sources, n_targets)
+            shape = _key_shape(event, n_sources, n_targets)
             if event not in columns or not all(shape):
                 continue
-            keys = np.unique(_keys(event, columns[event], shape))
+            keys = np.unique(_make_keys(event, columns[event], shape))
             cells = np.unravel_index(keys, shape)
             events.append(np.full(len(keys), event, dtype=np.int8))
-            sources.append(_two(cells[: event.arity[0]], len(keys)))
-            targets.append(_two(cells[event.arity[0] :], len(keys)))
+            sources.append(_pad_columns(cells[: event.arity[0]], len(keys)))
+            targets.append(_pad_columns(cells[event.arity[0] :], len(keys)))
         return cls(
             np.concatenate(events),
             np.concatenate(sources),
@@ -73,7 +81,7 @@ class Candidates:
         return len(self.event)
 
     def __getitem__(self, rows: Mask) -> Self:
-        """Some of them."""
+        """Select some of them."""
         return replace(
             self,
             event=self.event[rows],
@@ -81,24 +89,80 @@ class Candidates:
             targets=self.targets[rows],
         )
 
+    @property
+    def n_detections(self) -> int:
+        """Detections of both frames."""
+        return self.n_sources + self.n_targets
+
+    def detections_of(self, rows: Any = slice(None)) -> Indices:
+        """Return the detections of some candidates.
+
+        Returns
+        -------
+        ndarray of shape (n, 4)
+            Two sources and two targets, as rows of the first frame followed by the
+            second; −1 where there are fewer.
+        """
+        targets = self.targets[rows]
+        targets = np.where(targets >= 0, targets + self.n_sources, -1)
+        return np.column_stack([self.sources[rows], targets]).astype(np.intp)
+
     def of_event(self, event: Event) -> slice:
-        """Where the candidates of one event stand."""
+        """Return the rows of the candidates of one event."""
         return slice(*np.searchsorted(self.event, [event, event + 1]).tolist())
 
     def table(
-        self, a: Detections, b: Detections, rows: Any = slice(None)
+        self, source: Detections, target: Detections, rows: Any = slice(None)
     ) -> EventTable:
-        """These candidates by the labels of their cells."""
-        sources, targets = self.sources[rows], self.targets[rows]
-        frame = np.full(len(sources), a.frame, dtype=np.int64)
+        """Return some candidates by the labels of their cells."""
+        sources = self.sources[rows]
+        targets = self.targets[rows]
+        frame = np.full(len(sources), source.frame, dtype=np.int64)
         return EventTable(
-            frame, self.event[rows], _labels(a, sources), _labels(b, targets)
+            frame,
+            self.event[rows],
+            np.append(source.label, NONE)[sources],
+            np.append(target.label, NONE)[targets],
         )
 
+    def find(
+        self, events: EventTable, source: Detections, target: Detections
+    ) -> Indices:
+        """Find events among the candidates.
 
-def candidates(
-    a: Detections,
-    b: Detections,
+        Parameters
+        ----------
+        events : EventTable
+            n events that begin in the first frame.
+        source, target : Detections
+            The two frames.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Rows of the candidates; −1 for events that are not among them.
+        """
+        sources = source.rows(events.sources)
+        targets = target.rows(events.targets)
+        found = np.full(len(events), -1, dtype=np.intp)
+        for event in Event:
+            block = self.of_event(event)
+            rows = _find_complete(events, sources, targets, event)
+            if block.start == block.stop or not len(rows):
+                continue
+            shape = _key_shape(event, self.n_sources, self.n_targets)
+            columns = _split_columns(event, self.sources[block], self.targets[block])
+            known = _make_keys(event, columns, shape)
+            columns = _split_columns(event, sources[rows], targets[rows])
+            keys = _make_keys(event, columns, shape)
+            place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            found[rows] = np.where(known[place] == keys, block.start + place, -1)
+        return found
+
+
+def find_candidates(
+    source: Detections,
+    target: Detections,
     *,
     reach: float,
     neighbours: int = NEIGHBOURS,
@@ -106,187 +170,181 @@ def candidates(
     events: Collection[Event] = ALL_EVENTS,
     extra: EventTable | None = None,
 ) -> Candidates:
-    """What may happen from frame `a` to `b`, two consecutive ones; positions are relative to the flow between them.
+    """Find the events that may happen between two consecutive frames.
 
-    A cell's neighbours in the other frame are the `neighbours` nearest centroids within `reach`, and as many of those
-    whose masks it shares most with, so that long cells reach their daughters past what lies beside them. A move leads
-    to a neighbour, seen from either end. A division or split takes two neighbours of its source, a merge two of its
-    target. Every cell may appear and disappear. Kinds that are not in `events` are left out. Events of `extra` that
-    begin in frame `a` are always among the candidates.
+    A move leads to a neighbor, seen from either end. A division or split takes two
+    neighbors of its source, a merge two of its target. Every cell may appear and
+    disappear.
 
-    With k neighbours and n cells on each side there are at most n (2k + 3 k(k − 1)/2 + 2) candidates, 28 a cell for
-    k = 4, at 33 bytes each: 46 MB for 50,000 cells in a frame, and three times that while they are made. Round cells
-    share pixels with few but their nearest; long ones may have up to 2k neighbours.
+    With k neighbors and n cells in each frame there are at most n (2k + 3 k(k − 1)/2 + 2)
+    candidates, 28 a cell for k = 4, at 33 bytes each: 46 MB for 50,000 cells, and three
+    times that while they are made.
+
+    Parameters
+    ----------
+    source, target : Detections
+        The two frames, the first moved by the flow.
+    reach : float
+        Largest distance between neighbors.
+    neighbours : int
+        A cell's neighbors are so many nearest cells of the other frame, and as many
+        whose masks share most with its own: long cells reach their daughters past what
+        lies beside them.
+    overlap : Overlap, optional
+        Of the masks.
+    events : collection of Event, optional
+        Kinds of events that can happen.
+    extra : EventTable, optional
+        Those that begin in the first frame are always among the candidates.
+
+    Returns
+    -------
+    Candidates
     """
     neighbours = check_int(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
     check_positive(reach, "reach")
-    shared = Overlap.none() if overlap is None else overlap
-    forward = _joined(
-        _nearest(a.position, b.position, neighbours, reach),
-        _most_shared(shared.source, shared.target, shared.volume, len(a), neighbours),
-    )
-    backward = _joined(
-        _nearest(b.position, a.position, neighbours, reach),
-        _most_shared(shared.target, shared.source, shared.volume, len(b), neighbours),
-    )
-    ahead, back = _links(forward), _links(backward)[::-1]
-    daughters, merging = _pairs(forward), _pairs(backward)
-    columns: dict[Event, Columns] = {
-        Event.MOVE: tuple(
-            np.concatenate(ends) for ends in zip(ahead, back, strict=True)
+    shared = Overlap.empty() if overlap is None else overlap
+    forward = _merge_neighbors(
+        _find_nearest(source.position, target.position, neighbours, reach),
+        _find_most_shared(
+            shared.source, shared.target, shared.volume, len(source), neighbours
         ),
-        Event.DIVIDE: daughters,
-        Event.APPEAR: (np.arange(len(b)),),
-        Event.DISAPPEAR: (np.arange(len(a)),),
-        Event.SPLIT: daughters,
-        Event.MERGE: (*merging[1:], merging[0]),
+    )
+    backward = _merge_neighbors(
+        _find_nearest(target.position, source.position, neighbours, reach),
+        _find_most_shared(
+            shared.target, shared.source, shared.volume, len(target), neighbours
+        ),
+    )
+    from_source, to_target = _list_links(forward)
+    from_target, to_source = _list_links(backward)
+    families = _list_pairs(forward)
+    merged, first, second = _list_pairs(backward)
+    columns: dict[Event, Columns] = {
+        Event.MOVE: (
+            np.concatenate([from_source, to_source]),
+            np.concatenate([to_target, from_target]),
+        ),
+        Event.DIVIDE: families,
+        Event.APPEAR: (np.arange(len(target)),),
+        Event.DISAPPEAR: (np.arange(len(source)),),
+        Event.SPLIT: families,
+        Event.MERGE: (first, second, merged),
     }
     for event in set(PAIRWISE).difference(events):
         columns[event] = tuple(column[:0] for column in columns[event])
-    for event, given in ({} if extra is None else _columns(extra, a, b)).items():
-        columns[event] = tuple(
-            np.concatenate(both) for both in zip(columns[event], given, strict=True)
-        )
-    return Candidates.of(columns, len(a), len(b))
+    if extra is not None:
+        for event, more in _columns_of_events(extra, source, target).items():
+            pairs = zip(columns[event], more, strict=True)
+            columns[event] = tuple(np.concatenate(pair) for pair in pairs)
+    return Candidates.from_columns(columns, len(source), len(target))
 
 
 def estimate_reach(motion: Motion, scales: Scales) -> float:
-    """How far a cell may get from one frame to the next: three times what nearly all cells do, and two diameters.
-
-    Cells that are each other's nearest tell of movement; daughters, which part quickly, get about two diameters.
-    """
-    return float(max(FAR_WAYS * motion.far, FAR_DIAMETERS * scales.diameter))
+    """Estimate how far a cell may get from one frame to the next."""
+    return float(max(FAR_STEPS * motion.far_step, FAR_DIAMETERS * scales.diameter))
 
 
-def find(
-    among: Candidates, events: EventTable, a: Detections, b: Detections
-) -> Indices:
-    """(n,) where each of these events, which must begin in frame `a`, stands among the candidates; −1 if nowhere."""
-    sources, targets = a.rows(events.sources), b.rows(events.targets)
-    found = np.full(len(events), -1, dtype=np.intp)
-    for event in Event:
-        shape, block = (
-            _shape(event, among.n_sources, among.n_targets),
-            among.of_event(event),
-        )
-        known = _complete(events, sources, targets, event)
-        if block.start == block.stop or not len(known):
-            continue
-        there = _keys(
-            event, _used(event, among.sources[block], among.targets[block]), shape
-        )
-        asked = _keys(event, _used(event, sources[known], targets[known]), shape)
-        at = np.minimum(np.searchsorted(there, asked), len(there) - 1)
-        found[known] = np.where(there[at] == asked, block.start + at, -1)
-    return found
-
-
-def _nearest(
-    of: NDArray[np.float64], among: NDArray[np.float64], k: int, reach: float
-) -> Indices:
-    """(n, k) the rows nearest to each, nearest first; −1 where there are fewer within reach."""
-    if not len(of) or not len(among):
-        return np.full((len(of), k), -1, dtype=np.intp)
-    _, found = cKDTree(among).query(
-        of, k=np.arange(1, k + 1), distance_upper_bound=np.nextafter(reach, np.inf)
+def _find_nearest(x: Array, others: Array, k: int, reach: float) -> Indices:
+    """Return (n, k) the nearest points, nearest first; −1 if fewer are within reach."""
+    if not len(x) or not len(others):
+        return np.full((len(x), k), -1, dtype=np.intp)
+    limit = np.nextafter(reach, np.inf)
+    _, rows = cKDTree(others).query(
+        x, k=np.arange(1, k + 1), distance_upper_bound=limit
     )
-    return np.where(found == len(among), -1, found).astype(np.intp)
+    return np.where(rows == len(others), -1, rows).astype(np.intp)
 
 
-def _most_shared(
-    of: Indices, among: Indices, volume: NDArray[np.float64], n: int, k: int
+def _find_most_shared(
+    rows: Indices, partners: Indices, volume: Array, n: int, k: int
 ) -> Indices:
-    """(n, k) the rows that each shares most with, most first; −1 where there are fewer."""
-    order = np.lexsort((-volume, of))
-    row = of[order]
+    """Return (n, k) the partners that share most, most first; −1 if there are fewer."""
+    order = np.lexsort((-volume, rows))
+    row = rows[order]
     place = np.arange(len(row)) - np.searchsorted(row, row)
     table = np.full((n, k), -1, dtype=np.intp)
-    first = place < k
-    table[row[first], place[first]] = among[order[first]]
+    is_among_first = place < k
+    table[row[is_among_first], place[is_among_first]] = partners[order[is_among_first]]
     return table
 
 
-def _joined(nearest: Indices, shared: Indices) -> Indices:
-    """(n, m) the neighbours of two tables, each once, those of the first table first; −1 fills up on the right."""
-    known = (shared[:, :, None] == nearest[:, None, :]).any(axis=2)
-    both = np.concatenate([nearest, np.where(known, -1, shared)], axis=1)
+def _merge_neighbors(nearest: Indices, shared: Indices) -> Indices:
+    """Merge two tables of neighbors, each once, the first table's first; −1 pads."""
+    is_duplicate = (shared[:, :, None] == nearest[:, None, :]).any(axis=2)
+    both = np.concatenate([nearest, np.where(is_duplicate, -1, shared)], axis=1)
     order = np.argsort(both < 0, axis=1, kind="stable")
     width = int((both >= 0).sum(axis=1).max(initial=0))
     return np.take_along_axis(both, order, axis=1)[:, : max(width, 1)]
 
 
-def _links(nearest: Indices) -> tuple[Indices, Indices]:
-    """(m,) each: every row with every neighbour of its own."""
-    row, place = np.nonzero(nearest >= 0)
-    return row, nearest[row, place]
+def _list_links(neighbors: Indices) -> tuple[Indices, Indices]:
+    """Return (m,) each: every row with each of its neighbors."""
+    row, place = np.nonzero(neighbors >= 0)
+    return row, neighbors[row, place]
 
 
-def _pairs(nearest: Indices) -> tuple[Indices, Indices, Indices]:
-    """(m,) each: every row with every two neighbours of its own."""
-    first, second = (
-        np.array([*combinations(range(nearest.shape[1]), 2)], dtype=np.intp)
-        .reshape(-1, 2)
-        .T
-    )
-    row, pair = np.nonzero(
-        nearest[:, second] >= 0
-    )  # nearest first: where there is a second, there is a first
-    return row, nearest[row, first[pair]], nearest[row, second[pair]]
+def _list_pairs(neighbors: Indices) -> tuple[Indices, Indices, Indices]:
+    """Return (m,) each: every row with every two of its neighbors."""
+    pairs = list(combinations(range(neighbors.shape[1]), 2))
+    first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    # rows are padded on the right: where there is a second, there is a first
+    row, pair = np.nonzero(neighbors[:, second] >= 0)
+    return row, neighbors[row, first[pair]], neighbors[row, second[pair]]
 
 
-def _columns(events: EventTable, a: Detections, b: Detections) -> dict[Event, Columns]:
-    """The events that begin in frame `a`, by the rows of their cells."""
-    events = events[events.frame == a.frame]
-    sources, targets = a.rows(events.sources), b.rows(events.targets)
+def _columns_of_events(
+    events: EventTable, source: Detections, target: Detections
+) -> dict[Event, Columns]:
+    """Return the events that begin in the first frame by the rows of their cells."""
+    events = events[events.frame == source.frame]
+    sources = source.rows(events.sources)
+    targets = target.rows(events.targets)
     columns = {}
     for event in PAIRWISE:
-        rows = _complete(events, sources, targets, event)
+        rows = _find_complete(events, sources, targets, event)
         if len(rows) < (events.event == event).sum():
             missing = np.setdiff1d(np.flatnonzero(events.event == event), rows)[0]
             raise InputError(
-                f"{events.describe(missing)}: not all of these cells are in frames {a.frame} and {b.frame} of the movie"
+                f"{events.describe(missing)}: not all of these cells are in frames "
+                f"{source.frame} and {target.frame} of the movie"
             )
-        columns[event] = _used(event, sources[rows], targets[rows])
+        columns[event] = _split_columns(event, sources[rows], targets[rows])
     return columns
 
 
-def _complete(
+def _find_complete(
     events: EventTable, sources: Indices, targets: Indices, event: Event
 ) -> Indices:
-    """The rows of `events` that are of this kind and whose cells are all there."""
-    there = [
-        (cells[:, :n] >= 0).all(axis=1)
-        for cells, n in zip((sources, targets), event.arity, strict=True)
-    ]
-    return np.flatnonzero((events.event == event) & there[0] & there[1])
+    """Return the rows of `events` of one kind whose cells all exist."""
+    n_sources, n_targets = event.arity
+    has_sources = (sources[:, :n_sources] >= 0).all(axis=1)
+    has_targets = (targets[:, :n_targets] >= 0).all(axis=1)
+    return np.flatnonzero((events.event == event) & has_sources & has_targets)
 
 
-def _used(event: Event, sources: Indices, targets: Indices) -> Columns:
-    """The columns that this kind of event has."""
+def _split_columns(event: Event, sources: Indices, targets: Indices) -> Columns:
+    """Return the columns that an event of this kind has."""
     return (*sources[:, : event.arity[0]].T, *targets[:, : event.arity[1]].T)
 
 
-def _shape(event: Event, n_sources: int, n_targets: int) -> tuple[int, ...]:
-    """How many cells each column of the event chooses from."""
+def _key_shape(event: Event, n_sources: int, n_targets: int) -> tuple[int, ...]:
+    """Return how many cells each column of the event chooses from."""
     return (n_sources,) * event.arity[0] + (n_targets,) * event.arity[1]
 
 
-def _keys(event: Event, columns: Columns, shape: tuple[int, ...]) -> Indices:
-    """(n,) one number for each event, in the order of their columns; 63 bits are enough for two million cells."""
-    cells = [*columns]
+def _make_keys(event: Event, columns: Columns, shape: tuple[int, ...]) -> Indices:
+    """Return (n,) one number for each event; 63 bits suffice for two million cells."""
+    cells = list(columns)
     if 2 in event.arity:
-        pair = slice(0, 2) if event.arity[0] == 2 else slice(1, 3)
-        cells[pair] = np.minimum(*cells[pair]), np.maximum(*cells[pair])
+        k = 0 if event.arity[0] == 2 else 1
+        low = np.minimum(cells[k], cells[k + 1])
+        cells[k + 1] = np.maximum(cells[k], cells[k + 1])
+        cells[k] = low
     return np.ravel_multi_index(tuple(cells), shape)
 
 
-def _two(cells: Columns, n: int) -> Indices:
-    """(n, 2) one or two or no columns, filled up with −1."""
-    return np.column_stack(
-        [*cells, *[np.full(n, -1, dtype=np.intp)] * (2 - len(cells))]
-    )
-
-
-def _labels(frame: Detections, rows: Indices) -> NDArray[np.int64]:
-    """The labels of rows of any shape, `NONE` for −1."""
-    return np.append(frame.label, NONE)[rows]
+def _pad_columns(cells: Columns, n: int) -> Indices:
+    """Return (n, 2) up to two columns, padded with −1."""
+    padding = [np.full(n, -1, dtype=np.intp)] * (2 - len(cells))
+    return np.column_stack([*cells, *padding])

@@ -1,4 +1,9 @@
-"""Candidate events as their cells, in a movie's own units: what the features are computed from."""
+"""Views of candidate events: the dimensionless quantities that features are made of.
+
+A view holds all candidates of one kind between two frames. Its cells are selections of
+rows of a frame, so that ``move.source.size`` is an array with one entry for each move.
+Lengths are in typical diameters, volumes and intensities in medians of the movie.
+"""
 
 from __future__ import annotations
 
@@ -10,40 +15,42 @@ from scipy.spatial import cKDTree
 
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections, Overlap
-from clew.tracking.measurement.regions import directions
+from clew.tracking.measurement.regions import support_directions
 from clew.tracking.profiling.scales import Scales
 
-DIM = 0.05
-"""The least brightness, relative to the median: logarithms of less would be noise."""
-FARTHEST = 20.0
-"""In diameters: how far off a cell is of which there is none."""
+MIN_BRIGHTNESS = 0.05
+"""Least brightness, relative to the median: logarithms of less would be noise."""
+MAX_ISOLATION = 20.0
+"""Distance to the nearest cell, in diameters, where there is none."""
 
 
 class Cells:
-    """The cells of one frame, made dimensionless: lengths in diameters, volumes and intensities in medians."""
+    """The cells of one frame with dimensionless measurements."""
 
     def __init__(self, frame: Detections, scales: Scales) -> None:
-        self.frame, self.scales = frame, scales
+        self.frame = frame
+        self.scales = scales
         self.position: Array = frame.position / scales.diameter
 
     @property
-    def step(self) -> float:
-        """The usual displacement in diameters."""
+    def typical_step(self) -> float:
+        """Typical displacement from one frame to the next, in diameters."""
         return self.scales.displacement / self.scales.diameter
 
-    def column(self, name: str, unit: float = 1.0) -> Array:
-        """A measured column in a unit."""
+    def get_column(self, name: str, unit: float = 1.0) -> Array:
+        """Return a measured column in a unit."""
         return np.asarray(self.frame.columns[name], dtype=np.float64) / unit
 
     @cached_property
     def size(self) -> Array:
         """(n,) volume."""
-        return self.column("volume", self.scales.volume or 1.0)
+        return self.get_column("volume", self.scales.volume or 1.0)
 
     @cached_property
     def brightness(self) -> Array:
-        """(n,) mean above background; darker cells on a brighter background count as bright too."""
-        return np.maximum(self.column("intensity", self.scales.intensity or 1.0), DIM)
+        """(n,) mean contrast to the background; positive for dark cells too."""
+        brightness = self.get_column("intensity", self.scales.intensity or 1.0)
+        return np.maximum(brightness, MIN_BRIGHTNESS)
 
     @cached_property
     def mass(self) -> Array:
@@ -52,23 +59,23 @@ class Cells:
 
     @cached_property
     def deviation(self) -> Array:
-        """(n,) of the intensity within the cell."""
-        return self.column("deviation", abs(self.scales.intensity or 1.0))
+        """(n,) standard deviation of the intensity within the cell."""
+        return self.get_column("deviation", abs(self.scales.intensity or 1.0))
 
     @cached_property
     def quantiles(self) -> Array:
-        """(n, q) of the intensity within the cell."""
-        return self.column("quantiles", abs(self.scales.intensity or 1.0))
+        """(n, q) quantiles of the intensity within the cell."""
+        return self.get_column("quantiles", abs(self.scales.intensity or 1.0))
 
     @cached_property
     def axes(self) -> Array:
-        """(n, ndim) longest first."""
-        return self.column("axes", self.scales.diameter)
+        """(n, ndim) lengths of the principal axes, longest first."""
+        return self.get_column("axes", self.scales.diameter)
 
     @cached_property
     def eccentricity(self) -> Array:
         """(n,)"""
-        return self.column("eccentricity")
+        return self.get_column("eccentricity")
 
     @cached_property
     def elongation(self) -> Array:
@@ -78,7 +85,7 @@ class Cells:
     @cached_property
     def direction(self) -> Array:
         """(n, ndim) unit vector along the longest axis, of either sign."""
-        return self.column("direction")
+        return self.get_column("direction")
 
     @cached_property
     def length(self) -> Array:
@@ -88,270 +95,253 @@ class Cells:
     @cached_property
     def border_distance(self) -> Array:
         """(n,)"""
-        return self.column("border_distance", self.scales.diameter)
+        return self.get_column("border_distance", self.scales.diameter)
 
     @cached_property
     def border_share(self) -> Array:
-        """(n,)"""
-        return self.column("border_share")
+        """(n,) share of the cell's outline on the border."""
+        return self.get_column("border_share")
 
     @cached_property
     def support(self) -> Array:
-        """(n, K) the support function around the origin of the frame, not of the cell."""
-        toward = directions(self.position.shape[1])
-        return self.column("support", self.scales.diameter) + self.position @ toward.T
+        """(n, K) support function around the origin of the frame."""
+        toward = support_directions(self.position.shape[1])
+        around_cell = self.get_column("support", self.scales.diameter)
+        return around_cell + self.position @ toward.T
 
 
-class Shared:
-    """How much the masks of two cells of two frames share, in median volumes."""
+class CellSelection:
+    """Rows of a frame; attributes are those of `Cells` for these rows."""
+
+    def __init__(self, cells: Cells, rows: Indices) -> None:
+        self.cells = cells
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getattr__(self, name: str) -> Array:
+        return np.asarray(getattr(self.cells, name)[self.rows])
+
+
+class SharedVolumes:
+    """Volumes that masks of two frames share, in median volumes."""
 
     def __init__(
         self, overlap: Overlap, n_sources: int, n_targets: int, scales: Scales
     ) -> None:
         self.n_targets = n_targets
-        self.keys = (
-            overlap.source * n_targets + overlap.target
-        )  # ascending, as the overlaps are
-        self.volume = np.append(overlap.volume, 0.0) / (scales.volume or 1.0)
-        self.of_source: Array = np.bincount(
-            overlap.source, self.volume[:-1], n_sources
-        ).astype(float)
-        self.of_target: Array = np.bincount(
-            overlap.target, self.volume[:-1], n_targets
-        ).astype(float)
+        volume = overlap.volume / (scales.volume or 1.0)
+        # ascending, as the overlaps are
+        self._keys = overlap.source * n_targets + overlap.target
+        self._volume = np.append(volume, 0.0)
+        self.of_source = np.bincount(overlap.source, volume, n_sources).astype(float)
+        self.of_target = np.bincount(overlap.target, volume, n_targets).astype(float)
 
     def between(self, sources: Indices, targets: Indices) -> Array:
-        """(n,) for each pair of rows."""
-        asked = sources * self.n_targets + targets
-        at = np.searchsorted(self.keys, asked)
-        there = np.append(self.keys, -1)[at] == asked
-        return np.where(there, self.volume[at], 0.0)
+        """Return (n,) the shared volume of each pair of rows."""
+        keys = sources * self.n_targets + targets
+        place = np.searchsorted(self._keys, keys)
+        is_shared = np.append(self._keys, -1)[place] == keys
+        return np.where(is_shared, self._volume[place], 0.0)
 
 
-class Pair:
+class MoveView:
     """Moves: one cell of each frame."""
 
     def __init__(
-        self, a: Cells, b: Cells, shared: Shared, sources: Indices, targets: Indices
+        self, source: CellSelection, target: CellSelection, shared: SharedVolumes
     ) -> None:
-        self.a, self.b, self.shared = a, b, shared
-        self.sources, self.targets = sources, targets
+        self.source = source
+        self.target = target
+        self._shared = shared
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.source)
 
-    def both(self, name: str) -> tuple[Array, Array]:
-        """A column before and after."""
-        return getattr(self.a, name)[self.sources], getattr(self.b, name)[self.targets]
+    @property
+    def typical_step(self) -> float:
+        """Typical displacement, in diameters."""
+        return self.source.cells.typical_step
 
     @cached_property
     def distance(self) -> Array:
-        """(n,) in diameters."""
-        before, after = self.both("position")
-        return length(after - before)
+        """(n,)"""
+        return measure_lengths(self.target.position - self.source.position)
+
+    @cached_property
+    def shared_volume(self) -> Array:
+        """(n,)"""
+        return self._shared.between(self.source.rows, self.target.rows)
 
     @cached_property
     def turn(self) -> Array:
-        """(n,) by how much the direction changes, 0 to 1; round cells have none."""
-        return turn(self.both("direction"), self.both("elongation"))
-
-    @property
-    def step(self) -> float:
-        """The usual displacement in diameters."""
-        return self.a.step
-
-    @cached_property
-    def common(self) -> Array:
-        """(n,) what the masks share."""
-        return self.shared.between(self.sources, self.targets)
+        """(n,) change of direction, 0 to 1; round cells have none."""
+        return turn_between(self.source, self.target)
 
 
-class Family:
-    """One cell of a frame and two of the other: a mother and her daughters, or a whole and its parts."""
+class FamilyView:
+    """One cell of a frame and two of the other.
+
+    A mother and her daughters, or a whole and its parts; either may come first.
+    """
 
     def __init__(
         self,
-        one: Cells,
-        two: Cells,
-        shared: Shared,
-        whole: Indices,
-        parts: Indices,
+        whole: CellSelection,
+        first: CellSelection,
+        second: CellSelection,
+        shared: SharedVolumes,
         whole_is_source: bool,
     ) -> None:
-        self.one, self.two, self.whole, self.parts = one, two, whole, parts
-        pairs = [
-            (whole, part) if whole_is_source else (part, whole) for part in parts.T
-        ]
-        self._pairs, self._shared = pairs, shared
+        self.whole = whole
+        self.first = first
+        self.second = second
+        self._shared = shared
+        self._whole_is_source = whole_is_source
 
     def __len__(self) -> int:
         return len(self.whole)
 
-    def of_whole(self, name: str) -> Array:
-        """A column of the one cell."""
-        return np.asarray(getattr(self.one, name)[self.whole])
-
-    def of_parts(self, name: str) -> tuple[Array, Array]:
-        """A column of the two."""
-        values = getattr(self.two, name)
-        return values[self.parts[:, 0]], values[self.parts[:, 1]]
+    @cached_property
+    def shared_volumes(self) -> tuple[Array, Array]:
+        """(n,) each: what the first and the second part share with the whole."""
+        whole = self.whole.rows
+        first = self.first.rows
+        second = self.second.rows
+        shared = self._shared
+        if self._whole_is_source:
+            return shared.between(whole, first), shared.between(whole, second)
+        return shared.between(first, whole), shared.between(second, whole)
 
     @cached_property
     def arms(self) -> tuple[Array, Array]:
-        """(n, ndim) each: the ways from the whole to its parts."""
-        first, second = self.of_parts("position")
-        centre = self.of_whole("position")
-        return first - centre, second - centre
+        """(n, ndim) each: vectors from the whole to its parts."""
+        center = self.whole.position
+        return self.first.position - center, self.second.position - center
 
     @cached_property
     def distances(self) -> tuple[Array, Array]:
-        """(n,) each: of the parts to the whole, the nearer first."""
-        first, second = map(length, self.arms)
+        """(n,) each: of the nearer and the farther part to the whole."""
+        first = measure_lengths(self.arms[0])
+        second = measure_lengths(self.arms[1])
         return np.minimum(first, second), np.maximum(first, second)
 
     @cached_property
-    def centre_distance(self) -> Array:
-        """(n,) from the whole to the middle between its parts."""
-        return length(self.arms[0] + self.arms[1]) / 2
+    def center_distance(self) -> Array:
+        """(n,) from the whole to the midpoint between its parts."""
+        return measure_lengths(self.arms[0] + self.arms[1]) / 2
 
     @cached_property
     def cosine(self) -> Array:
-        """(n,) of the angle between the ways to the parts: −1 if they lie opposite each other."""
+        """(n,) of the angle between the arms: −1 if the parts lie opposite each other."""
         near, far = self.distances
-        return np.asarray(
-            (self.arms[0] * self.arms[1]).sum(axis=1) / np.maximum(near * far, 1e-12)
-        )
-
-    @cached_property
-    def gap(self) -> Array:
-        """(n,) the distance between the parts."""
-        return length(self.arms[0] - self.arms[1])
-
-    @property
-    def step(self) -> float:
-        """The usual displacement in diameters."""
-        return self.one.step
+        product = (self.arms[0] * self.arms[1]).sum(axis=1)
+        return np.asarray(product / np.maximum(near * far, 1e-12))
 
     @cached_property
     def off_halves(self) -> Array:
-        """(n,) the mean distance of the parts from the middles of the whole's halves along its axis.
+        """(n,) mean distance of the parts from the midpoints of the whole's halves.
 
         A rod that divides in its middle leaves its daughters there.
         """
-        half = (self.of_whole("length") / 4)[:, None] * self.of_whole("direction")
+        half = (self.whole.length / 4)[:, None] * self.whole.direction
         first, second = self.arms
-        one_way = length(first - half) + length(second + half)
-        other_way = length(first + half) + length(second - half)
+        one_way = measure_lengths(first - half) + measure_lengths(second + half)
+        other_way = measure_lengths(first + half) + measure_lengths(second - half)
         return np.minimum(one_way, other_way) / 2
 
     @cached_property
     def across(self) -> Array:
-        """(n,) by how much the parts lie beside, not along the whole's axis, 0 to 1; round cells have none."""
-        apart = (self.arms[0] - self.arms[1]) / np.maximum(self.gap, 1e-12)[:, None]
-        return turn(
-            (apart, self.of_whole("direction")),
-            (self.of_whole("elongation"), np.ones(len(self))),
-        )
+        """(n,) how much the parts lie beside the whole's axis, 0 to 1; 0 if round."""
+        apart = self.arms[0] - self.arms[1]
+        axis = apart / np.maximum(measure_lengths(apart), 1e-12)[:, None]
+        return squared_sine(axis, self.whole.direction) * self.whole.elongation
 
     @cached_property
     def bend(self) -> Array:
-        """(n,) by how much the parts' directions differ."""
-        return turn(self.of_parts("direction"), self.of_parts("elongation"))
-
-    @cached_property
-    def common(self) -> tuple[Array, Array]:
-        """(n,) each: what the parts share with the whole."""
-        first, second = (self._shared.between(*pair) for pair in self._pairs)
-        return first, second
+        """(n,) difference between the directions of the parts, 0 to 1."""
+        return turn_between(self.first, self.second)
 
     @cached_property
     def compactness(self) -> Array:
-        """(n,) the parts' volume in that of a ball as wide as their convex hull; 1 at most, by Urysohn's inequality."""
-        first, second = self.of_parts("support")
-        width = 2 * np.maximum(first, second).mean(axis=1)
-        # a ball one diameter wide has the median volume
-        return np.asarray(
-            np.minimum(
-                total(self.of_parts("size")) / width ** self.arms[0].shape[1], 1.0
-            )
-        )
+        """(n,) volume of the parts relative to a ball as wide as their convex hull.
+
+        1 at most, by Urysohn's inequality.
+        """
+        width = 2 * np.maximum(self.first.support, self.second.support).mean(axis=1)
+        ndim = self.arms[0].shape[1]
+        # a ball of width 1 has the median volume
+        volume = self.first.size + self.second.size
+        return np.asarray(np.minimum(volume / width**ndim, 1.0))
 
 
-class Lone:
-    """One cell without a partner in the other frame."""
+class LoneView:
+    """Cells without a partner in the other frame."""
 
-    def __init__(
-        self, cells: Cells, others: Cells, covered: Array, rows: Indices
-    ) -> None:
-        """`covered` (n_cells,) is what each cell of the frame shares with any of the other."""
-        self.cells, self.others, self.rows, self.covered = (
-            cells,
-            others,
-            rows,
-            covered[rows],
-        )
+    def __init__(self, cell: CellSelection, others: Cells, covered: Array) -> None:
+        """`covered` (n_cells,) is the volume that each cell of the frame shares."""
+        self.cell = cell
+        self.others = others
+        self.covered = covered[cell.rows]
 
     def __len__(self) -> int:
-        return len(self.rows)
-
-    def its(self, name: str) -> Array:
-        """A column of the cell."""
-        return np.asarray(getattr(self.cells, name)[self.rows])
+        return len(self.cell)
 
     @property
-    def step(self) -> float:
-        """The usual displacement in diameters."""
-        return self.cells.step
+    def typical_step(self) -> float:
+        """Typical displacement, in diameters."""
+        return self.cell.cells.typical_step
 
     @cached_property
     def isolation(self) -> Array:
         """(n,) distance to the nearest cell of the other frame."""
         if not len(self) or not len(self.others.position):
-            return np.full(len(self), FARTHEST)
-        return np.asarray(
-            cKDTree(self.others.position).query(self.its("position"))[0],
-            dtype=np.float64,
-        )
+            return np.full(len(self), MAX_ISOLATION)
+        return np.asarray(cKDTree(self.others.position).query(self.cell.position)[0])
 
 
-class Gap(Pair):
-    """One cell before and one after a frame in which neither is, both carried into that frame by the flow."""
+class GapView(MoveView):
+    """A cell before and a cell after a frame in which both are missing.
+
+    Their positions are those that the flow predicts in that frame.
+    """
 
     def __init__(
         self,
-        a: Cells,
-        b: Cells,
-        sources: Indices,
-        targets: Indices,
-        before: Mapping[str, Array],
-        after: Mapping[str, Array],
+        source: CellSelection,
+        target: CellSelection,
+        vanishing: Mapping[str, Array],
+        emerging: Mapping[str, Array],
     ) -> None:
-        """`before` and `after` have the features of each cell of `a` as a disappearance, of `b` as an appearance."""
-        super().__init__(
-            a,
-            b,
-            Shared(Overlap.none(), len(a.position), len(b.position), a.scales),
-            sources,
-            targets,
-        )
-        self._before, self._after = before, after
+        """`vanishing` and `emerging` are features of all cells of the two frames.
 
-    def alone(self, name: str) -> Array:
-        """(n,) the mean over both ends of a feature that a cell without a partner has."""
-        return (self._before[name][self.sources] + self._after[name][self.targets]) / 2
+        Of the first frame as disappearances, of the second as appearances, by name.
+        """
+        self.source = source
+        self.target = target
+        self._vanishing = vanishing
+        self._emerging = emerging
 
-
-def total(pair: tuple[Array, Array]) -> Array:
-    """(n,) the sum of two columns."""
-    return pair[0] + pair[1]
+    def average_lone_feature(self, name: str) -> Array:
+        """Return (n,) the mean of a feature over both ends as cells without a partner."""
+        before = self._vanishing[name][self.source.rows]
+        after = self._emerging[name][self.target.rows]
+        return (before + after) / 2
 
 
-def turn(directions: tuple[Array, Array], meaning: tuple[Array, Array]) -> Array:
-    """(n,) the squared sine of the angle between two axes, times how much each of the two directions means."""
-    cosine = (directions[0] * directions[1]).sum(axis=1)
-    return np.asarray((1 - np.minimum(cosine**2, 1)) * meaning[0] * meaning[1])
+def measure_lengths(vectors: Array) -> Array:
+    """Return (n,) the lengths of vectors (n, ndim)."""
+    return np.asarray(np.linalg.norm(vectors, axis=1))
 
 
-def length(vectors: Array) -> Array:
-    """(n,) of vectors (n, ndim)."""
-    return np.asarray(np.sqrt((vectors**2).sum(axis=1)))
+def squared_sine(first: Array, second: Array) -> Array:
+    """Return (n,) the squared sine of the angle between axes, (n, ndim) each."""
+    cosine = (first * second).sum(axis=1)
+    return np.asarray(1 - np.minimum(cosine**2, 1))
+
+
+def turn_between(first: CellSelection, second: CellSelection) -> Array:
+    """Return (n,) the difference in direction, weighted by how elongated cells are."""
+    sine = squared_sine(first.direction, second.direction)
+    return sine * first.elongation * second.elongation

@@ -1,14 +1,30 @@
-"""What candidate events look like: a block of features for each kind of event, each with a bias.
+"""Features of candidate events: one table for each kind of event.
 
-All are dimensionless and of order 1, since one regulariser treats all weights alike. A feature whose measurements a
-movie does not have drops out of the list.
+All features are dimensionless and of order 1, since one regularizer treats all weights
+alike. A feature whose measurements a movie lacks is left out.
+
+To add a feature, say to divisions:
+
+1. Add a line to the table `DIVIDE` below: a name, a function that takes the view of all
+   candidate divisions (a `FamilyView`, see `event_views.py`) and returns (n,) values,
+   and the groups of measurements that it needs (`GROUPS` in `detections.py`)::
+
+       Feature("size of the mother", lambda family: np.log(family.whole.size), "size"),
+
+   A quantity that no view has yet becomes a property of the view.
+2. Add a small scene with a known value to `tests/tracking/candidates/test_features.py`.
+   The tests there check every feature: finite, of order 1, independent of units.
+
+Weights are stored by feature name. The generic weights have 0 for a new feature until
+`benchmarks/generic_weights.py` learns them again; `Tracker.fit` learns its weight from
+annotations right away. Files of weights that lack a feature are rejected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,211 +33,268 @@ from clew.learning.task import Array
 from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.candidates.event_views import (
     Cells,
-    Family,
-    Gap,
-    Lone,
-    Pair,
-    Shared,
-    total,
+    CellSelection,
+    FamilyView,
+    GapView,
+    LoneView,
+    MoveView,
+    SharedVolumes,
 )
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.profiling.scales import Scales
 
-LARGEST = 5.0
-"""Values beyond are cut off; distances approach it and never get there, so that a farther cell always looks farther."""
-NEAR_BORDER = 3.0
-"""In diameters: beyond, the border does not matter."""
+MAX_VALUE = 5.0
+"""Features are clipped to this. Distances only approach it, so that a farther cell always
+has a larger value."""
+MAX_BORDER_DISTANCE = 3.0
+"""Diameters beyond which the border does not matter."""
+LONE_EVENTS = (Event.APPEAR, Event.DISAPPEAR)
 
-View = TypeVar("View", Pair, Family, Lone, Gap)
+View = MoveView | FamilyView | LoneView
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One column of an event's block."""
+    """One column of the features of an event."""
 
     name: str
-    needs: frozenset[str]
-    """The groups of measurements that it is computed from."""
-    of: Callable[[Any], Array]
-    """(n,) its values for a view of n candidates."""
+    compute: Callable[[Any], Array]
+    """Takes a view of n candidates, returns (n,) values."""
+    needs: str = ""
+    """Groups of measurements that it is computed from, separated by spaces."""
 
 
-def _feature(name: str, needs: str, of: Callable[[Any], Array]) -> Feature:
-    return Feature(name, frozenset(needs.split()), of)
+def saturate_distance(distance: Array) -> Array:
+    """Compress a distance in diameters: 1 becomes 0.83, 5 becomes 2.5."""
+    return distance / (1 + distance / MAX_VALUE)
 
 
-def unlike(pair: tuple[Array, Array]) -> Array:
-    """(n,) by which share the smaller of two positive columns falls short of the larger: 0 if they are alike."""
-    return 1 - np.minimum(*pair) / np.maximum(*pair)
+def relative_difference(first: Array, second: Array) -> Array:
+    """Return (n,) the share by which the smaller value falls short of the larger."""
+    return 1 - np.minimum(first, second) / np.maximum(first, second)
 
 
-def far(distance: Array) -> Array:
-    """(n,) a distance in diameters, shortened: 1 becomes 0.83, 5 becomes 2.5."""
-    return distance / (1 + distance / LARGEST)
+def mean_difference(first: Array, second: Array) -> Array:
+    """Return (n,) the mean absolute difference.
+
+    Of sorted quantiles, this is the earth mover's distance.
+    """
+    difference = np.abs(first - second)
+    return difference if difference.ndim == 1 else difference.mean(axis=1)
 
 
-def not_adding_up(view: Family, name: str) -> Array:
-    """(n,) how unlike the whole is to what the parts have together."""
-    return unlike((total(view.of_parts(name)), view.of_whole(name)))
-
-
-def difference(pair: tuple[Array, Array]) -> Array:
-    """(n,) mean absolute difference of two columns; of sorted quantiles it is the earth mover's distance."""
-    gap = np.abs(pair[0] - pair[1])
-    return gap if gap.ndim == 1 else gap.mean(axis=1)
-
-
-def one_minus_iou(common: Array, volume: Array, other: Array) -> Array:
-    """(n,) how little of two masks' union they share."""
-    return 1 - common / np.maximum(volume + other - common, common + 1e-12)
+def one_minus_iou(shared: Array, first: Array, second: Array) -> Array:
+    """Return (n,) 1 − IoU (intersection over union) of two masks."""
+    return 1 - shared / np.maximum(first + second - shared, shared + 1e-12)
 
 
 def _bias(view: View) -> Array:
     return np.ones(len(view))
 
 
-def _uncovered_part(view: Family) -> Array:
-    """(n,) of the part that the whole covers least, the share that it does not."""
-    shares = [
-        common / size
-        for common, size in zip(view.common, view.of_parts("size"), strict=True)
-    ]
-    return 1 - np.minimum(*shares)
-
-
-def _uncovered(view: Lone) -> Array:
-    """(n,) the share of a cell's mask that no mask of the other frame covers."""
-    return 1 - np.minimum(view.covered / view.its("size"), 1)
-
-
-def _leaving(view: Lone) -> Array:
-    """(n,) how much a cell is on the border; where its place is taken in the other frame, it hardly left or entered."""
-    return np.minimum(view.its("border_share"), 1) * _uncovered(view)
-
-
-def _together(view: Family) -> Array:
-    return one_minus_iou(
-        total(view.common), view.of_whole("size"), total(view.of_parts("size"))
+def _change_of(name: str) -> Callable[[MoveView], Array]:
+    """Relative difference of a measurement between the two cells of a move."""
+    return lambda move: relative_difference(
+        getattr(move.source, name), getattr(move.target, name)
     )
 
 
+def _imbalance_of(name: str) -> Callable[[FamilyView], Array]:
+    """Relative difference of a measurement between the two parts."""
+    return lambda family: relative_difference(
+        getattr(family.first, name), getattr(family.second, name)
+    )
+
+
+def _change_of_sum(name: str) -> Callable[[FamilyView], Array]:
+    """Relative difference between the sum of the parts and the whole."""
+    return lambda family: relative_difference(
+        getattr(family.first, name) + getattr(family.second, name),
+        getattr(family.whole, name),
+    )
+
+
+def _uncovered_part(family: FamilyView) -> Array:
+    """Share of the part covered least that the whole does not cover."""
+    first, second = family.shared_volumes
+    return 1 - np.minimum(first / family.first.size, second / family.second.size)
+
+
+def _family_overlap_missing(family: FamilyView) -> Array:
+    first, second = family.shared_volumes
+    parts = family.first.size + family.second.size
+    return one_minus_iou(first + second, family.whole.size, parts)
+
+
+def _uncovered(lone: LoneView) -> Array:
+    """Share of a cell's mask that no mask of the other frame covers."""
+    return 1 - np.minimum(lone.covered / lone.cell.size, 1)
+
+
+def _uncovered_on_border(lone: LoneView) -> Array:
+    """Share of the outline on the border; 0 where other masks cover the cell."""
+    return np.minimum(lone.cell.border_share, 1) * _uncovered(lone)
+
+
 MOVE = (
-    _feature("bias", "", _bias),
-    _feature("distance", "", lambda v: far(v.distance)),
-    _feature("distance in usual steps", "", lambda v: np.log1p(v.distance / v.step)),
-    _feature(
+    Feature("bias", _bias),
+    Feature("distance", lambda move: saturate_distance(move.distance)),
+    Feature(
+        "distance in usual steps",
+        lambda move: np.log1p(move.distance / move.typical_step),
+    ),
+    Feature(
         "overlap missing",
+        lambda move: one_minus_iou(
+            move.shared_volume, move.source.size, move.target.size
+        ),
         "size overlap",
-        lambda v: one_minus_iou(v.common, *v.both("size")),
     ),
-    _feature(
+    Feature(
         "smaller mask uncovered",
+        lambda move: (
+            1 - move.shared_volume / np.minimum(move.source.size, move.target.size)
+        ),
         "size overlap",
-        lambda v: 1 - v.common / np.minimum(*v.both("size")),
     ),
-    _feature("change of volume", "size", lambda v: unlike(v.both("size"))),
-    _feature(
-        "change of brightness", "intensity", lambda v: unlike(v.both("brightness"))
-    ),
-    _feature("change of mass", "size intensity", lambda v: unlike(v.both("mass"))),
-    _feature(
+    Feature("change of volume", _change_of("size"), "size"),
+    Feature("change of brightness", _change_of("brightness"), "intensity"),
+    Feature("change of mass", _change_of("mass"), "size intensity"),
+    Feature(
         "change of histogram",
+        lambda move: mean_difference(move.source.quantiles, move.target.quantiles),
         "histogram intensity",
-        lambda v: difference(v.both("quantiles")),
     ),
-    _feature(
+    Feature(
         "change of texture",
+        lambda move: mean_difference(move.source.deviation, move.target.deviation),
         "histogram intensity",
-        lambda v: difference(v.both("deviation")),
     ),
-    _feature("change of shape", "shape", lambda v: 4 * difference(v.both("axes"))),
-    _feature("change of direction", "direction", lambda v: v.turn),
+    Feature(
+        "change of shape",
+        lambda move: 4 * mean_difference(move.source.axes, move.target.axes),
+        "shape",
+    ),
+    Feature("change of direction", lambda move: move.turn, "direction"),
 )
 
 DIVIDE = (
-    _feature("bias", "", _bias),
-    _feature("distance of the nearer daughter", "", lambda v: far(v.distances[0])),
-    _feature("distance of the farther daughter", "", lambda v: far(v.distances[1])),
-    _feature("distance of the daughters' middle", "", lambda v: far(v.centre_distance)),
-    _feature("angle of the daughters", "", lambda v: 1 + v.cosine),
-    _feature("unevenness of volume", "size", lambda v: unlike(v.of_parts("size"))),
-    _feature("change of volume", "size", lambda v: not_adding_up(v, "size")),
-    _feature("size of the mother", "size", lambda v: np.log(v.of_whole("size"))),
-    _feature(
-        "size of the daughters", "size", lambda v: np.log(total(v.of_parts("size")) / 2)
+    Feature("bias", _bias),
+    Feature(
+        "distance of the nearer daughter",
+        lambda family: saturate_distance(family.distances[0]),
     ),
-    _feature(
+    Feature(
+        "distance of the farther daughter",
+        lambda family: saturate_distance(family.distances[1]),
+    ),
+    Feature(
+        "distance of the daughters' middle",
+        lambda family: saturate_distance(family.center_distance),
+    ),
+    Feature("angle of the daughters", lambda family: 1 + family.cosine),
+    Feature("unevenness of volume", _imbalance_of("size"), "size"),
+    Feature("change of volume", _change_of_sum("size"), "size"),
+    Feature("size of the mother", lambda family: np.log(family.whole.size), "size"),
+    Feature(
+        "size of the daughters",
+        lambda family: np.log((family.first.size + family.second.size) / 2),
+        "size",
+    ),
+    Feature(
         "brightness of the mother",
+        lambda family: np.log(family.whole.brightness),
         "intensity",
-        lambda v: np.log(v.of_whole("brightness")),
     ),
-    _feature(
+    Feature(
         "brightness of the daughters",
+        lambda family: np.log((family.first.brightness + family.second.brightness) / 2),
         "intensity",
-        lambda v: np.log(total(v.of_parts("brightness")) / 2),
     ),
-    _feature(
-        "unevenness of brightness",
-        "intensity",
-        lambda v: unlike(v.of_parts("brightness")),
+    Feature("unevenness of brightness", _imbalance_of("brightness"), "intensity"),
+    Feature("change of mass", _change_of_sum("mass"), "size intensity"),
+    Feature(
+        "eccentricity of the mother",
+        lambda family: family.whole.eccentricity,
+        "shape",
     ),
-    _feature("change of mass", "size intensity", lambda v: not_adding_up(v, "mass")),
-    _feature(
-        "eccentricity of the mother", "shape", lambda v: v.of_whole("eccentricity")
+    Feature(
+        "compactness of the daughters",
+        lambda family: family.compactness,
+        "size shape",
     ),
-    _feature("compactness of the daughters", "size shape", lambda v: v.compactness),
-    _feature("overlap missing", "size overlap", _together),
-    _feature("daughter uncovered", "size overlap", _uncovered_part),
-    _feature(
-        "daughters off the mother's halves", "direction", lambda v: far(v.off_halves)
+    Feature("overlap missing", _family_overlap_missing, "size overlap"),
+    Feature("daughter uncovered", _uncovered_part, "size overlap"),
+    Feature(
+        "daughters off the mother's halves",
+        lambda family: saturate_distance(family.off_halves),
+        "direction",
     ),
-    _feature("daughters beside the mother's axis", "direction", lambda v: v.across),
-    _feature("change of direction", "direction", lambda v: v.bend),
-    _feature("change of length", "direction", lambda v: not_adding_up(v, "length")),
+    Feature(
+        "daughters beside the mother's axis",
+        lambda family: family.across,
+        "direction",
+    ),
+    Feature("change of direction", lambda family: family.bend, "direction"),
+    Feature("change of length", _change_of_sum("length"), "direction"),
 )
 
-
-PARTS = (  # splits and merges are each other's mirror image
-    _feature("bias", "", _bias),
-    _feature("distance of the farther part", "", lambda v: far(v.distances[1])),
-    _feature("distance of the parts' middle", "", lambda v: far(v.centre_distance)),
-    _feature("change of volume", "size", lambda v: not_adding_up(v, "size")),
-    _feature("change of mass", "size intensity", lambda v: not_adding_up(v, "mass")),
-    _feature("compactness of the parts", "size shape", lambda v: v.compactness),
-    _feature("part uncovered", "size overlap", _uncovered_part),
-    _feature("overlap missing", "size overlap", _together),
-    _feature("parts off the halves", "direction", lambda v: far(v.off_halves)),
-    _feature("parts beside the axis", "direction", lambda v: v.across),
-    _feature("change of length", "direction", lambda v: not_adding_up(v, "length")),
+PARTS = (  # a merge is a split backward in time
+    Feature("bias", _bias),
+    Feature(
+        "distance of the farther part",
+        lambda family: saturate_distance(family.distances[1]),
+    ),
+    Feature(
+        "distance of the parts' middle",
+        lambda family: saturate_distance(family.center_distance),
+    ),
+    Feature("change of volume", _change_of_sum("size"), "size"),
+    Feature("change of mass", _change_of_sum("mass"), "size intensity"),
+    Feature(
+        "compactness of the parts", lambda family: family.compactness, "size shape"
+    ),
+    Feature("part uncovered", _uncovered_part, "size overlap"),
+    Feature("overlap missing", _family_overlap_missing, "size overlap"),
+    Feature(
+        "parts off the halves",
+        lambda family: saturate_distance(family.off_halves),
+        "direction",
+    ),
+    Feature("parts beside the axis", lambda family: family.across, "direction"),
+    Feature("change of length", _change_of_sum("length"), "direction"),
 )
 
-LONE = (
-    _feature("bias", "", _bias),
-    _feature(
+LONE = (  # without size and brightness: they carry over badly to other movies
+    Feature("bias", _bias),
+    Feature(
         "distance to the border",
+        lambda lone: np.minimum(lone.cell.border_distance, MAX_BORDER_DISTANCE),
         "border",
-        lambda v: np.minimum(v.its("border_distance"), NEAR_BORDER),
     ),
-    _feature("uncovered on the border", "size shape overlap", _leaving),
-    _feature(
-        "distance to the nearest cell", "", lambda v: np.log1p(v.isolation / v.step)
+    Feature("uncovered on the border", _uncovered_on_border, "size shape overlap"),
+    Feature(
+        "distance to the nearest cell",
+        lambda lone: np.log1p(lone.isolation / lone.typical_step),
     ),
-    _feature("mask uncovered", "size overlap", _uncovered),
-)  # size and brightness are left out: tried, and they carried over badly, for daughters look like what appears
-
-
-def _at_both_ends(feature: Feature) -> Feature:
-    """A feature of a cell alone as the mean of both ends of a gap: how likely cells there are to be missed."""
-    return Feature(feature.name, feature.needs, lambda v: v.alone(feature.name))
-
-
-GAP = (  # a move without the masks' overlap, of cells that are alone in the frame between them
-    *(feature for feature in MOVE if "overlap" not in feature.needs),
-    *map(_at_both_ends, LONE[1:]),
+    Feature("mask uncovered", _uncovered, "size overlap"),
 )
 
-LONELY = (Event.APPEAR, Event.DISAPPEAR)
+
+def _average_ends(feature: Feature) -> Feature:
+    """Make a feature of lone cells one of gaps: the mean over both ends."""
+
+    def compute(gap: GapView) -> Array:
+        return gap.average_lone_feature(feature.name)
+
+    return Feature(feature.name, compute, feature.needs)
+
+
+GAP = (  # a move without overlap, of two cells that lack a partner
+    *(feature for feature in MOVE if "overlap" not in feature.needs),
+    *map(_average_ends, LONE[1:]),
+)
 
 FEATURES: dict[Event, tuple[Feature, ...]] = {
     Event.MOVE: MOVE,
@@ -235,182 +308,156 @@ FEATURES: dict[Event, tuple[Feature, ...]] = {
 
 
 def features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
-    """The features of an event that these groups of measurements allow."""
-    return [feature for feature in FEATURES[event] if feature.needs <= set(groups)]
-
-
-def feature_names(groups: Iterable[str]) -> list[str]:
-    """All features that these groups allow, block after block, like "divide: angle of the daughters"."""
-    there = set(groups)
+    """List the features of an event that these groups of measurements allow."""
+    available = set(groups)
     return [
-        f"{event}: {feature.name}"
-        for event in Event
-        for feature in features_of(event, there)
+        feature
+        for feature in FEATURES[event]
+        if available.issuperset(feature.needs.split())
     ]
 
 
-def feature_blocks(
+def feature_names(groups: Iterable[str]) -> list[str]:
+    """List all features that these groups allow, as "divide: angle of the daughters"."""
+    available = set(groups)
+    return [
+        f"{event}: {feature.name}"
+        for event in Event
+        for feature in features_of(event, available)
+    ]
+
+
+def compute_features(view: View, features: list[Feature]) -> Array:
+    """Compute (n, d) features of the candidates of a view."""
+    block = np.empty((len(view), len(features)))
+    for column, feature in enumerate(features):
+        block[:, column] = feature.compute(view)
+    return np.clip(block, -MAX_VALUE, MAX_VALUE, out=block)
+
+
+def compute_feature_blocks(
     candidates: Candidates,
-    a: Detections,
-    b: Detections,
+    source: Detections,
+    target: Detections,
     overlap: Overlap,
     scales: Scales,
     groups: Iterable[str],
+    events: Iterable[Event] = PAIRWISE,
 ) -> dict[Event, Array]:
-    """For each event the features (n_e, d_e) of its candidates, in the candidates' order; gaps have none here.
+    """Compute the features of the candidates between two frames.
 
-    They take 2 kB for each cell of a frame and 5.5 kB while they are made: 270 MB for 50,000 cells.
+    They take 2 kB for each cell of a frame, and 5.5 kB while they are computed: 270 MB
+    for 50,000 cells.
+
+    Parameters
+    ----------
+    candidates : Candidates
+    source, target : Detections
+        The two frames, the first moved by the flow.
+    overlap : Overlap
+        Of their masks.
+    scales : Scales
+        Of the movie.
+    groups : iterable of str
+        Groups of measurements that the movie has.
+    events : iterable of Event, optional
+        Kinds of events whose features are needed.
+
+    Returns
+    -------
+    dict of Event to ndarray of shape (n_event, d_event)
+        In the order of the candidates. Gaps, which are not events of one frame pair,
+        have no rows.
     """
-    before, after = Cells(a, scales), Cells(b, scales)
-    shared = Shared(overlap, len(a), len(b), scales)
-    there = set(groups)
-    blocks = {Event.GAP: np.empty((0, len(features_of(Event.GAP, there))))}
-    for event in PAIRWISE:
-        rows = candidates.of_event(event)
-        view = _view(
-            event,
-            before,
-            after,
-            shared,
-            candidates.sources[rows],
-            candidates.targets[rows],
+    available = set(groups)
+    frames = Cells(source, scales), Cells(target, scales)
+    shared = SharedVolumes(overlap, len(source), len(target), scales)
+    blocks = {Event.GAP: np.empty((0, len(features_of(Event.GAP, available))))}
+    for event in events:
+        view = _view_candidates(
+            event, candidates, candidates.of_event(event), frames, shared
         )
-        blocks[event] = feature_block(view, features_of(event, there))
+        blocks[event] = compute_features(view, features_of(event, available))
     return blocks
 
 
 CHUNK = 2**18
-"""Candidates of one kind whose features are in memory at a time when only scores are asked for: some 60 MB."""
+"""Candidates of one kind whose features are in memory at a time, for scores: 60 MB."""
 
 
-def event_scores(
+def compute_scores(
     candidates: Candidates,
-    a: Detections,
-    b: Detections,
+    source: Detections,
+    target: Detections,
     overlap: Overlap,
     scales: Scales,
     groups: Iterable[str],
     w: Array,
 ) -> Array:
-    """(n,) ⟨w, features⟩ of each candidate, without having the features of all of them in memory.
+    """Compute (n,) ⟨w, features⟩ of the candidates without storing all features.
 
-    A candidate's features are of its own cells and their surroundings, so that some candidates at a time are exact, to
-    the last bit: a product of matrices would round differently for other sizes.
+    Parameters are those of `compute_feature_blocks`, and the weights.
     """
-    before, after = Cells(a, scales), Cells(b, scales)
-    shared = Shared(overlap, len(a), len(b), scales)
-    there, begin = set(groups), 0
-    scores = []
+    available = set(groups)
+    frames = Cells(source, scales), Cells(target, scales)
+    shared = SharedVolumes(overlap, len(source), len(target), scales)
+    first_weight = 0
+    scores = [np.zeros(0)]
     for event in PAIRWISE:
-        features, rows = features_of(event, there), candidates.of_event(event)
-        weights, begin = w[begin : begin + len(features)], begin + len(features)
-        for first in range(rows.start, rows.stop, CHUNK):
-            some = slice(first, min(first + CHUNK, rows.stop))
-            view = _view(
-                event,
-                before,
-                after,
-                shared,
-                candidates.sources[some],
-                candidates.targets[some],
-            )
-            scores.append(_weighted(view, features, weights))
-    return np.concatenate([np.zeros(0), *scores])
-
-
-def lone_blocks(
-    candidates: Candidates,
-    a: Detections,
-    b: Detections,
-    overlap: Overlap,
-    scales: Scales,
-    groups: Iterable[str],
-) -> dict[Event, Array]:
-    """Appearances and disappearances alone: for each the features (n, d) of all cells of its frame."""
-    before, after = Cells(a, scales), Cells(b, scales)
-    shared = Shared(overlap, len(a), len(b), scales)
-    blocks = {}
-    for event in LONELY:
+        features = features_of(event, available)
+        weights = w[first_weight : first_weight + len(features)]
+        first_weight += len(features)
         rows = candidates.of_event(event)
-        view = _view(
-            event,
-            before,
-            after,
-            shared,
-            candidates.sources[rows],
-            candidates.targets[rows],
-        )
-        blocks[event] = feature_block(view, features_of(event, groups))
-    return blocks
+        for first in range(rows.start, rows.stop, CHUNK):
+            chunk = slice(first, min(first + CHUNK, rows.stop))
+            view = _view_candidates(event, candidates, chunk, frames, shared)
+            # A matrix product would round differently for other chunks.
+            score = np.zeros(len(view))
+            for feature, weight in zip(features, weights, strict=True):
+                values = feature.compute(view)
+                score += weight * np.clip(values, -MAX_VALUE, MAX_VALUE)
+            scores.append(score)
+    return np.concatenate(scores)
 
 
-def _weighted(
-    view: Pair | Family | Lone, features: list[Feature], weights: Array
-) -> Array:
-    """(n,) ⟨weights, features⟩, one feature after the other."""
-    scores = np.zeros(len(view))
-    for feature, weight in zip(features, weights, strict=True):
-        scores += weight * np.clip(feature.of(view), -LARGEST, LARGEST)
-    return scores
-
-
-def feature_block(view: Pair | Family | Lone | Gap, features: list[Feature]) -> Array:
-    """(n, d) the features of some candidates of one kind."""
-    block = np.empty((len(view), len(features)))
-    for place, feature in enumerate(features):
-        block[:, place] = feature.of(view)
-    return np.clip(block, -LARGEST, LARGEST, out=block)
-
-
-def _view(
-    event: Event, a: Cells, b: Cells, shared: Shared, sources: Any, targets: Any
-) -> Pair | Family | Lone:
-    """The candidates of one event with what its features ask for."""
-    match event:
-        case Event.MOVE:
-            return Pair(a, b, shared, sources[:, 0], targets[:, 0])
-        case Event.DIVIDE | Event.SPLIT:
-            return Family(a, b, shared, sources[:, 0], targets, whole_is_source=True)
-        case Event.MERGE:
-            return Family(b, a, shared, targets[:, 0], sources, whole_is_source=False)
-        case Event.APPEAR:
-            return Lone(b, a, shared.of_target, targets[:, 0])
-        case Event.DISAPPEAR:
-            return Lone(a, b, shared.of_source, sources[:, 0])
-        case Event.GAP:
-            raise ValueError("a gap is no event of one frame pair, see model/gaps.py")
-
-
-def assemble(blocks: Mapping[Event, Array]) -> Any:
-    """(n, d) the blocks as one CSR matrix: each event has columns of its own."""
-    widths = [blocks[event].shape[1] for event in Event]
-    begins = np.cumsum([0, *widths])
-    rows = np.concatenate(
-        [np.full(len(blocks[event]), widths[event]) for event in Event]
-    )
-    indices = np.concatenate(
-        [
-            np.tile(
-                np.arange(begins[event], begins[event + 1], dtype=np.int32),
-                len(blocks[event]),
-            )
-            for event in Event
-        ]
-    )
-    data = np.concatenate([blocks[event].ravel() for event in Event])
-    return sp.csr_array(
-        (data, indices, np.append(0, np.cumsum(rows)).astype(np.int32)),
-        shape=(len(rows), int(begins[-1])),
-    )
-
-
-def event_features(
+def _view_candidates(
+    event: Event,
     candidates: Candidates,
-    a: Detections,
-    b: Detections,
-    overlap: Overlap,
-    scales: Scales,
-    groups: Iterable[str],
-) -> Any:
-    """(n, d) the features of all candidates between two frames, a CSR matrix with the columns of `feature_names`."""
-    return assemble(feature_blocks(candidates, a, b, overlap, scales, groups))
+    rows: slice,
+    frames: tuple[Cells, Cells],
+    shared: SharedVolumes,
+) -> View:
+    """View the candidates in some rows, all of one event."""
+    before, after = frames
+    sources = candidates.sources[rows]
+    targets = candidates.targets[rows]
+    source = CellSelection(before, sources[:, 0])
+    target = CellSelection(after, targets[:, 0])
+    if event is Event.MOVE:
+        return MoveView(source, target, shared)
+    if event is Event.APPEAR:
+        return LoneView(target, before, shared.of_target)
+    if event is Event.DISAPPEAR:
+        return LoneView(source, after, shared.of_source)
+    if event is Event.MERGE:
+        other = CellSelection(before, sources[:, 1])
+        return FamilyView(target, source, other, shared, whole_is_source=False)
+    other = CellSelection(after, targets[:, 1])
+    return FamilyView(source, target, other, shared, whole_is_source=True)
+
+
+def assemble_matrix(blocks: Mapping[Event, Array]) -> Any:
+    """Assemble (n, d) a CSR matrix of the blocks: each event has columns of its own."""
+    widths = [blocks[event].shape[1] for event in Event]
+    first_column = np.cumsum([0, *widths])
+    row_lengths = []
+    columns = []
+    for event in Event:
+        n = len(blocks[event])
+        block_columns = np.arange(first_column[event], first_column[event + 1])
+        row_lengths.append(np.full(n, widths[event]))
+        columns.append(np.tile(block_columns.astype(np.int32), n))
+    data = np.concatenate([blocks[event].ravel() for event in Event])
+    indptr = np.append(0, np.cumsum(np.concatenate(row_lengths))).astype(np.int32)
+    shape = (len(indptr) - 1, int(first_column[-1]))
+    return sp.csr_array((data, np.concatenate(columns), indptr), shape=shape)

@@ -19,21 +19,26 @@ from clew.tracking.candidates.candidates import (
     MAX_NEIGHBOURS,
     NEIGHBOURS,
     Candidates,
-    candidates,
     estimate_reach,
-    find,
+    find_candidates,
 )
 from clew.tracking.candidates.features import (
-    assemble,
-    event_scores,
-    feature_blocks,
-    lone_blocks,
+    LONE_EVENTS,
+    assemble_matrix,
+    compute_feature_blocks,
+    compute_scores,
 )
-from clew.tracking.detections import Detections, Divisible, Overlap, Source, window
+from clew.tracking.detections import (
+    Detections,
+    Overlap,
+    Source,
+    WindowedSource,
+    take_window,
+)
 from clew.tracking.events import Annotations, Event, EventTable
-from clew.tracking.flow.flow import moved
+from clew.tracking.flow.flow import estimate_flow, shift_detections
 from clew.tracking.flow.motion import Motion, estimate_motion
-from clew.tracking.flow.registration import mutual_nearest
+from clew.tracking.flow.nearest_points import find_mutual_nearest
 from clew.tracking.profiling.scales import Over, Scales, ball_volume, estimate_scales
 from clew.utils.cache import Cache
 from clew.utils.validation import check_int, is_number, short_repr
@@ -98,7 +103,7 @@ class CandidatePair:
 
     def rows(self, events: EventTable) -> dict[int, int]:
         """Rows of the candidates that these events are, and which of the events each is; others are left out."""
-        found = find(self.candidates, events, self.a, self.b)
+        found = self.candidates.find(events, self.a, self.b)
         return {int(row): k for k, row in enumerate(found) if row >= 0}
 
     def annotated(self, annotations: Annotations) -> dict[int, int]:
@@ -175,7 +180,7 @@ class FramePair(CandidatePair):
 
     def features(self) -> Any:
         """(n, d) CSR, for learning."""
-        return assemble(self.blocks)
+        return assemble_matrix(self.blocks)
 
     def scores(self, w: Array) -> Array:
         """(n,) ⟨w, features⟩ of each candidate."""
@@ -233,7 +238,7 @@ class Pairs:
             )
         neighbours = check_int(neighbours, "neighbours", 1, MAX_NEIGHBOURS)
         motion = estimate_motion(source, over=over)
-        scales = estimate_scales(source, motion.usual, over)
+        scales = estimate_scales(source, motion.median_step, over)
         far = estimate_reach(motion, scales) if reach is None else float(reach)
         return cls(source, groups, motion, scales, far, neighbours, events)
 
@@ -242,7 +247,9 @@ class Pairs:
 
     def needed(self, frame: int) -> range:
         """The frames that a frame pair follows from: its own two, and where cells go on, the one before too."""
-        return range(max(frame - 1, 0) if self.motion.looks_back else frame, frame + 2)
+        return range(
+            max(frame - 1, 0) if self.motion.uses_previous_frame else frame, frame + 2
+        )
 
     def touched(self, frames: Iterable[int]) -> list[int]:
         """First frames of the pairs that follow from some frames, ascending."""
@@ -251,7 +258,9 @@ class Pairs:
 
     def window(self, first: int, last: int) -> Self:
         """The same with the pairs from frame `first` to `last` alone, under their numbers."""
-        return replace(self, source=window(self.source, self.needed(first).start, last))
+        return replace(
+            self, source=take_window(self.source, self.needed(first).start, last)
+        )
 
     def pair(
         self,
@@ -266,9 +275,9 @@ class Pairs:
         they meet them elsewhere.
         """
         moves = self.unforeseen(frame, moves)
-        pair, around = self._pair(frame, extra, feature_blocks, moves)
+        pair, around = self._pair(frame, extra, compute_feature_blocks, moves)
         keys = b"".join(
-            table.keys().tobytes() for table in (extra, moves) if table is not None
+            table.row_keys().tobytes() for table in (extra, moves) if table is not None
         )
         return FramePair(*pair, keys, around, diameter=self.scales.diameter)
 
@@ -285,7 +294,7 @@ class Pairs:
             if known is not None:
                 return known.only(self.events)
         pair, around = self._pair(
-            frame, extra, partial(event_scores, w=w), self.unforeseen(frame, moves)
+            frame, extra, partial(compute_scores, w=w), self.unforeseen(frame, moves)
         )
         return ScoredPair(*pair, w, around, diameter=self.scales.diameter)
 
@@ -294,7 +303,9 @@ class Pairs:
         if moves is None or not len(moves) or not self.motion.follows_flow:
             return None
         a, b, shift = self._flow(frame)
-        source, target = mutual_nearest(moved(a, shift).position, b.position)
+        source, target = find_mutual_nearest(
+            shift_detections(a, shift).position, b.position
+        )
         linked = np.full(len(a), -1)
         linked[source] = target
         foreseen = linked[a.rows(moves.sources[:, 0])] == b.rows(moves.targets[:, 0])
@@ -304,18 +315,20 @@ class Pairs:
         """`scored` with all kinds of events and solved, and remembered for when it is asked for with fewer."""
         pair = replace(self, events=ALL_EVENTS).scored(frame, w)
         pair = replace(pair, answer=pair.best())
-        if pair.nbytes <= KEPT and isinstance(self.source, Divisible):
+        if pair.nbytes <= KEPT and isinstance(self.source, WindowedSource):
             _kept.put((self.source.name, frame), self._key(frame, w), pair)
         return pair
 
     def blocks_of(self, frame: int, found: Candidates) -> Mapping[Event, Array]:
         """Features of some candidates of a pair, as `FramePair.blocks`."""
         _, b, there, overlap = self._frames(frame)[:4]
-        return feature_blocks(found, there, b, overlap, self.scales, self.groups)
+        return compute_feature_blocks(
+            found, there, b, overlap, self.scales, self.groups
+        )
 
     def _key(self, frame: int, w: Array) -> tuple[Hashable, ...] | None:
         """All that the candidates of a pair and their scores follow from, but for the kinds of events."""
-        if not isinstance(self.source, Divisible):
+        if not isinstance(self.source, WindowedSource):
             return None
         frames = tuple(self.source.content(t) for t in self.needed(frame))
         return (
@@ -343,7 +356,7 @@ class Pairs:
     ) -> tuple[tuple[Detections, Detections, Candidates, T], Surroundings | None]:
         """Two frames, the candidates between them, what `of` makes of these, and what gaps need."""
         a, b, there, overlap, shift = self._frames(frame, moves)
-        found = candidates(
+        found = find_candidates(
             there,
             b,
             reach=self.reach,
@@ -355,7 +368,9 @@ class Pairs:
         result = of(found, there, b, overlap, self.scales, self.groups)
         if Event.GAP not in self.events:
             return (a, b, found, result), None
-        alone = lone_blocks(found, there, b, overlap, self.scales, self.groups)
+        alone = compute_feature_blocks(
+            found, there, b, overlap, self.scales, self.groups, LONE_EVENTS
+        )
         return (a, b, found, result), Surroundings(
             shift, self.scales, self.reach, self.groups, alone
         )
@@ -365,7 +380,13 @@ class Pairs:
     ) -> tuple[Detections, Detections, Detections, Overlap, Array | None]:
         """Two frames, the first with its cells moved by the flow too, what masks share then, and the flow."""
         a, b, shift = self._flow(frame, moves)
-        return a, b, moved(a, shift), self.source.overlap(frame, shift), shift
+        return (
+            a,
+            b,
+            shift_detections(a, shift),
+            self.source.overlap(frame, shift),
+            shift,
+        )
 
     def _flow(
         self, frame: int, moves: EventTable | None = None
@@ -376,4 +397,5 @@ class Pairs:
         if moves is not None:
             known = np.full(len(a), -1)
             known[a.rows(moves.sources[:, 0])] = b.rows(moves.targets[:, 0])
-        return a, b, self.motion.shift(a, b, earlier[0] if earlier else None, known)
+        previous = estimate_flow(earlier[0], a, self.motion) if earlier else None
+        return a, b, estimate_flow(a, b, self.motion, previous, known).shift

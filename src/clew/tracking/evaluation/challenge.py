@@ -16,31 +16,33 @@ from numpy.typing import NDArray
 from clew.errors import DataWarning, InputError
 from clew.learning.task import Array
 from clew.tracking.evaluation.truth import (
-    Held,
-    OwnMasks,
+    FrameMatch,
     Progress,
-    jaccard,
+    ResultMasks,
+    compute_jaccard,
     match_frames,
 )
 from clew.tracking.events import NONE
 from clew.tracking.frames import Excerpt
 from clew.tracking.io import tiff
-from clew.tracking.io.ctc import CtcLineage, open_truth
+from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage
 from clew.utils.extras import require_extra
 
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
 
 
-def ctc_scores(
+def compute_ctc_scores(
     result: str | Path, truth: str | Path, progress: Progress | None = None
 ) -> dict[str, float | None]:
     """DET, SEG, TRA, LNK and BIO of a result's folder by py-ctcmetrics, with the parts of BIO; None where undefined."""
-    own, true = open_truth(result), open_truth(truth)
-    return scores_of_matched(own, true, match_frames(true, OwnMasks(own), progress))
+    own, true = open_ctc_lineage(result), open_ctc_lineage(truth)
+    return score_matched_frames(
+        own, true, match_frames(true, ResultMasks(own), progress)
+    )
 
 
-def scores_of_matched(
-    result: CtcLineage, truth: CtcLineage, frames: list[Held]
+def score_matched_frames(
+    result: CtcLineage, truth: CtcLineage, frames: list[FrameMatch]
 ) -> dict[str, float | None]:
     """What py-ctcmetrics makes of matched frames; its own matching follows the same rule and takes far longer."""
     require_extra("evaluate", "computing the challenge's scores")
@@ -92,7 +94,7 @@ def scores_of_matched(
 def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
     """For each segmented frame or slice beside the truth, the Jaccard indices of its cells (k,)."""
     folder = Path(truth.source).parent / "SEG"
-    files = sorted(tiff.frame_files(folder, "man_seg")) if folder.is_dir() else []
+    files = sorted(tiff.list_tiffs(folder, "man_seg")) if folder.is_dir() else []
     first = truth.masks.first
     found = []
     for file in files:
@@ -112,7 +114,9 @@ def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
             raise InputError(
                 f"{file} is of frame {name[1]}, but the masks are {first} to {first + len(result.masks) - 1}"
             )
-        found.append(jaccard(reference, _plane(result.masks[frame], name[2], file)))
+        found.append(
+            compute_jaccard(reference, _plane(result.masks[frame], name[2], file))
+        )
     return found
 
 

@@ -12,17 +12,27 @@ import numpy as np
 
 from clew.errors import DataWarning, InputError
 from clew.executors import Executor
-from clew.tracking.evaluation.challenge import scores_of_matched
-from clew.tracking.evaluation.matching import FEW, cells_of, covered, match_positions
-from clew.tracking.evaluation.metrics import Aogm, Found, aogm, divisions
-from clew.tracking.evaluation.result_events import events_of_result
-from clew.tracking.evaluation.task_loss import TaskLoss, found_gaps, task_loss
+from clew.tracking.evaluation.challenge import score_matched_frames
+from clew.tracking.evaluation.matching import (
+    FEW,
+    count_matched_cells,
+    make_cell_reader,
+    match_positions,
+)
+from clew.tracking.evaluation.metrics import (
+    Aogm,
+    MatchCounts,
+    compute_aogm,
+    count_divisions,
+)
+from clew.tracking.evaluation.result_events import read_result_events
+from clew.tracking.evaluation.task_loss import TaskLoss, compute_task_loss, count_gaps
 from clew.tracking.evaluation.truth import (
-    Held,
-    Labelled,
-    OwnMasks,
+    FrameMatch,
+    LabelSource,
     Progress,
-    events_of_truth,
+    ResultMasks,
+    derive_events,
     match_frames,
 )
 from clew.tracking.events import NONE, PAIRWISE, Annotations
@@ -34,7 +44,7 @@ from clew.utils.validation import check_bool
 
 TOLERANCES = (0, 1)
 """How many frames too early or late a division may be found."""
-NONE_TO_FIND = Found(0, 0, 0)
+NONE_TO_FIND = MatchCounts(0, 0, 0)
 MASKS = "masks"
 
 
@@ -44,13 +54,13 @@ class Evaluation:
 
     loss: TaskLoss
     aogm: Aogm
-    divisions: Mapping[int, Found]
+    divisions: Mapping[int, MatchCounts]
     """By tolerance in frames."""
     scores: Mapping[str, float | None] | None
     """Of the challenge, as py-ctcmetrics computes them; None where the result or the truth has no masks of its own."""
     events_from: str
     """Where the result's events were taken from, in words."""
-    gaps: Found = NONE_TO_FIND
+    gaps: MatchCounts = NONE_TO_FIND
     matched_by: str = MASKS
     """How detections and true cells were matched, in words."""
 
@@ -106,7 +116,7 @@ class Evaluation:
         ]
 
 
-def _figures(found: Found) -> dict[str, float]:
+def _figures(found: MatchCounts) -> dict[str, float]:
     """For JSON."""
     return {
         **asdict(found),
@@ -116,14 +126,14 @@ def _figures(found: Found) -> dict[str, float]:
     }
 
 
-def _in_words(found: Found) -> str:
+def _in_words(found: MatchCounts) -> str:
     return f"{found.f1:.3f} ({found.right} right, {found.false} false, {found.missed} missed)"
 
 
 def evaluate(
     result: str | Path | Lineage,
     truth: str | Path | CtcLineage | PointLineage,
-    movie: Labelled | None = None,
+    movie: LabelSource | None = None,
     *,
     scores: bool | None = None,
     progress: Progress | None = None,
@@ -152,7 +162,7 @@ def evaluate(
     if isinstance(own, Lineage):
         events, events_from = own.events, "the lineage"
     else:
-        events, events_from = events_of_result(own)
+        events, events_from = read_result_events(own)
         shorter = own.n_frames < len(
             frames or ()
         )  # as a table is whose last frames are empty
@@ -163,7 +173,7 @@ def evaluate(
         ):
             own, events = (
                 _cut(own, frames),
-                Annotations.of(events).within(frames).events,
+                Annotations.of(events).restrict_to(frames).events,
             )
     if (
         isinstance(true, PointLineage)
@@ -177,14 +187,16 @@ def evaluate(
             else spacing
         )
         # clew's tables of results are in physical units
-        of_result = cells_of(own, spacing if isinstance(own, CtcLineage) else None)
+        of_result = make_cell_reader(
+            own, spacing if isinstance(own, CtcLineage) else None
+        )
         matched, within = match_positions(
-            cells_of(true, spacing), of_result, n, distance, progress
+            make_cell_reader(true, spacing), of_result, n, distance, progress
         )
         matched_by = f"positions, at most {within:.3g} apart"
     elif isinstance(own, CtcLineage):
         matched, matched_by = (
-            match_frames(true, OwnMasks(own), progress, executor),
+            match_frames(true, ResultMasks(own), progress, executor),
             MASKS,
         )
     elif movie is None:
@@ -196,24 +208,24 @@ def evaluate(
     if matched_by == MASKS:
         _warn_of_masks(matched)
     by_track = _in_tracks(matched, own) if isinstance(own, Lineage) else matched
-    annotations = Annotations.of(events_of_truth(true.tracks, matched))
+    annotations = Annotations.of(derive_events(true.tracks, matched))
     return Evaluation(
-        task_loss(annotations, events),
-        aogm(true.tracks, own.tracks, by_track),
+        compute_task_loss(annotations, events),
+        compute_aogm(true.tracks, own.tracks, by_track),
         {
-            tolerance: divisions(true.tracks, own.tracks, by_track, tolerance)
+            tolerance: count_divisions(true.tracks, own.tracks, by_track, tolerance)
             for tolerance in TOLERANCES
         },
         _scores_if(scores, own, true, by_track if matched_by == MASKS else None),
         events_from,
-        found_gaps(annotations, events),
+        count_gaps(annotations, events),
         matched_by,
     )
 
 
-def _warn_of_masks(frames: list[Held]) -> None:
+def _warn_of_masks(frames: list[FrameMatch]) -> None:
     """Tell where hardly any true cell is covered by a detection: figures are then about very few events."""
-    held, n = covered(frames)
+    held, n = count_matched_cells(frames)
     if held < FEW * n:
         warnings.warn(
             f"only {held} of {n} true cells are covered by more than half by a mask of the result. Are its masks of "
@@ -227,7 +239,7 @@ def _scores_if(
     wanted: bool | None,
     result: CtcLineage | PointLineage | Lineage,
     truth: CtcLineage | PointLineage,
-    by_masks: list[Held] | None,
+    by_masks: list[FrameMatch] | None,
 ) -> dict[str, float | None] | None:
     """The challenge's scores where they are asked for, or can be had by default: of masks that were matched."""
     if (
@@ -236,7 +248,7 @@ def _scores_if(
         and isinstance(truth, CtcLineage)
     ):
         asked = is_installed("evaluate") if wanted is None else wanted
-        return scores_of_matched(result, truth, by_masks) if asked else None
+        return score_matched_frames(result, truth, by_masks) if asked else None
     if wanted:
         raise InputError(
             "the challenge's scores need a result with masks: write it, and evaluate the folder"
@@ -269,7 +281,7 @@ def _cut(
     return lineage[frames.start : frames.stop]
 
 
-def _in_tracks(frames: list[Held], lineage: Lineage) -> list[Held]:
+def _in_tracks(frames: list[FrameMatch], lineage: Lineage) -> list[FrameMatch]:
     """The same cells, held by tracks instead of labels."""
     starts = np.searchsorted(lineage.frame, np.arange(lineage.n_frames + 1))
     renamed = []

@@ -19,10 +19,15 @@ from scipy.spatial import KDTree
 from clew.errors import DataWarning, InputError
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.truth import Held, Labelled, Progress, events_of_truth
+from clew.tracking.evaluation.truth import (
+    FrameMatch,
+    LabelSource,
+    Progress,
+    derive_events,
+)
 from clew.tracking.events import NONE, Annotations, Labels
 from clew.tracking.io.ctc import CtcLineage
-from clew.tracking.io.tables import scale_of
+from clew.tracking.io.tables import check_spacing
 from clew.tracking.io.track_tables import PointLineage
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import check_frame
@@ -35,7 +40,7 @@ FEW = 0.5
 """A share of true cells near any detection under which both sides are likely to be in different units."""
 
 
-def cells_of(
+def make_cell_reader(
     lineage: CtcLineage | PointLineage | Lineage, spacing: Sequence[float] | None = None
 ) -> Cells:
     """The cells of a lineage by frame: ids are those of tracks, of a `Lineage` labels.
@@ -50,7 +55,7 @@ def cells_of(
             lineage.position[starts[t] : starts[t + 1]],
         )
     if isinstance(lineage, PointLineage):
-        scale = scale_of(
+        scale = check_spacing(
             spacing if lineage.made_from is None else None, lineage.position.shape[1]
         )
 
@@ -59,7 +64,7 @@ def cells_of(
             return ids, position * scale
 
         return listed
-    sizes = tuple(scale_of(spacing, len(lineage.masks.shape)).tolist())
+    sizes = tuple(check_spacing(spacing, len(lineage.masks.shape)).tolist())
 
     def measured(t: int) -> tuple[Labels, Array]:
         found = measure_frame(t, lineage.masks[t], None, sizes)
@@ -69,12 +74,12 @@ def cells_of(
     return measured
 
 
-def position_annotations(
+def derive_annotations_by_position(
     truth: CtcLineage | PointLineage,
-    movie: Labelled | DetectionTable,
+    movie: LabelSource | DetectionTable,
     progress: Progress | None = None,
 ) -> Annotations:
-    """All events of a movie's detections that a true lineage determines, by positions; as `truth_annotations` by masks.
+    """All events of a movie's detections that a true lineage determines, by positions; as `derive_annotations` by masks.
 
     Positions in masks are multiplied by the movie's spacing; those in tables are physical, as clew writes them.
     """
@@ -95,9 +100,9 @@ def position_annotations(
             found = measure_frame(t, label, None, spacing or (1.0,) * label.ndim)
         return found.label, found.position
 
-    true = cells_of(truth, spacing if isinstance(truth, CtcLineage) else None)
+    true = make_cell_reader(truth, spacing if isinstance(truth, CtcLineage) else None)
     matched, _ = match_positions(true, detections, n, progress=progress)
-    return Annotations.of(events_of_truth(truth.tracks, matched))
+    return Annotations.of(derive_events(truth.tracks, matched))
 
 
 def match_positions(
@@ -106,7 +111,7 @@ def match_positions(
     n_frames: int,
     distance: float | None = None,
     progress: Progress | None = None,
-) -> tuple[list[Held], float]:
+) -> tuple[list[FrameMatch], float]:
     """The true cells of every frame with the detections that hold them, and how far apart they may be."""
     true, found = (
         [truth(t) for t in range(n_frames)],
@@ -133,7 +138,7 @@ def match_positions(
 
 def _match(
     cell: Labels, place: Array, label: Labels, seen: Array, within: float
-) -> Held:
+) -> FrameMatch:
     """One frame."""
     holder, touched = (
         np.full(len(cell), NONE, dtype=np.int64),
@@ -144,11 +149,11 @@ def _match(
             KDTree(seen), within, output_type="ndarray"
         )
         if not len(near):
-            return Held(cell, holder, touched)
+            return FrameMatch(cell, holder, touched)
         row, column = _pairs(near["i"], near["j"], near["v"], len(cell), len(label))
         holder[row] = label[column]
         touched[near["i"]] = True
-    return Held(cell, holder, touched)
+    return FrameMatch(cell, holder, touched)
 
 
 def _pairs(
@@ -191,7 +196,7 @@ def _usual_distance(frames: list[tuple[Labels, Array]]) -> float:
     return half
 
 
-def covered(matched: list[Held]) -> tuple[int, int]:
+def count_matched_cells(matched: list[FrameMatch]) -> tuple[int, int]:
     """How many true cells have a detection, and how many there are."""
     return sum(int((frame.holder != NONE).sum()) for frame in matched), sum(
         len(frame.cell) for frame in matched
@@ -199,13 +204,13 @@ def covered(matched: list[Held]) -> tuple[int, int]:
 
 
 def _warn_of_units(
-    matched: list[Held],
+    matched: list[FrameMatch],
     true: list[tuple[Labels, Array]],
     found: list[tuple[Labels, Array]],
     within: float,
 ) -> None:
     """Tell where hardly any true cell is near a detection, with what both sides look like."""
-    held, n = covered(matched)
+    held, n = count_matched_cells(matched)
     if not n or held >= FEW * n or not any(len(label) for label, _ in found):
         return
     warnings.warn(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Indices, Mask
-from clew.tracking.evaluation.truth import Held
+from clew.tracking.evaluation.truth import FrameMatch
 from clew.tracking.events import NONE, Labels
 from clew.tracking.lineage.tracks import Tracks
 
@@ -83,7 +83,7 @@ class Aogm:
         return 1.0 - min(self.total, scratch) / scratch if scratch else 1.0
 
 
-class Graph(NamedTuple):
+class TrackGraph(NamedTuple):
     """Vertices (n,) sorted by frame, then track; edges (m,) between rows of them."""
 
     frame: NDArray[np.int64]
@@ -94,7 +94,7 @@ class Graph(NamedTuple):
     """Whether an edge leads from parent to child."""
 
 
-def graph_of(tracks: Tracks) -> Graph:
+def build_track_graph(tracks: Tracks) -> TrackGraph:
     """The graph of a table of tracks."""
     length = tracks.end - tracks.begin + 1
     first = np.cumsum(length) - length
@@ -109,14 +109,14 @@ def graph_of(tracks: Tracks) -> Graph:
     source = np.concatenate([within, (first + length - 1)[parent[child]]])
     target = np.concatenate([within + 1, first[child]])
     to_child = np.arange(len(source)) >= len(within)
-    return Graph(
+    return TrackGraph(
         frame[order], tracks.id[row][order], place[source], place[target], to_child
     )
 
 
-def aogm(truth: Tracks, result: Tracks, frames: list[Held]) -> Aogm:
+def compute_aogm(truth: Tracks, result: Tracks, frames: list[FrameMatch]) -> Aogm:
     """Compare two tables of tracks, given for each frame which track of the result holds which of the truth."""
-    true, found = graph_of(truth), graph_of(result)
+    true, found = build_track_graph(truth), build_track_graph(result)
     holder = _holders(
         found, frames
     )  # truth vertices and matched cells are in the same order
@@ -148,7 +148,7 @@ def aogm(truth: Tracks, result: Tracks, frames: list[Held]) -> Aogm:
     )
 
 
-def _holders(found: Graph, frames: list[Held]) -> Indices:
+def _holders(found: TrackGraph, frames: list[FrameMatch]) -> Indices:
     """(n,) for each true cell of all frames the vertex that holds it, −1 where there is none."""
     starts = np.searchsorted(found.frame, np.arange(len(frames) + 1))
     rows = []
@@ -160,7 +160,7 @@ def _holders(found: Graph, frames: list[Held]) -> Indices:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MatchCounts:
     """How many of the things looked for were found."""
 
     right: int
@@ -193,9 +193,9 @@ class Found:
         return 2 * self.right / all_ if all_ else 1.0
 
 
-def divisions(
-    truth: Tracks, result: Tracks, frames: list[Held], tolerance: int = 0
-) -> Found:
+def count_divisions(
+    truth: Tracks, result: Tracks, frames: list[FrameMatch], tolerance: int = 0
+) -> MatchCounts:
     """Divisions that were found, at most `tolerance` frames too early or too late.
 
     Mothers must match in the last frame that both have, and daughters in the first frame that both have: the result's
@@ -236,7 +236,7 @@ def divisions(
         )
         for division in true
     )
-    return Found(right, len(predicted) - right, len(true) - right)
+    return MatchCounts(right, len(predicted) - right, len(true) - right)
 
 
 class _Division(NamedTuple):

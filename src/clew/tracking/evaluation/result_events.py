@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.tracking.evaluation.metrics import graph_of
-from clew.tracking.evaluation.truth import events_of_tracks
+from clew.tracking.evaluation.metrics import build_track_graph
+from clew.tracking.evaluation.truth import derive_track_events
 from clew.tracking.events import NONE, EventTable, Labels
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.delimited import Table
@@ -22,7 +22,7 @@ from clew.tracking.lineage.track_faults import Faults
 TABLES = ((EVENTS, TRACKS), (EVENTS_PARQUET, TRACKS_PARQUET))
 
 
-def events_of_result(result: CtcLineage | PointLineage) -> tuple[EventTable, str]:
+def read_result_events(result: CtcLineage | PointLineage) -> tuple[EventTable, str]:
     """The events of a result in terms of its masks, and where they come from."""
     folder = Path(result.source)
     told = next(
@@ -30,7 +30,7 @@ def events_of_result(result: CtcLineage | PointLineage) -> tuple[EventTable, str
         None,
     )
     if told is None:
-        return events_of_tracks(
+        return derive_track_events(
             result.tracks, result.n_frames
         ), "the tracks, which cannot tell merges"
     of_events, of_tracks = told
@@ -40,7 +40,7 @@ def events_of_result(result: CtcLineage | PointLineage) -> tuple[EventTable, str
         else _read_parquet(folder / of_events)
     )
     frame, label, track = _track_table(folder / of_tracks)
-    graph, order = graph_of(result.tracks), np.lexsort((track, frame))
+    graph, order = build_track_graph(result.tracks), np.lexsort((track, frame))
     if not (
         np.array_equal(frame[order], graph.frame)
         and np.array_equal(track[order], graph.track)
@@ -83,7 +83,7 @@ def events_of_result(result: CtcLineage | PointLineage) -> tuple[EventTable, str
         events.frame,
         events.event,
         tracks_of(events.sources, events.frame),
-        tracks_of(events.targets, events.ends()),
+        tracks_of(events.targets, events.end_frames()),
     ), of_events
 
 
@@ -93,7 +93,7 @@ def _track_table(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
     table = read_table(path, dict.fromkeys(columns, ()), list(columns), list)
     faults = Faults(table.where)
     frame, label, track = (
-        table.integers(name, faults, least) for name, least in columns.items()
+        table.parse_integers(name, faults, least) for name, least in columns.items()
     )
     faults.refuse()
     return frame, label, track

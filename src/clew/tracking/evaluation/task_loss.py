@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.learning.task import Mask
-from clew.tracking.evaluation.metrics import Found
+from clew.tracking.evaluation.metrics import MatchCounts
 from clew.tracking.events import (
     NONE,
     PAIRWISE,
@@ -70,16 +70,16 @@ class TaskLoss:
         }
 
 
-def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
+def compute_task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
     """Compare annotations with a prediction in which every cell has one fate and one history at most.
 
     This is about pairs of frames, so that a gap on either side counts as the disappearance and the appearance that it
-    is there; `found_gaps` tells of gaps.
+    is there; `count_gaps` tells of gaps.
     """
     events = (
         predicted.events if isinstance(predicted, Lineage) else predicted
-    ).pairwise()
-    truth = truth.pairwise()
+    ).to_pairwise()
+    truth = truth.to_pairwise()
     said, happened = truth.events, truth.happened
     find = EventIndex(events)
     no_source = said.sources[:, 0] == NONE
@@ -92,7 +92,7 @@ def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
         (said.targets[:, 0], True),
     ]:
         asked = np.flatnonzero(missed & (cells != NONE) & (no_source | (not later)))
-        instead = find(
+        instead = find.find_cell(
             said.frame[asked] + later, np.full(len(asked), later), cells[asked]
         )
         kind = np.full(len(asked), NOTHING)
@@ -111,16 +111,20 @@ def task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
     )
 
 
-def found_gaps(truth: Annotations, predicted: Lineage | EventTable) -> Found:
+def count_gaps(truth: Annotations, predicted: Lineage | EventTable) -> MatchCounts:
     """Gaps that were found; one is false where the truth knows of an end of it, and not of this gap."""
     told = predicted.events if isinstance(predicted, Lineage) else predicted
     told, true = told[told.event == Event.GAP], truth.events[truth.happened]
     known = EventIndex(true)
     right = known.find(told) >= 0
-    sources = known(told.frame, np.zeros(len(told), dtype=bool), told.sources[:, 0])
-    targets = known(told.ends(), np.ones(len(told), dtype=bool), told.targets[:, 0])
+    sources = known.find_cell(
+        told.frame, np.zeros(len(told), dtype=bool), told.sources[:, 0]
+    )
+    targets = known.find_cell(
+        told.end_frames(), np.ones(len(told), dtype=bool), told.targets[:, 0]
+    )
     false = ~right & ((sources >= 0) | (targets >= 0))
-    return Found(
+    return MatchCounts(
         int(right.sum()),
         int(false.sum()),
         int((true.event == Event.GAP).sum() - right.sum()),

@@ -43,13 +43,13 @@ from clew.tracking.events import (
 )
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.lineage.tracks import MAX_CHILDREN, Tracks, check_frame
-from clew.tracking.measurement.regions import Runs, shared_volume
+from clew.tracking.measurement.regions import Runs, measure_overlap
 
 Progress = Callable[[int, int], None]
 """Told (frames done, frames in all)."""
 
 
-class Labelled(Protocol):
+class LabelSource(Protocol):
     """Whatever has label images: a Movie, or the masks of a result."""
 
     @property
@@ -63,7 +63,7 @@ class Labelled(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnMasks:
+class ResultMasks:
     """The masks of a lineage, as something with detections; each is checked against the tracks as it is read."""
 
     lineage: CtcLineage
@@ -80,7 +80,7 @@ class OwnMasks:
         return mask
 
 
-class Held(NamedTuple):
+class FrameMatch(NamedTuple):
     """The true cells of one frame, (k,) each."""
 
     cell: Labels
@@ -91,17 +91,17 @@ class Held(NamedTuple):
     """Whether any detection covers a part of it."""
 
 
-def match_frame(truth: NDArray[Any], detections: NDArray[Any]) -> Held:
+def match_frame(truth: NDArray[Any], detections: NDArray[Any]) -> FrameMatch:
     """Which detection of a label image holds which true cell of another: the one that covers over half of it."""
     shared = _overlap(truth, detections)
     holder = np.full(len(shared.cell), NONE, dtype=np.int64)
     holder[shared.row[shared.holds]] = shared.label[shared.holds]
     touched = np.zeros(len(shared.cell), dtype=bool)
     touched[shared.row] = True
-    return Held(shared.cell, holder, touched)
+    return FrameMatch(shared.cell, holder, touched)
 
 
-def jaccard(truth: NDArray[Any], detections: NDArray[Any]) -> Array:
+def compute_jaccard(truth: NDArray[Any], detections: NDArray[Any]) -> Array:
     """(k,) the Jaccard index of each true cell, ascending, with the detection that holds it; 0 where none does."""
     shared = _overlap(truth, detections)
     labels, sizes = np.unique(detections, return_counts=True)
@@ -143,12 +143,12 @@ def _overlap(truth: NDArray[Any], detections: NDArray[Any]) -> _Shared:
         raise InputError(
             f"the truth's mask has shape {truth.shape}, the detections' mask {detections.shape}"
         )
-    runs = Runs.of(truth)
+    runs = Runs.from_labels(truth)
     cell, of_run = np.unique(runs.label, return_inverse=True)
     size = np.bincount(of_run, weights=runs.length, minlength=len(cell)).astype(
         np.float64
     )
-    shared, label, pixels = shared_volume(truth, detections, (1.0,) * truth.ndim)
+    shared, label, pixels = measure_overlap(truth, detections, (1.0,) * truth.ndim)
     row = np.searchsorted(cell, shared)
     return _Shared(cell, size, row, label, pixels, 2 * pixels > size[row])
 
@@ -159,10 +159,10 @@ BLOCK = 8
 
 def match_frames(
     truth: CtcLineage,
-    movie: Labelled,
+    movie: LabelSource,
     progress: Progress | None = None,
     executor: Executor | None = None,
-) -> list[Held]:
+) -> list[FrameMatch]:
     """The true cells of every frame with the detections that hold them; one frame a worker is in memory at a time."""
     n = len(truth.masks)
     if n != movie.n_frames:
@@ -170,7 +170,7 @@ def match_frames(
             f"the truth has {n} frames, the movie {movie.n_frames}; it must be the truth of this movie, or with "
             "--frames of the part that was tracked"
         )
-    matched: list[Held] = []
+    matched: list[FrameMatch] = []
     blocks = [range(t, min(t + BLOCK, n)) for t in range(0, n, BLOCK)]
     for found in (executor or Threads()).map(
         partial(_match_block, truth, movie), blocks
@@ -181,7 +181,9 @@ def match_frames(
     return matched
 
 
-def _match_block(truth: CtcLineage, movie: Labelled, frames: range) -> list[Held]:
+def _match_block(
+    truth: CtcLineage, movie: LabelSource, frames: range
+) -> list[FrameMatch]:
     """The same for some frames."""
     matched = []
     for t in frames:
@@ -195,16 +197,16 @@ def _match_block(truth: CtcLineage, movie: Labelled, frames: range) -> list[Held
     return matched
 
 
-def truth_annotations(
-    truth: CtcLineage, movie: Labelled, progress: Progress | None = None
+def derive_annotations(
+    truth: CtcLineage, movie: LabelSource, progress: Progress | None = None
 ) -> Annotations:
     """All events of a movie's detections that a true lineage determines; no two of them contradict each other."""
     return Annotations.of(
-        events_of_truth(truth.tracks, match_frames(truth, movie, progress))
+        derive_events(truth.tracks, match_frames(truth, movie, progress))
     )
 
 
-def events_of_truth(tracks: Tracks, frames: list[Held]) -> EventTable:
+def derive_events(tracks: Tracks, frames: list[FrameMatch]) -> EventTable:
     """The events that matched frames determine."""
     tracks = tracks[np.argsort(tracks.id)]
     parent = tracks.parent_row()
@@ -215,7 +217,9 @@ def events_of_truth(tracks: Tracks, frames: list[Held]) -> EventTable:
     return _with_gaps(EventTable.join(pairs), tracks, frames)
 
 
-def _with_gaps(events: EventTable, tracks: Tracks, frames: list[Held]) -> EventTable:
+def _with_gaps(
+    events: EventTable, tracks: Tracks, frames: list[FrameMatch]
+) -> EventTable:
     """The events with gaps in place of a disappearance and an appearance that are about the same cell."""
     index, parent = EventIndex(events), tracks.parent_row()
     # with whom each track is the same cell after a gap of one frame
@@ -246,15 +250,15 @@ def _with_gaps(events: EventTable, tracks: Tracks, frames: list[Held]) -> EventT
             np.full(len(same), Event.GAP, dtype=np.int8),
         )
         gaps = EventTable(time, kind, cells_before, cells_after)
-        ends = index.find(gaps.pairwise()).reshape(2, -1)
+        ends = index.find(gaps.to_pairwise()).reshape(2, -1)
         found.append(gaps[np.flatnonzero((ends >= 0).all(axis=0))])
     gaps = EventTable.join(found)
     kept = np.ones(len(events), dtype=bool)
-    kept[index.find(gaps.pairwise())] = False
+    kept[index.find(gaps.to_pairwise())] = False
     return EventTable.join([events[kept], gaps]) if len(gaps) else events
 
 
-def _held_alone(held: Held) -> tuple[Labels, Labels]:
+def _held_alone(held: FrameMatch) -> tuple[Labels, Labels]:
     """The cells that are alone in their detections, ascending, and these detections' labels."""
     labels, row, count = np.unique(held.holder, return_inverse=True, return_counts=True)
     alone = (
@@ -265,14 +269,14 @@ def _held_alone(held: Held) -> tuple[Labels, Labels]:
     return held.cell[alone], held.holder[alone]
 
 
-def events_of_tracks(tracks: Tracks, n_frames: int) -> EventTable:
+def derive_track_events(tracks: Tracks, n_frames: int) -> EventTable:
     """The events that a table of tracks means, where every detection is labelled with its track."""
     alive = [
         np.sort(tracks.id[(tracks.begin <= t) & (t <= tracks.end)])
         for t in range(n_frames)
     ]
-    return events_of_truth(
-        tracks, [Held(ids, ids, np.ones(len(ids), dtype=bool)) for ids in alive]
+    return derive_events(
+        tracks, [FrameMatch(ids, ids, np.ones(len(ids), dtype=bool)) for ids in alive]
     )
 
 
@@ -288,7 +292,7 @@ class _Links(NamedTuple):
 
 
 def _links(
-    tracks: Tracks, parent_row: Indices, t: int, before: Held, after: Held
+    tracks: Tracks, parent_row: Indices, t: int, before: FrameMatch, after: FrameMatch
 ) -> _Links:
     """Which cell of the later frame comes from which of the earlier one; tracks are sorted by id."""
     row = np.searchsorted(tracks.id, after.cell)
@@ -308,7 +312,7 @@ def _links(
     return _Links(at[linked], linked, siblings > 1, siblings > MAX_CHILDREN)
 
 
-def _pair(t: int, links: _Links, before: Held, after: Held) -> EventTable:
+def _pair(t: int, links: _Links, before: FrameMatch, after: FrameMatch) -> EventTable:
     """The events from one frame to the next."""
     earlier, cell_of_earlier = _detections(before)
     later, cell_of_later = _detections(after)
@@ -379,7 +383,7 @@ def _pair(t: int, links: _Links, before: Held, after: Held) -> EventTable:
     )
 
 
-def _detections(held: Held) -> tuple[Labels, Indices]:
+def _detections(held: FrameMatch) -> tuple[Labels, Indices]:
     """The detections that hold any cell, and for each cell the row of its holder among them, −1 where it has none."""
     labels, row = np.unique(held.holder, return_inverse=True)
     free = int(len(labels) > 0 and labels[0] == NONE)

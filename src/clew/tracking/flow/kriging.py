@@ -1,10 +1,10 @@
-"""What the displacements of the cells around a cell foretell of its own: kriging of the nearest linked cells.
+"""Kriging: predict the displacement of a cell from those of the linked cells around it.
 
-**Kriging** (Matheron 1963), which is regression by a Gaussian process (Rasmussen & Williams 2006): displacements are a
-smooth flow, whose values at two cells are the more alike the nearer these are (a Matérn covariance of order 5/2, of
-unit variance, around a local level of which nothing is known), and noise, the **nugget**: what cells do on their own. A
-local affine map takes the flow's curvature for noise, and waves a few cells long are lost to it; here only a length has
-to be assumed.
+Ordinary kriging (Matheron 1963), which is Gaussian process regression (Rasmussen &
+Williams 2006, section 2.7). Displacements are a smooth flow plus noise, the **nugget**:
+what cells do independently of their neighbors. The flow has a Matérn covariance of order
+5/2 and unit variance around an unknown local level. A local affine map would take the
+curvature of the flow for noise and lose waves that are a few cells long.
 """
 
 from __future__ import annotations
@@ -16,61 +16,84 @@ from clew.learning.task import Array, Indices
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def foretold(
+def krige_displacements(
     x: Array,
     displacement: Array,
-    off: Array,
-    shift: Array,
+    doubt: Array,
+    default: Array,
     around: Indices,
-    most: int,
+    max_used: int,
     nugget: float,
     length: float,
 ) -> Array:  # pragma: no cover  # compiled
-    """(n, ndim) at each cell what the displacements of the linked cells around it foretell, its own left out.
+    """Predict the displacement of each cell by its linked neighbors, itself left out.
 
-    `off` (n,) tells how doubtful the link of each cell is, by which its nugget is multiplied, less 1; −1 where it has
-    none. The nearest `most` linked cells of those `around` (n, k) foretell; without any, the `shift` so far stays.
+    Parameters
+    ----------
+    x : ndarray of shape (n, ndim)
+        Positions.
+    displacement : ndarray of shape (n, ndim)
+        Displacements of the linked cells.
+    doubt : ndarray of shape (n,)
+        The nugget of a link is multiplied by 1 + doubt; -1 for cells without a link.
+    default : ndarray of shape (n, ndim)
+        The prediction for cells without linked neighbors.
+    around : ndarray of shape (n, k)
+        Cells around each cell, nearest first.
+    max_used : int
+        Linked neighbors that are used at most.
+    nugget : float
+        Variance of the noise, relative to that of the flow.
+    length : float
+        Length scale of the covariance.
+
+    Returns
+    -------
+    ndarray of shape (n, ndim)
     """
     n, ndim = x.shape
-    found, used = np.empty_like(x), np.empty(most, np.intp)
-    factor, onto = np.empty((most, most)), np.empty((most, ndim + 2))
+    prediction = np.empty_like(x)
+    used = np.empty(max_used, np.intp)
+    covariance = np.empty((max_used, max_used))
+    # displacements, covariances with the predicted cell, and ones
+    columns = np.empty((max_used, ndim + 2))
     for i in range(n):
         count = 0
         for k in range(around.shape[1]):
             j = around[i, k]
-            if j != i and off[j] >= 0:
+            if j != i and doubt[j] >= 0:
                 used[count] = j
                 count += 1
-                if count == most:
+                if count == max_used:
                     break
+        if count == 0:
+            for d in range(ndim):
+                prediction[i, d] = default[i, d]
+            continue
         for p in range(count):
             for q in range(p):
-                factor[p, q] = _covariance(x, used[p], used[q], length)
-            factor[p, p] = 1 + nugget * (1 + off[used[p]])
+                covariance[p, q] = _matern(x, used[p], used[q], length)
+            covariance[p, p] = 1 + nugget * (1 + doubt[used[p]])
             for d in range(ndim):
-                onto[p, d] = displacement[used[p], d]
-            onto[p, ndim], onto[p, ndim + 1] = _covariance(x, used[p], i, length), 1.0
-        _whiten(factor, onto, count)
-        here, ones = (
-            _inner(onto, ndim, ndim + 1, count),
-            _inner(onto, ndim + 1, ndim + 1, count),
-        )
+                columns[p, d] = displacement[used[p], d]
+            columns[p, ndim] = _matern(x, used[p], i, length)
+            columns[p, ndim + 1] = 1.0
+        _whiten(covariance, columns, count)
+        covered = _inner_product(columns, ndim, ndim + 1, count)
+        ones = _inner_product(columns, ndim + 1, ndim + 1, count)
         for d in range(ndim):
-            if count:
-                level = (
-                    _inner(onto, d, ndim + 1, count) / ones
-                )  # by generalised least squares
-                found[i, d] = level * (1 - here) + _inner(onto, d, ndim, count)
-            else:
-                found[i, d] = shift[i, d]
-    return found
+            # the local level by generalized least squares
+            level = _inner_product(columns, d, ndim + 1, count) / ones
+            smooth = _inner_product(columns, d, ndim, count)
+            prediction[i, d] = level * (1 - covered) + smooth
+    return prediction
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _covariance(
+def _matern(
     x: Array, i: int, j: int, length: float
 ) -> float:  # pragma: no cover  # compiled
-    """Of the flow at two cells."""
+    """Matérn covariance of order 5/2 between two cells."""
     square = 0.0
     for d in range(x.shape[1]):
         square += (x[i, d] - x[j, d]) ** 2
@@ -79,10 +102,13 @@ def _covariance(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _whiten(matrix: Array, onto: Array, n: int) -> None:  # pragma: no cover  # compiled
-    """`onto` becomes L⁻¹ `onto`, for the first n rows, with L Lᵀ the `matrix`, of which the lower half is there.
+def _whiten(
+    matrix: Array, columns: Array, n: int
+) -> None:  # pragma: no cover  # compiled
+    """Replace the first n rows of `columns` by L⁻¹ `columns`, with L Lᵀ = `matrix`.
 
-    Inner products of its columns then are those by the inverse of the matrix.
+    Only the lower half of the matrix is read. Inner products of the new columns are
+    those of the old ones in the inverse of the matrix.
     """
     for p in range(n):
         for q in range(p + 1):
@@ -90,18 +116,18 @@ def _whiten(matrix: Array, onto: Array, n: int) -> None:  # pragma: no cover  # 
             for r in range(q):
                 rest -= matrix[p, r] * matrix[q, r]
             matrix[p, q] = np.sqrt(rest) if p == q else rest / matrix[q, q]
-        for d in range(onto.shape[1]):
-            rest = onto[p, d]
+        for d in range(columns.shape[1]):
+            rest = columns[p, d]
             for r in range(p):
-                rest -= matrix[p, r] * onto[r, d]
-            onto[p, d] = rest / matrix[p, p]
+                rest -= matrix[p, r] * columns[r, d]
+            columns[p, d] = rest / matrix[p, p]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _inner(
+def _inner_product(
     columns: Array, p: int, q: int, n: int
 ) -> float:  # pragma: no cover  # compiled
-    """The inner product of two columns, of which the first n rows count."""
+    """Inner product of two columns over the first n rows."""
     total = 0.0
     for r in range(n):
         total += columns[r, p] * columns[r, q]

@@ -1,214 +1,219 @@
-"""How the cells of a movie move: on their own or with their surroundings, and anew or on as before.
+"""How the cells of a movie move: with their surroundings or alone, and how persistently.
 
-Where cells move with their surroundings, places are taken relative to the **flow** (`flow.py`). What is left of a way
-then is partly a cell's own habit: one that overtook its neighbours does so again. This is a **first-order
-autoregressive model**, whose coefficient, the persistence, is estimated from the movie's own links. In movies without
-flow jumps of whole frames are followed, if they bring more cells onto others than chance does; between them cells go on
-as before if that explains enough of their ways.
+Where cells move with their surroundings, displacements are measured relative to the
+**flow**. Part of the rest persists: a cell that overtook its neighbors does so again.
+This is a **first-order autoregressive model**; its coefficient, the persistence, is
+estimated from links within the movie. Cells that move alone may persist too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from clew.learning.task import Array, Indices
+from clew.learning.task import Array
 from clew.tracking.detections import Detections, Source
-from clew.tracking.flow.flow import Links, continued_flow, estimate_flow, jump
-from clew.tracking.flow.registration import lengths, mutual_nearest, nearest_at_rest
+from clew.tracking.flow.nearest_points import find_mutual_nearest
+from clew.tracking.flow.registration import Links, link_resting_cells, register_frames
 from clew.tracking.profiling.scales import Over, SampledFrames, sampled_frames
 
-LEAST_EXPLAINED = 0.25
-"""The share of the cells' squared displacements that the flow must explain to be used in a movie. Below, cells move on
-their own, and the neighbours' noise would be added to theirs. As much must a cell's last way explain of the next one
-to be gone on with where there is no flow; below, that would add the noise of two ways."""
-FAR = 0.95
+MIN_EXPLAINED = 0.25
+"""Share of the squared displacements that the flow, or persistence without flow, must
+explain to be used. Below, it would add more noise than it removes."""
+FAR_QUANTILE = 0.95
 ROUNDING = 1e-6
-"""Of ways, in usual ones: what is left where all cells move alike."""
-OUTLYING = 3.0
-"""Usual ways at which one has half its say: longer ones are mostly links to a wrong cell."""
+"""Relative to a typical step: what is left where all cells move alike."""
+OUTLIER_STEPS = 3.0
+"""Typical steps at which a step has half its weight: longer ones are mostly wrong links."""
 
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """How the cells of a movie move, relative to the flow if there is one."""
+    """How the cells of a movie move, relative to the flow if they follow one."""
 
     follows_flow: bool
-    """Whether cells move with their surroundings. If not, jumps of whole frames are followed, and cells go on."""
-    usual: float
-    """The median way of a cell from one frame to the next; 0 if nothing moves."""
-    far: float
-    """A way that one cell in twenty exceeds."""
+    """Whether cells move with their surroundings."""
+    median_step: float
+    """Median displacement from one frame to the next; 0 if nothing moves."""
+    far_step: float
+    """Displacement that one cell in twenty exceeds."""
     persistence: float = 0.0
-    """The share of its way relative to the flow, or without any, that a cell goes again in the next frame pair."""
+    """Share of its step that a cell repeats in the next frame pair."""
 
     @property
-    def looks_back(self) -> bool:
-        """Whether the frame before tells where cells will go."""
+    def uses_previous_frame(self) -> bool:
+        """Whether the previous frame helps to predict where cells will be."""
         return self.follows_flow or self.persistence > 0
 
-    def shift(
-        self,
-        a: Detections,
-        b: Detections,
-        before: Detections | None = None,
-        known: Indices | None = None,
-    ) -> Array | None:
-        """(n, ndim) where the cells of a frame will be in the next, relative to where they are; None for there.
+    def predict_persistent_step(self, links: Links, cells: Detections) -> Array:
+        """Predict the step that each cell repeats.
 
-        `before` is the frame before both, if there is one. Where cells move with their surroundings, those of which
-        it is `known` (n,) where they went, see `estimate_flow`, tell of the others around them.
+        Parameters
+        ----------
+        links : Links
+            Between the previous frame and that of the cells.
+        cells : Detections
+            n cells.
+
+        Returns
+        -------
+        ndarray of shape (n, ndim)
+            0 for cells without a link.
         """
-        if not self.follows_flow:
-            if jump(a, b).any():
-                return estimate_flow(a, b).shift
-            if before is None or not self.persistence or jump(before, a).any():
-                return None
-            return self.onward(_links_at_rest(before, a), a)
-        if before is None:
-            return estimate_flow(a, b, known=known).shift
-        earlier = estimate_flow(before, a)
-        return continued_flow(
-            before, earlier, a, b, self.onward(earlier.links, a), known=known
-        )
-
-    def onward(self, links: Links, cells: Detections) -> Array:
-        """(n, ndim) how far cells will go by themselves, from how they came here; 0 where that is not known."""
-        found = np.zeros_like(cells.position)
-        if self.persistence:  # then there is a usual way to measure by
-            way = links.deviation
-            found[links.behind] = (
-                self.persistence * _say(way, self.usual)[:, None] * way
-            )
-        return found
+        step = np.zeros_like(cells.position)
+        if self.persistence > 0:
+            weight = cauchy_weights(links.deviation, self.median_step)
+            step[links.target] = self.persistence * weight[:, None] * links.deviation
+        return step
 
 
 def estimate_motion(source: Source, over: Over = map) -> Motion:
-    """From some frame pairs of a movie, without any truth; `over` maps over them."""
-    ways = list(over(_ways, sampled_frames(source)))
-    absolute, relative, at_rest = (
-        np.concatenate([np.zeros(0), *(way[k] for way in ways)]) for k in range(3)
-    )
-    triples = sampled_frames(source, 3)
-    own = _goes_on(triples, _links_at_rest, _usual(at_rest)[0], over)
-    if len(own.then) and not _explains(own.left, lengths(own.then)):
-        own = replace(own, persistence=0.0)
-    if len(absolute) and _explains(relative, absolute):
-        flow = _goes_on(triples, _links_by_flow, _usual(relative)[0], over)
-        # a flow is found among cells that move on their own, too: by links to those that suit it
-        least = (
-            np.median(own.left) + ROUNDING * np.median(absolute)
-            if own.persistence
-            else np.inf
-        )
-        if not len(flow.then) or least >= np.median(flow.left):
-            return Motion(True, *_usual(relative), flow.persistence)
-    return Motion(False, *_usual(at_rest), own.persistence)
+    """Estimate how the cells of a movie move from sampled frames, without any truth.
 
+    Parameters
+    ----------
+    source : Source
+    over : callable, optional
+        Maps a function over the samples, as the built-in `map` does.
 
-def _usual(ways: Array) -> tuple[float, float]:
-    """The median way of cells that move, and a far one."""
-    moving = ways[ways > 0]
-    usual, far = np.quantile(moving, [0.5, FAR]).tolist() if len(moving) else (0.0, 0.0)
-    return usual, far
-
-
-@dataclass(frozen=True, slots=True)
-class _GoingOn:
-    """Ways of cells that are linked twice, (m, ndim) each, and how much of one is gone again."""
-
-    first: Array
-    then: Array
-    persistence: float
-
-    @property
-    def left(self) -> Array:
-        """(m,) what remains of the second ways."""
-        return lengths(self.then - self.persistence * self.first)
-
-
-def _goes_on(
-    triples: Sequence[SampledFrames],
-    links: Callable[[Detections, Detections], Links],
-    usual: float,
-    over: Over,
-) -> _GoingOn:
-    """The persistence of ways along some links; 0 if nothing moves."""
-    first, then = (
-        _twice(triples, links, over) if usual and triples else (np.zeros((0, 1)),) * 2
-    )
-    return _GoingOn(
-        first, then, _persistence(first, then, usual) if len(first) else 0.0
-    )
-
-
-def _explains(left: Array, way: Array) -> bool:
-    """Whether enough is explained of how far cells go, by how far they still go then.
-
-    By medians, since a tenth of wrong links would double a mean of squares.
+    Returns
+    -------
+    Motion
     """
-    return bool(np.median(left) ** 2 < (1 - LEAST_EXPLAINED) * np.median(way) ** 2)
+    samples = list(over(_measure_steps, _sample_triples(source)))
+    if not samples:
+        return Motion(False, 0.0, 0.0)
+    total, relative, resting, *steps = map(np.concatenate, zip(*samples, strict=True))
+    flow_first, flow_second, resting_first, resting_second = steps
+    alone = _fit_steps(resting_first, resting_second, _summarize_lengths(resting)[0])
+    if len(alone.remainder) and not _explains(alone.remainder, alone.length):
+        alone = alone._replace(persistence=0.0)
+    if len(total) and _explains(relative, total):
+        median_step, far_step = _summarize_lengths(relative)
+        flow = _fit_steps(flow_first, flow_second, median_step)
+        # A flow is found among cells that move alone, too, by links that suit it: it
+        # must leave no more than their persistence does.
+        limit = np.inf
+        if alone.persistence > 0:
+            limit = np.median(alone.remainder) + ROUNDING * np.median(total)
+        if not len(flow.remainder) or limit >= np.median(flow.remainder):
+            return Motion(True, median_step, far_step, flow.persistence)
+    return Motion(False, *_summarize_lengths(resting), alone.persistence)
 
 
-def _ways(pair: SampledFrames) -> tuple[Array, Array, Array]:
-    """(m,) each: how far linked cells went, how far relative to the flow, and how far nearest ones are without it."""
-    a, b = pair.read()
-    links = estimate_flow(a, b).links
-    ahead, behind = mutual_nearest(a.position, b.position)
+def fit_persistence(previous: Array, current: Array, typical_step: float) -> float:
+    """Fit ``current = persistence * previous`` by robust least squares, from 0 to 1."""
+    weight = cauchy_weights(previous, typical_step)
+    weight = weight * cauchy_weights(current, typical_step)
+    variance = weight @ (previous**2).sum(axis=1)
+    if variance <= 0:
+        return 0.0
+    covariance = weight @ (previous * current).sum(axis=1)
+    return float(np.clip(covariance / variance, 0.0, 1.0))
+
+
+def cauchy_weights(steps: Array, typical_step: float) -> Array:
+    """Return (n,) the Cauchy weights of steps (n, ndim), which discount outliers."""
+    square = (steps**2).sum(axis=1)
+    return np.asarray(1 / (1 + square / (OUTLIER_STEPS * typical_step) ** 2))
+
+
+class _Persistence(NamedTuple):
+    """Fit of the steps of cells that are linked through three frames."""
+
+    persistence: float
+    length: Array
+    """(m,) of the second steps."""
+    remainder: Array
+    """(m,) length of what persistence leaves of them."""
+
+
+def _fit_steps(first: Array, second: Array, typical_step: float) -> _Persistence:
+    """Fit successive steps, (m, ndim) each; none are used if nothing moves."""
+    if typical_step == 0:
+        return _Persistence(0.0, np.zeros(0), np.zeros(0))
+    persistence = fit_persistence(first, second, typical_step)
+    remainder = np.linalg.norm(second - persistence * first, axis=1)
+    return _Persistence(persistence, np.linalg.norm(second, axis=1), remainder)
+
+
+def _summarize_lengths(lengths: Array) -> tuple[float, float]:
+    """Return the median and a far quantile of the lengths above 0."""
+    moving = lengths[lengths > 0]
+    if not len(moving):
+        return 0.0, 0.0
+    median, far = np.quantile(moving, [0.5, FAR_QUANTILE]).tolist()
+    return median, far
+
+
+def _explains(remainder: Array, length: Array) -> bool:
+    """Whether what remains of displacements is enough shorter than these.
+
+    By medians, since one wrong link in ten would double a mean of squares.
+    """
+    explained = 1 - MIN_EXPLAINED
+    return bool(np.median(remainder) ** 2 < explained * np.median(length) ** 2)
+
+
+FramePairs = frozenset[tuple[int, ...]]
+
+
+def _sample_triples(source: Source) -> list[tuple[SampledFrames, FramePairs]]:
+    """Sample runs of three frames, each with the sampled pairs that it contains.
+
+    Pairs and runs are spread evenly over the movie, so that each pair is in some run.
+    """
+    pairs = {sample.frames for sample in sampled_frames(source)}
+    samples = []
+    for triple in sampled_frames(source, 3):
+        contained = pairs & {triple.frames[:2], triple.frames[1:]}
+        pairs -= contained
+        samples.append((triple, frozenset(contained)))
+    return samples
+
+
+def _measure_steps(sample: tuple[SampledFrames, FramePairs]) -> tuple[Array, ...]:
+    """Measure the steps of linked cells in a run of three frames.
+
+    Returns
+    -------
+    total, relative, resting : ndarray of shape (n,)
+        In the sampled pairs: displacements of cells linked by the flow, these relative
+        to the flow, and displacements of cells linked without it.
+    flow_first, flow_second, resting_first, resting_second : ndarray of shape (m, ndim)
+        Successive steps of cells linked twice, relative to the flow and without it.
+    """
+    triple, pairs = sample
+    frames = triple.read()
+    flow_links = []
+    resting_links = []
+    total = [np.zeros(0)]
+    relative = [np.zeros(0)]
+    resting = [np.zeros(0)]
+    for k in range(2):
+        source = frames[k]
+        target = frames[k + 1]
+        links = register_frames(source, target).links
+        flow_links.append(links)
+        resting_links.append(link_resting_cells(source, target))
+        if triple.frames[k : k + 2] in pairs:
+            rows, partners = find_mutual_nearest(source.position, target.position)
+            step = target.position[partners] - source.position[rows]
+            total.append(np.linalg.norm(links.displacement, axis=1))
+            relative.append(np.linalg.norm(links.deviation, axis=1))
+            resting.append(np.linalg.norm(step, axis=1))
     return (
-        lengths(links.displacement),
-        lengths(links.deviation),
-        lengths(b.position[behind] - a.position[ahead]),
+        np.concatenate(total),
+        np.concatenate(relative),
+        np.concatenate(resting),
+        *_chain_steps(*flow_links),
+        *_chain_steps(*resting_links),
     )
 
 
-def _links_by_flow(a: Detections, b: Detections) -> Links:
-    """Cells that are each other's nearest after the flow between two frames."""
-    return estimate_flow(a, b).links
-
-
-def _links_at_rest(a: Detections, b: Detections) -> Links:
-    """Cells that are each other's nearest where they are, in place and in looks."""
-    ahead, behind = nearest_at_rest(a, b)
-    way = b.position[behind] - a.position[ahead]
-    return Links(ahead, behind, way, np.zeros_like(way))
-
-
-def _twice(
-    triples: Sequence[SampledFrames],
-    links: Callable[[Detections, Detections], Links],
-    over: Over,
-) -> tuple[Array, Array]:
-    """(m, ndim) each: the ways before and now of cells that are linked twice in some three frames, without flow."""
-    found = list(over(partial(_two_ways, links=links), triples))
-    return np.concatenate([first for first, _ in found]), np.concatenate(
-        [then for _, then in found]
-    )
-
-
-def _two_ways(
-    triple: SampledFrames, links: Callable[[Detections, Detections], Links]
-) -> tuple[Array, Array]:
-    before, a, b = triple.read()
-    earlier, later = links(before, a), links(a, b)
-    _, i, j = np.intersect1d(earlier.behind, later.ahead, return_indices=True)
-    return earlier.deviation[i], later.deviation[j]
-
-
-def _persistence(first: Array, then: Array, usual: float) -> float:
-    """The coefficient of the autoregression: by weighted least squares, from 0 to 1."""
-    weight = _say(first, usual) * _say(then, usual)
-    square = float(weight @ (first**2).sum(axis=1))
-    return (
-        float(np.clip(float(weight @ (first * then).sum(axis=1)) / square, 0.0, 1.0))
-        if square > 0
-        else 0.0
-    )
-
-
-def _say(ways: Array, usual: float) -> Array:
-    """(m,) Cauchy's weights of ways (m, ndim) relative to the flow."""
-    return np.asarray(1 / (1 + (ways**2).sum(axis=1) / (OUTLYING * usual) ** 2))
+def _chain_steps(previous: Links, current: Links) -> tuple[Array, Array]:
+    """Return (m, ndim) each: the steps of cells that are linked in both frame pairs."""
+    _, i, j = np.intersect1d(previous.target, current.source, return_indices=True)
+    return previous.deviation[i], current.deviation[j]

@@ -1,12 +1,14 @@
-"""Which of its possible displacements each cell took, if neighbours move alike: a Markov random field over the cells.
+"""A Markov random field over the cells of a frame, solved by TRW-S.
 
-Each cell has a few labels, the displacements that would bring it onto cells of the next frame. A labelling costs
+Each cell has a few labels: displacements that would bring it onto cells of the next
+frame. A labeling costs
 
     E(ℓ) = Σ_i θ_i(ℓ_i) + Σ_(i,j) min(τ, ω_ij ‖u_i(ℓ_i) − u_j(ℓ_j)‖²),
 
-the last sum over neighbouring cells: a truncated quadratic, so that a cell that goes its own way, or has left, does not
-bend the others. It is minimised by **sequential tree-reweighted message passing** (TRW-S, Kolmogorov 2006), which is
-exact on trees and close to the optimum on graphs like these.
+the second sum over neighboring cells. The truncated quadratic keeps a cell that moves
+independently, or has left, from bending the others. E is minimized by **sequential
+tree-reweighted message passing** (TRW-S; Kolmogorov 2006), which is exact on trees and
+close to the optimum on graphs like these.
 """
 
 from __future__ import annotations
@@ -18,158 +20,213 @@ from numba import njit
 
 from clew.learning.task import Array, Indices
 
-ASKEW = np.array([1.0, 0.41421356, 0.31783725])
-"""A direction along which no two pixels lie equally far. It decides what two cells that are exactly as near would leave
-to rounding, or to how cells are numbered: masks of a few pixels have many such ties."""
-SAME = 1e-9
-"""Relative difference below which two distances are one."""
+SKEW_DIRECTION = np.array([1.0, 0.41421356, 0.31783725])
+"""A direction along which no two pixels are equally far. It breaks ties that rounding or
+the numbering of cells would decide otherwise; masks of few pixels have many ties."""
+RELATIVE_TOLERANCE = 1e-9
+"""Relative difference below which two distances count as equal."""
 
 
-class Neighbours(NamedTuple):
-    """A graph of points: the edges of each, one after the other, every edge in both directions."""
+class NeighborGraph(NamedTuple):
+    """An undirected graph of points; each edge is stored in both directions."""
 
-    begin: Indices
-    """(n + 1,) the edges of point i are those from `begin[i]` to `begin[i + 1]`."""
+    indptr: Indices
+    """(n + 1,) the edges of point i are `indptr[i]` to `indptr[i + 1]`."""
     end: Indices
-    """(m,) the point to which an edge leads."""
+    """(m,) the point that an edge leads to."""
     reverse: Indices
     """(m,) the same edge in the other direction."""
     distance: Array
-    """(m,) between its points."""
+    """(m,) between the points of an edge."""
     order: Indices
-    """(n,) the points from one end to the other, as messages pass."""
+    """(n,) the order in which messages pass."""
 
     @classmethod
-    def of(cls, x: Array, distance: Array, near: Indices, k: int) -> Self:
-        """Points (n, ndim), each joined to the k nearest others, all that are as near, and those to which it is so.
+    def from_nearest(cls, x: Array, distance: Array, nearest: Indices, k: int) -> Self:
+        """Connect each point to its k nearest neighbors, ties included.
 
-        `near` (n, m) are the nearest of each, itself the first, at the `distance` (n, m), ascending.
+        Parameters
+        ----------
+        x : ndarray of shape (n, ndim)
+        distance, nearest : ndarray of shape (n, m)
+            Distances to and rows of the nearest points, ascending; the point itself is
+            the first.
+        k : int
         """
         n = len(x)
-        from_, which = np.nonzero(
-            distance <= (1 + SAME) * distance[:, [min(k, distance.shape[1] - 1)]]
-        )
-        to = near[from_, which]
-        pairs = np.unique(np.minimum(from_, to) * n + np.maximum(from_, to))
-        low, high = pairs // n, pairs % n
-        low, high = low[low < high], high[low < high]
-        start, end = np.concatenate([low, high]), np.concatenate([high, low])
+        limit = distance[:, [min(k, distance.shape[1] - 1)]]
+        point, place = np.nonzero(distance <= (1 + RELATIVE_TOLERANCE) * limit)
+        other = nearest[point, place]
+        pairs = np.unique(np.minimum(point, other) * n + np.maximum(point, other))
+        low = pairs // n
+        high = pairs % n
+        differ = low < high
+        low = low[differ]
+        high = high[differ]
+        start = np.concatenate([low, high])
+        end = np.concatenate([high, low])
         order = np.lexsort([end, start])
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
+        # edge k + len(low) is edge k in the other direction
         reverse = place[np.roll(np.arange(len(order)), -len(low))[order]]
-        start, end = start[order], end[order]
-        distance = np.sqrt(((x[start] - x[end]) ** 2).sum(axis=1))
+        start = start[order]
+        end = end[order]
         return cls(
             np.searchsorted(start, np.arange(n + 1)),
             end,
             reverse,
-            distance,
-            _from_end_to_end(x),
+            np.linalg.norm(x[start] - x[end], axis=1),
+            _order_along_axes(x),
         )
 
 
-def _from_end_to_end(x: Array) -> Indices:
-    """(n,) points (n, ndim) along a direction between their principal axes.
+def _order_along_axes(x: Array) -> Indices:
+    """Order points along a direction between their principal axes.
 
-    What messages find depends a little on the order in which they pass. This one follows from the points alone, so that
-    a frame that is turned or mirrored has the same flow. An axis points to where fewer of them are, farther off; where
-    that is not clear, or axes are as long, those of the frame are taken.
+    The result of message passing depends a little on the order. This one follows from
+    the points alone, so that a rotated or mirrored frame has the same flow. An axis
+    points to where fewer points lie, farther away. If that is not clear, or axes are
+    equally long, those of the frame are used.
     """
     offset = x - x.mean(axis=0)
-    square, axes = np.linalg.eigh(offset.T @ offset)
+    variance, axes = np.linalg.eigh(offset.T @ offset)
     along = offset @ axes[:, ::-1]  # the longest first
-    cubes = along**3
-    clear = np.abs(cubes.sum(axis=0)) > SAME * np.abs(cubes).sum(axis=0)
-    if clear.all() and (np.diff(square) > SAME * square[-1]).all():
-        offset = along * np.sign(cubes.sum(axis=0))
-    return np.argsort(offset @ ASKEW[: x.shape[1]], kind="stable")
+    skewness = (along**3).sum(axis=0)
+    magnitude = np.abs(along**3).sum(axis=0)
+    has_sign = np.abs(skewness) > RELATIVE_TOLERANCE * magnitude
+    differ = np.diff(variance) > RELATIVE_TOLERANCE * variance[-1]
+    if has_sign.all() and differ.all():
+        offset = along * np.sign(skewness)
+    return np.argsort(offset @ SKEW_DIRECTION[: x.shape[1]], kind="stable")
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def labelled(
+def solve_mrf(
     unary: Array,
-    label: Array,
-    graph: Neighbours,
+    displacement: Array,
+    graph: NeighborGraph,
     weight: Array,
-    most: float,
-    sweeps: int,
-) -> Indices:  # pragma: no cover  # compiled
-    """(n,) the label of each point by so many sweeps of TRW-S, there and back.
+    truncation: float,
+    n_sweeps: int,
+) -> Indices:
+    """Choose a label for each point by TRW-S.
 
-    `unary` (n, k) are θ; `label` (n, ndim, k) the displacements u; `weight` (m,) ω of each edge, and `most` is τ.
+    Parameters
+    ----------
+    unary : ndarray of shape (n, k)
+        θ, the cost of each label.
+    displacement : ndarray of shape (n, ndim, k)
+        u, the displacement of each label.
+    graph : NeighborGraph
+    weight : ndarray of shape (m,)
+        ω of each edge.
+    truncation : float
+        τ, the largest cost of an edge.
+    n_sweeps : int
+        Forward and backward sweeps.
+
+    Returns
+    -------
+    label : ndarray of shape (n,)
     """
-    n, k = unary.shape
-    begin, end, reverse = graph.begin, graph.end, graph.reverse
-    message, share, rank = np.zeros((len(end), k)), np.empty(n), np.empty(n, np.intp)
+    n = len(unary)
+    degree = np.diff(graph.indptr)
+    rank = np.empty(n, np.intp)
     rank[graph.order] = np.arange(n)
-    for i in range(n):
-        later = 0
-        for edge in range(begin[i], begin[i + 1]):
-            later += rank[end[edge]] > rank[i]
-        share[i] = 1 / max(later, begin[i + 1] - begin[i] - later, 1)
-    total, rest, cost = np.empty(k), np.empty(k), np.empty(k)
-    for sweep in range(2 * sweeps):
-        there = sweep % 2 == 0
+    start = np.repeat(np.arange(n), degree)
+    is_forward = rank[graph.end] > rank[start]
+    n_forward = np.bincount(start[is_forward], minlength=n)
+    share = 1 / np.maximum(np.maximum(n_forward, degree - n_forward), 1)
+    cost: Array = _pass_messages(
+        unary,
+        np.ascontiguousarray(displacement),
+        graph,
+        is_forward,
+        share,
+        weight,
+        truncation,
+        n_sweeps,
+    )
+    label: Indices = np.argmin(cost, axis=1)
+    return label
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _pass_messages(
+    unary: Array,
+    displacement: Array,
+    graph: NeighborGraph,
+    is_forward: Array,
+    share: Array,
+    weight: Array,
+    truncation: float,
+    n_sweeps: int,
+) -> Array:  # pragma: no cover  # compiled
+    """Compute (n, k) the cost of each label with all messages after the last sweep."""
+    n, k = unary.shape
+    message = np.zeros((len(weight), k))
+    belief = np.empty((n, k))
+    rest = np.empty(k)
+    cost = np.empty(k)
+    for sweep in range(2 * n_sweeps + 1):
+        forward = sweep % 2 == 0
         for step in range(n):
-            i = graph.order[step if there else n - 1 - step]
-            _gather(total, unary, message, begin, reverse, i)
-            for edge in range(begin[i], begin[i + 1]):
-                if (rank[end[edge]] > rank[i]) == there:
-                    for a in range(k):
-                        rest[a] = share[i] * total[a] - message[reverse[edge], a]
-                    _send(
-                        message[edge],
-                        cost,
-                        rest,
-                        label[i],
-                        label[end[edge]],
-                        weight[edge],
-                        most,
-                    )
-    found = np.empty(n, np.intp)
-    for i in range(n):
-        _gather(total, unary, message, begin, reverse, i)
-        found[i] = np.argmin(total)
-    return found
+            i = graph.order[step if forward else n - 1 - step]
+            first = graph.indptr[i]
+            last = graph.indptr[i + 1]
+            for a in range(k):
+                belief[i, a] = unary[i, a]
+            for edge in range(first, last):
+                for a in range(k):
+                    belief[i, a] += message[graph.reverse[edge], a]
+            if sweep == 2 * n_sweeps:
+                continue
+            for edge in range(first, last):
+                if is_forward[edge] != forward:
+                    continue
+                for a in range(k):
+                    incoming = message[graph.reverse[edge], a]
+                    rest[a] = share[i] * belief[i, a] - incoming
+                _send_message(
+                    message[edge],
+                    cost,
+                    rest,
+                    displacement[i],
+                    displacement[graph.end[edge]],
+                    weight[edge],
+                    truncation,
+                )
+    return belief
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _gather(
-    total: Array, unary: Array, message: Array, begin: Indices, reverse: Indices, i: int
-) -> None:  # pragma: no cover  # compiled
-    """The cost of each label of a point: its own, and all messages that reach it."""
-    for a in range(len(total)):
-        total[a] = unary[i, a]
-    for edge in range(begin[i], begin[i + 1]):
-        for a in range(len(total)):
-            total[a] += message[reverse[edge], a]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _send(
+def _send_message(
     message: Array,
     cost: Array,
     rest: Array,
-    here: Array,
-    there: Array,
+    source: Array,
+    target: Array,
     weight: float,
-    most: float,
+    truncation: float,
 ) -> None:  # pragma: no cover  # compiled
-    """The least cost with each label of the point at the other end; less the least of these, so that none grows."""
+    """Write the least cost with each label of the edge's end, less the smallest one."""
     k = len(rest)
-    low = rest.min() + most
-    for b in range(k):
-        message[b] = low
+    least = np.inf
     for a in range(k):
-        # inner loops are over what lies side by side in memory, so that several are done at once
-        cost[:] = rest[a]
-        for d in range(len(here)):
-            at = here[d, a]
+        least = min(least, rest[a])
+    for b in range(k):
+        message[b] = least + truncation
+    for a in range(k):
+        # inner loops run over contiguous memory, so that they are vectorized
+        for b in range(k):
+            cost[b] = rest[a]
+        for d in range(len(source)):
             for b in range(k):
-                cost[b] += weight * (at - there[d, b]) ** 2
+                cost[b] += weight * (source[d, a] - target[d, b]) ** 2
         for b in range(k):
             message[b] = min(message[b], cost[b])
-    least = message.min()
+    least = np.inf
+    for b in range(k):
+        least = min(least, message[b])
     for b in range(k):
         message[b] -= least

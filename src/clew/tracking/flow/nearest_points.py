@@ -1,8 +1,8 @@
-"""The nearest of some points: by a sweep along the first axis where there are few, by a k-d tree where there are many.
+"""Nearest-neighbor queries: a sweep for few points, a k-d tree for many.
 
-Registration asks for them several hundred times in a frame pair. Among some hundred cells, building a tree takes longer
-than everything else; a sweep looks at points left and right of the one in question until they are too far to the side
-to be nearest.
+Registration runs several hundred queries on each frame pair. Among some hundred cells,
+building a tree takes longer than everything else. The sweep visits points on both sides
+of the query along the first axis, until that axis alone rules out a nearer one.
 """
 
 from __future__ import annotations
@@ -16,98 +16,119 @@ from scipy.spatial import cKDTree
 
 from clew.learning.task import Array, Indices
 
-FEW = 1_000
-"""Points up to which they are swept. Measured in the plane and in space, a tree is faster from some 2,000 on."""
+MAX_SWEEP_POINTS = 1_000
+"""In the plane and in space, a tree is faster from about 2,000 points on."""
 
 
 @dataclass(frozen=True, slots=True)
 class NearestPoints:
-    """Points to look for the nearest of."""
+    """Points prepared for nearest-neighbor queries."""
 
     points: Array
-    """(m, k), at least one"""
+    """(m, k) at least one point."""
     order: Indices
-    """(m,) their rows, ascending along the first axis; none where there is a tree."""
+    """(m,) rows of the points, ascending along the first axis; empty with a tree."""
     tree: cKDTree | None
 
     @classmethod
-    def of(cls, points: Array) -> Self:
-        """For (m, k) points."""
-        if len(points) > FEW:
+    def build(cls, points: Array) -> Self:
+        """Prepare points of shape (m, k)."""
+        if len(points) > MAX_SWEEP_POINTS:
             return cls(points, np.zeros(0, np.intp), cKDTree(points))
-        points = np.ascontiguousarray(points, dtype=np.float64)
         return cls(points, np.argsort(points[:, 0], kind="stable"), None)
 
     def query(self, x: Array) -> tuple[Array, Indices]:
-        """The distance and the row of the point that is nearest to each of `x`, (n, k)."""
+        """Find the nearest point of each query.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n, k)
+
+        Returns
+        -------
+        distance : ndarray of shape (n,)
+        row : ndarray of shape (n,)
+        """
         if self.tree is not None:
             distance, row = self.tree.query(x)
             return distance, row.astype(np.intp)
-        found: tuple[Array, Indices] = _swept(
-            np.ascontiguousarray(x), self.points, self.order
-        )
-        return found
+        ordered = self.points[self.order]
+        start = np.searchsorted(ordered[:, 0], x[:, 0])
+        distance, place = _sweep(np.ascontiguousarray(x), ordered, start)
+        return distance, self.order[place]
 
-    def mutual(self, x: Array) -> Indices:
-        """(n,) the row of the point that each of `x`, (n, k), is nearest to and that is nearest to it; −1 for none."""
-        if self.tree is None and len(x) <= FEW:
-            found: Indices = _mutual(np.ascontiguousarray(x), self.points, self.order)
-            return found
-        ahead, back = self.query(x)[1], NearestPoints.of(x).query(self.points)[1]
-        return np.where(back[ahead] == np.arange(len(x)), ahead, -1)
+    def query_mutual(self, x: Array) -> Indices:
+        """Find the points that are mutual nearest neighbors of the queries.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n, k)
+
+        Returns
+        -------
+        row : ndarray of shape (n,)
+            -1 for queries whose nearest point is nearer to another query.
+        """
+        _, forward = self.query(x)
+        _, backward = NearestPoints.build(x).query(self.points)
+        return np.where(backward[forward] == np.arange(len(x)), forward, -1)
+
+
+def find_mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
+    """Link points of two sets that are each other's nearest.
+
+    Returns
+    -------
+    rows_x, rows_y : ndarray of shape (n_links,)
+    """
+    if not len(x) or not len(y):
+        return np.zeros(0, np.intp), np.zeros(0, np.intp)
+    partner = NearestPoints.build(y).query_mutual(x)
+    rows = np.flatnonzero(partner >= 0)
+    return rows, partner[rows]
+
+
+def measure_spacing(x: Array) -> float:
+    """Median distance of a point to its nearest neighbor; 1 if that is 0 or unknown."""
+    if len(x) < 2:
+        return 1.0
+    distance, _ = cKDTree(x).query(x, k=[2])
+    return float(np.median(distance)) or 1.0
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _mutual(
-    x: Array, points: Array, order: Indices
-) -> Indices:  # pragma: no cover  # compiled
-    """The same for few points."""
-    ahead: Indices = _swept(x, points, order)[1]
-    back = _swept(points, x, np.argsort(x[:, 0], kind="mergesort"))[1]
-    for i in range(len(x)):
-        if back[ahead[i]] != i:
-            ahead[i] = -1
-    return ahead
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _swept(
-    x: Array, points: Array, order: Indices
+def _sweep(
+    x: Array, points: Array, start: Indices
 ) -> tuple[Array, Indices]:  # pragma: no cover  # compiled
-    """Distance and row of the nearest; `order` has the points' rows, ascending along the first axis."""
-    distance, row, n = np.empty(len(x)), np.empty(len(x), np.intp), len(order)
+    """Find distance and row of the nearest of points sorted along the first axis.
+
+    `start` (n,) is where each query belongs among them.
+    """
+    n = len(points)
+    distance = np.empty(len(x))
+    row = np.empty(len(x), np.intp)
     for i in range(len(x)):
-        right = _first_from(points, order, x[i, 0])
-        left, nearest, least = right - 1, -1, np.inf
+        right = start[i]
+        left = right - 1
+        nearest = -1
+        least = np.inf
         while left >= 0 or right < n:
-            # the side on which the next point is nearer along the axis
-            ahead = points[order[right], 0] - x[i, 0] if right < n else np.inf
-            behind = x[i, 0] - points[order[left], 0] if left >= 0 else np.inf
-            if min(ahead, behind) ** 2 >= least:
+            to_right = points[right, 0] - x[i, 0] if right < n else np.inf
+            to_left = x[i, 0] - points[left, 0] if left >= 0 else np.inf
+            if min(to_right, to_left) ** 2 >= least:
                 break
-            if ahead <= behind:
-                at, right = order[right], right + 1
+            if to_right <= to_left:
+                j = right
+                right += 1
             else:
-                at, left = order[left], left - 1
+                j = left
+                left -= 1
             square = 0.0
             for d in range(x.shape[1]):
-                square += (x[i, d] - points[at, d]) ** 2
+                square += (x[i, d] - points[j, d]) ** 2
             if square < least:
-                nearest, least = at, square
-        distance[i], row[i] = np.sqrt(least), nearest
+                nearest = j
+                least = square
+        distance[i] = np.sqrt(least)
+        row[i] = nearest
     return distance, row
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _first_from(
-    points: Array, order: Indices, place: float
-) -> int:  # pragma: no cover  # compiled
-    """Where in the order points begin that are not before a place along the first axis: by halving."""
-    low, high = 0, len(order)
-    while low < high:
-        middle = (low + high) // 2
-        if points[order[middle], 0] < place:
-            low = middle + 1
-        else:
-            high = middle
-    return low

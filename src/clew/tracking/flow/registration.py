@@ -1,19 +1,20 @@
-"""Registration of the cells of two frames: a labelling, then closest points and kriging, in turns.
+"""Registration of the cells of two frames: the flow from two frames alone.
 
-- **A Markov random field** (`message_passing.py`): which of the cells around each goes to, if neighbours move alike. It
-  finds flows from which closest points start.
-- **Iterative closest points** (Besl & McKay 1992): cells that are each other's nearest after the flow so far are
-  linked. Nearest in place and in looks: a cell's size and brightness tell it from its neighbours, each as far as it
-  stays the same from frame to frame.
-- **Kriging** (`kriging.py`): the flow at a cell is what the displacements of the linked cells around it foretell,
-  itself left out. First with little noise, so that the flow bends to where the links lead; in the end with as much as
-  leaves cells foretold best.
+1. A **displacement vote** proposes a shift of the whole frame (`displacement_vote.py`).
+2. A **Markov random field** chooses one of the nearest cells of the next frame for each
+   cell, so that neighbors move alike (`mrf.py`): without the shift, and with it.
+3. **Iterative closest points** (Besl & McKay 1992) from each of the two: cells that are
+   each other's nearest after the flow so far are linked, and the flow is kriged from the
+   links around each cell (`kriging.py`), in turns. Nearest in place and in appearance:
+   size and brightness count as far as they persist from frame to frame.
+4. The flow with the shift is taken if it brings cells significantly nearer to others. It
+   is smoothed as far as its links allow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -22,334 +23,480 @@ from scipy.special import stdtr
 
 from clew.learning.task import Array, Indices
 from clew.tracking.detections import Detections
-from clew.tracking.flow.kriging import foretold
-from clew.tracking.flow.mrf import ASKEW, Neighbours, labelled
-from clew.tracking.flow.nearest_points import NearestPoints
+from clew.tracking.flow.displacement_vote import (
+    MIN_CELLS,
+    VOTE_SETTINGS,
+    VoteSettings,
+    vote_for_shifts,
+)
+from clew.tracking.flow.kriging import krige_displacements
+from clew.tracking.flow.mrf import SKEW_DIRECTION, NeighborGraph, solve_mrf
+from clew.tracking.flow.nearest_points import NearestPoints, find_mutual_nearest
 
-FEWEST = 4
-"""Cells in each frame below which there are no surroundings to speak of."""
-LOOKS = ("volume", "intensity")
-"""The measurements that cells are known again by."""
-OUTLYING = 3.0
-"""Quartile ranges from the median, beyond which a look counts no more."""
-BETWEEN = 0.7071
-"""The median difference between two cells, in quartile ranges, if looks are normally distributed."""
-SUREST = 0.1
-"""The least change of a look from frame to frame, as a share of the difference between two cells: below, links would be
-chosen by looks alone."""
-
-TIES = 1e-6
-"""Cost of a spacing to one side rather than the other: it decides between displacements that are equally likely."""
+APPEARANCE = ("volume", "intensity")
+"""Measurements by which cells are recognized."""
+MAX_APPEARANCE = 3.0
+"""Quartile ranges from the median at which an appearance is clipped."""
+MEDIAN_DIFFERENCE = 0.7071
+"""Median difference between two cells, in quartile ranges, of a normal distribution."""
+MIN_APPEARANCE_CHANGE = 0.1
+"""Least change of an appearance between frames, relative to the difference between two
+cells: below it, links would follow from appearance alone."""
+TIE_BREAK = 1e-6
+"""Cost of a displacement by one spacing to one side rather than the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationSettings:
-    """How two frames are registered; lengths are in units of the spacing between cells."""
+    """Settings of the registration; lengths are in spacings between cells."""
 
-    neighbours: int = 8
-    """Linked cells that the flow at a cell is taken from. With 12, cells are foretold a little better, and a pass takes
-    twice the time."""
+    n_neighbors: int = 8
+    """Linked cells that the flow at a cell is kriged from. With 12 the prediction is a
+    little better, and a pass takes twice the time."""
     length: float = 3.0
-    """Of the flow's covariance: cells so far apart have half of it in common. Steep tissue is followed better by
-    shorter ones and colonies by longer ones, but little (docs/benchmarks-kinds.md), for the nugget makes up for it."""
+    """Length scale of the flow's covariance. Steep tissue is followed better with a
+    shorter one and colonies with a longer one, but little: the nugget compensates."""
     nuggets: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
-    """Noise of the displacements that may be, in variances of the flow around its local level. Tissue has the least, of
-    colonies of rods half is noise. The flow is found with the first of them."""
-    near: float = 0.25
-    """Half the distance at which a shifted cell still lies nearer to its own than to others."""
-    labels: tuple[int, int] = (8, 20)
-    """Cells of the next frame, the nearest, that a cell may have gone to, in the plane and in space: those within one
-    and a half spacings of a dense packing."""
-    differ: float = 0.4
-    """By how much neighbours a spacing apart usually differ in their displacements, in spacings. Flows that are found
+    """Noise levels to choose from, in variances of the flow. Tissue has the least; of
+    the motion of rods in colonies, half is noise. Links are found with the first."""
+    link_error: float = 0.25
+    """Half the distance at which a shifted cell still lies nearest to its own position."""
+    n_labels: tuple[int, int] = (8, 20)
+    """Nearest cells of the next frame that a cell may move to, in 2D and 3D: those within
+    one and a half spacings of a dense packing."""
+    neighbor_difference: float = 0.4
+    """Typical difference between displacements of neighbors one spacing apart. Results
     change little from 0.25 to 0.5."""
-    prior: float = 1.5
-    """Usual displacement. It decides between flows that are as smooth."""
+    typical_shift: float = 1.5
+    """Typical displacement: decides between flows that are equally smooth."""
+    typical_change: float = 0.5
+    """Typical change of the flow from one frame pair to the next."""
     truncation: float = 4.0
-    """Cost (a negative log-likelihood) beyond which neighbours are taken to have nothing to do with each other, and
-    looks to have changed."""
-    sweeps: int = 4
-    """Of message passing, there and back."""
+    """Cost (negative log-likelihood) beyond which neighbors count as independent and
+    appearances as changed."""
+    n_sweeps: int = 4
+    """Forward and backward sweeps of message passing."""
+    max_icp_passes: int = 10
+    """Links and kriging, in turns, at most; fewer if the links no longer change."""
+    min_untested_shift: float = 1.0
+    """A larger shift is tried even if chance explains its votes, as in tissue that flows
+    besides: the labels of cells at rest do not reach so far."""
+    level: float = 0.05
+    """Significance level of the test whether a flow with a jump fits better."""
+
+
+SETTINGS = RegistrationSettings()
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
-    """The cells of two frames, to be linked by place and looks."""
+class Links:
+    """Cells of two frames that are each other's nearest after the flow."""
+
+    source: Indices
+    """(n_links,) rows in the first frame."""
+    target: Indices
+    """(n_links,) rows in the second frame."""
+    displacement: Array
+    """(n_links, ndim) of each linked cell."""
+    flow: Array
+    """(n_links, ndim) at each linked cell, predicted without it."""
+
+    @property
+    def deviation(self) -> Array:
+        """(n_links, ndim) displacement relative to the flow."""
+        return self.displacement - self.flow
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseFlow:
+    """The flow between two frames, estimated from these two alone."""
+
+    position: Array
+    """(n, ndim) of the cells of the first frame."""
+    shift: Array
+    """(n, ndim) the flow at each of them, in physical units."""
+    links: Links
+
+    @classmethod
+    def link(cls, x: Array, y: Array, shift: Array) -> Self:
+        """Link the cells at x and y after a flow."""
+        source, target = find_mutual_nearest(x + shift, y)
+        links = Links(source, target, y[target] - x[source], shift[source])
+        return cls(x, shift, links)
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Links cells of two frames that are each other's nearest in place and appearance."""
 
     x: Array
-    """(n, ndim) where cells are in the first frame"""
+    """(n, ndim) positions in the first frame."""
     y: Array
-    """(m, ndim) and in the second."""
-    looks: tuple[Array, Array]
-    """(n, k) and (m, k): what they look like, as further coordinates, in units of length."""
-    second: NearestPoints
-    """The cells of the second frame, by place and looks."""
-    off: float = field(default=0.0, kw_only=True)
-    """How far linked cells usually are from where a first flow puts them; known where looks are."""
-    known: Indices | None = field(default=None, kw_only=True)
-    """(n,) the row in the second frame that a cell is known to have gone to, −1 where nobody said; None for nowhere."""
+    """(m, ndim) positions in the second frame."""
+    appearance_x: Array
+    """(n, k) appearance as further coordinates, in units of length; k may be 0."""
+    appearance_y: Array
+    """(m, k)"""
+    index: NearestPoints
+    """The cells of the second frame by place and appearance."""
+    typical_error: float = 0.0
+    """Typical distance of linked cells after a first flow; 0 without appearance."""
+    known: Indices | None = None
+    """(n,) annotated rows in the second frame, -1 for cells without; None for none."""
 
     @classmethod
-    def by_place(cls, x: Array, y: Array) -> Matching:
-        """By place alone."""
-        return Matching(
-            x, y, (np.zeros((len(x), 0)), np.zeros((len(y), 0))), NearestPoints.of(y)
-        )
+    def from_positions(cls, x: Array, y: Array, known: Indices | None = None) -> Self:
+        """Match by place alone."""
+        no_x = np.zeros((len(x), 0))
+        no_y = np.zeros((len(y), 0))
+        return cls(x, y, no_x, no_y, NearestPoints.build(y), known=known)
 
-    def by_looks_too(self, a: Detections, b: Detections, shift: Array) -> Self:
-        """Cells are known again by their looks as well, as far as the links after a first flow bear them out.
+    def with_appearance(
+        self, source: Detections, target: Detections, shift: Array
+    ) -> Self:
+        """Match by appearance too, as far as the links after a first flow support it.
 
-        Of two normal distributions, differences of a look between linked cells (variance r² of that between any two)
-        and of their places (variance ρ²), the log-likelihood ratio of a link against chance is a squared distance with
-        ρ² (1/r² − 1) as the weight of the look.
+        Let r² be the variance of an appearance's difference between linked cells,
+        relative to that between any two cells, and ρ² the variance of their distance,
+        both normal. Then the log-likelihood ratio of a link against chance is a squared
+        distance in which the appearance has the weight ρ² (1/r² − 1).
         """
-        ahead, behind = self.links(shift)
-        columns = [name for name in LOOKS if name in a.columns and name in b.columns]
-        if not columns or len(ahead) < FEWEST:
+        rows_x, rows_y = self.find_links(shift)
+        names = [
+            name
+            for name in APPEARANCE
+            if name in source.columns and name in target.columns
+        ]
+        if not names or len(rows_x) < MIN_CELLS:
             return self
-        first, second = _in_quartile_ranges(a, b, columns)
-        change = np.median(np.abs(first[ahead] - second[behind]), axis=0)
-        r = np.clip(change / BETWEEN, SUREST, 1.0)
-        off = np.median(lengths(self.y[behind] - self.x[ahead] - shift[ahead]))
-        weight = off * np.sqrt(1 / r**2 - 1)
-        looks = first * weight, second * weight
+        first, second = _normalize_appearance(source, target, names)
+        change = np.median(np.abs(first[rows_x] - second[rows_y]), axis=0)
+        r = np.clip(change / MEDIAN_DIFFERENCE, MIN_APPEARANCE_CHANGE, 1.0)
+        error = self.y[rows_y] - self.x[rows_x] - shift[rows_x]
+        typical_error = float(np.median(np.linalg.norm(error, axis=1)))
+        weight = typical_error * np.sqrt(1 / r**2 - 1)
         return replace(
             self,
-            looks=looks,
-            second=NearestPoints.of(np.hstack([self.y, looks[1]])),
-            off=float(off),
+            appearance_x=first * weight,
+            appearance_y=second * weight,
+            index=NearestPoints.build(np.hstack([self.y, second * weight])),
+            typical_error=typical_error,
         )
 
-    def links(self, shift: Array) -> tuple[Indices, Indices]:
-        """(m,) each: the rows of cells that are each other's nearest after a flow."""
-        return _rows(self._partners(shift))
+    def find_links(self, shift: Array) -> tuple[Indices, Indices]:
+        """Return (n_links,) each: the rows of linked cells after a flow."""
+        partner = self.find_partners(shift)
+        rows = np.flatnonzero(partner >= 0)
+        return rows, partner[rows]
 
-    def _partners(self, shift: Array) -> Indices:
-        """(n,) the row in the second frame that each cell is linked to after a flow; −1 for none."""
-        return self._with_known(self.second.mutual(self._moved(shift)))
+    def find_partners(self, shift: Array) -> Indices:
+        """Return (n,) the row that each cell is linked to after a flow; -1 for none."""
+        return self.set_known(self.index.query_mutual(self._shift_cells(shift)))
 
-    def _with_known(self, linked: Indices) -> Indices:
-        """(n,) partners with those that are known, which nobody else has."""
+    def set_known(self, partner: Indices) -> Indices:
+        """Replace (n,) partners by the annotated ones, which no other cell keeps."""
         if self.known is None:
-            return linked
-        there = self.known >= 0
-        free = ~np.isin(linked, self.known[there])
-        return np.where(there, self.known, np.where(free, linked, -1))
+            return partner
+        is_known = self.known >= 0
+        is_free = ~np.isin(partner, self.known[is_known])
+        return np.where(is_known, self.known, np.where(is_free, partner, -1))
 
-    def _moved(self, shift: Array) -> Array:
-        """(n, ndim + k) the cells of the first frame after a flow, by place and looks."""
-        return np.hstack([self.x + shift, self.looks[0]])
+    def measure_distances(self, shift: Array) -> Array:
+        """Return (n,) the distance of each cell to the nearest one after a flow."""
+        return self.index.query(self._shift_cells(shift))[0]
+
+    def _shift_cells(self, shift: Array) -> Array:
+        """Return (n, ndim + k) the cells of the first frame after a flow."""
+        return np.hstack([self.x + shift, self.appearance_x])
 
 
 @dataclass(frozen=True, slots=True)
-class Registration(Matching):
-    """The cells of two frames, to be registered."""
+class Registration:
+    """Estimates the flow between two frames."""
 
+    matcher: Matcher
     around: Indices
-    """(n, 3 neighbours) the cells around each of the first frame, the nearest first: itself. Of so many, enough are
-    linked."""
+    """(n, 3 n_neighbors) cells of the first frame around each, nearest first, starting
+    with itself; enough of them are linked."""
     spacing: float
-    settings: RegistrationSettings
-    graph: Neighbours
-    """Cells of the first frame and those around each, `3 ndim` or more, which are expected to move alike."""
+    """Median distance between neighbors in the first frame."""
+    graph: NeighborGraph
+    """Cells of the first frame, with 3 ndim or more neighbors expected to move alike."""
+    settings: RegistrationSettings = SETTINGS
 
     @classmethod
-    def of(
+    def from_positions(
         cls,
         x: Array,
         y: Array,
-        settings: RegistrationSettings,
         known: Indices | None = None,
+        settings: RegistrationSettings = SETTINGS,
     ) -> Self:
-        """By place alone."""
-        alone = Matching.by_place(x, y)
-        k = min(3 * settings.neighbours, len(x))
-        distance, around = (
-            found.reshape(len(x), k) for found in cKDTree(x).query(x, k=k)
-        )
-        graph = Neighbours.of(x, distance, around, 3 * x.shape[1])
+        """Prepare (n, ndim) and (m, ndim) positions, by place alone."""
+        n, ndim = x.shape
+        k = min(3 * settings.n_neighbors, n)
+        distance, around = cKDTree(x).query(x, k=np.arange(1, k + 1))
         return cls(
-            x,
-            y,
-            alone.looks,
-            alone.second,
+            Matcher.from_positions(x, y, known),
             around,
-            _spacing(distance),
+            float(np.median(distance[:, 1])) or 1.0,
+            NeighborGraph.from_nearest(x, distance, around, 3 * ndim),
             settings,
-            graph,
-            known=known,
         )
 
-    def labelled(
-        self, shift: Array, expected: Array | None = None, usual: float | None = None
+    def with_appearance(
+        self, source: Detections, target: Detections, shift: Array
+    ) -> Self:
+        """Match by appearance too; see `Matcher.with_appearance`."""
+        matcher = self.matcher.with_appearance(source, target, shift)
+        return replace(self, matcher=matcher)
+
+    def initialize_flow(
+        self, shift: Array, expected: Array | None = None, typical: float | None = None
     ) -> Array:
-        """(n, ndim) the flow if each cell goes to one of those around where a shift puts it, neighbours alike.
+        """Estimate the flow by the Markov random field around a shift.
 
-        Displacements are as `expected` (n, ndim), give or take the `usual` spacings, unless they are another thing
-        altogether; without any expectation, as the shift. What two cells would go to tells nothing of either.
+        Parameters
+        ----------
+        shift : ndarray of shape (n, ndim)
+            Each cell may move to one of the cells nearest to where this puts it.
+        expected : ndarray of shape (n, ndim), optional
+            Expected displacements; the shift by default.
+        typical : float, optional
+            Typical deviation from what is expected, in spacings.
+
+        Returns
+        -------
+        ndarray of shape (n, ndim)
         """
-        settings, ndim = self.settings, self.x.shape[1]
-        k = min(settings.labels[ndim - 2], len(self.y))
-        nearest = cKDTree(self.y).query(self.x + shift, k=k)[1].reshape(len(self.x), k)
-        nearest = (
-            nearest
-            if self.known is None
-            else np.where(self.known[:, None] < 0, nearest, self.known[:, None])
-        )
-        way = self.y[nearest] - self.x[:, None]
-        off = way - (shift if expected is None else expected)[:, None]
-        usual = self.spacing * (settings.prior if usual is None else usual)
-        cost = np.minimum((off**2).sum(axis=2) / (2 * usual**2), settings.truncation)
-        if self.off:
-            unlike = ((self.looks[0][:, None] - self.looks[1][nearest]) ** 2).sum(
-                axis=2
-            )
-            cost += np.minimum(unlike / (2 * self.off**2), settings.truncation)
-        # cells that nearly touch, as two halves of one do, differ as those half a spacing apart
-        apart = settings.differ * np.maximum(self.graph.distance, self.spacing / 2)
-        cost += TIES * (way @ ASKEW[:ndim]) / self.spacing
-        u = np.ascontiguousarray(way.transpose(0, 2, 1))
-        found = labelled(
-            cost,
-            u,
+        settings = self.settings
+        matcher = self.matcher
+        nearest = self._choose_labels(shift)
+        displacement = matcher.y[nearest] - matcher.x[:, None]
+        label = solve_mrf(
+            self._cost_labels(
+                nearest,
+                displacement,
+                shift if expected is None else expected,
+                settings.typical_shift if typical is None else typical,
+            ),
+            displacement.transpose(0, 2, 1),
             self.graph,
-            1 / (2 * apart**2),
+            self._weigh_edges(),
             settings.truncation,
-            settings.sweeps,
+            settings.n_sweeps,
         )
-        rows = np.arange(len(self.x))
-        to = nearest[rows, found]
-        alone = np.bincount(to, minlength=len(self.y))[to] == 1
-        return self._kriged(
-            way[rows, found],
-            self._with_known(np.where(alone, to, -1)),
-            settings.nuggets[0],
-        )
+        row = np.arange(len(label))
+        partner = nearest[row, label]
+        # two cells with the same target say nothing about either
+        is_unique = np.bincount(partner, minlength=len(matcher.y))[partner] == 1
+        partner = matcher.set_known(np.where(is_unique, partner, -1))
+        return self._krige_flow(displacement[row, label], partner, settings.nuggets[0])
 
-    def misfits(self, shift: Array) -> Array:
-        """(n,) how far each cell is from the nearest after a flow; a spacing at most."""
-        return np.asarray(
-            np.minimum(self.second.query(self._moved(shift))[0], self.spacing)
-        )
+    def _choose_labels(self, shift: Array) -> Indices:
+        """Return (n, k) rows of the second frame that each cell may move to."""
+        matcher = self.matcher
+        ndim = matcher.x.shape[1]
+        k = min(self.settings.n_labels[ndim - 2], len(matcher.y))
+        tree = cKDTree(matcher.y)
+        nearest: Indices = tree.query(matcher.x + shift, k=np.arange(1, k + 1))[1]
+        if matcher.known is None:
+            return nearest
+        known = matcher.known[:, None]
+        return np.where(known < 0, nearest, known)
 
-    def fits_better(self, shift: Array, other: Array, level: float) -> bool:
-        """Whether cells are nearer to others after one flow than after another: a paired t-test at some level."""
-        gain = self.misfits(other) - self.misfits(shift)
-        error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
-        return (
-            bool(stdtr(len(gain) - 1, -gain.mean() / error) < level)
-            if error
-            else bool(gain.mean() > 0)
-        )
+    def _cost_labels(
+        self, nearest: Indices, displacement: Array, expected: Array, typical: float
+    ) -> Array:
+        """Return (n, k) the cost θ of each label by its displacement and appearance."""
+        matcher = self.matcher
+        truncation = self.settings.truncation
+        scale = self.spacing * typical
+        error = ((displacement - expected[:, None]) ** 2).sum(axis=2)
+        cost: Array = np.minimum(error / (2 * scale**2), truncation)
+        if matcher.typical_error:
+            change = matcher.appearance_x[:, None] - matcher.appearance_y[nearest]
+            unlike = (change**2).sum(axis=2) / (2 * matcher.typical_error**2)
+            cost += np.minimum(unlike, truncation)
+        direction = SKEW_DIRECTION[: displacement.shape[2]]
+        cost += TIE_BREAK * (displacement @ direction) / self.spacing
+        return cost
 
-    def refined(self, start: Array, passes: int) -> Array:
-        """(n, ndim) the flow by links and kriging in turns until the links stay, from one shift for all or each."""
-        shift, linked = np.zeros_like(self.x) + start, np.full(len(self.x), -1)
-        for _ in range(passes):
-            before, linked = linked, self._partners(shift)
-            if np.count_nonzero(linked >= 0) < FEWEST or np.array_equal(linked, before):
+    def _weigh_edges(self) -> Array:
+        """Return (m,) the weight ω of each edge of the graph."""
+        # cells that nearly touch, as two halves of one do, differ as much as cells half
+        # a spacing apart
+        distance = np.maximum(self.graph.distance, self.spacing / 2)
+        return 1 / (2 * (self.settings.neighbor_difference * distance) ** 2)
+
+    def run_icp(self, start: Array) -> Array:
+        """Refine a flow (n, ndim) by links and kriging until the links stay the same."""
+        shift = start
+        previous = np.zeros(0, np.intp)
+        for _ in range(self.settings.max_icp_passes):
+            partner = self.matcher.find_partners(shift)
+            n_links = np.count_nonzero(partner >= 0)
+            if n_links < MIN_CELLS or np.array_equal(partner, previous):
                 break
-            shift = self._kriged(shift, linked, self.settings.nuggets[0])
+            shift = self._krige_flow(shift, partner, self.settings.nuggets[0])
+            previous = partner
         return shift
 
-    def smoothed(self, shift: Array) -> Array:
-        """(n, ndim) a flow that was found, as smooth as its links say: cells are foretold by those around them.
+    def smooth_flow(self, shift: Array) -> Array:
+        """Krige a flow (n, ndim) once more, with as much noise as its links allow.
 
-        Links were made with a flow that bends to them, so that little noise looks better than it is. Hence the **one
-        standard error rule** (Breiman et al. 1984): the most noise whose errors, by Cauchy's likelihood, exceed the
-        least ones by no more than the standard error of the difference.
+        Links were made with a flow that bends to them, so little noise looks better than
+        it is. Hence the **one standard error rule** (Breiman et al. 1984): the largest
+        nugget whose errors, by the Cauchy likelihood, exceed the least by no more than
+        the standard error of the difference.
         """
-        linked = self._partners(shift)
-        ahead, behind = _rows(linked)
-        if len(ahead) < FEWEST:
+        matcher = self.matcher
+        partner = matcher.find_partners(shift)
+        rows = np.flatnonzero(partner >= 0)
+        if len(rows) < MIN_CELLS:
             return shift
-        flows = [
-            self._kriged(shift, linked, nugget) for nugget in self.settings.nuggets
-        ]
-        way, near = self.y[behind] - self.x[ahead], self.settings.near * self.spacing
-        errors = np.stack(
-            [np.log1p((lengths(way - flow[ahead]) / near) ** 2) for flow in flows]
-        )
-        excess = errors - errors[np.argmin(errors.mean(axis=1))]
-        close = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(len(ahead))
-        return flows[int(np.flatnonzero(close)[-1])]
+        displacement = matcher.y[partner[rows]] - matcher.x[rows]
+        scale = self.settings.link_error * self.spacing
+        flows = []
+        errors = []
+        for nugget in self.settings.nuggets:
+            flow = self._krige_flow(shift, partner, nugget)
+            deviation = np.linalg.norm(displacement - flow[rows], axis=1)
+            flows.append(flow)
+            errors.append(np.log1p((deviation / scale) ** 2))
+        excess = np.stack(errors) - errors[np.argmin(np.mean(errors, axis=1))]
+        standard_error = excess.std(axis=1) / np.sqrt(len(rows))
+        is_close = excess.mean(axis=1) <= standard_error
+        return flows[int(np.flatnonzero(is_close)[-1])]
 
-    def _kriged(self, shift: Array, linked: Indices, nugget: float) -> Array:
-        """(n, ndim) the flow at each cell by the links of those around it; `linked` (n,) is −1 for cells without."""
+    def measure_misfits(self, shift: Array) -> Array:
+        """Return (n,) distances to the nearest cell after a flow; a spacing at most."""
+        return np.minimum(self.matcher.measure_distances(shift), self.spacing)
+
+    def fits_better(self, shift: Array, other: Array) -> bool:
+        """Whether a flow brings cells nearer to others than another (paired t-test)."""
+        gain = self.measure_misfits(other) - self.measure_misfits(shift)
+        error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
+        if error == 0:
+            return bool(gain.mean() > 0)
+        p_value = stdtr(len(gain) - 1, -gain.mean() / error)
+        return bool(p_value < self.settings.level)
+
+    def _krige_flow(self, shift: Array, partner: Indices, nugget: float) -> Array:
+        """Krige (n, ndim) the flow from links; `partner` (n,) is -1 for cells without."""
+        matcher = self.matcher
         settings = self.settings
-        way = self.y[linked] - self.x
-        # links that end far from a cell are guesses; where the flow is known, they do not, so it spreads from there
-        off = ((way - shift) ** 2).sum(axis=1) + (
-            (self.looks[0] - self.looks[1][linked]) ** 2
-        ).sum(axis=1)
-        off = np.where(linked >= 0, off / (settings.near * self.spacing) ** 2, -1.0)
-        off = off if self.known is None else np.where(self.known < 0, off, 0.0)
-        length = settings.length * self.spacing
-        return np.asarray(
-            foretold(
-                self.x,
-                way,
-                off,
-                shift,
-                self.around,
-                settings.neighbours,
-                nugget,
-                length,
-            )
+        displacement = matcher.y[partner] - matcher.x
+        # links that end far from the flow so far are guesses; the flow spreads from
+        # where they are not
+        change = matcher.appearance_x - matcher.appearance_y[partner]
+        error = ((displacement - shift) ** 2).sum(axis=1) + (change**2).sum(axis=1)
+        doubt = error / (settings.link_error * self.spacing) ** 2
+        doubt = np.where(partner >= 0, doubt, -1.0)
+        if matcher.known is not None:
+            doubt = np.where(matcher.known < 0, doubt, 0.0)
+        prediction: Array = krige_displacements(
+            matcher.x,
+            displacement,
+            doubt,
+            shift,
+            self.around,
+            settings.n_neighbors,
+            nugget,
+            settings.length * self.spacing,
         )
+        return prediction
 
 
-def mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
-    """(m,) each: the rows of points that are each other's nearest."""
-    if not len(x) or not len(y):
-        return np.zeros(0, np.intp), np.zeros(0, np.intp)
-    return _rows(NearestPoints.of(y).mutual(x))
+def register_frames(
+    source: Detections,
+    target: Detections,
+    known: Indices | None = None,
+    settings: RegistrationSettings = SETTINGS,
+    vote_settings: VoteSettings = VOTE_SETTINGS,
+) -> PairwiseFlow:
+    """Estimate the flow between two frames from these alone.
+
+    Parameters
+    ----------
+    source, target : Detections
+        The first and the second frame.
+    known : ndarray of shape (n,), optional
+        Annotated rows in the second frame, -1 for cells without.
+
+    Returns
+    -------
+    PairwiseFlow
+        Its shift is 0 if a frame has fewer than `MIN_CELLS` cells.
+    """
+    x = source.position
+    y = target.position
+    if min(len(x), len(y)) < MIN_CELLS:
+        return PairwiseFlow.link(x, y, np.zeros_like(x))
+    registration = Registration.from_positions(x, y, known, settings)
+    starts = _propose_shifts(registration, vote_settings)
+    rough = [registration.initialize_flow(start) for start in starts]
+    misfits = [registration.measure_misfits(shift).mean() for shift in rough]
+    best = rough[int(np.argmin(misfits))]
+    matcher = registration.matcher.with_appearance(source, target, best)
+    if matcher is not registration.matcher:
+        registration = replace(registration, matcher=matcher)
+        rough = [registration.initialize_flow(start) for start in starts]
+    flows = [registration.run_icp(shift) for shift in rough]
+    flow = flows[0]
+    if len(flows) > 1 and registration.fits_better(flows[1], flow):
+        flow = flows[1]
+    return PairwiseFlow.link(x, y, registration.smooth_flow(flow))
 
 
-def nearest_at_rest(a: Detections, b: Detections) -> tuple[Indices, Indices]:
-    """(m,) each: the rows of cells that are each other's nearest where they are, by looks too if there are enough."""
-    x, y = a.position, b.position
-    if min(len(x), len(y)) < FEWEST:
-        return mutual_nearest(x, y)
-    still = np.zeros_like(x)
-    return Matching.by_place(x, y).by_looks_too(a, b, still).links(still)
+def link_resting_cells(source: Detections, target: Detections) -> Links:
+    """Link cells that are each other's nearest without any flow.
+
+    Appearance counts too if both frames have enough cells.
+    """
+    x = source.position
+    y = target.position
+    at_rest = np.zeros_like(x)
+    if min(len(x), len(y)) < MIN_CELLS:
+        rows_x, rows_y = find_mutual_nearest(x, y)
+    else:
+        matcher = Matcher.from_positions(x, y).with_appearance(source, target, at_rest)
+        rows_x, rows_y = matcher.find_links(at_rest)
+    return Links(rows_x, rows_y, y[rows_y] - x[rows_x], at_rest[rows_x])
 
 
-def _rows(linked: Indices) -> tuple[Indices, Indices]:
-    """(m,) each: the rows of linked cells in both frames, from the partner of each, −1 for none."""
-    ahead = np.flatnonzero(linked >= 0)
-    return ahead, linked[ahead]
+def _propose_shifts(
+    registration: Registration, vote_settings: VoteSettings
+) -> list[Array]:
+    """Return no shift, and the vote's if there is one, (n, ndim) each."""
+    x = registration.matcher.x
+    at_rest = np.zeros_like(x)
+    vote = vote_for_shifts(x, registration.matcher.y, vote_settings)
+    if vote is None:
+        return [at_rest]
+    jump = vote.find_significant_shift()
+    if not jump.any():
+        best = vote.find_best_shift()
+        limit = registration.settings.min_untested_shift * registration.spacing
+        if np.linalg.norm(best) > limit:
+            jump = best
+    return [at_rest, at_rest + jump] if jump.any() else [at_rest]
 
 
-def spacing_of(x: Array) -> float:
-    """The median distance of a point to the nearest other; 1 where all are in one place, or where there is one."""
-    return (
-        _spacing(cKDTree(x).query(x, k=min(2, len(x)))[0].reshape(len(x), -1))
-        if len(x)
-        else 1.0
-    )
-
-
-def _spacing(distance: Array) -> float:
-    """The same from the distances (n, k) of points to themselves, to the nearest other, and others."""
-    return float(np.median(distance[:, 1])) or 1.0 if distance.shape[1] > 1 else 1.0
-
-
-def _in_quartile_ranges(
-    a: Detections, b: Detections, columns: Sequence[str]
+def _normalize_appearance(
+    source: Detections, target: Detections, names: Sequence[str]
 ) -> tuple[Array, Array]:
-    """(n, k) and (m, k): measurements less the median of their frame, since light fades from frame to frame."""
-    first, second = (
-        np.column_stack([each.columns[name] for name in columns]) for each in (a, b)
-    )
-    first, second = first - np.median(first, axis=0), second - np.median(second, axis=0)
+    """Scale measurements (n, k) and (m, k) to quartile ranges around the median.
+
+    The median is that of each frame, since light fades from frame to frame.
+    """
+    first = np.column_stack([source.columns[name] for name in names])
+    second = np.column_stack([target.columns[name] for name in names])
+    first = first - np.median(first, axis=0)
+    second = second - np.median(second, axis=0)
     low, high = np.quantile(np.vstack([first, second]), [0.25, 0.75], axis=0)
-    unit = np.where(high > low, high - low, np.inf)
-    return np.clip(first / unit, -OUTLYING, OUTLYING), np.clip(
-        second / unit, -OUTLYING, OUTLYING
+    scale = np.where(high > low, high - low, np.inf)
+    return (
+        np.clip(first / scale, -MAX_APPEARANCE, MAX_APPEARANCE),
+        np.clip(second / scale, -MAX_APPEARANCE, MAX_APPEARANCE),
     )
-
-
-def lengths(vectors: Array) -> Array:
-    """Of vectors (…, ndim)."""
-    return np.asarray(np.sqrt((vectors**2).sum(axis=-1)))

@@ -1,4 +1,9 @@
-"""Annotations from any file that can hold them, told apart by its name and content."""
+"""Read annotations from any file that can hold them, and write them as a table.
+
+A table has the columns of ``events.csv`` and one that says whether the event
+happened: ``12,divide,5,17 18,yes`` is a division of cell 5 into 17 and 18 from frame
+12 to 13. Without the last column, all events happened.
+"""
 
 from __future__ import annotations
 
@@ -8,72 +13,137 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clew.errors import InputError
+from clew.executors import Progress
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.matching import position_annotations
-from clew.tracking.evaluation.truth import Labelled, Progress, truth_annotations
+from clew.tracking.evaluation.matching import derive_annotations_by_position
+from clew.tracking.evaluation.truth import LabelSource, derive_annotations
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.io import ctc
-from clew.tracking.io.annotation_csv import read_annotation_table
+from clew.tracking.io.delimited import read_delimited, write_delimited
+from clew.tracking.io.events_csv import (
+    ALIASES,
+    COLUMNS,
+    make_event_columns,
+    parse_events,
+)
 from clew.tracking.io.names import RESULT, TRUTH
 from clew.tracking.io.track_tables import PointLineage, is_track_table, open_lineage
 from clew.tracking.io.zarr import is_zarr
-from clew.utils.validation import check_path
+from clew.tracking.lineage.track_faults import Faults
+from clew.utils import validation as checks
 
 if TYPE_CHECKING:
     from clew.tracking.io.geff import GeffGraph
 
 TABLES = (".csv", ".tsv", ".txt")
 CTC_FILES = (TRUTH, RESULT)
+HAPPENED = "happened"
+ANSWERS = dict.fromkeys(("yes", "true", "1", "y"), True)
+ANSWERS |= dict.fromkeys(("no", "false", "0", "n"), False)
 
 
 def read_annotations(
-    path: str | Path, movie: Labelled | DetectionTable, progress: Progress | None = None
+    path: str | Path,
+    movie: LabelSource | DetectionTable,
+    progress: Progress | None = None,
 ) -> Annotations:
-    """The annotations of a movie in a table, a GEFF, or a whole lineage in masks or a table, in the movie's own labels.
+    """Read the annotations of a movie, in the labels of the movie.
 
-    A lineage's cells are matched to the movie's by their masks, or by positions where one of them is a table; a table
-    of events and a GEFF name the movie's own labels. Whether those exist is for `check_annotations` to say. Of an
-    excerpt, annotations are read by the numbers that frames have in the whole movie, and those outside are left out.
+    Parameters
+    ----------
+    path : str or Path
+        A table of events or a GEFF, whose labels are those of the movie; or a whole
+        lineage in masks or in a table of tracks, whose cells are matched to those of
+        the movie: by masks if both have them, else by position.
+    movie : Movie or DetectionTable
+        If it is an excerpt, frames in the file count from the start of the whole
+        movie, and annotations outside the excerpt are left out.
+    progress : callable, optional
+        Called with the number of frames done and in all.
+
+    Returns
+    -------
+    annotations : Annotations
+        `check_annotations` tells whether their cells exist.
     """
-    path, excerpt = check_path(path, "path"), getattr(movie, "excerpt", None)
+    path = checks.check_path(path, "path")
+    excerpt = getattr(movie, "excerpt", None)
     if not path.exists():
-        raise InputError(f"{path}: there are no annotations of this name")
-    if (graph := _graph(path)) is not None:
+        raise InputError(f"{path} does not exist; expected a file of annotations")
+    graph = _read_graph(path)
+    if graph is not None:
         happened = np.repeat([True, False], [len(graph.events), len(graph.denied)])
-        found = Annotations.of(EventTable.join([graph.events, graph.denied]), happened)
+        events = EventTable.join([graph.events, graph.denied])
+        annotations = Annotations.of(events, happened)
     elif path.is_dir() or path.name in CTC_FILES or is_track_table(path):
-        truth = _truth(path, excerpt)
-        if isinstance(truth, ctc.CtcLineage) and not isinstance(movie, DetectionTable):
-            return truth_annotations(truth, movie, progress)
-        return position_annotations(truth, movie, progress)
+        return _match_lineage(_open_truth(path, excerpt), movie, progress)
     elif path.suffix.lower() in TABLES:
-        found = read_annotation_table(path)
+        annotations = read_annotation_table(path)
     else:
         raise InputError(
-            f"{path}: annotations are a table ({', '.join(TABLES)}), a GEFF, or a folder with {' or '.join(CTC_FILES)}"
+            f"{path} is of an unknown kind; annotations are a table "
+            f"({', '.join(TABLES)}), a GEFF, or a folder with "
+            f"{' or '.join(CTC_FILES)}"
         )
-    return found if excerpt is None else found.within(excerpt)
+    return annotations if excerpt is None else annotations.restrict_to(excerpt)
 
 
-def _truth(path: Path, excerpt: range | None) -> ctc.CtcLineage | PointLineage:
-    """A lineage, cut to the frames of an excerpt: the others are not matched to anything."""
+def _match_lineage(
+    truth: ctc.CtcLineage | PointLineage,
+    movie: LabelSource | DetectionTable,
+    progress: Progress | None,
+) -> Annotations:
+    """Match a lineage to a movie by masks, or by positions if one has no masks."""
+    if isinstance(truth, ctc.CtcLineage) and not isinstance(movie, DetectionTable):
+        return derive_annotations(truth, movie, progress)
+    return derive_annotations_by_position(truth, movie, progress)
+
+
+def _open_truth(path: Path, excerpt: range | None) -> ctc.CtcLineage | PointLineage:
+    """Open a lineage, cut to the frames of an excerpt."""
     truth = open_lineage(path)
     if excerpt is None:
         return truth
     if excerpt.stop > truth.n_frames:
         raise InputError(
-            f"{path} has {truth.n_frames} frames; expected the lineage of the whole movie"
+            f"{path} has {truth.n_frames} frames, but the excerpt ends with frame "
+            f"{excerpt.stop - 1}; expected the lineage of the whole movie"
         )
     return truth[excerpt.start : excerpt.stop]
 
 
-def _graph(path: Path) -> GeffGraph | None:
-    """The graph of a GEFF; None of anything else."""
+def _read_graph(path: Path) -> GeffGraph | None:
+    """Read a GEFF; None if the path is anything else."""
     if not is_zarr(path):
         return None
-    from clew.tracking.io.geff import (
-        is_geff,
-        read_geff,
-    )  # geff and zarr take seconds to load
+    # geff and zarr take seconds to load
+    from clew.tracking.io.geff import is_geff, read_geff
 
     return read_geff(path) if is_geff(path) else None
+
+
+def read_annotation_table(path: str | Path) -> Annotations:
+    """Read a table of annotations; each keeps its line number for messages."""
+    aliases = {**ALIASES, HAPPENED: ("did_happen",)}
+    table = read_delimited(path, aliases, COLUMNS)
+    faults = Faults(table.where)
+    events = parse_events(table, faults)
+    cells = table.columns.get(HAPPENED, ["yes"] * len(table))
+    answers = [ANSWERS.get(str(cell).lower() or "yes") for cell in cells]
+    if HAPPENED in table:
+        is_unknown = [answer is None for answer in answers]
+        table.add_faults(faults, is_unknown, HAPPENED, "yes or no")
+    faults.refuse()
+    return Annotations.of(events, np.array(answers, dtype=bool), table.row)
+
+
+def write_annotations(path: str | Path, annotations: Annotations) -> None:
+    """Write annotations as a table, in their order."""
+    events = annotations.events
+    happened = np.where(annotations.happened, "yes", "no")
+    write_delimited(
+        path,
+        [*COLUMNS, HAPPENED],
+        len(events),
+        lambda rows: [*make_event_columns(events[rows]), happened[rows].tolist()],
+    )

@@ -30,11 +30,11 @@ class Checkpoints:
     folder: Path
 
     @classmethod
-    def beside(cls, output: Path) -> Checkpoints:
+    def for_output(cls, output: Path) -> Checkpoints:
         """Those of a run that writes into a folder."""
         return cls(output.absolute() / FOLDER)
 
-    def keep(self, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def save_block(self, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Keep a block, whole or not at all."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class Checkpoints:
             ) from error
         storage.write_document(self._path(key), KIND, {"key": key}, arrays)
 
-    def recall(self, key: str) -> Mapping[str, NDArray[Any]] | None:
+    def load_block(self, key: str) -> Mapping[str, NDArray[Any]] | None:
         """A block that was kept; None if there is none, or if it is damaged."""
         try:
             document = storage.read_document(self._path(key), KIND)
@@ -55,7 +55,7 @@ class Checkpoints:
     def __len__(self) -> int:
         return len(list(self.folder.glob(f"*{SUFFIX}"))) if self.folder.is_dir() else 0
 
-    def forget(self) -> None:
+    def delete_all(self) -> None:
         """Remove the folder, and the one above it if nothing else was ever written there."""
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -1,239 +1,287 @@
-"""The Cell Tracking Challenge's lineages: a text file of tracks, and masks that carry the tracks' ids.
+"""Lineages in the format of the Cell Tracking Challenge.
 
-A row of `man_track.txt` (truth) or `res_track.txt` (a result) is `id begin end parent`. Its frames are the numbers in
-the masks' names; clew counts from 0, so that the number of the first mask is taken off where it is not 0.
+A text file lists the tracks, and masks carry the ids of the tracks. A row of
+``man_track.txt`` (truth) or ``res_track.txt`` (result) is ``id begin end parent``.
+Its frames are the numbers in the names of the masks; clew counts from 0, so the
+number of the first mask is subtracted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from clew.errors import InputError
-from clew.executors import Threads
+from clew.executors import Progress, Threads
 from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.frames import Excerpt, Frames
 from clew.tracking.io import tiff
-from clew.tracking.io.label_layers import write_layers
+from clew.tracking.io.label_layers import write_label_images
 from clew.tracking.io.manifest import (
-    files_of_others,
+    list_foreign_files,
     read_manifest,
-    require_whole,
-    written_whole,
+    require_intact,
+    write_atomically,
 )
 from clew.tracking.io.names import (
     BESIDE_MASKS,
-    DETECT,
     MANIFEST,
     RESULT,
     TRACK,
     TRACKS,
     TRUTH,
 )
-from clew.tracking.io.staging import settle
+from clew.tracking.io.staging import finish_interrupted_write, refuse_interrupted_write
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import Tracks, check_frame, check_tracks
 from clew.tracking.movie import Movie
+from clew.utils import validation as checks
 from clew.utils.storage import write_bytes
-from clew.utils.validation import check_path
 
 MASK_NAMES = r"(man_track|mask)[0-9]"
-"""How the names of masks with tracks begin."""
-
-Progress = Callable[[int, int], None]
+"""Regular expression for the beginning of the names of masks with track ids."""
 
 
 @dataclass(frozen=True)
 class CtcLineage:
-    """Tracks, and masks in which every cell carries its track's id."""
+    """Tracks, and masks in which every cell carries the id of its track.
+
+    Attributes
+    ----------
+    tracks : Tracks
+    masks : Frames
+    source : str
+        The folder, for messages.
+    """
 
     tracks: Tracks
     masks: Frames
     source: str
-    """The folder, for messages."""
 
     @property
     def n_frames(self) -> int:
-        """How many frames."""
+        """Number of frames."""
         return len(self.masks)
 
     def __getitem__(self, frames: slice) -> CtcLineage:
-        """Some of the frames, one after the other, counted from 0 again; tracks end where those do."""
-        which = range(len(self.masks))[frames]
-        return CtcLineage(
-            self.tracks.within(which), Excerpt(self.masks, which), self.source
-        )
+        """Consecutive frames, counted from 0; tracks are cut at both ends."""
+        selected = range(len(self.masks))[frames]
+        masks = Excerpt(self.masks, selected)
+        return CtcLineage(self.tracks.within(selected), masks, self.source)
 
 
 def read_tracks(path: str | Path) -> Tracks:
-    """The tracks of a file, or of the truth or result in a folder; every fault is told with its row."""
-    file = _table_of(check_path(path, "the tracks"))
+    """Read and check a table of tracks.
+
+    Parameters
+    ----------
+    path : str or Path
+        The table, or a folder with one.
+
+    Returns
+    -------
+    tracks : Tracks
+        Frames are counted from the first mask beside the table.
+    """
+    file = _find_table(checks.check_path(path, "the tracks"))
     try:
         lines = file.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{file} cannot be read as a table of tracks ({error})"
         ) from error
-    rows = [
-        (number, line.split()) for number, line in enumerate(lines, 1) if line.strip()
-    ]
-    for number, cells in rows:
-        if len(cells) != 4:
-            raise InputError(
-                f"{file}, row {number}: {len(cells)} columns; expected id, begin, end and parent"
-            )
-        for cell in cells:
-            if not re.fullmatch(r"[-+]?[0-9]{1,18}", cell):
-                raise InputError(f"{file}, row {number}: {cell!r} is not an integer")
-    tracks = Tracks.of([[int(cell) for cell in cells] for _, cells in rows])
-    first = min(
-        (
-            tiff.frame_number(mask) or 0
-            for mask in tiff.frame_files(file.parent, MASK_NAMES)
-        ),
-        default=0,
-    )
+    rows = []
+    numbers = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            rows.append(_parse_row(line, f"{file}, row {number}"))
+            numbers.append(number)
+    tracks = Tracks.of(rows)
+    masks = tiff.list_tiffs(file.parent, MASK_NAMES)
+    first = min((tiff.parse_frame_number(mask) or 0 for mask in masks), default=0)
     tracks = Tracks(tracks.id, tracks.begin - first, tracks.end - first, tracks.parent)
-    check_tracks(tracks, str(file), [number for number, _ in rows])
+    check_tracks(tracks, str(file), numbers)
     return tracks
 
 
+def _parse_row(line: str, where: str) -> list[int]:
+    """Parse ``id begin end parent``."""
+    cells = line.split()
+    if len(cells) != 4:
+        raise InputError(
+            f"{where}: {len(cells)} columns; expected id, begin, end and parent"
+        )
+    for cell in cells:
+        if not re.fullmatch(r"[-+]?[0-9]{1,18}", cell):
+            raise InputError(f"{where}: {cell[:40]!r} is not an integer")
+    return [int(cell) for cell in cells]
+
+
 def write_tracks(path: str | Path, tracks: Tracks) -> None:
-    """A table of tracks as the challenge has it, for masks that are numbered from 0."""
+    """Write a table of tracks for masks that are numbered from 0."""
     check_tracks(tracks, "the tracks")
-    write_bytes(
-        path,
-        "".join(
-            f"{a} {b} {c} {d}\n" for a, b, c, d in tracks.table().tolist()
-        ).encode(),
-    )
+    rows = [" ".join(map(str, row)) for row in tracks.table().tolist()]
+    write_bytes(path, "".join(f"{row}\n" for row in rows).encode())
 
 
-def open_truth(folder: str | Path) -> CtcLineage:
-    """The lineage in a folder: …_GT (or its TRA), …_RES or what clew wrote. Masks are read when they are asked for."""
-    file = _table_of(check_path(folder, "the lineage"))
-    require_whole(file.parent, is_of_result)
-    tracks, masks = read_tracks(file), tiff.open_folder(file.parent, MASK_NAMES)
+def open_ctc_lineage(folder: str | Path) -> CtcLineage:
+    """Open the tracks and masks of a truth or a result; masks are read on demand.
+
+    Parameters
+    ----------
+    folder : str or Path
+        ``…_GT`` or its ``TRA``, ``…_RES``, or a folder that clew wrote.
+    """
+    file = _find_table(checks.check_path(folder, "the lineage"))
+    require_intact(file.parent, is_result_file)
+    tracks = read_tracks(file)
+    masks = tiff.open_folder(file.parent, MASK_NAMES)
     if masks.dtype.kind not in "iu":
         raise InputError(
-            f"{masks.paths[0]} has dtype {masks.dtype}; masks are of integers"
+            f"{masks.paths[0]} has dtype {masks.dtype}; masks must hold integers"
         )
-    beyond = tracks.end >= len(masks)
-    if beyond.any():
-        at = int(np.argmax(beyond))
+    too_long = tracks.end >= len(masks)
+    if too_long.any():
+        row = int(np.argmax(too_long))
         raise InputError(
-            f"{file}: track {tracks.id[at]} lasts to frame {tracks.end[at] + masks.first}, but the last mask is "
+            f"{file}: track {tracks.id[row]} lasts to frame "
+            f"{tracks.end[row] + masks.first}, but the last mask is "
             f"{masks.paths[-1].name}"
         )
     return CtcLineage(tracks, masks, str(file.parent))
 
 
-def check_all(lineage: CtcLineage, progress: Progress | None = None) -> None:
-    """Check table and masks against each other in every frame, one frame in memory at a time."""
-    n = len(lineage.masks)
-    for t in range(n):
+def check_ctc_lineage(lineage: CtcLineage, progress: Progress | None = None) -> None:
+    """Check table and masks against each other in every frame.
+
+    Raises InputError for the first frame that does not fit. One frame is in memory
+    at a time.
+    """
+    n_frames = len(lineage.masks)
+    for t in range(n_frames):
         check_frame(lineage.tracks, t, np.unique(lineage.masks[t]), lineage.source)
         if progress is not None:
-            progress(t + 1, n)
+            progress(t + 1, n_frames)
 
 
-def is_mask(name: str) -> bool:
-    """Whether a file in a folder of results is a mask."""
+def is_mask_file(name: str) -> bool:
+    """Whether clew names masks like this."""
     return re.fullmatch(r"mask[0-9]+\.tif", name) is not None
 
 
-def is_of_result(name: str) -> bool:
-    """Whether clew writes a file of this name when it tracks."""
-    return name in BESIDE_MASKS or is_mask(name)
+def is_result_file(name: str) -> bool:
+    """Whether clew names files like this when it tracks."""
+    return name in BESIDE_MASKS or is_mask_file(name)
 
 
-def check_result_folder(folder: str | Path, what: str = TRACK) -> None:
-    """Refuse to write into a folder that holds anything but an older result of this kind: of `names`.
+def check_result_folder(
+    folder: str | Path, what: str = TRACK, *, overwrite: bool = False
+) -> None:
+    """Refuse to write into a folder in which something could be lost.
 
-    Hidden files do not count. Results of other programs have no manifest, and are not replaced.
+    A new folder is fine, and so is one with an older result of the same kind. Hidden
+    files do not count. Results of other programs have no manifest and are never
+    replaced.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Destination.
+    what : str
+        Kind of result: TRACK or DETECT of `names`.
+    overwrite : bool
+        Whether tracking results may be replaced that were changed by hand.
     """
     path = Path(folder)
     if path.exists() and not path.is_dir():
-        raise InputError(f"{path} is a file; results go into a folder")
+        raise InputError(f"{path} is a file; results need a folder")
     if not path.exists():
         return
-    settle(path)
-    older = read_manifest(path)
-    if older is not None and older.what != what:
+    owns = is_result_file if what == TRACK else _is_detection_file
+    finish_interrupted_write(path, MANIFEST, owns)
+    manifest = read_manifest(path)
+    if manifest is not None and manifest.what != what:
         raise InputError(
-            f"{path} holds what clew {older.what} wrote; results go into a folder of their own"
+            f"{path} holds results of clew {manifest.what}; choose another folder"
         )
-    owns = is_of_result if what == TRACK else is_mask
     for name in sorted(entry.name for entry in path.iterdir()):
-        known = owns(name) if name != MANIFEST else older is not None
-        if not known and not name.startswith("."):
+        is_known = owns(name) if name != MANIFEST else manifest is not None
+        if not is_known and not name.startswith("."):
             raise InputError(
-                f"{path} holds {name}, which is no result of this kind; results go into a new folder, or one that has "
-                "such results only"
+                f"{path} holds {name}, which is no result of clew {what}; choose a "
+                "new folder, or one with such results only"
             )
-    # people correct masks by hand; other files of a result are compared by nobody, and only those of others are kept
-    if (older is None or what == DETECT) and (
-        others := files_of_others(path, older, owns)
-    ):
-        raise InputError(
-            f"{path} holds files that clew {what} did not write, or that were changed since: {others[0]}. They would "
-            "be lost; give another folder, or move them away"
-        )
+    foreign = list_foreign_files(path, manifest, owns)
+    if not foreign or (overwrite and manifest is not None):
+        return
+    remedy = "choose another folder, or move the files away"
+    if what == TRACK and manifest is not None:
+        remedy += ", or replace them by --overwrite (overwrite=True in Python)"
+    raise InputError(
+        f"{path} holds files that clew {what} did not write, or that were changed "
+        f"since, and would be lost: {foreign[0]}; {remedy}"
+    )
 
 
-def write_result(
+def _is_detection_file(name: str) -> bool:
+    """Whether clew names files like this when it detects cells."""
+    return name == MANIFEST or is_mask_file(name)
+
+
+def write_ctc_result(
     folder: str | Path,
     movie: Movie,
     lineage: Lineage | TrackedMovie,
     progress: Progress | None = None,
     n_jobs: int | None = None,
+    *,
+    overwrite: bool = False,
 ) -> None:
-    """Masks that carry the tracks' ids, and `res_track.txt`, in a folder of their own; an older result is replaced.
+    """Replace the result in a folder by masks and ``res_track.txt``, as a whole.
 
-    The folder holds the old result or the whole new one, whatever happens; see `staging.py`.
+    Parameters
+    ----------
+    folder : str or Path
+        Destination, see `check_result_folder`.
+    movie : Movie
+    lineage : Lineage or TrackedMovie
+        Lineage of this movie.
+    progress : callable, optional
+        Called with the number of frames done and in all.
+    n_jobs : int, optional
+        Number of threads.
+    overwrite : bool
+        Whether results may be replaced that were changed by hand.
     """
-    check_result_folder(folder)
-    with written_whole(
-        Path(folder), TRACK, is_of_result, {"movie": movie.name}
-    ) as stage:
-        write_masks(stage, movie, lineage, progress, n_jobs)
+    check_result_folder(folder, overwrite=overwrite)
+    provenance = {"movie": movie.name}
+    with write_atomically(Path(folder), TRACK, is_result_file, provenance) as stage:
+        tracked = as_parts(lineage)
+        threads = Threads(n_jobs)
+        write_label_images(stage, movie, tracked, threads, progress, tiffs=True)
+        write_tracks(stage / RESULT, tracked.tracks)
 
 
-def write_masks(
-    folder: Path,
-    movie: Movie,
-    lineage: Lineage | TrackedMovie,
-    progress: Progress | None = None,
-    n_jobs: int | None = None,
-) -> None:
-    """Masks that carry the tracks' ids, and `res_track.txt`, into a folder that is empty yet."""
-    tracked = as_parts(lineage)
-    write_layers(folder, movie, tracked, Threads(n_jobs), progress, tiffs=True)
-    write_tracks(folder / RESULT, tracked.tracks)
-
-
-def _table_of(path: Path) -> Path:
-    """The file of tracks that a path means."""
+def _find_table(path: Path) -> Path:
+    """Find the table of tracks that a path means."""
     if path.is_file():
         return path
-    settle(path)
-    wanted = [path / TRUTH, path / RESULT, path / "TRA" / TRUTH]
-    for file in wanted:
+    refuse_interrupted_write(path)
+    candidates = [path / TRUTH, path / RESULT, path / "TRA" / TRUTH]
+    for file in candidates:
         if file.is_file():
             return file
     if not path.exists():
         raise InputError(
-            f"{path} does not exist; a lineage is a folder with {TRUTH} or {RESULT}, or a table of tracks"
+            f"{path} does not exist; a lineage is a folder with {TRUTH} or {RESULT}, "
+            "or a table of tracks"
         )
-    unfinished = path.is_dir() and tiff.frame_files(path, MASK_NAMES)
-    hint = (
-        "; it has masks: was the writing of a result cut short?" if unfinished else ""
-    )
-    beside = f", or a table of tracks ({TRACKS})" if path.is_dir() else ""
-    raise InputError(
-        f"{path} has no tracks; looked for {', '.join(map(str, wanted))}{beside}{hint}"
-    )
+    tables = ", ".join(map(str, candidates))
+    if path.is_dir():
+        tables += f" or a table of tracks ({TRACKS})"
+    has_masks = path.is_dir() and tiff.list_tiffs(path, MASK_NAMES)
+    hint = "; it has masks: was a run interrupted?" if has_masks else ""
+    raise InputError(f"{path} has no tracks; expected {tables}{hint}")

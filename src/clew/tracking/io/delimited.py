@@ -54,29 +54,31 @@ class Table:
     def __contains__(self, name: str) -> bool:
         return name in self.columns
 
-    def integers(self, name: str, faults: Faults, least: int) -> NDArray[np.int64]:
+    def parse_integers(
+        self, name: str, faults: Faults, least: int
+    ) -> NDArray[np.int64]:
         """(n,) a column of integers, none under `least`."""
         values = [as_integer(cell) for cell in self.columns[name]]
-        self.blame(faults, [value is None for value in values], name, "an integer")
+        self.add_faults(faults, [value is None for value in values], name, "an integer")
         numbers = np.array(
             [least if value is None else value for value in values], dtype=np.int64
         )
-        self.blame(faults, numbers < least, name, f"{least} or more")
+        self.add_faults(faults, numbers < least, name, f"{least} or more")
         return numbers
 
-    def numbers(
+    def parse_numbers(
         self, name: str, faults: Faults, *, infinite: bool = False
     ) -> NDArray[np.float64]:
         """(n,) a column of numbers, finite unless told otherwise."""
         numbers = np.array(
             [_as_number(cell) for cell in self.columns[name]], dtype=np.float64
         )
-        self.blame(faults, np.isnan(numbers), name, "a number")
+        self.add_faults(faults, np.isnan(numbers), name, "a number")
         if not infinite:
-            self.blame(faults, np.isinf(numbers), name, "finite")
+            self.add_faults(faults, np.isinf(numbers), name, "finite")
         return numbers
 
-    def blame(self, faults: Faults, bad: ArrayLike, name: str, right: str) -> None:
+    def add_faults(self, faults: Faults, bad: ArrayLike, name: str, right: str) -> None:
         """A fault for each row whose cell is bad (n,), with what would be right."""
         at, cells = np.flatnonzero(bad), self.columns[name]
         faults.add(
@@ -127,8 +129,8 @@ def read_delimited(
         raise InputError(
             f"{path}: the file is empty; its first line must name the columns {', '.join(required)}"
         )
-    header = meant([plain_name(cell) for cell in names])
-    places = known_columns(str(path), header, aliases, required)
+    header = meant([normalize_name(cell) for cell in names])
+    places = locate_columns(str(path), header, aliases, required)
     columns: dict[str, list[str]] = {name: [] for name in places}
     kept = [(place, columns[name].append) for name, place in places.items()]
     rows = []
@@ -144,12 +146,12 @@ def read_delimited(
     return Table(str(path), np.array(rows, dtype=np.intp), columns)
 
 
-def column_names(path: str | Path) -> list[str]:
+def read_column_names(path: str | Path) -> list[str]:
     """The names of a text file's columns, without capitals, spaces and hyphens; none of an empty file."""
-    return [plain_name(cell) for cell in next(_records(path), (0, []))[1]]
+    return [normalize_name(cell) for cell in next(_records(path), (0, []))[1]]
 
 
-def known_columns(
+def locate_columns(
     where: str, header: Sequence[str], aliases: Aliases, required: Sequence[str]
 ) -> dict[str, int]:
     """Where each column stands: by its own name, or by the first of its aliases that is there."""
@@ -177,7 +179,7 @@ def known_columns(
     return found
 
 
-def plain_name(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A column's name without capitals, spaces and hyphens."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
@@ -211,7 +213,7 @@ def write_parts(path: str | Path, header: Sequence[str], parts: Iterable[Part]) 
                 )
 
 
-def array_columns(columns: Iterable[NDArray[Any]], rows: slice) -> list[list[Any]]:
+def slice_columns(columns: Iterable[NDArray[Any]], rows: slice) -> list[list[Any]]:
     """Some rows of arrays (n,) as Python's numbers."""
     return [column[rows].tolist() for column in columns]
 

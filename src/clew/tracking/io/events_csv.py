@@ -24,7 +24,7 @@ from clew.tracking.io.delimited import (
     read_delimited,
     write_parts,
 )
-from clew.tracking.io.manifest import warn_if_not_of_result
+from clew.tracking.io.manifest import warn_if_file_changed
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.track_faults import Faults
 
@@ -61,20 +61,20 @@ def _rows(part: Part) -> tuple[int, Callable[[slice], list[Sequence[Any]]]]:
         *([] if part.probability is None else [part.probability.round(6)]),
     ]
     return len(part.events), lambda rows: [
-        *event_columns(part.events[rows]),
+        *make_event_columns(part.events[rows]),
         *(column[rows].tolist() for column in sure),
     ]
 
 
 def read_events(path: str | Path) -> tuple[EventTable, Array]:
     """The events of a table and their confidence (n,), NaN where the table has none."""
-    warn_if_not_of_result(path)
+    warn_if_file_changed(path)
     table = read_delimited(path, {**ALIASES, CONFIDENCE: ()}, COLUMNS)
     faults = Faults(table.where)
     events = parse_events(table, faults)
     known = CONFIDENCE in table
     confidence = (
-        table.numbers(CONFIDENCE, faults, infinite=True)
+        table.parse_numbers(CONFIDENCE, faults, infinite=True)
         if known
         else np.full(len(events), np.nan)
     )
@@ -82,7 +82,7 @@ def read_events(path: str | Path) -> tuple[EventTable, Array]:
     return events, confidence
 
 
-def event_columns(events: EventTable) -> list[Sequence[Any]]:
+def make_event_columns(events: EventTable) -> list[Sequence[Any]]:
     """The four columns that describe events."""
     names = [str(event) for event in Event]
     return [
@@ -100,10 +100,10 @@ def _joined(labels: Labels) -> list[str]:
 
 def parse_events(table: Table, faults: Faults) -> EventTable:
     """The events of a table with the four columns."""
-    frame = table.integers("frame", faults, least=0)
+    frame = table.parse_integers("frame", faults, least=0)
     kinds = [BY_NAME.get(str(cell).lower()) for cell in table.columns["event"]]
     unknown = np.array([kind is None for kind in kinds], dtype=bool)
-    table.blame(faults, unknown, "event", f"one of {', '.join(BY_NAME)}")
+    table.add_faults(faults, unknown, "event", f"one of {', '.join(BY_NAME)}")
     event = np.array(
         [Event.MOVE if kind is None else kind for kind in kinds], dtype=np.int8
     )
@@ -123,7 +123,9 @@ def _parse_side(
     """(n, 2) the labels in a column of ids, as many as the events need."""
     ids = [_parse_ids(str(cell)) for cell in table.columns[side]]
     bad = np.array([labels is None for labels in ids], dtype=bool)
-    table.blame(faults, bad, side, "positive integers, each once, separated by a space")
+    table.add_faults(
+        faults, bad, side, "positive integers, each once, separated by a space"
+    )
     count = np.array([len(labels or ()) for labels in ids], dtype=np.int64)
     due = np.array([ARITY[kind][SIDES.index(side)] for kind in Event])[event]
     wrong = np.flatnonzero((count != due) & ~bad & ~unknown)

@@ -1,16 +1,21 @@
-"""Lineages in GEFF, the exchange format of tracking graphs, by the `geff` library.
+"""Lineages and annotations in GEFF, the exchange format of tracking graphs.
 
-Nodes are detections: t (frame), z, y, x (physical), seg_id (the label), track_id (as in all of clew's formats),
-tracklet_id and lineage_id (as GEFF defines them). Edges lead forward in time, over a gap by two frames, and carry event
-("move", "divide", "split", "merge", "gap") and confidence, which can be infinite. What has no edge is told by nodes:
-appear_confidence and disappear_confidence are missing where a detection did not appear or disappear.
+Nodes are detections with the properties t (frame), z, y, x (physical position),
+seg_id (label), track_id (as in all formats of clew), tracklet_id and lineage_id (as
+GEFF defines them). Edges lead forward in time, over a gap by two frames, and have an
+event ("move", "divide", "split", "merge", "gap") and a confidence, which may be
+infinite. Events without an edge are properties of nodes: appear_confidence and
+disappear_confidence are missing where a detection did not appear or disappear.
+
+A graph of annotations has the annotated cells only, with infinite confidences. The
+metadata say that it is partial, and list the events that did not happen.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,56 +31,71 @@ from numpy.typing import NDArray
 from clew.errors import DataWarning, InputError, StoreError
 from clew.learning.task import Array, Mask
 from clew.tracking.blocks.parts import TrackedMovie, as_parts
-from clew.tracking.events import BY_NAME, Event, EventTable, Labels
+from clew.tracking.events import BY_NAME, NONE, Annotations, Event, EventTable, Labels
 from clew.tracking.io.graph_columns import EdgeColumns, NodeColumns, graph_columns
-from clew.tracking.io.manifest import warn_if_not_of_result
-from clew.tracking.io.staging import settle, staged
+from clew.tracking.io.manifest import warn_if_file_changed
+from clew.tracking.io.staging import (
+    finish_interrupted_write,
+    refuse_interrupted_write,
+    stage_files,
+)
 from clew.tracking.io.tracks_csv import AXES
-from clew.tracking.io.zarr_chunks import arrays_of, missing_chunk
+from clew.tracking.io.zarr import find_missing_chunk, list_arrays
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.links import events_of_links
 from clew.tracking.lineage.track_faults import SHOWN
+from clew.tracking.measurement.regions import measure_frame
 from clew.tracking.movie import Movie
 from clew.utils.storage import read_bytes
 
 LABEL_NAMES = ("seg_id", "label", "segmentation_id", "mask_id")
 TIME_NAMES = ("t", "frame", "time")
-EVENT, CONFIDENCE = "event", "confidence"
+EVENT = "event"
+CONFIDENCE = "confidence"
 COMPLETE = "all_chunks_stored"
-"""In clew's own part of the metadata: a chunk that is not there got lost."""
+"""Metadata of clew: every chunk was stored, so a missing one was lost."""
 NODE_CONFIDENCE = {
     Event.APPEAR: "appear_confidence",
     Event.DISAPPEAR: "disappear_confidence",
 }
 
+Properties = Mapping[str, Mapping[str, Any]]
+"""Values and missing values of properties by name, as the geff library has them."""
+
 
 @dataclass(frozen=True)
 class GeffGraph:
-    """What a GEFF says of a movie."""
+    """The content of a GEFF.
+
+    Attributes
+    ----------
+    n_frames : int
+    frame, label : ndarray of shape (n_nodes,)
+        Nodes are sorted by frame, then label.
+    position : ndarray of shape (n_nodes, ndim)
+    events : EventTable of length n_events
+    confidence : ndarray of shape (n_events,)
+        NaN where the file has none.
+    denied : EventTable
+        Events that did not happen, of a graph of annotations.
+    """
 
     n_frames: int
     frame: NDArray[np.int64]
-    """(n,) of each node; nodes are sorted by frame, then label."""
     label: Labels
-    """(n,)"""
     position: Array
-    """(n, ndim) as in the file."""
     events: EventTable
-    """(m,)"""
     confidence: Array
-    """(m,) NaN where the file has none."""
     denied: EventTable
-    """(k,) what a partial graph, of annotations, says did not happen."""
 
 
 def is_geff(path: str | Path) -> bool:
-    """Whether a folder is a GEFF. Reads JSON alone: to open a folder as Zarr may write into it."""
-    for name, within in ((".zattrs", ()), ("zarr.json", ("attributes",))):
+    """Whether a folder is a GEFF; reads JSON only and never opens it as Zarr."""
+    for name in (".zattrs", "zarr.json"):
         try:
             content = json.loads(read_bytes(Path(path) / name))
-            for key in within:
-                content = content[key]
-            if "geff" in content:
+            attributes = content["attributes"] if name == "zarr.json" else content
+            if "geff" in attributes:
                 return True
         except (StoreError, ValueError, KeyError, TypeError, RecursionError):
             continue
@@ -85,254 +105,404 @@ def is_geff(path: str | Path) -> bool:
 def write_geff(
     path: str | Path, lineage: Lineage | TrackedMovie, movie: Movie | None = None
 ) -> None:
-    """Write a lineage, all or nothing; a GEFF that is there already is replaced, nothing else is.
+    """Write a lineage as a whole, block by block.
 
-    A movie in parts is written without having the whole of it in memory.
+    Parameters
+    ----------
+    path : str or Path
+        Folder to write. A GEFF that exists is replaced; anything else is refused.
+    lineage : Lineage or TrackedMovie
+    movie : Movie, optional
+        Adds its name and spacing to the metadata.
     """
     path = Path(path)
-    settle(path.absolute().parent, path.name)
+    folder = path.absolute().parent
+
+    def owns(name: str) -> bool:
+        return name == path.name
+
+    finish_interrupted_write(folder, path.name, owns)
     if path.exists() and not is_geff(path):
-        raise StoreError(
-            f"{path}: is there already and is no GEFF; choose another name or take it away"
-        )
+        raise StoreError(f"{path} exists and is no GEFF; choose another name")
     tracked = as_parts(lineage)
     with (
-        staged(
-            path.absolute().parent, path.name, lambda name: name == path.name
-        ) as stage,
+        stage_files(folder, path.name, owns) as stage,
         graph_columns(stage, tracked) as (nodes, edges),
     ):
-        _write(stage / path.name, nodes, edges, tracked.n_frames, movie)
+        _write_columns(stage / path.name, nodes, edges, tracked.n_frames, movie)
 
 
-def _write(
+def _write_columns(
     path: Path,
     nodes: NodeColumns,
     edges: EdgeColumns,
     n_frames: int,
     movie: Movie | None,
 ) -> None:
+    """Write the columns of a lineage."""
     axes = AXES[-nodes.position.shape[1] :]
-    write_arrays(
+    properties = {"t": _make_property(nodes.frame)}
+    properties |= _make_position_properties(axes, nodes.position)
+    properties |= {
+        "seg_id": _make_property(nodes.label),
+        "track_id": _make_property(nodes.track),
+        "tracklet_id": _make_property(nodes.segment),
+        "lineage_id": _make_property(nodes.family),
+    }
+    for event, name in NODE_CONFIDENCE.items():
+        missing = nodes.accompanied[event]
+        properties[name] = _make_property(nodes.alone[event], missing)
+    extra = {
+        "n_frames": n_frames,
+        "events": [str(event) for event in Event],
+        COMPLETE: True,
+    }
+    if movie is not None:
+        extra |= {"movie": movie.name, "spacing": list(movie.spacing)}
+    metadata = _make_metadata(
+        axes,
+        extra,
+        track_node_props={"tracklet": "tracklet_id", "lineage": "lineage_id"},
+    )
+    edge_properties = {
+        EVENT: _make_property(edges.event),
+        CONFIDENCE: _make_property(edges.confidence),
+    }
+    _write_arrays(path, nodes.id, properties, edges.ends, edge_properties, metadata)
+
+
+def write_annotation_geff(path: Path, annotations: Annotations, movie: Movie) -> None:
+    """Write annotations: what happened as a graph, what did not in its metadata.
+
+    Parameters
+    ----------
+    path : Path
+        Folder to write.
+    annotations : Annotations
+        Of this movie.
+    movie : Movie
+        Frames of an excerpt are written with their numbers in the whole movie.
+    """
+    events = annotations.events[annotations.happened]
+    cells = np.hstack([events.sources, events.targets])  # (n, 4)
+    ends = events.end_frames()
+    frames = np.stack([events.frame, events.frame, ends, ends], axis=1)
+    is_cell = cells != NONE
+    pairs = np.column_stack([frames[is_cell], cells[is_cell]])
+    nodes, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    node = np.full(cells.shape, -1)
+    node[is_cell] = inverse.ravel()
+    sources = node[:, :2]
+    targets = node[:, 2:]
+    is_link = (sources[:, :, None] >= 0) & (targets[:, None, :] >= 0)
+    row, first, second = np.nonzero(is_link)
+    links = np.column_stack([sources[row, first], targets[row, second]])
+
+    axes = AXES[-movie.ndim :]
+    properties = {
+        "t": _make_property(nodes[:, 0] + movie.first),
+        "seg_id": _make_property(nodes[:, 1]),
+    }
+    properties |= _make_position_properties(axes, _locate_nodes(movie, nodes))
+    for event, name in NODE_CONFIDENCE.items():
+        missing = np.ones(len(nodes), dtype=bool)
+        only_cell = node[events.event == event].max(axis=1)
+        missing[only_cell] = False
+        properties[name] = _make_property(np.full(len(nodes), np.inf), missing)
+    names = np.array([str(event) for event in Event])
+    edge_properties = {
+        EVENT: _make_property(names[events.event[row]]),
+        CONFIDENCE: _make_property(np.full(len(row), np.inf)),
+    }
+    extra = {
+        "n_frames": movie.first + movie.n_frames,
+        "partial": True,
+        "denied": _list_denied(annotations, movie.first),
+        "spacing": list(movie.spacing),
+        COMPLETE: True,
+    }
+    _write_arrays(
         path,
-        nodes.id,
-        {
-            "t": as_property(nodes.frame),
-            **{
-                axis: as_property(column)
-                for axis, column in zip(axes, nodes.position.T, strict=True)
-            },
-            "seg_id": as_property(nodes.label),
-            "track_id": as_property(nodes.track),
-            "tracklet_id": as_property(nodes.segment),
-            "lineage_id": as_property(nodes.family),
-            **{
-                name: as_property(nodes.alone[event], nodes.accompanied[event])
-                for event, name in NODE_CONFIDENCE.items()
-            },
-        },
-        edges.ends,
-        {EVENT: as_property(edges.event), CONFIDENCE: as_property(edges.confidence)},
-        _metadata(n_frames, axes, movie),
+        np.arange(len(nodes), dtype=np.uint64),
+        properties,
+        links.astype(np.uint64).reshape(-1, 2),
+        edge_properties,
+        _make_metadata(axes, extra),
     )
 
 
-def write_arrays(path: Path, *arrays: Any) -> None:
-    """As the library writes them, but with every chunk, so that one that is missing later was lost."""
+def _locate_nodes(movie: Movie, nodes: NDArray[np.int64]) -> Array:
+    """(n, ndim) physical positions of nodes (n, 2), rows of frame and label."""
+    position = np.zeros((len(nodes), movie.ndim))
+    for t in np.unique(nodes[:, 0]).tolist():
+        detections = measure_frame(t, movie.label(t), None, movie.spacing)
+        rows = nodes[:, 0] == t
+        position[rows] = detections.position[detections.rows(nodes[rows, 1])]
+    return position
+
+
+def _list_denied(annotations: Annotations, first: int) -> list[dict[str, Any]]:
+    """Annotations of what did not happen, as JSON."""
+    denied = annotations.events[~annotations.happened]
+    return [
+        {
+            "frame": frame + first,
+            "event": str(event),
+            "sources": sources,
+            "targets": targets,
+        }
+        for frame, event, sources, targets in denied
+    ]
+
+
+def _make_property(
+    values: NDArray[Any], missing: Mask | None = None
+) -> dict[str, NDArray[Any] | None]:
+    """Wrap a column for the geff library; `missing` marks nodes without a value."""
+    return {"values": np.ascontiguousarray(values), "missing": missing}
+
+
+def _make_position_properties(
+    axes: Iterable[str], position: Array
+) -> dict[str, dict[str, NDArray[Any] | None]]:
+    """One property for each axis of positions (n, ndim)."""
+    columns = zip(axes, position.T, strict=True)
+    return {axis: _make_property(column) for axis, column in columns}
+
+
+def _make_metadata(
+    axes: Iterable[str], extra: Mapping[str, Any], **more: Any
+) -> geff.GeffMetadata:
+    """Metadata of a graph; the library adds those of the properties."""
+    time = geff_spec.Axis(name="t", type="time", unit="frame")
+    space = [geff_spec.Axis(name=axis, type="space") for axis in axes]
+    return geff.GeffMetadata(
+        directed=True,
+        axes=[time, *space],
+        node_props_metadata={},
+        edge_props_metadata={},
+        extra={"clew": dict(extra)},
+        **more,
+    )
+
+
+def _write_arrays(path: Path, *arrays: Any) -> None:
+    """Write with every chunk, so that a missing chunk was lost."""
     with zarr.config.set({"array.write_empty_chunks": True}):
         geff.core_io.write_arrays(path, *arrays)
 
 
-def as_property(values: NDArray[Any], missing: Mask | None = None) -> dict[str, Any]:
-    """A column as the library takes it; `missing` marks where there is no value."""
-    return {"values": np.ascontiguousarray(values), "missing": missing}
-
-
-def _metadata(
-    n_frames: int, axes: Iterable[str], movie: Movie | None
-) -> geff.GeffMetadata:
-    """What is to be known of the graph as a whole; the library adds the properties."""
-    space = [geff_spec.Axis(name=axis, type="space") for axis in axes]
-    events = [str(event) for event in Event]
-    extra: dict[str, Any] = {"n_frames": n_frames, "events": events, COMPLETE: True}
-    if movie is not None:
-        extra |= {"movie": movie.name, "spacing": list(movie.spacing)}
-    return geff.GeffMetadata(
-        directed=True,
-        axes=[geff_spec.Axis(name="t", type="time", unit="frame"), *space],
-        node_props_metadata={},
-        edge_props_metadata={},
-        track_node_props={"tracklet": "tracklet_id", "lineage": "lineage_id"},
-        extra={"clew": extra},
-    )
-
-
 def read_geff(path: str | Path) -> GeffGraph:
-    """The nodes of a GEFF and the events that follow from its edges; see `events_of_links`.
+    """Read the nodes of a GEFF, and the events that its edges imply.
 
-    Nodes need a time in frames and a property label or seg_id; without further words, the graph is the lineage of
-    its first to its last frame, and two edges out of a node are a division. A graph that says it is partial, as clew's
-    exports of annotations do, leaves open what happens where a node has no edge, unless the node itself tells.
+    Nodes need a time in frames and a label (``seg_id`` or ``label``). Two edges out
+    of a node are a division unless their event is "split". In a partial graph, as
+    clew writes annotations, a node without an edge neither appears nor disappears
+    unless its properties say so.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    graph : GeffGraph
     """
-    settle(Path(path).absolute().parent, Path(path).name)
-    warn_if_not_of_result(path)
+    path = Path(path)
+    refuse_interrupted_write(path.absolute().parent, path.name)
+    warn_if_file_changed(path)
     if not is_geff(path):
         raise InputError(
-            f"{path}: is no GEFF: a folder whose Zarr attributes have the key geff"
+            f"{path} is no GEFF; expected a Zarr folder with the attribute geff"
         )
     try:
-        lacking = [
+        incomplete = [
             name
-            for name, array, folder in arrays_of(Path(path))
-            if missing_chunk(array, folder) is not None
+            for name, array, folder in list_arrays(path)
+            if find_missing_chunk(array, folder) is not None
         ]
-        graph = geff.core_io.read_to_memory(
-            Path(path), data_validation=geff.validate.data.ValidationConfig(graph=True)
-        )
-    except Exception as error:  # damaged chunks and metadata make zarr and pydantic raise nearly anything
+        declared = geff.GeffMetadata.read(
+            path
+        )  # what was loaded is in graph["metadata"]
+        validation = geff.validate.data.ValidationConfig(graph=True)
+        graph = geff.core_io.read_to_memory(path, data_validation=validation)
+    except InputError:
+        raise
+    except Exception as error:  # zarr and pydantic raise nearly anything
         raise InputError(
-            f"{path}: is damaged or no valid GEFF ({type(error).__name__}: {error})"
+            f"{path} is damaged or no valid GEFF ({type(error).__name__}: {error})"
         ) from error
-    _judge_missing(str(path), lacking, graph["metadata"].extra)
-    return _parse(str(path), graph)
+    _check_properties(path, declared.node_props_metadata, graph["node_props"])
+    _check_properties(path, declared.edge_props_metadata, graph["edge_props"])
+    _check_complete(path, incomplete, declared.extra)
+    return _parse_graph(str(path), graph)
 
 
-def _judge_missing(where: str, lacking: list[str], extra: Any) -> None:
-    """Chunks that are not stored read as zeros. Clew stores all of them; others may leave out those of zeros alone."""
-    if not lacking:
+def _check_properties(path: Path, declared: Any, stored: Properties) -> None:
+    """Refuse a graph that lacks properties that its metadata declare."""
+    lost = sorted(set(declared or {}) - set(stored))
+    if lost:
+        raise InputError(
+            f"{path} is damaged: the property {lost[0]} is missing; write it again"
+        )
+
+
+def _check_complete(path: Path, incomplete: list[str], extra: Any) -> None:
+    """Refuse a graph of clew with missing chunks; warn about one of others."""
+    if not incomplete:
         return
     if (extra or {}).get("clew", {}).get(COMPLETE):
         raise InputError(
-            f"{where}: is damaged: a chunk of {lacking[0]} is missing; write it again"
+            f"{path} is damaged: a chunk of {incomplete[0]} is missing; write it again"
         )
     warnings.warn(
-        f"{where}: chunks of {', '.join(lacking[:SHOWN])} are not stored, and are read as zeros",
+        f"{path}: chunks of {', '.join(incomplete[:SHOWN])} are not stored, and are "
+        "read as zeros",
         DataWarning,
         stacklevel=3,
     )
 
 
-def _parse(where: str, graph: Any) -> GeffGraph:
-    meta, nodes, edges = graph["metadata"], graph["node_props"], graph["edge_props"]
-    axes = meta.axes or []
+def _parse_graph(where: str, graph: Any) -> GeffGraph:
+    """Derive the events of a graph in memory."""
+    metadata = graph["metadata"]
+    nodes = graph["node_props"]
+    edges = graph["edge_props"]
+    axes = metadata.axes or []
     times = [axis.name for axis in axes if axis.type == "time"]
-    frame = _integers(where, nodes, [*times, *TIME_NAMES], "a time in frames", least=0)
-    label = _integers(where, nodes, LABEL_NAMES, "the label of each cell", least=1)
-    space = [axis.name for axis in axes if axis.type == "space"] or [
-        axis for axis in AXES if axis in nodes
-    ]
-    position = np.column_stack(
-        [nodes[axis]["values"] for axis in space] or [np.zeros((len(frame), 0))]
+    frame = _parse_integers(
+        where, nodes, [*times, *TIME_NAMES], "a time in frames", least=0
+    )
+    label = _parse_integers(
+        where, nodes, LABEL_NAMES, "the label of each cell", least=1
     )
     order = np.lexsort((label, frame))
-    frame, label, position = (
-        frame[order],
-        label[order],
-        position[order].astype(np.float64),
-    )
-    _refuse_duplicates(where, frame, label)
+    frame = frame[order]
+    label = label[order]
+    _check_duplicates(where, frame, label)
 
-    ids = graph["node_ids"][order]
-    by_id = np.argsort(ids)
-    source, target = (
-        by_id[np.searchsorted(ids, graph["edge_ids"], sorter=by_id)].reshape(-1, 2).T
-    )
-    if not meta.directed:
+    source, target = _parse_links(graph, order)
+    if not metadata.directed:
         backward = frame[source] > frame[target]
-        source, target = (
-            np.where(backward, target, source),
-            np.where(backward, source, target),
-        )
-    clew = meta.extra.get("clew", {})
-    ends = (int(frame[0]), int(frame[-1])) if len(frame) else (0, -1)
-    first, last = (0, int(clew["n_frames"]) - 1) if "n_frames" in clew else ends
-    names = (
-        np.asarray(edges[EVENT]["values"]).astype(str)
-        if EVENT in edges
-        else np.full(len(source), "")
-    )
+        forward_source = np.where(backward, target, source)
+        target = np.where(backward, source, target)
+        source = forward_source
+    clew = metadata.extra.get("clew", {})
+    first = int(frame[0]) if len(frame) else 0
+    last = int(frame[-1]) if len(frame) else -1
+    if "n_frames" in clew:
+        first = 0
+        last = int(clew["n_frames"]) - 1
+    is_split = np.zeros(len(source), dtype=bool)
+    if EVENT in edges:
+        is_split = np.asarray(edges[EVENT]["values"]).astype(str) == str(Event.SPLIT)
     events, link, node = events_of_links(
         frame,
         label,
         source,
         target,
-        split=names == str(Event.SPLIT),
+        split=is_split,
         frames=(first, last),
         where=where,
     )
     confidence = np.full(len(events), np.nan)
+    is_stated = link >= 0
     if CONFIDENCE in edges:
-        confidence[link >= 0] = edges[CONFIDENCE]["values"][link[link >= 0]]
+        confidence[is_stated] = edges[CONFIDENCE]["values"][link[is_stated]]
     for event, name in NODE_CONFIDENCE.items():
-        if name in nodes:
-            mine = events.event == event
-            confidence[mine] = nodes[name]["values"][order][node[mine]]
-    if not clew.get("partial"):
-        return GeffGraph(
-            last + 1, frame, label, position, events, confidence, EventTable.empty()
-        )
-    told = link >= 0
-    for event, name in NODE_CONFIDENCE.items():
-        mine = np.flatnonzero(events.event == event)
-        missing = (
-            nodes[name]["missing"] if name in nodes else np.ones(len(order), dtype=bool)
-        )
-        told[mine] = (
-            missing is None or ~np.asarray(missing, dtype=bool)[order][node[mine]]
-        )
-    denied = _denied(where, clew.get("denied", []))
+        rows = np.flatnonzero(events.event == event)
+        if name not in nodes:
+            continue
+        at = order[node[rows]]
+        confidence[rows] = nodes[name]["values"][at]
+        missing = nodes[name]["missing"]
+        is_stated[rows] = True if missing is None else ~np.asarray(missing, bool)[at]
+    denied = EventTable.empty()
+    if clew.get("partial"):
+        events = events[is_stated]
+        confidence = confidence[is_stated]
+        denied = _parse_denied(where, clew.get("denied", []))
     return GeffGraph(
-        last + 1, frame, label, position, events[told], confidence[told], denied
+        n_frames=last + 1,
+        frame=frame,
+        label=label,
+        position=_parse_positions(axes, nodes, order),
+        events=events,
+        confidence=confidence,
+        denied=denied,
     )
 
 
-def _denied(where: str, entries: Any) -> EventTable:
-    """The events that a partial graph's metadata lists as denied."""
+def _parse_positions(axes: Any, nodes: Properties, order: NDArray[np.intp]) -> Array:
+    """(n, ndim) positions in sorted order; (n, 0) if the graph has none."""
+    names = [axis.name for axis in axes if axis.type == "space"]
+    names = names or [axis for axis in AXES if axis in nodes]
+    if not names:
+        return np.zeros((len(order), 0))
+    position = np.column_stack([nodes[name]["values"] for name in names])
+    return position[order].astype(np.float64)
+
+
+def _parse_links(
+    graph: Any, order: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of the sorted nodes at both ends of each edge."""
+    ids = graph["node_ids"][order]
+    by_id = np.argsort(ids)
+    rows = by_id[np.searchsorted(ids, graph["edge_ids"], sorter=by_id)]
+    source, target = rows.reshape(-1, 2).T
+    return source, target
+
+
+def _parse_denied(where: str, entries: Any) -> EventTable:
+    """Parse the events that did not happen."""
     try:
-        return EventTable.of(
-            [
-                (
-                    int(one["frame"]),
-                    BY_NAME[one["event"]],
-                    tuple(one["sources"]),
-                    tuple(one["targets"]),
-                )
-                for one in entries
-            ]
-        )
+        rows = [
+            (
+                int(entry["frame"]),
+                BY_NAME[entry["event"]],
+                tuple(entry["sources"]),
+                tuple(entry["targets"]),
+            )
+            for entry in entries
+        ]
+        return EventTable.of(rows)
     except (TypeError, KeyError, ValueError, InputError) as error:
         raise InputError(
-            f"{where}: the denied events in its metadata cannot be read ({type(error).__name__}: {error}); each has a "
-            "frame, an event, sources and targets"
+            f"{where}: the denied events in its metadata cannot be read "
+            f"({type(error).__name__}: {error}); each needs a frame, an event, sources "
+            "and targets"
         ) from error
 
 
-def _integers(
-    where: str, nodes: Any, names: Iterable[str], what: str, least: int
+def _parse_integers(
+    where: str, nodes: Properties, names: Iterable[str], what: str, least: int
 ) -> NDArray[np.int64]:
-    """(n,) the first of some node properties that is there, as integers."""
+    """(n,) the first of these properties that exists, as integers."""
     name = next((name for name in names if name in nodes), None)
     if name is None:
+        expected = " or ".join(dict.fromkeys(names))
+        raise InputError(f"{where}: the nodes have no property {expected}, {what}")
+    values = nodes[name]["values"]
+    missing = nodes[name]["missing"]
+    is_valid = values.ndim == 1 and values.dtype.kind in "iuf"
+    if is_valid and missing is not None:
+        is_valid = not missing.any()
+    if is_valid:
+        is_valid = np.all((values == np.floor(values)) & (values >= least))
+    if not is_valid:
         raise InputError(
-            f"{where}: the nodes have no property {' or '.join(dict.fromkeys(names))}, {what}"
-        )
-    values, missing = nodes[name]["values"], nodes[name]["missing"]
-    numeric = values.ndim == 1 and values.dtype.kind in "iuf"
-    if (
-        not numeric
-        or (missing is not None and missing.any())
-        or np.any((values != np.floor(values)) | (values < least))
-    ):
-        raise InputError(
-            f"{where}: the node property {name} must be {what}: an integer from {least} on at each node"
+            f"{where}: the node property {name} must be {what}: an integer of "
+            f"{least} or more at each node"
         )
     return np.asarray(values.astype(np.int64))
 
 
-def _refuse_duplicates(where: str, frame: NDArray[np.int64], label: Labels) -> None:
-    """A label stands for one node of a frame; both columns are sorted."""
+def _check_duplicates(where: str, frame: NDArray[np.int64], label: Labels) -> None:
+    """Refuse a label that two nodes of a frame share; both columns are sorted."""
     same = np.flatnonzero((np.diff(frame) == 0) & (np.diff(label) == 0))
     if len(same):
+        row = same[0]
         raise InputError(
-            f"{where}: two nodes have label {label[same[0]]} in frame {frame[same[0]]}"
+            f"{where}: two nodes have label {label[row]} in frame {frame[row]}"
         )

@@ -21,7 +21,7 @@ from clew.learning.task import Indices
 from clew.tracking.blocks.join import Part
 from clew.tracking.blocks.parts import TrackedMovie, parts_of
 from clew.tracking.events import NONE, Event, Labels
-from clew.tracking.io.segments import components, piece_ids
+from clew.tracking.io.segments import label_components, number_pieces
 
 ROWS = 2**18
 """Rows of a column that are changed at a time."""
@@ -202,9 +202,9 @@ def _number_pieces(nodes: NodeColumns, edges: EdgeColumns) -> None:
         moves = edges.event[leaving] == str(Event.MOVE)
         nodes.segment[target[moves]] = piece[source[moves] - first]
         links.append(np.stack([piece[source[~moves] - first], target[~moves]]))
-    segment = piece_ids(np.concatenate(track))
+    segment = number_pieces(np.concatenate(track))
     source, target = np.concatenate(links, axis=1)
-    family = components(n, source, nodes.segment[target])
+    family = label_components(n, source, nodes.segment[target])
     for begin in range(0, len(nodes.segment), ROWS):
         rows = slice(begin, begin + ROWS)
         piece = np.array(nodes.segment[rows])

@@ -21,7 +21,7 @@ from clew.tracking.blocks.parts import PartReader, TrackedMovie
 from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff
 from clew.tracking.io.names import LABELS
-from clew.tracking.io.zarr import OLD_AXES
+from clew.tracking.io.zarr import OME_AXES
 from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 from clew.tracking.training.calibration import Expectation, expectation
@@ -31,7 +31,7 @@ CHUNK = {2: (512, 512), 3: (64, 256, 256)}
 
 
 @dataclass(frozen=True)
-class Tally:
+class EventCounts:
     """What a part of a movie, or all of it, counts."""
 
     kinds: NDArray[np.int64]
@@ -44,7 +44,7 @@ class Tally:
     """Frames without a cell."""
 
     @classmethod
-    def sum(cls, parts: Sequence[Tally]) -> Tally:
+    def sum(cls, parts: Sequence[EventCounts]) -> EventCounts:
         """Of all parts."""
         kinds = np.sum([part.kinds for part in parts], axis=0)
         empty = tuple(frame for part in parts for frame in part.empty)
@@ -74,7 +74,7 @@ class _PartWriter:
     tiffs: bool
     layer: bool
 
-    def __call__(self, item: tuple[PartReader, Movie | None, Tracks]) -> Tally:
+    def __call__(self, item: tuple[PartReader, Movie | None, Tracks]) -> EventCounts:
         reader, movie, tracks = item
         part = reader.read()
         if movie is not None:
@@ -82,7 +82,7 @@ class _PartWriter:
                 rows = slice(*np.searchsorted(part.nodes.frame, [t, t + 1]))
                 self._write(
                     t,
-                    relabelled(
+                    relabel_frame(
                         movie,
                         t,
                         part.nodes.label[rows],
@@ -100,7 +100,7 @@ class _PartWriter:
         empty = np.setdiff1d(
             np.arange(part.frames[0], part.frames[1] + 1), part.nodes.frame
         )
-        return Tally(
+        return EventCounts(
             kinds,
             float((1 - p).sum()),
             float((p * (1 - p)).sum()),
@@ -118,7 +118,7 @@ class _PartWriter:
                 zarr.open_array(self.folder / LABELS, path="0", mode="r+")[t] = mask
 
 
-def write_layers(
+def write_label_images(
     folder: Path,
     movie: Movie | None,
     tracked: TrackedMovie,
@@ -127,7 +127,7 @@ def write_layers(
     *,
     tiffs: bool = False,
     layer: bool = False,
-) -> Tally:
+) -> EventCounts:
     """Masks in TIFF, a Zarr layer, or both, of all parts of a movie; and what it counts."""
     readers, tracks, n = tracked.readers(), tracked.tracks, tracked.n_frames
     if movie is not None and movie.n_frames != n:
@@ -151,12 +151,12 @@ def write_layers(
             )
         )
     told = None if progress is None else lambda done, of: progress(done * n // of, n)
-    return Tally.sum(
+    return EventCounts.sum(
         list(executor.map(_PartWriter(folder, n, dtype, tiffs, layer), items, told))
     )
 
 
-def relabelled(
+def relabel_frame(
     movie: Movie,
     t: int,
     label: Labels,
@@ -178,7 +178,7 @@ def relabelled(
 
 def _make_layer(path: Path, movie: Movie, dtype: np.dtype[Any]) -> None:
     """An OME-Zarr (0.5) of one resolution, without pixels yet."""
-    axes = ["t", *OLD_AXES[-movie.ndim :]]
+    axes = ["t", *OME_AXES[-movie.ndim :]]
     kinds = {"t": "time"}
     scale = {"type": "scale", "scale": [1.0, *map(float, movie.spacing)]}
     image = {

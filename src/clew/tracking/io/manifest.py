@@ -1,7 +1,9 @@
-"""A folder of results is one thing: a manifest, written last, names its files with their sizes and digests.
+"""The manifest of a folder of results: its files with their sizes and digests.
 
-The manifest tells which clew made the folder, out of what, and its `run`, a digest of all of that. Where the files do
-not fit it, the folder holds parts of different runs or was damaged. Folders without one, of others, are read.
+It is written last, and also says which clew made the folder, from what, and its
+``run``, a digest of all of that. Files that do not fit it are of another run, were
+changed by hand, or are damaged. Folders without a manifest, made by other programs,
+are accepted.
 """
 
 from __future__ import annotations
@@ -9,225 +11,291 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from clew._version import __version__
 from clew.errors import DataWarning, InputError, StoreError
 from clew.tracking.io.names import MANIFEST
-from clew.tracking.io.staging import settle, staged
+from clew.tracking.io.staging import Owns, refuse_interrupted_write, stage_files
 from clew.utils.storage import write_json
 
 KIND = "clew manifest"
 VERSION = 1
 SHOWN = 3
-"""How many files that do not fit a message names."""
-
-Owns = Callable[[str], bool]
-"""Whether a name in a folder is one of those that its kind of result may have."""
+"""Number of files that a message lists."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of results says of itself."""
+    """The content of a manifest.
+
+    Attributes
+    ----------
+    what : str
+        Kind of result: track, detect or simulate.
+    run : str
+        Digest of everything below; equal for equal results.
+    clew : str
+        Version that wrote the result.
+    made_from : mapping
+        Provenance: the movie, the settings and so on.
+    files : mapping from path within the folder to (size, SHA-256)
+    """
 
     what: str
-    """The kind of result: track, detect, simulate or reproduce."""
     run: str
-    """The same for the same files made from the same."""
     clew: str
-    """The version that wrote it."""
     made_from: Mapping[str, Any]
     files: Mapping[str, tuple[int, str]]
-    """Size and SHA-256 of each file, by its path within the folder."""
 
 
 @contextmanager
-def written_whole(
+def write_atomically(
     folder: Path,
     what: str,
     owns: Owns,
     made_from: Mapping[str, Any],
     name: str = MANIFEST,
 ) -> Iterator[Path]:
-    """A hidden folder to write a result into; when the block ends well, it replaces the result in `folder` as one.
+    """Replace the result in a folder, with its manifest, as a whole.
 
-    `made_from` is read when the block has ended.
+    Parameters
+    ----------
+    folder : Path
+        Destination.
+    what : str
+        Kind of result, see `Manifest`.
+    owns : callable
+        Whether a name in the folder belongs to this kind of result.
+    made_from : mapping
+        Provenance; read when the block has ended.
+    name : str
+        File name of the manifest.
+
+    Yields
+    ------
+    stage : Path
+        Hidden folder to write the new files into.
     """
-    with staged(
-        folder, name, lambda entry: entry == name or owns(entry), last=name
-    ) as stage:
+
+    def is_part(entry: str) -> bool:
+        return entry == name or owns(entry)
+
+    with stage_files(folder, name, is_part, last=name) as stage:
         yield stage
-        files = {
-            path.relative_to(stage).as_posix(): _entry(path)
-            for path in sorted(stage.rglob("*"))
-            if path.is_file()
-        }
+        paths = sorted(path for path in stage.rglob("*") if path.is_file())
         content = {
             "what": what,
-            "clew": version("clew"),
+            "clew": __version__,
             "made_from": dict(made_from),
-            "files": files,
+            "files": {
+                path.relative_to(stage).as_posix(): _hash_file(path) for path in paths
+            },
         }
-        header = {"kind": KIND, "version": VERSION, "run": _digest(content)}
+        header = {"kind": KIND, "version": VERSION, "run": _hash_json(content)}
         write_json(stage / name, header | content)
 
 
 def read_manifest(folder: str | Path, name: str = MANIFEST) -> Manifest | None:
-    """The manifest of a folder; None if it has none of clew's."""
+    """Read the manifest of a folder; None if it has none that clew wrote."""
     path = Path(folder) / name
     try:
         content = json.loads(path.read_bytes()) if path.is_file() else None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+        raise InputError(f"{path} cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{path}: is damaged ({error}); write the result again"
+            f"{path} is damaged ({error}); write the result again"
         ) from error
     if not isinstance(content, dict) or content.pop("kind", None) != KIND:
         return None
-    if (given := content.pop("version", None)) != VERSION:
+    file_version = content.pop("version", None)
+    if file_version != VERSION:
         raise StoreError(
-            f"{path}: has version {given}, this clew reads version {VERSION}; a newer clew wrote it"
+            f"{path} has version {file_version}, this clew reads version {VERSION}; "
+            "update clew"
         )
     run = content.pop("run", None)
-    if run != _digest(content):
+    if run != _hash_json(content):
         raise InputError(
-            f"{path}: is damaged: its digest does not fit its content; write the result again"
+            f"{path} is damaged: its digest does not fit its content; write the "
+            "result again"
         )
     try:
         files = {
-            str(file): (int(size), str(digest))
+            _check_name(file): (int(size), str(digest))
             for file, (size, digest) in content["files"].items()
         }
         return Manifest(
-            str(content["what"]),
-            str(run),
-            str(content["clew"]),
-            content["made_from"],
-            files,
+            what=str(content["what"]),
+            run=str(run),
+            clew=str(content["clew"]),
+            made_from=content["made_from"],
+            files=files,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: is no manifest of clew ({error!r})") from error
+        raise InputError(f"{path} is no manifest of clew ({error!r})") from error
 
 
-def require_whole(folder: str | Path, owns: Owns) -> Manifest | None:
-    """Finish what was cut short, and refuse a folder whose files do not fit its manifest; one without is accepted."""
-    settle(folder)
+def _check_name(file: str) -> str:
+    """Refuse paths that lead out of the folder."""
+    if "\0" in file or PurePosixPath(file).is_absolute() or ".." in file.split("/"):
+        raise ValueError(f"{file[:80]!r} is not a path within the folder")
+    return file
+
+
+def require_intact(folder: str | Path, owns: Owns) -> Manifest | None:
+    """Refuse a folder whose files do not fit its manifest.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder of results.
+    owns : callable
+        Whether a name in the folder belongs to this kind of result.
+
+    Returns
+    -------
+    manifest : Manifest or None
+        None if there is no manifest; such a folder is accepted.
+    """
+    refuse_interrupted_write(folder)
     manifest = read_manifest(folder)
-    if manifest is not None and (faults := _faults(Path(folder), manifest, owns)):
+    if manifest is None:
+        return None
+    faults = _compare_files(Path(folder), manifest.files, compare_content=True)
+    faults += _list_unknown(Path(folder), manifest, owns)
+    if faults:
         raise InputError(
-            f"{folder}: the files do not fit its {MANIFEST}: {_shown(faults)}. It was changed, or holds parts of "
-            f"different runs: write the result again, or remove {MANIFEST} if it was changed on purpose"
+            f"{folder}: the files do not fit its {MANIFEST}: {_join_faults(faults)}; "
+            f"write the result again, or delete {MANIFEST} if you changed the files "
+            "on purpose"
         )
     return manifest
 
 
-def warn_if_changed(folder: str | Path) -> None:
-    """Finish what was cut short, and warn of files that were changed since; sizes are compared, contents are not.
-
-    For label images, which people do correct by hand.
-    """
-    settle(folder)
+def warn_if_folder_changed(folder: str | Path) -> None:
+    """Warn if label images were changed since clew wrote them; compares sizes only."""
+    refuse_interrupted_write(folder)
     manifest = read_manifest(folder)
-    if manifest is not None and (faults := _faults(Path(folder), manifest, None)):
+    if manifest is None:
+        return
+    faults = _compare_files(Path(folder), manifest.files, compare_content=False)
+    if faults:
         warnings.warn(
-            f"{folder}: was changed since clew {manifest.clew} wrote it: {_shown(faults)}",
+            f"{folder} was changed since clew {manifest.clew} wrote it: "
+            f"{_join_faults(faults)}",
             DataWarning,
             stacklevel=3,
         )
 
 
-def files_of_others(folder: Path, manifest: Manifest | None, owns: Owns) -> list[str]:
-    """Files of a result that are not as clew wrote them, in words: a person's, or another program's."""
-    if manifest is None:
-        return [
-            f"{path.name} has no {MANIFEST} beside it"
-            for path in sorted(folder.iterdir())
-            if owns(path.name)
-        ]
-    return _faults(folder, manifest, owns, missing=False)
-
-
-def warn_if_not_of_result(path: str | Path) -> None:
-    """Warn if one file, or folder, of a result is not as its manifest says."""
+def warn_if_file_changed(path: str | Path) -> None:
+    """Warn if one file or folder of a result does not fit the manifest beside it."""
     path = Path(path)
-    settle(path.parent)
+    refuse_interrupted_write(path.parent)
     manifest = read_manifest(path.parent)
     if manifest is None:
         return
-    mine = {
+    files = {
         file: entry
         for file, entry in manifest.files.items()
         if file.split("/")[0] == path.name
     }
-    faults = [
-        fault
-        for file, entry in mine.items()
-        if (fault := _fault(path.parent, file, entry, True))
-    ]
-    if faults or not mine:
-        told = _shown(faults or [f"{path.name} is no part of it"])
+    faults = _compare_files(path.parent, files, compare_content=True)
+    if not files:
+        faults = [f"{path.name} is not listed"]
+    if faults:
         warnings.warn(
-            f"{path}: does not fit the {MANIFEST} beside it: {told}",
+            f"{path} does not fit the {MANIFEST} beside it: {_join_faults(faults)}",
             DataWarning,
             stacklevel=3,
         )
 
 
-def _faults(
-    folder: Path, manifest: Manifest, owns: Owns | None, missing: bool = True
+def list_foreign_files(
+    folder: Path, manifest: Manifest | None, owns: Owns
 ) -> list[str]:
-    """What does not fit; with `owns`, contents are compared and strange files count too. `missing` files, or not."""
-    asked = [
-        (file, entry)
-        for file, entry in manifest.files.items()
-        if missing or (folder / file).is_file()
-    ]
-    found = [_fault(folder, file, entry, owns is not None) for file, entry in asked]
-    known = {file.split("/")[0] for file in manifest.files} | {MANIFEST}
-    strange = sorted(
-        path.name
-        for path in folder.iterdir()
-        if owns is not None and owns(path.name) and path.name not in known
-    )
-    return [fault for fault in found if fault] + [
-        f"{name} is no part of it" for name in strange
-    ]
+    """List files of a result that clew did not write, or that were changed since.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of results.
+    manifest : Manifest or None
+        Its manifest.
+    owns : callable
+        Whether a name in the folder belongs to this kind of result.
+
+    Returns
+    -------
+    faults : list of str
+        One clause for each file.
+    """
+    if manifest is None:
+        names = sorted(path.name for path in folder.iterdir() if owns(path.name))
+        return [f"{name} has no {MANIFEST} beside it" for name in names]
+    present = {
+        file: entry for file, entry in manifest.files.items() if _is_file(folder / file)
+    }
+    faults = _compare_files(folder, present, compare_content=True)
+    return faults + _list_unknown(folder, manifest, owns)
 
 
-def _fault(folder: Path, file: str, entry: tuple[int, str], content: bool) -> str:
-    """What is wrong with a file, or nothing."""
-    path = folder / file
-    if not path.is_file():
-        return f"{file} is missing"
+def _compare_files(
+    folder: Path, files: Mapping[str, tuple[int, str]], *, compare_content: bool
+) -> list[str]:
+    """Describe each file that is missing or differs from its entry."""
+    faults = []
+    for file, (size, digest) in files.items():
+        path = folder / file
+        if not _is_file(path):
+            faults.append(f"{file[:80]} is missing")
+            continue
+        try:
+            found = path.stat().st_size
+            if found != size:
+                faults.append(f"{file} has {found} bytes, expected {size}")
+            elif compare_content and _hash_file(path)[1] != digest:
+                faults.append(f"the content of {file} differs")
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror})") from error
+    return faults
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a path is a file; False for names that no file system takes."""
     try:
-        if (size := path.stat().st_size) != entry[0]:
-            return f"{file} has {size} bytes, expected {entry[0]}"
-        return (
-            f"the content of {file} is another"
-            if content and _entry(path)[1] != entry[1]
-            else ""
-        )
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+        return path.is_file()
+    except OSError:
+        return False
 
 
-def _shown(faults: list[str]) -> str:
+def _list_unknown(folder: Path, manifest: Manifest, owns: Owns) -> list[str]:
+    """Describe files that belong to this kind of result, but not to this one."""
+    known = {file.split("/")[0] for file in manifest.files} | {MANIFEST}
+    names = sorted(path.name for path in folder.iterdir())
+    unknown = [name for name in names if owns(name) and name not in known]
+    return [f"{name} is not listed" for name in unknown]
+
+
+def _join_faults(faults: list[str]) -> str:
     more = f" (and {len(faults) - SHOWN} more)" if len(faults) > SHOWN else ""
     return "; ".join(faults[:SHOWN]) + more
 
 
-def _entry(path: Path) -> tuple[int, str]:
-    """Size and digest of a file."""
+def _hash_file(path: Path) -> tuple[int, str]:
+    """Size and SHA-256 of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
         return file.tell(), digest.hexdigest()
 
 
-def _digest(content: Mapping[str, Any]) -> str:
-    """Of JSON content, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+def _hash_json(content: Mapping[str, Any]) -> str:
+    """Digest of JSON content, whatever the order of its keys."""
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -34,5 +34,5 @@ BESIDE_MASKS = (
 )
 """What may lie beside masks in a folder of results: all that clew writes there, so that a movie can be tracked anew."""
 
-TRACK, DETECT, SIMULATE, REPRODUCE = "track", "detect", "simulate", "reproduce"
+TRACK, DETECT, SIMULATE = "track", "detect", "simulate"
 """What a folder of results may be of: the commands that write them."""

@@ -18,11 +18,11 @@ from clew.errors import InputError, StoreError
 from clew.learning.task import Array
 from clew.tracking.io.delimited import (
     Table,
-    array_columns,
     read_delimited,
+    slice_columns,
     write_delimited,
 )
-from clew.tracking.io.segments import segment_links, segments
+from clew.tracking.io.segments import link_segments, number_segments
 from clew.tracking.io.tracks_csv import AXES
 from clew.tracking.lineage.lineage import NO_NODE, Lineage
 from clew.tracking.lineage.track_faults import Faults
@@ -34,13 +34,13 @@ MAX_EXACT = 2**53
 PROPERTIES = ("label", "track", "generation", "confidence")
 
 
-def napari_tracks(lineage: Lineage) -> NapariTracks:
+def make_napari_tracks(lineage: Lineage) -> NapariTracks:
     """The data (n, 2 + ndim) of a tracks layer (track_id, t, position), its properties (n,) each, and its graph.
 
     The properties are label, track (as in all other formats), generation, and confidence: that of the event which led
     to the detection, where napari can colour by it, so what has no bound or no history gets the largest finite value.
     """
-    segment = segments(lineage)
+    segment = number_segments(lineage)
     order = np.lexsort((lineage.frame, segment))
     data = np.column_stack([segment, lineage.frame, lineage.position])[order]
     row = np.searchsorted(lineage.tracks.id, lineage.track)
@@ -53,7 +53,7 @@ def napari_tracks(lineage: Lineage) -> NapariTracks:
     properties = {
         name: column[order] for name, column in zip(PROPERTIES, columns, strict=True)
     }
-    return data, properties, segment_links(lineage, segment)
+    return data, properties, link_segments(lineage, segment)
 
 
 def _confidence(lineage: Lineage) -> Array:
@@ -65,27 +65,29 @@ def _confidence(lineage: Lineage) -> Array:
     return np.where(finite, confidence, confidence[finite].max(initial=0))
 
 
-def graph_path(path: str | Path) -> Path:
+def napari_graph_path(path: str | Path) -> Path:
     """The file of the graph, beside that of the tracks."""
     return Path(path).with_suffix(".json")
 
 
 def write_napari(path: str | Path, lineage: Lineage) -> None:
     """Write a table (track_id, t, z, y, x and the properties), and beside it the graph as JSON: {track: [parents]}."""
-    data, properties, graph = napari_tracks(lineage)
+    data, properties, graph = make_napari_tracks(lineage)
     numbers = data[:, :2].astype(np.int64).T
     columns = [*numbers, *data[:, 2:].T, *properties.values()]
-    write_bytes(graph_path(path), json.dumps(graph, separators=(",", ":")).encode())
+    write_bytes(
+        napari_graph_path(path), json.dumps(graph, separators=(",", ":")).encode()
+    )
     header = ["track_id", "t", *AXES[-lineage.position.shape[1] :], *properties]
-    write_delimited(path, header, len(data), partial(array_columns, columns))
+    write_delimited(path, header, len(data), partial(slice_columns, columns))
 
 
 def _property(table: Table, name: str, faults: Faults) -> NDArray[Any]:
     """(n,) labels and the like as integers, exactly; the confidence as a float."""
     return (
-        table.numbers(name, faults)
+        table.parse_numbers(name, faults)
         if name == "confidence"
-        else table.integers(name, faults, least=0)
+        else table.parse_integers(name, faults, least=0)
     )
 
 
@@ -97,8 +99,8 @@ def read_napari(path: str | Path) -> NapariTracks:
     )
     faults = Faults(table.where)
     names = [name for name in ("track_id", "t", *AXES) if name in table]
-    data = np.column_stack([table.numbers(name, faults) for name in names])
-    table.blame(
+    data = np.column_stack([table.parse_numbers(name, faults) for name in names])
+    table.add_faults(
         faults,
         np.abs(data[:, 0]) > MAX_EXACT,
         "track_id",
@@ -109,7 +111,7 @@ def read_napari(path: str | Path) -> NapariTracks:
     }
     faults.refuse()
     try:
-        graph = json.loads(read_bytes(graph_path(path)))
+        graph = json.loads(read_bytes(napari_graph_path(path)))
         return (
             data,
             properties,
@@ -120,5 +122,5 @@ def read_napari(path: str | Path) -> NapariTracks:
         )
     except (StoreError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{graph_path(path)}: is no graph of tracks, {{track: [parents]}} ({error})"
+            f"{napari_graph_path(path)}: is no graph of tracks, {{track: [parents]}} ({error})"
         ) from error

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clew.tracking.blocks.join import Part
 from clew.tracking.blocks.parts import TrackedMovie, parts_of
 from clew.tracking.events import NONE, Event
-from clew.tracking.io.tracks_csv import cell_columns
+from clew.tracking.io.tracks_csv import make_cell_columns
 from clew.tracking.lineage.tracks import Tracks
 from clew.utils.extras import require_extra
 from clew.utils.storage import atomic_write
@@ -60,7 +60,7 @@ def _event_columns(part: Part) -> Columns:
 
 
 def _cells(part: Part, tracks: Tracks, generation: NDArray[np.int64]) -> Columns:
-    return cell_columns(
+    return make_cell_columns(
         part.nodes.frame,
         part.nodes.label,
         part.track,

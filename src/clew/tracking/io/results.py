@@ -16,8 +16,8 @@ from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.detections import DetectionTable
 from clew.tracking.io import ctc
 from clew.tracking.io.events_csv import write_events
-from clew.tracking.io.label_layers import Tally, write_layers
-from clew.tracking.io.manifest import written_whole
+from clew.tracking.io.label_layers import EventCounts, write_label_images
+from clew.tracking.io.manifest import write_atomically
 from clew.tracking.io.names import (
     BESIDE_MASKS,
     EVENTS,
@@ -86,6 +86,7 @@ def write_results(
     pages: Mapping[str, bytes] | None = None,
     made_from: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
+    overwrite: bool = False,
 ) -> list[str]:
     """Write a lineage into a folder, in place of an older result as a whole; what was written, by name.
 
@@ -93,7 +94,7 @@ def write_results(
     but napari without having the whole of it in memory. `pages` are further files by name, the report for
     example; `made_from` says more of what the result comes from.
     """
-    return write_counted(
+    return write_and_count(
         folder,
         lineage,
         movie,
@@ -102,10 +103,11 @@ def write_results(
         progress,
         pages,
         made_from,
+        overwrite=overwrite,
     )[0]
 
 
-def write_counted(
+def write_and_count(
     folder: Path,
     lineage: Lineage | TrackedMovie,
     movie: Movie | DetectionTable,
@@ -114,17 +116,19 @@ def write_counted(
     progress: Progress | None = None,
     pages: Mapping[str, bytes] | None = None,
     made_from: Mapping[str, Any] | None = None,
-) -> tuple[list[str], Tally]:
+    *,
+    overwrite: bool = False,
+) -> tuple[list[str], EventCounts]:
     """As `write_results`, and what the movie counts, which comes with reading its parts."""
     tracked = as_parts(lineage)
-    ctc.check_result_folder(folder)
-    strange = [name for name in pages or {} if not ctc.is_of_result(name)]
+    ctc.check_result_folder(folder, overwrite=overwrite)
+    strange = [name for name in pages or {} if not ctc.is_result_file(name)]
     if strange:
         raise InputError(
             f"{strange[0]} is no file of a result; expected any of {', '.join(BESIDE_MASKS)}"
         )
     provenance = _provenance(tracked, movie) | dict(made_from or {})
-    with written_whole(folder, TRACK, ctc.is_of_result, provenance) as stage:
+    with write_atomically(folder, TRACK, ctc.is_result_file, provenance) as stage:
         written, tally = _write_formats(
             stage, tracked, movie, formats, executor, progress
         )
@@ -141,11 +145,11 @@ def _write_formats(
     formats: Sequence[str],
     executor: Executor,
     progress: Progress | None,
-) -> tuple[list[str], Tally]:
+) -> tuple[list[str], EventCounts]:
     """Every format into an empty folder."""
     pixels = movie if isinstance(movie, Movie) else None
     written = []
-    tally = write_layers(
+    tally = write_label_images(
         folder,
         pixels,
         tracked,

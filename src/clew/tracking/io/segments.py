@@ -16,16 +16,16 @@ from clew.tracking.events import Event, Labels
 from clew.tracking.lineage.lineage import Lineage
 
 
-def segments(lineage: Lineage) -> NDArray[np.int64]:
+def number_segments(lineage: Lineage) -> NDArray[np.int64]:
     """(n,) the segment of each node: its track's number in the first piece of a track, a new one in the others."""
     source, target, row = lineage.edges
     moves = lineage.events.event[row] == Event.MOVE
-    piece = components(len(lineage.frame), source[moves], target[moves])
+    piece = label_components(len(lineage.frame), source[moves], target[moves])
     first = np.unique(piece, return_index=True)[1]  # nodes are sorted by frame
-    return piece_ids(lineage.track[first])[piece]
+    return number_pieces(lineage.track[first])[piece]
 
 
-def piece_ids(track: Labels) -> NDArray[np.int64]:
+def number_pieces(track: Labels) -> NDArray[np.int64]:
     """(p,) the numbers of pieces, in the order of their first nodes, from the tracks (p,) that they are of."""
     later = np.ones(len(track), dtype=bool)
     later[np.unique(track, return_index=True)[1]] = False
@@ -34,7 +34,7 @@ def piece_ids(track: Labels) -> NDArray[np.int64]:
     return ids
 
 
-def components(n: int, source: Indices, target: Indices) -> NDArray[np.int64]:
+def label_components(n: int, source: Indices, target: Indices) -> NDArray[np.int64]:
     """(n,) which nodes hang together through links (k,), numbered from 0 in the order of their first nodes."""
     links = coo_array(
         (np.ones(len(source), dtype=bool), (source, target)), shape=(n, n)
@@ -45,7 +45,7 @@ def components(n: int, source: Indices, target: Indices) -> NDArray[np.int64]:
     return found
 
 
-def segment_links(lineage: Lineage, segment: NDArray[np.int64]) -> dict[int, list[int]]:
+def link_segments(lineage: Lineage, segment: NDArray[np.int64]) -> dict[int, list[int]]:
     """The segments that lead to each segment: its mother, or the two that merge into it."""
     source, target, row = lineage.edges
     branching = lineage.events.event[row] != Event.MOVE

@@ -1,12 +1,23 @@
-"""Several files put into a folder as one: whoever opens it finds all the old ones, or all the new ones, or none.
+"""Replace several files of a folder at once, so that an interrupted run loses nothing.
 
-No file system renames many files at once, so there is a journal, as in a database. New files are written into a hidden
-folder within the destination, `.NAME.….tmp`: the same file system by construction, whatever is mounted or linked there.
-When all are complete, one rename makes it `.NAME.….ready`, and that is the moment at which the new files count: they
-are then moved to their places, and what belonged to the old ones is removed. Whoever comes next, a reader too, finishes
-what was cut short. What is left of a run that ended before that moment is removed by the next one.
+No file system renames many files in one step, so there is a journal, as in a
+database:
 
-Several processes may write into one such folder, for only the one that opened it says when it is complete.
+1. New files are written into a hidden folder within the destination,
+   ``.NAME.RUN.tmp``, which is on the same file system by construction. ``RUN`` is
+   a random id that the lock file ``.NAME.lock`` lists.
+2. When all files are complete and synced, one rename makes it ``.NAME.RUN.ready``.
+   From this moment on, the new files count.
+3. They are moved to their places, old files are removed, and the hidden folder and
+   the lock file go.
+
+A run that is killed before step 2 leaves the old files untouched. After step 2,
+the next *writer* finishes the move. Readers change nothing: they refuse a folder
+whose files are partly old and partly new. A writer finishes or removes only hidden
+folders whose run id its lock file lists, and only names that it owns.
+
+Several processes may write into one hidden folder; only the process that opened it
+declares it complete.
 """
 
 from __future__ import annotations
@@ -19,207 +30,301 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from clew.errors import StoreError
 from clew.utils.locks import try_lock
 from clew.utils.storage import sync_folder, write_bytes
 
 PLAN = ".plan.json"
-"""In a folder that is ready: what is to be done with it."""
-OLD = ".old"
-"""In it too: folders that were replaced, on their way out."""
+"""File in a ready folder that lists what to move and what to remove."""
+REPLACED = ".old"
+"""Subfolder of a ready folder for folders that were replaced."""
+MAX_LOCK_BYTES = 2**16
+"""Largest lock file that is searched for run ids."""
+
+Owns = Callable[[str], bool]
+"""Whether a name in a folder is one that this kind of result may have."""
 
 
 @contextmanager
-def staged(
-    folder: Path, name: str, owns: Callable[[str], bool], last: str = ""
-) -> Iterator[Path]:
-    """A hidden folder whose content takes the place of all that `owns` names in `folder`, when the block ends well.
+def stage_files(folder: Path, name: str, owns: Owns, last: str = "") -> Iterator[Path]:
+    """Collect new files in a hidden folder and put them in place together.
 
-    `name` tells apart what is written into one folder independently; `last` is the file that is moved last. If the
-    block ends in any other way, everything stays as it was, and a folder that was not there is not there.
+    If the block raises, the folder is left as it was; a folder that did not exist
+    still does not.
+
+    Parameters
+    ----------
+    folder : Path
+        Destination; created if it does not exist.
+    name : str
+        Tells apart results that are written into one folder independently.
+    owns : callable
+        The new files replace all entries of `folder` for which ``owns(entry)``.
+    last : str
+        The file that is moved last.
+
+    Yields
+    ------
+    stage : Path
+        The hidden folder to write into.
     """
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder, name):
-            _finish(folder, name)
-            _remove_leftovers(folder, name)
-            stage = folder / f".{name}.{secrets.token_hex(4)}.tmp"
+        with _lock_name(folder, name) as lock:
+            _finish_runs(lock, owns)
+            run = secrets.token_hex(4)
+            lock.add_run(run)
+            stage = folder / f".{name}.{run}.tmp"
             try:
                 stage.mkdir()
                 yield stage
-                ready = _make_ready(stage, owns, last)
+                _sync_tree(stage)
+                ready = _declare_complete(stage, owns, last)
             except BaseException:
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
-            _put_in_place(ready)
+            _put_in_place(ready, owns)
+    except OSError as error:
+        reason = error.strerror or error
+        state = _describe_state(folder, name)
+        raise StoreError(f"{folder} cannot be written ({reason}); {state}") from error
+    finally:
+        for path in created:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # fails if something was written
+
+
+def finish_interrupted_write(folder: Path, name: str, owns: Owns) -> None:
+    """Put the files of a killed run in place, if they were complete; for writers.
+
+    Parameters
+    ----------
+    folder, name, owns
+        As in `stage_files`.
+    """
+    if not _list_hidden(folder, name, "ready"):
+        return
+    try:
+        with _lock_name(folder, name) as lock:
+            _finish_runs(lock, owns)
     except OSError as error:
         raise StoreError(
-            f"{folder}: cannot be written ({error.strerror or error}){_kept(folder, name)}"
+            f"{folder}: an interrupted write cannot be finished "
+            f"({error.strerror or error}); {_describe_state(folder, name)}"
         ) from error
-    finally:
-        for path in missing:
-            with contextlib.suppress(OSError):
-                path.rmdir()  # nothing came of it, so that it is empty
 
 
-def settle(folder: str | Path, name: str | None = None) -> None:
-    """Finish what a run that was cut short had ready for a folder; nothing is done where there is no such thing."""
+def refuse_interrupted_write(folder: str | Path, name: str | None = None) -> None:
+    """Raise StoreError if a killed run left a folder partly updated; for readers.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder to read.
+    name : str or None
+        As in `stage_files`; None checks all names.
+    """
     folder = Path(folder)
-    for each in {_name_of(ready) for ready in _hidden(folder, name, "ready")}:
-        try:
-            with _locked(folder, each):
-                _finish(folder, each)
-        except OSError as error:
+    for ready in _list_hidden(folder, name, "ready"):
+        plan = _read_plan(ready)
+        if plan is not None and plan.is_pending(ready):
             raise StoreError(
-                f"{folder}: a run ended while its files were put in place, and they cannot be now "
-                f"({error.strerror or error}){_kept(folder, each)}"
-            ) from error
+                f"{folder}: a run was interrupted while it replaced these files, "
+                f"so they may be of two results; run the same command again, or "
+                f"delete {ready.name} in it and write the result anew"
+            )
 
 
-def _kept(folder: Path, name: str) -> str:
-    """Where new files are, if they are complete but not all in place."""
-    ready = next(iter(_hidden(folder, name, "ready")), None)
-    kept = f"; the new files are complete in {ready}, and go to their places when the folder is next opened"
-    return kept if ready is not None else "; what was there before is untouched"
+@dataclass(frozen=True)
+class _Plan:
+    """What to do with a ready folder."""
+
+    move: list[str]
+    """Names in the ready folder, in the order in which they are moved."""
+    remove: list[str]
+    """Names beside it that the new files replace."""
+
+    def is_pending(self, ready: Path) -> bool:
+        """Whether anything is left to move or remove."""
+        waiting = [ready / name for name in self.move]
+        waiting += [ready.parent / name for name in self.remove]
+        return any(os.path.lexists(path) for path in waiting)
 
 
-def _hidden(folder: Path, name: str | None, state: str) -> list[Path]:
-    """The hidden folders of runs."""
-    which = re.compile(
-        rf"\.{'.+' if name is None else re.escape(name)}\.[0-9a-f]{{8}}\.{state}"
-    )
+@dataclass(frozen=True)
+class _NameLock:
+    """The locked file ``.NAME.lock`` and the run ids in it."""
+
+    folder: Path
+    name: str
+    file: IO[bytes]
+
+    def list_runs(self) -> set[str]:
+        """Ids of the runs that were started under this lock and not cleaned up."""
+        self.file.seek(0)
+        content = self.file.read(MAX_LOCK_BYTES).decode("ascii", "replace")
+        return {line for line in content.split() if re.fullmatch("[0-9a-f]{8}", line)}
+
+    def add_run(self, run: str) -> None:
+        """Record a run before its hidden folder is made."""
+        self.file.write(f"{run}\n".encode())
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def list_folders(self, state: str) -> list[Path]:
+        """Hidden folders of recorded runs in a state, "tmp" or "ready"."""
+        runs = self.list_runs()
+        folders = _list_hidden(self.folder, self.name, state)
+        return [path for path in folders if path.name.rsplit(".", 2)[1] in runs]
+
+
+@contextmanager
+def _lock_name(folder: Path, name: str) -> Iterator[_NameLock]:
+    """Hold the lock of a name; raise StoreError if another process holds it."""
+    path = folder / f".{name}.lock"
+    lock = _NameLock(folder, name, _open_locked(path, folder))
     try:
-        return sorted(path for path in folder.iterdir() if which.fullmatch(path.name))
+        yield lock
+    finally:
+        try:
+            if not lock.list_folders("tmp") and not lock.list_folders("ready"):
+                with contextlib.suppress(OSError):  # Windows cannot remove it
+                    path.unlink()
+        finally:
+            lock.file.close()
+
+
+def _open_locked(path: Path, folder: Path) -> IO[bytes]:
+    """Open and lock a file; open it again if its last holder removed it meanwhile."""
+    while True:
+        file = path.open("a+b")
+        if try_lock(file) is False:
+            file.close()
+            raise StoreError(
+                f"{folder}: another clew is writing into it; wait until it is done, "
+                "or choose another folder"
+            )
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
+        file.close()
+
+
+def _list_hidden(folder: Path, name: str | None, state: str) -> list[Path]:
+    """Hidden folders of runs in a state, of one name or of all."""
+    names = ".+" if name is None else re.escape(name)
+    pattern = re.compile(rf"\.{names}\.[0-9a-f]{{8}}\.{state}")
+    try:
+        entries = sorted(folder.iterdir())
     except OSError:
         return []
+    return [path for path in entries if pattern.fullmatch(path.name)]
 
 
-def _name_of(hidden: Path) -> str:
-    return hidden.name[1:].rsplit(".", 2)[0]
+def _describe_state(folder: Path, name: str) -> str:
+    """Say which files are in place after an error."""
+    ready = _list_hidden(folder, name, "ready")
+    if not ready:
+        return "what was there before is untouched"
+    return (
+        f"the new files are complete in {ready[0]}; the next command that writes "
+        "there puts them in place"
+    )
 
 
-def _finish(folder: Path, name: str) -> None:
-    for ready in _hidden(folder, name, "ready"):
-        _put_in_place(ready)
-
-
-def _remove_leftovers(folder: Path, name: str) -> None:
-    """Of runs that were killed: no other has the lock, so that nobody writes there."""
-    for stage in _hidden(folder, name, "tmp"):
+def _finish_runs(lock: _NameLock, owns: Owns) -> None:
+    """Put complete files of killed runs in place, and remove incomplete ones."""
+    for ready in lock.list_folders("ready"):
+        _put_in_place(ready, owns)
+    for stage in lock.list_folders("tmp"):
         shutil.rmtree(stage, ignore_errors=True)
 
 
-class _Plan(NamedTuple):
-    move: list[str]
-    """Names in the ready folder, in this order."""
-    remove: list[str]
-    """Names beside it that belonged to what was there before."""
+def _sync_tree(folder: Path) -> None:
+    """Write all files and folders below a folder through to the disk."""
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            with (Path(parent) / name).open("r+b") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(parent))
 
 
-def _make_ready(stage: Path, owns: Callable[[str], bool], last: str) -> Path:
-    """Say what is to be done, and that everything is complete."""
-    new = sorted(
-        (path.name for path in stage.iterdir()), key=lambda name: (name == last, name)
-    )
-    old = sorted(
-        path.name
-        for path in stage.parent.iterdir()
-        if owns(path.name) and path.name not in new
-    )
-    write_bytes(stage / PLAN, json.dumps(_Plan(new, old)._asdict()).encode())
+def _declare_complete(stage: Path, owns: Owns, last: str) -> Path:
+    """Write the plan and rename the hidden folder: the new files count from now on."""
+    new = [path.name for path in stage.iterdir()]
+    new.sort(key=lambda name: (name == last, name))
+    entries = sorted(path.name for path in stage.parent.iterdir())
+    visible = [name for name in entries if not name.startswith(".")]
+    old = [name for name in visible if owns(name) and name not in new]
+    plan = _Plan(move=new, remove=old)
+    write_bytes(stage / PLAN, json.dumps(asdict(plan)).encode())
     ready = stage.with_suffix(".ready")
     stage.rename(ready)
     sync_folder(stage.parent)
     return ready
 
 
-def _put_in_place(ready: Path) -> None:
-    """Move and remove what the plan says; again, if it was begun before. The lock must be held."""
-    plan, folder = _read_plan(ready), ready.parent
+def _put_in_place(ready: Path, owns: Owns) -> None:
+    """Carry out the plan, or the rest of it; the caller holds the lock."""
+    plan = _read_plan(ready)
+    folder = ready.parent
     if plan is not None:
+        foreign = [name for name in [*plan.move, *plan.remove] if not owns(name)]
+        if foreign:
+            raise StoreError(
+                f"{ready / PLAN} names {foreign[0]}, which is no file of this "
+                f"result; delete the folder {ready}"
+            )
         for name in plan.move[:-1]:
-            _move(ready, folder, name)
+            _move_entry(ready, folder, name)
         for name in plan.remove:
-            _take_away(folder / name, ready)
+            _remove_entry(folder / name, ready)
         for name in plan.move[-1:]:
-            _move(ready, folder, name)
+            _move_entry(ready, folder, name)
         sync_folder(folder)
-    done = ready.with_suffix(
-        ".tmp"
-    )  # from now on it is rubbish, even if its removal is cut short
+    # Renamed first, so that a removal that is cut short leaves a folder to remove.
+    done = ready.with_suffix(".tmp")
     ready.rename(done)
     shutil.rmtree(done, ignore_errors=True)
 
 
-def _move(ready: Path, folder: Path, name: str) -> None:
-    source, target = ready / name, folder / name
+def _move_entry(ready: Path, folder: Path, name: str) -> None:
+    """Move a file or folder to its place, unless that was done before."""
+    source = ready / name
+    target = folder / name
     if not os.path.lexists(source):
-        return  # it was moved before the run ended
-    if (
-        target.is_dir() and not target.is_symlink()
-    ):  # a folder is not replaced by another in one step
-        _take_away(target, ready)
+        return
+    if target.is_dir() and not target.is_symlink():
+        _remove_entry(target, ready)  # a folder cannot be replaced in one step
     source.replace(target)
 
 
-def _take_away(path: Path, ready: Path) -> None:
-    """Remove a file, or move a folder into the ready one, which goes as a whole later."""
+def _remove_entry(path: Path, ready: Path) -> None:
+    """Remove a file, or move a folder into the ready one, which is removed later."""
     if path.is_dir() and not path.is_symlink():
-        (ready / OLD).mkdir(exist_ok=True)
-        path.rename(ready / OLD / f"{path.name}.{secrets.token_hex(4)}")
+        replaced = ready / REPLACED
+        replaced.mkdir(exist_ok=True)
+        path.rename(replaced / f"{path.name}.{secrets.token_hex(4)}")
     else:
         path.unlink(missing_ok=True)
 
 
 def _read_plan(ready: Path) -> _Plan | None:
-    """The plan; names in it cannot lead out of the folder. None where all is done but its removal."""
+    """Read the plan; None if all is done but the removal of the ready folder."""
     try:
         plan = _Plan(**json.loads((ready / PLAN).read_bytes()))
-        names = [*plan.move, *plan.remove]
-        if not all(
-            isinstance(name, str)
-            and name not in ("", ".", "..")
-            and name == Path(name).name
-            for name in names
-        ):
-            raise ValueError("a name in it is none")
+        for name in [*plan.move, *plan.remove]:
+            if name in ("", ".", "..") or name != Path(name).name:
+                raise ValueError(f"{name!r} is not a plain name")
         return plan
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise StoreError(
-            f"{ready / PLAN}: is damaged ({error}); remove the folder {ready}"
+            f"{ready / PLAN} is damaged ({error}); delete the folder {ready}"
         ) from error
-
-
-@contextmanager
-def _locked(folder: Path, name: str) -> Iterator[None]:
-    """Be the only one who writes under this name into the folder, or refuse."""
-    path = folder / f".{name}.lock"
-    file = _open_locked(path, folder)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink()  # while it is locked; Windows cannot, and keeps an empty file
-        file.close()
-
-
-def _open_locked(path: Path, folder: Path) -> IO[bytes]:
-    while True:
-        file = path.open("ab")
-        if try_lock(file) is False:
-            file.close()
-            raise StoreError(
-                f"{folder}: another clew is writing into it; wait for it, or choose another folder"
-            )
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # the one before removed it after we opened it: once more
-            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                return file
-        file.close()

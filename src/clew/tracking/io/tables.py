@@ -14,8 +14,8 @@ from clew.tracking.io.delimited import (
     Aliases,
     Table,
     as_integer,
-    known_columns,
-    plain_name,
+    locate_columns,
+    normalize_name,
     read_delimited,
 )
 from clew.tracking.io.trackmate import read_spots
@@ -87,21 +87,21 @@ def read_detections(
             f"{path}: there is no row under the names of the columns; each cell of each frame needs one"
         )
     faults = Faults(table.where)
-    frame = table.integers("frame", faults, least=0)
-    table.blame(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
-    position = positions(table, faults)
-    scale = scale_of(spacing, position.shape[1])
+    frame = table.parse_integers("frame", faults, least=0)
+    table.add_faults(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
+    position = parse_positions(table, faults)
+    scale = check_spacing(spacing, position.shape[1])
     label = _labels(table, frame, faults)
     columns = {
-        name: table.numbers(name, faults)
+        name: table.parse_numbers(name, faults)
         for name in ("volume", "intensity", "border_distance")
         if name in table
     }
     if "volume" in columns:
-        table.blame(faults, columns["volume"] <= 0, "volume", "more than 0")
+        table.add_faults(faults, columns["volume"] <= 0, "volume", "more than 0")
         columns["volume"] = columns["volume"] * scale.prod()
     if "border_distance" in columns:
-        table.blame(
+        table.add_faults(
             faults, columns["border_distance"] < 0, "border_distance", "0 or more"
         )
     if not len(faults):  # else a faulty label would seem to be a duplicate
@@ -116,9 +116,9 @@ def read_detections(
     return found
 
 
-def positions(table: Table, faults: Faults) -> NDArray[np.float64]:
+def parse_positions(table: Table, faults: Faults) -> NDArray[np.float64]:
     """(n, 2 or 3) the positions in a table; a z that is 0 everywhere, as TrackMate has it in 2D, is none."""
-    axes = [table.numbers(axis, faults) for axis in "zyx" if axis in table]
+    axes = [table.parse_numbers(axis, faults) for axis in "zyx" if axis in table]
     flat = len(axes) == 3 and not axes[0].any()
     return np.column_stack(axes[flat:])
 
@@ -128,17 +128,17 @@ def _labels(
 ) -> NDArray[np.int64]:
     """(n,) labels as they are given, or by the order of rows in each frame."""
     if SPOT in table:  # TrackMate counts spots from 0, which is the background here
-        spot = table.integers(SPOT, faults, least=0)
+        spot = table.parse_integers(SPOT, faults, least=0)
         return np.where(spot == 0, spot.max(initial=0) + 1, spot)
     if "label" in table:
-        return table.integers("label", faults, least=1)
+        return table.parse_integers("label", faults, least=1)
     order = np.argsort(frame, kind="stable")
     place = np.empty_like(frame)
     place[order] = np.arange(len(frame)) - np.searchsorted(frame[order], frame[order])
     return place + 1
 
 
-def meant_axes(header: list[str]) -> list[str]:
+def rename_axes(header: list[str]) -> list[str]:
     """The names of columns, with those that scikit-image and napari give to a position in clew's words."""
     renamed: dict[str, str] = {}
     for numbered, axes in (
@@ -165,7 +165,7 @@ def meant_axes(header: list[str]) -> list[str]:
 def _meant(header: list[str]) -> list[str]:
     """The same, with the spots of TrackMate, whose labels are words and whose ids begin with 0."""
     spots = {"label": "name", "id": SPOT} if set(header) >= TRACKMATE else {}
-    return [spots.get(name, name) for name in meant_axes(header)]
+    return [spots.get(name, name) for name in rename_axes(header)]
 
 
 def read_table(
@@ -184,7 +184,7 @@ def _undescribed(table: Table) -> Table:
     """Without the rows at the beginning in which TrackMate describes the columns; the first says "Frame" again."""
     frame = [str(cell) for cell in table.columns["frame"][:DESCRIPTIONS]]
     said = 0
-    if frame and plain_name(frame[0]) == "frame":
+    if frame and normalize_name(frame[0]) == "frame":
         said = next(
             (row for row, cell in enumerate(frame) if as_integer(cell) is not None),
             len(frame),
@@ -213,14 +213,14 @@ def _read_parquet(
         raise InputError(
             f"{path}: cannot be read as Parquet ({type(error).__name__}: {error})"
         ) from error
-    names = known_columns(
-        str(path), meant([plain_name(name) for name in given]), aliases, required
+    names = locate_columns(
+        str(path), meant([normalize_name(name) for name in given]), aliases, required
     )
     columns = {name: content.column(at).to_pylist() for name, at in names.items()}
     return Table(str(path), np.arange(1, content.num_rows + 1), columns)
 
 
-def scale_of(spacing: Sequence[float] | None, ndim: int) -> NDArray[np.float64]:
+def check_spacing(spacing: Sequence[float] | None, ndim: int) -> NDArray[np.float64]:
     """(ndim,) what an index is multiplied by."""
     axes = "zyx"[-ndim:]
     scale = np.ones(ndim) if spacing is None else np.asarray(spacing, dtype=np.float64)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Indices
-from clew.tracking.io.tiff_layout import Layout, layout_of
+from clew.tracking.io.tiff_layout import Layout, parse_layout
 from clew.utils.storage import write_bytes
 
 MAX_FRAME_BYTES = 4 * 2**30
@@ -60,7 +60,7 @@ class TiffFolder:
         path = self.paths[t]
         with _opened(path, is_ome=False) as tiff:
             _check_pages(tiff, path)
-            layout = layout_of(tiff, path, self.channel, stack=False)
+            layout = parse_layout(tiff, path, self.channel, stack=False)
             whole: NDArray[Any] = (
                 tiff.series[0].asarray().reshape(-1, *layout.page_shape)
             )
@@ -88,7 +88,7 @@ class TiffStack:
 
     def __getitem__(self, t: int) -> NDArray[Any]:
         which = range(len(self))[t]
-        with told(self.path), self._open["lock"]:
+        with raise_as_input_error(self.path), self._open["lock"]:
             tiff = self._open.get("tiff")
             if tiff is None:
                 tiff = self._open["tiff"] = tifffile.TiffFile(
@@ -110,9 +110,9 @@ class TiffStack:
         )
 
 
-def frame_files(folder: Path, what: str = "") -> list[Path]:
+def list_tiffs(folder: Path, what: str = "") -> list[Path]:
     """The TIFFs of a folder, in no order; `what` is a regular expression that their names must begin with."""
-    with told(folder):
+    with raise_as_input_error(folder):
         files = [
             path
             for path in folder.iterdir()
@@ -121,22 +121,22 @@ def frame_files(folder: Path, what: str = "") -> list[Path]:
     return [path for path in files if re.match(what, path.name)]
 
 
-def frame_number(path: Path) -> int | None:
+def parse_frame_number(path: Path) -> int | None:
     """The last number in a file's name, if there is one."""
     digits = re.findall(r"[0-9]+", path.stem)
     return int(digits[-1]) if digits else None
 
 
-def frames_among(folder: Path, masks: bool) -> str:
+def match_frame_names(folder: Path, masks: bool) -> str:
     """Which files of a folder are its masks, or its images, where Cellpose put both there; elsewhere all of them."""
-    if not frame_files(folder, CELLPOSE):
+    if not list_tiffs(folder, CELLPOSE):
         return ""
     return CELLPOSE if masks else f"(?!{CELLPOSE})"
 
 
-def unread_masks(folder: Path) -> str:
+def describe_unread_masks(folder: Path) -> str:
     """What to do about masks that Cellpose put beside images, if it did so in other files than TIFFs."""
-    with told(folder):
+    with raise_as_input_error(folder):
         found = sorted(
             path.name
             for path in folder.iterdir()
@@ -152,8 +152,8 @@ def unread_masks(folder: Path) -> str:
 def list_frames(folder: Path, what: str = "") -> tuple[tuple[Path, ...], int]:
     """The TIFFs of a folder in the order of their numbers, which must go up one by one, and the first number."""
     numbered = []
-    for path in frame_files(folder, what):
-        if (number := frame_number(path)) is None:
+    for path in list_tiffs(folder, what):
+        if (number := parse_frame_number(path)) is None:
             raise InputError(
                 f"{path} has no number in its name; in a folder of frames each file is named by its number, as in "
                 "t000.tif. A stack of all frames is given by its own name instead of its folder's"
@@ -182,9 +182,7 @@ def _instead(folder: Path) -> str:
     found = {path.suffix.lower() for path in folder.iterdir()} & set(OTHERS)
     if not found:
         within = sorted(
-            path.name
-            for path in folder.iterdir()
-            if path.is_dir() and frame_files(path)
+            path.name for path in folder.iterdir() if path.is_dir() and list_tiffs(path)
         )
         return (
             f"; there are TIFFs in folders within it: {', '.join(within[:5])}"
@@ -215,7 +213,7 @@ def _frame_header(
     with _opened(path, is_ome=False) as tiff:
         _check_directories(tiff, path)
         dtype = _header(tiff, path)
-        shape = layout_of(tiff, path, channel, stack=False).frame_shape
+        shape = parse_layout(tiff, path, channel, stack=False).frame_shape
         return shape, dtype, _spacing(tiff, len(shape))
 
 
@@ -225,7 +223,7 @@ def open_stack(path: Path, channel: int | None = None) -> TiffStack:
         _check_directories(tiff, path)
         _check_pages(tiff, path)
         dtype = _header(tiff, path, movie=True)
-        layout = layout_of(tiff, path, channel, stack=True)
+        layout = parse_layout(tiff, path, channel, stack=True)
         series = tiff.series[0]
         if series.dataoffset is None and any(page is None for page in series.pages):
             raise InputError(
@@ -247,7 +245,7 @@ def write_frame(path: Path, frame: NDArray[Any]) -> None:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def raise_as_input_error(path: Path) -> Iterator[None]:
     """Whatever goes wrong in reading is told with the file's name."""
     try:
         yield
@@ -270,7 +268,7 @@ def told(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path, **options: Any) -> Iterator[Any]:
-    with told(path):
+    with raise_as_input_error(path):
         if path.exists() and not path.is_file():  # a pipe would block
             raise InputError(
                 f"{path} is {'a folder' if path.is_dir() else 'no regular file'}; expected a TIFF file"

@@ -78,7 +78,7 @@ class Layout:
         return pages.reshape(self.frame_shape)
 
 
-def layout_of(tiff: Any, path: Path, channel: int | None, *, stack: bool) -> Layout:
+def parse_layout(tiff: Any, path: Path, channel: int | None, *, stack: bool) -> Layout:
     """The layout of an open file: of a whole movie (`stack`), or of one of many frames."""
     series = tiff.series[0]
     shape, axes = tuple(int(length) for length in series.shape), str(series.axes)

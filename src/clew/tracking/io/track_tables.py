@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.learning.task import Array, Indices, Mask
-from clew.tracking.detections import MAX_FRAMES, check_length
+from clew.tracking.detections import MAX_FRAMES, check_frame_count
 from clew.tracking.events import Labels
 from clew.tracking.io import ctc, napari
-from clew.tracking.io.delimited import Aliases, Table, column_names
-from clew.tracking.io.manifest import require_whole
+from clew.tracking.io.delimited import Aliases, Table, read_column_names
+from clew.tracking.io.manifest import require_intact
 from clew.tracking.io.names import NAPARI, RESULT, TRACKS, TRACKS_PARQUET, TRUTH
-from clew.tracking.io.staging import settle
-from clew.tracking.io.tables import POSITIONS, meant_axes, positions, read_table
+from clew.tracking.io.staging import refuse_interrupted_write
+from clew.tracking.io.tables import POSITIONS, parse_positions, read_table, rename_axes
 from clew.tracking.lineage.track_faults import Faults
 from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
 from clew.utils.validation import check_path, is_number
@@ -93,7 +93,7 @@ def is_track_table(path: Path) -> bool:
         return False
     if path.suffix.lower() not in (".csv", ".tsv"):
         return True  # events are no annotations in Parquet
-    found = set(column_names(path))
+    found = set(read_column_names(path))
     return bool(found & {"track", *ALIASES["track"]}) and "event" not in found
 
 
@@ -103,38 +103,38 @@ def open_lineage(path: str | Path) -> ctc.CtcLineage | PointLineage:
     if where.is_file() and where.suffix.lower() in SUFFIXES:
         return read_track_table(where)
     if where.is_dir():
-        settle(where)
+        refuse_interrupted_write(where)
         masks = (where / RESULT, where / TRUTH, where / "TRA" / TRUTH)
         table = next(
             (where / name for name in TABLES if (where / name).is_file()), None
         )
         if table is not None and not any(file.is_file() for file in masks):
-            manifest = require_whole(where, ctc.is_of_result)
+            manifest = require_intact(where, ctc.is_result_file)
             found = read_track_table(table, str(where))
             return (
                 found
                 if manifest is None
                 else replace(found, made_from=manifest.made_from)
             )
-    return ctc.open_truth(where)
+    return ctc.open_ctc_lineage(where)
 
 
 def read_track_table(path: str | Path, source: str | None = None) -> PointLineage:
     """The lineage of a table; positions are as they stand there, and every fault is told with its row."""
     path = Path(path)
-    if napari.graph_path(path).is_file() and path.suffix.lower() == ".csv":
+    if napari.napari_graph_path(path).is_file() and path.suffix.lower() == ".csv":
         return _of_napari(path)
-    table = read_table(path, ALIASES, REQUIRED, meant_axes)
+    table = read_table(path, ALIASES, REQUIRED, rename_axes)
     if not len(table):
         raise InputError(
             f"{path}: there is no row under the names of the columns; each cell of each frame needs one"
         )
     faults = Faults(table.where)
-    frame = table.integers("frame", faults, least=0)
-    table.blame(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
+    frame = table.parse_integers("frame", faults, least=0)
+    table.add_faults(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
     # others count tracks from 0; where parents are named, 0 is none of them
-    track = table.integers("track", faults, least=1 if "parent" in table else 0)
-    position = positions(table, faults)
+    track = table.parse_integers("track", faults, least=1 if "parent" in table else 0)
+    position = parse_positions(table, faults)
     parent = _parents(table, faults)
     if not len(faults):
         _check_cells(table, frame, track, parent, faults)
@@ -181,7 +181,7 @@ def _lineage(
     source: str,
 ) -> PointLineage:
     """The lineage of checked columns; a track that is missing in some frames goes on as a child of itself."""
-    check_length(frame, None)
+    check_frame_count(frame, None)
     order = np.lexsort((frame, track))
     frame, track, position = frame[order], track[order], position[order]
     new = np.diff(track, prepend=0) != 0
@@ -220,7 +220,7 @@ def _parents(table: Table, faults: Faults) -> Labels:
         NO_PARENT if str(cell).lower() in NO_PARENTS else cell
         for cell in table.columns["parent"]
     ]
-    return Table(table.where, table.row, {"parent": cells}).integers(
+    return Table(table.where, table.row, {"parent": cells}).parse_integers(
         "parent", faults, least=0
     )
 

@@ -14,7 +14,7 @@ from clew.learning.task import Array
 from clew.tracking.blocks.join import Part
 from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.events import Labels
-from clew.tracking.io.delimited import array_columns, write_parts
+from clew.tracking.io.delimited import slice_columns, write_parts
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import Tracks
 
@@ -31,20 +31,20 @@ def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None
 
     def columns(part: Part) -> dict[str, NDArray[Any]]:
         nodes = part.nodes
-        return cell_columns(
+        return make_cell_columns(
             nodes.frame, nodes.label, part.track, nodes.position, tracks, generation
         )
 
     parts = map(columns, parts_of(movie))
     first = next(parts)
     rows = (
-        (len(part["frame"]), partial(array_columns, part.values()))
+        (len(part["frame"]), partial(slice_columns, part.values()))
         for part in chain([first], parts)
     )
     write_parts(path, list(first), rows)
 
 
-def cell_columns(
+def make_cell_columns(
     frame: NDArray[np.int64],
     label: Labels,
     track: Labels,

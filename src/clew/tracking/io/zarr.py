@@ -1,8 +1,18 @@
-"""Movies in Zarr: a plain array, or the first resolution of an OME-Zarr group. Read one frame at a time."""
+"""Movies in Zarr: a plain array, or the first resolution of an OME-Zarr group.
+
+Frames are read one at a time. Codecs are checked against an allow-list before
+anything is decoded, since some codecs of numcodecs run code (pickle). A chunk that
+is not stored reads as zeros, whether it was left out on purpose or lost; see
+`find_missing_chunk`.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,23 +22,47 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError
 from clew.tracking.io.tiff import MAX_FRAME_BYTES
-from clew.tracking.io.zarr_chunks import missing_chunk
 
-MARKS = ("zarr.json", ".zarray", ".zgroup")
+STORE_FILES = ("zarr.json", ".zarray", ".zgroup")
 """Files that make a folder a Zarr store."""
-OLD_AXES = ("t", "c", "z", "y", "x")
-"""Of OME-Zarr before 0.3, which did not name them."""
+METADATA_FILES = (*STORE_FILES, ".zattrs", ".zmetadata")
+"""Files of a store that hold no pixels."""
+OME_AXES = ("t", "c", "z", "y", "x")
+"""Axes of an OME-Zarr before 0.3, which did not name them."""
+FIRST = "-"
+"""Stands for an axis of length one that is left out."""
+SAFE_CODECS = frozenset(
+    "adler32 astype bitround blosc bytes bz2 crc32 crc32c delta fixedscaleoffset "
+    "fletcher32 gzip jenkins_lookup3 lz4 lzma packbits pcodec quantize "
+    "sharding_indexed shuffle transpose vlen-bytes vlen-utf8 zfpy zlib zstd".split()
+)
+"""Codecs that decode data and do nothing else."""
 
 
 @dataclass(frozen=True)
 class ZarrFrames:
-    """An array whose first axis is time, opened anew for each frame."""
+    """An array whose first axis is time; it is opened anew for each frame.
+
+    Attributes
+    ----------
+    path : Path
+        The store.
+    component : str
+        Path of the array within the store.
+    axes : tuple of str
+        Names of the axes; a number selects a channel, `FIRST` an axis of length one.
+    length : int
+        Number of frames.
+    shape : tuple of int
+        Shape of a frame.
+    dtype : dtype
+    spacing : tuple of float or None
+        Size of a pixel, if the metadata have it.
+    """
 
     path: Path
     component: str
-    """Of the array within the store."""
     axes: tuple[str, ...]
-    """Those that are left out are "-", for the first along them, or a number."""
     length: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -39,53 +73,60 @@ class ZarrFrames:
         return self.length
 
     def __getitem__(self, t: int) -> NDArray[Any]:
-        which = range(len(self))[t]
-        index = tuple(
-            which
-            if axis == "t"
-            else 0
-            if axis == "-"
-            else int(axis)
-            if axis.isdecimal()
-            else slice(None)
-            for axis in self.axes
-        )
+        t = range(len(self))[t]
+        index = tuple(_index_axis(axis, t) for axis in self.axes)
         try:
-            frame = np.asarray(_array(self.path, self.component)[index])
+            frame = np.asarray(_open_array(self.path, self.component)[index])
+        except InputError:
+            raise
         except PermissionError as error:
             raise InputError(
                 f"{error.filename or self.path} cannot be read ({error.strerror})"
             ) from error
-        except Exception as error:  # a damaged chunk makes codecs raise nearly anything
+        except Exception as error:  # codecs raise nearly anything
             raise InputError(
-                f"{self.path}: frame {t} cannot be read ({type(error).__name__}: {error})"
+                f"{self.path}: frame {t} cannot be read "
+                f"({type(error).__name__}: {error})"
             ) from error
         if frame.shape != self.shape:
             raise InputError(
-                f"{self.path} has changed since the movie was opened: frames of {frame.shape} now"
+                f"{self.path} has changed since the movie was opened: frames have "
+                f"shape {frame.shape} now, expected {self.shape}"
             )
         return frame
 
 
+def _index_axis(axis: str, t: int) -> int | slice:
+    """Select along one axis of `ZarrFrames.axes`."""
+    if axis == "t":
+        return t
+    if axis == FIRST:
+        return 0
+    return int(axis) if axis.isdecimal() else slice(None)
+
+
 def is_zarr(path: Path) -> bool:
     """Whether a folder is a Zarr store."""
-    return any((path / mark).exists() for mark in MARKS)
+    return any((path / name).exists() for name in STORE_FILES)
 
 
 def open_zarr(
     path: Path, channel: int | None = None, *, sparse: bool = False
 ) -> ZarrFrames:
-    """The frames of an array (t, y, x) or (t, z, y, x), or of an OME-Zarr group, of which one channel is taken.
+    """Open an array (t, y, x) or (t, z, y, x), or an OME-Zarr group.
 
-    A chunk that is not stored would read as zeros, so that it is refused unless `sparse` says that empty ones were left
-    out when the array was written.
+    Parameters
+    ----------
+    path : Path
+        The store.
+    channel : int, optional
+        Channel to read, if there are several.
+    sparse : bool
+        Whether empty chunks were left out when the array was written. If False, a
+        missing chunk is an error.
     """
-    for mark in MARKS:
-        if (path / mark).exists() and not (path / mark).is_file():
-            raise InputError(
-                f"{path / mark} is no regular file; expected the metadata of a Zarr store"
-            )
-    import zarr  # only where there is one: it takes a second to load
+    check_codecs(path)
+    import zarr  # takes a second to load
 
     try:
         node = zarr.open(path, mode="r")
@@ -93,74 +134,132 @@ def open_zarr(
         raise InputError(
             f"{error.filename or path} cannot be read ({error.strerror})"
         ) from error
-    except Exception as error:
+    except Exception as error:  # metadata of all kinds make it raise nearly anything
         raise InputError(
             f"{path} cannot be opened as Zarr ({type(error).__name__}: {error})"
         ) from error
     if isinstance(node, zarr.Array):
         names = ("t", "z", "y", "x") if node.ndim == 4 else ("t", "y", "x")
-        return _frames(path, "", node, names, None, channel, sparse)
-    component, axes, scale = _first_resolution(path, node)
+        return _make_frames(path, "", node, names, None, channel, sparse)
+    component, axes, scale = _find_first_resolution(path, node)
+    for folder in _list_components(path, component):
+        check_codecs(folder)
     array = node.get(component)
     if not isinstance(array, zarr.Array):
         raise InputError(
-            f"{path}: its metadata names the array {component!r}, which it does not have"
+            f"{path}: its metadata name the array {component!r}, which does not exist"
         )
-    return _frames(path, component, array, axes, scale, channel, sparse)
+    return _make_frames(path, component, array, axes, scale, channel, sparse)
 
 
-def _array(path: Path, component: str) -> Any:
+def _open_array(path: Path, component: str) -> Any:
+    """Open an array whose codecs are safe."""
     import zarr
 
+    for folder in _list_components(path, component):
+        check_codecs(folder)
     return zarr.open_array(path, path=component or None, mode="r")
 
 
-def _first_resolution(
+def _list_components(path: Path, component: str) -> list[Path]:
+    """List a store's folder and those that lead to an array within it."""
+    folders = [path]
+    for name in component.split("/"):
+        if name:
+            folders.append(folders[-1] / name)
+    return folders
+
+
+def check_codecs(folder: Path) -> None:
+    """Refuse a Zarr group or array whose metadata name a codec that is not safe.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the group or array; its own metadata files are read, those below
+        are not.
+    """
+    for name in METADATA_FILES:
+        path = folder / name
+        if not path.exists():
+            continue
+        if not path.is_file():
+            raise InputError(
+                f"{path} is no regular file; expected the metadata of a Zarr store"
+            )
+        try:
+            metadata = json.loads(path.read_bytes())
+            names = list(_list_codecs(metadata))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror})") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"{path} is damaged ({type(error).__name__}: {error})"
+            ) from error
+        for codec in names:
+            if codec.removeprefix("numcodecs.") not in SAFE_CODECS:
+                raise InputError(
+                    f"{path} names the codec {codec[:40]!r}, which clew does not "
+                    "decode; save the array with zstd, blosc or gzip"
+                )
+
+
+def _list_codecs(metadata: Any) -> Iterator[str]:
+    """Find the names of all codecs in Zarr metadata of version 2 or 3."""
+    if isinstance(metadata, list):
+        for entry in metadata:
+            yield from _list_codecs(entry)
+    if not isinstance(metadata, dict):
+        return
+    for key, value in metadata.items():
+        if key in ("compressor", "filters", "codecs", "index_codecs"):
+            codecs = value if isinstance(value, list) else [value]
+            for codec in codecs:
+                if isinstance(codec, dict):
+                    yield str(codec.get("id", codec.get("name")))
+                elif codec is not None:
+                    yield str(codec)
+        if key != "attributes" and not key.endswith(".zattrs"):
+            yield from _list_codecs(value)
+
+
+def _find_first_resolution(
     path: Path, group: Any
 ) -> tuple[str, tuple[str, ...], list[float] | None]:
-    """Name, axes and scale of an OME-Zarr's largest image."""
+    """Path, axes and scale of the largest image of an OME-Zarr."""
     attributes = dict(group.attrs)
     try:
         image = attributes.get("ome", attributes)["multiscales"][0]
         dataset = image["datasets"][0]
         axes = tuple(
             axis if isinstance(axis, str) else axis["name"]
-            for axis in image.get("axes", OLD_AXES)
+            for axis in image.get("axes", OME_AXES)
         )
         transforms = [
             *dataset.get("coordinateTransformations", ()),
             *image.get("coordinateTransformations", ()),
         ]
         scales = [
-            transform["scale"]
-            for transform in transforms
-            if transform.get("type") == "scale"
+            entry["scale"] for entry in transforms if entry.get("type") == "scale"
         ]
-        scale = [
-            math.prod(float(factor) for factor in factors)
-            for factors in zip(*scales, strict=True)
-        ]
+        scale = [math.prod(map(float, sizes)) for sizes in zip(*scales, strict=True)]
         component = str(dataset["path"])
-        if (
-            not component
-            or component.startswith(("/", "\\"))
-            or ".." in component.replace("\\", "/").split("/")
-        ):
-            raise InputError(
-                f"{path}: its metadata name the array {component!r}, which is not within it"
-            )
-        return component, axes, scale or None
-    except InputError:
-        raise
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        inside = ", ".join(sorted(group.keys())) or "nothing"
+        content = ", ".join(sorted(group.keys())) or "nothing"
         raise InputError(
-            f"{path} is a Zarr group without legible OME-Zarr metadata (multiscales); it holds {inside}: give the path "
-            "of an array or of an OME-Zarr image"
+            f"{path} is a Zarr group without readable OME-Zarr metadata "
+            f"(multiscales); it holds {content}: give the path of an array or of an "
+            "OME-Zarr image"
         ) from error
+    is_outside = ".." in component.replace("\\", "/").split("/")
+    if not component or component.startswith(("/", "\\")) or is_outside:
+        raise InputError(
+            f"{path}: its metadata name the array {component!r}, which is not in it"
+        )
+    return component, axes, scale or None
 
 
-def _frames(
+def _make_frames(
     path: Path,
     component: str,
     array: Any,
@@ -169,66 +268,157 @@ def _frames(
     channel: int | None,
     sparse: bool,
 ) -> ZarrFrames:
-    """Check the axes and sizes, and leave out channel and depth where they are of length one."""
-    given = ", ".join(
-        f"{name}: {n}" for name, n in zip(axes, array.shape, strict=False)
-    )
-    known = set(axes) <= set(OLD_AXES) and len(set(axes)) == len(axes)
-    if (
-        len(axes) != array.ndim
-        or not known
-        or axes[0] != "t"
-        or axes[-2:] != ("y", "x")
-    ):
+    """Check axes and sizes; leave out the channel, and a depth of one."""
+    lengths = ", ".join(f"{name}: {n}" for name, n in zip(axes, array.shape))  # noqa: B905
+    is_known = set(axes) <= set(OME_AXES) and len(set(axes)) == len(axes)
+    is_ordered = axes[0] == "t" and axes[-2:] == ("y", "x")
+    if len(axes) != array.ndim or not is_known or not is_ordered:
         raise InputError(
-            f"{path} has the axes {given} in {array.ndim} dimensions; expected (t, y, x) or (t, z, y, x), each once"
+            f"{path} has the axes {lengths} in {array.ndim} dimensions; expected "
+            "(t, y, x) or (t, z, y, x), each once"
         )
-    sizes = dict(zip(axes, array.shape, strict=True))
     if min(array.shape) < 1:
         raise InputError(f"{path} has no frames: its shape is {array.shape}")
-    chosen = _channel(path, given, sizes.get("c", 1), channel)
-    dropped = {
-        axis
-        for axis in ("c", "z")
-        if axis in sizes and sizes[axis] == 1 and (axis == "c" or component)
-    }
-    kept = [axis for axis in axes if axis not in dropped and axis not in "tc"]
-    for what, shape in (
-        ("a frame", [sizes[axis] for axis in kept]),
-        ("a chunk", array.chunks),
-    ):
-        if (size := math.prod(shape) * array.dtype.itemsize) > MAX_FRAME_BYTES:
-            raise InputError(
-                f"{path} declares {what} of {size:,} bytes; clew reads up to {MAX_FRAME_BYTES:,}"
-            )
-    if not sparse and (place := missing_chunk(array, path / component)) is not None:
-        frame = place[axes.index("t")] * (array.shards or array.chunks)[axes.index("t")]
-        raise InputError(
-            f"{path}: the chunk {array.metadata.encode_chunk_key(place)}, of frame {frame}, is missing. If empty "
-            "chunks were left out when it was written, as Zarr 3 does, say so by --sparse (sparse=True in Python)"
-        )
+    sizes = dict(zip(axes, array.shape, strict=True))
+    channel = _check_channel(path, lengths, sizes.get("c", 1), channel)
+    # a plain array keeps a depth of one, as its axes have no names
+    has_flat_depth = sizes.get("z") == 1 and component != ""
+    kept = [axis for axis in axes if axis in "zyx"]
+    if has_flat_depth:
+        kept.remove("z")
+    shape = tuple(sizes[axis] for axis in kept)
+    _check_size(path, "a frame", shape, array.dtype)
+    _check_size(path, "a chunk", array.chunks, array.dtype)
+    if not sparse:
+        _check_chunks(path, component, array, axes.index("t"))
     spacing = None
     if scale is not None and len(scale) == len(axes):
         spacing = tuple(scale[axes.index(axis)] for axis in kept)
-    marked = tuple(
-        str(chosen) if axis == "c" else "-" if axis in dropped else axis
-        for axis in axes
-    )
-    shape = tuple(sizes[axis] for axis in kept)
+    selected = {axis: axis for axis in axes}
+    if "c" in sizes:
+        selected["c"] = str(channel)
+    if has_flat_depth:
+        selected["z"] = FIRST
     return ZarrFrames(
-        path, component, marked, sizes["t"], shape, np.dtype(array.dtype), spacing
+        path=path,
+        component=component,
+        axes=tuple(selected[axis] for axis in axes),
+        length=sizes["t"],
+        shape=shape,
+        dtype=np.dtype(array.dtype),
+        spacing=spacing,
     )
 
 
-def _channel(path: Path, given: str, count: int, channel: int | None) -> int:
-    """The channel that is meant."""
+def _check_size(
+    path: Path, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> None:
+    """Refuse what would not fit into memory."""
+    size = math.prod(shape) * dtype.itemsize
+    if size > MAX_FRAME_BYTES:
+        raise InputError(
+            f"{path} declares {what} of {size:,} bytes; clew reads up to "
+            f"{MAX_FRAME_BYTES:,}"
+        )
+
+
+def _check_channel(path: Path, lengths: str, count: int, channel: int | None) -> int:
+    """Check the number of the channel to read."""
     if channel is None and count > 1:
         raise InputError(
-            f"{path} has {count} channels (axes {given}); choose one of raw images by --channel N, 0 to {count - 1} "
-            "(channel=N in Python); label images have one only"
+            f"{path} has {count} channels (axes {lengths}); choose one of raw images "
+            f"by --channel N, 0 to {count - 1} (channel=N in Python); label images "
+            "have one only"
         )
     if channel is not None and not 0 <= channel < count:
         raise InputError(
-            f"{path} has the channels 0 to {count - 1}; expected one of these, not {channel}"
+            f"{path} has the channels 0 to {count - 1}; there is no channel {channel}"
         )
     return channel or 0
+
+
+def _check_chunks(path: Path, component: str, array: Any, time_axis: int) -> None:
+    """Refuse an array with a missing chunk."""
+    position = find_missing_chunk(array, path / component)
+    if position is None:
+        return
+    frame = position[time_axis] * (array.shards or array.chunks)[time_axis]
+    raise InputError(
+        f"{path}: the chunk {array.metadata.encode_chunk_key(position)}, of frame "
+        f"{frame}, is missing. If empty chunks were left out when it was written, as "
+        "Zarr 3 does, use --sparse (sparse=True in Python)"
+    )
+
+
+def find_missing_chunk(array: Any, folder: Path) -> tuple[int, ...] | None:
+    """Find the first chunk that is not stored.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    folder : Path
+        Folder of the array.
+
+    Returns
+    -------
+    position : tuple of int or None
+        Position in the grid of chunks; None if all are stored.
+    """
+    stored = {path.relative_to(folder).as_posix() for path in _list_chunks(folder)}
+    chunks = array.shards or array.chunks
+    if min(chunks, default=1) < 1:
+        raise InputError(
+            f"{folder}: its metadata declare chunks of shape {tuple(chunks)}; expected "
+            "at least 1 each"
+        )
+    grid = [-(-size // chunk) for size, chunk in zip(array.shape, chunks, strict=True)]
+    # stops after as many steps as chunks are stored, however large the grid
+    for number in range(math.prod(grid)):
+        position = _unravel(number, grid)
+        if array.metadata.encode_chunk_key(position) not in stored:
+            return position
+    return None
+
+
+def _unravel(number: int, grid: list[int]) -> tuple[int, ...]:
+    """Like np.unravel_index, for grids of any size."""
+    position = []
+    for length in reversed(grid):
+        number, place = divmod(number, length)
+        position.append(place)
+    return tuple(reversed(position))
+
+
+def list_arrays(path: Path) -> Iterator[tuple[str, Any, Path]]:
+    """Find all arrays of a group whose codecs are safe, with names and folders."""
+    import zarr
+
+    folders = [Path(folder) for folder, _, _ in os.walk(path)]
+    for folder in folders:
+        check_codecs(folder)
+    group = zarr.open_group(path, mode="r")
+    for folder in folders:
+        name = folder.relative_to(path).as_posix()
+        is_node = (folder / ".zarray").exists() or (folder / "zarr.json").exists()
+        if name != "." and is_node:
+            node = group.get(name)
+            if isinstance(node, zarr.Array):
+                yield name, node, folder
+
+
+def _list_chunks(folder: Path) -> Iterator[Path]:
+    """List the files of chunks; refuse pipes and other special files."""
+    for parent, _, names in os.walk(folder, onerror=_raise_unreadable):
+        for name in names:
+            path = Path(parent) / name
+            if name in METADATA_FILES:
+                continue
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise InputError(
+                    f"{path} is no regular file; expected a chunk of a Zarr array"
+                )
+            yield path
+
+
+def _raise_unreadable(error: OSError) -> None:
+    raise InputError(f"{error.filename} cannot be read ({error.strerror})") from error

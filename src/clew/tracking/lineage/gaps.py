@@ -42,13 +42,13 @@ class GapLink:
         """The events of its frame pairs that it takes or changes: its ends, unless they come with a change."""
         ends = EventTable.of(
             [(self.frame, Event.GAP, (self.source,), (self.target,))]
-        ).pairwise()
+        ).to_pairwise()
         came = EventTable.join([self.before.came, self.after.came])
         return EventTable.join(
             [
                 self.before.went,
                 self.after.went,
-                ends[~np.isin(ends.keys(), came.keys())],
+                ends[~np.isin(ends.row_keys(), came.row_keys())],
             ]
         )
 
@@ -87,7 +87,7 @@ class Gaps(NamedTuple):
 
     def later(self, frames: int) -> Gaps:
         """The same, so many frames later: by another count of frames."""
-        return Gaps(self.events.later(frames), self.confidence)
+        return Gaps(self.events.shift_frames(frames), self.confidence)
 
     def within(self, first: int, last: int) -> Gaps:
         """Those from frames `first` to `last`."""
@@ -160,7 +160,7 @@ def with_gaps(
     """
     if not len(gaps.events):
         return events, confidence, context
-    gone, back = EventIndex(events).find(gaps.events.pairwise()).reshape(2, -1)
+    gone, back = EventIndex(events).find(gaps.events.to_pairwise()).reshape(2, -1)
     here = gone >= 0
     kind, targets, sure = events.event.copy(), events.targets.copy(), confidence.copy()
     kind[gone[here]], targets[gone[here]], sure[gone[here]] = (

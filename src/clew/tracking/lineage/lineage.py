@@ -174,7 +174,7 @@ class Lineage:
     @cached_property
     def targets(self) -> NDArray[np.int32]:
         """(m, 2) the nodes of each event's targets, likewise."""
-        return self._nodes(self.events.targets, self.events.ends())
+        return self._nodes(self.events.targets, self.events.end_frames())
 
     def _nodes(self, labels: Labels, frame: NDArray[np.int64]) -> NDArray[np.int32]:
         """(m, 2) nodes by labels, of a frame for each event."""

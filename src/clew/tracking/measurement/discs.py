@@ -73,7 +73,7 @@ class Discs:
         )
 
 
-def disc_movie(
+def make_disc_movie(
     points: DetectionTable,
     radius: float,
     images: Frames | None = None,

@@ -16,15 +16,15 @@ from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
 from clew.tracking.measurement.regions import (
     VERSION,
     measure_frame,
-    moved_volume,
-    shared_volume,
+    measure_overlap,
+    measure_shifted_overlap,
 )
 from clew.tracking.measurement.store import (
-    Shared,
+    CacheLocation,
+    OverlapColumns,
     Store,
-    Where,
-    digest,
-    frame_digest,
+    hash_frame,
+    hash_parts,
     open_store,
 )
 from clew.tracking.movie import Movie
@@ -37,11 +37,11 @@ KEPT = 64 * 2**20
 other, in the same frames. The same for what masks share after the flow."""
 
 
-class Kept:
+class MeasurementCache:
     """What was last measured or asked for of a movie, for all windows of it; another process begins with nothing."""
 
     def __init__(self) -> None:
-        self.frames: Cache[tuple[Detections, Shared]] = Cache(
+        self.frames: Cache[tuple[Detections, OverlapColumns]] = Cache(
             KEPT, lambda frame: _bytes(frame[0])
         )
         self.overlaps: Cache[Overlap] = Cache(
@@ -52,10 +52,10 @@ class Kept:
         )  # the last label image: the next frame pair begins with it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Kept, ()
+        return MeasurementCache, ()
 
 
-class Measured:
+class MeasuredMovie:
     """The detections of a movie of label images; frames are read back one by one as they are asked for."""
 
     def __init__(
@@ -64,23 +64,23 @@ class Measured:
         store: Store,
         keys: list[str],
         first: int = 0,
-        kept: Kept | None = None,
+        kept: MeasurementCache | None = None,
     ) -> None:
         self.movie, self.store, self.keys, self.first = movie, store, keys, first
-        self._kept = Kept() if kept is None else kept
+        self._kept = MeasurementCache() if kept is None else kept
         self.name, self.n_frames, self.ndim = movie.name, movie.n_frames, movie.ndim
         pixels = {"intensity", "histogram"} if movie.images is None else set()
         self.has = frozenset({*GROUPS, OVERLAP} - pixels)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Measured, (self.movie, self.store, self.keys, self.first)
+        return MeasuredMovie, (self.movie, self.store, self.keys, self.first)
 
-    def window(self, first: int, last: int) -> Measured:
+    def window(self, first: int, last: int) -> MeasuredMovie:
         """Frames `first` to `last` alone, under their numbers."""
         keys = self.keys[first - self.first : last + 1 - self.first]
         # what the last frame shares with its next is measured with it, should its file be gone
         movie = self.movie.window(first, min(last + 1, self.n_frames - 1))
-        return Measured(movie, self.store, keys, first, self._kept)
+        return MeasuredMovie(movie, self.store, keys, first, self._kept)
 
     def content(self, t: int) -> bytes:
         """A digest of the pixels of frame `t` and its next, and of how they were measured."""
@@ -109,7 +109,7 @@ class Measured:
 
     def _moved_overlap(self, a: Detections, b: Detections, shift: Array) -> Overlap:
         first, second = self._label(a.frame), self._label(b.frame)
-        rows, target, volume = moved_volume(
+        rows, target, volume = measure_shifted_overlap(
             first, second, a.label, shift, self.movie.spacing
         )
         return Overlap(rows, b.rows(target), volume)
@@ -120,14 +120,14 @@ class Measured:
             t, lambda: self.movie.label(t), self.keys[t - self.first]
         )
 
-    def _frame(self, t: int) -> tuple[Detections, Shared]:
+    def _frame(self, t: int) -> tuple[Detections, OverlapColumns]:
         """A measured frame, and what it shares with the next."""
         key = self.keys[t - self.first]
         return self._kept.frames.get(
             t, lambda: _recall(self.movie, self.store, key, t), key
         )
 
-    def measured_again(self, movie: Movie, frames: Iterable[int]) -> Measured:
+    def remeasure_frames(self, movie: Movie, frames: Iterable[int]) -> MeasuredMovie:
         """The detections of a movie that differs from this one in the label images of some frames.
 
         Only these are measured, and what the frames before them share with them; what was measured before is recalled.
@@ -135,19 +135,19 @@ class Measured:
         keys = self.keys.copy()
         for t in sorted({max(at, 0) for frame in frames for at in (frame - 1, frame)}):
             keys[t : t + 1] = _measure_chunk(
-                self.store, Kept(), (movie, range(t, t + 1))
+                self.store, MeasurementCache(), (movie, range(t, t + 1))
             )
-        return Measured(movie, self.store, keys)
+        return MeasuredMovie(movie, self.store, keys)
 
 
-def measure(
+def measure_movie(
     movie: Movie,
     *,
-    cache: Where = "auto",
+    cache: CacheLocation = "auto",
     n_jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     executor: Executor | None = None,
-) -> Measured:
+) -> MeasuredMovie:
     """Measure the cells of every frame; see `regions.measure_frame` for what is measured.
 
     `cache` is the folder for the measurements, "auto" for one next to the movie (a temporary one where that cannot
@@ -162,7 +162,7 @@ def measure(
         for t in range(0, movie.n_frames, CHUNK)
     ]
     keys: list[str] = []
-    kept = Kept()
+    kept = MeasurementCache()
     for done in (executor or Threads(n_jobs)).map(
         partial(_measure_chunk, store, kept), chunks
     ):
@@ -170,25 +170,27 @@ def measure(
         if progress is not None:
             progress(len(keys), movie.n_frames)
     store.prune(keys)
-    return Measured(movie, store, keys, kept=kept)
+    return MeasuredMovie(movie, store, keys, kept=kept)
 
 
-def _measure_chunk(store: Store, kept: Kept, chunk: tuple[Movie, range]) -> list[str]:
+def _measure_chunk(
+    store: Store, kept: MeasurementCache, chunk: tuple[Movie, range]
+) -> list[str]:
     """Measure consecutive frames unless the store has them; their keys in the store."""
     movie, frames = chunk
     settings = repr((VERSION, tuple(map(float, movie.spacing)))).encode()
     labels = movie.label(frames[0])
-    content = frame_digest(labels)
+    content = hash_frame(labels)
     keys = []
     for t in frames:
         image = movie.image(t)
         following = movie.label(t + 1) if t + 1 < movie.n_frames else None
-        next_content = frame_digest(following)
-        keys.append(digest([settings, content, frame_digest(image), next_content]))
-        frame = store.recall(keys[-1], t)
+        next_content = hash_frame(following)
+        keys.append(hash_parts([settings, content, hash_frame(image), next_content]))
+        frame = store.load_frame(keys[-1], t)
         if frame is None:
-            shared = shared_volume(labels, following, movie.spacing)
-            frame = store.keep(
+            shared = measure_overlap(labels, following, movie.spacing)
+            frame = store.save_frame(
                 keys[-1], measure_frame(t, labels, image, movie.spacing), shared
             )
         kept.frames.put(t, keys[-1], frame)
@@ -205,15 +207,17 @@ def _bytes(cells: Detections) -> int:
     )
 
 
-def _recall(movie: Movie, store: Store, key: str, t: int) -> tuple[Detections, Shared]:
+def _recall(
+    movie: Movie, store: Store, key: str, t: int
+) -> tuple[Detections, OverlapColumns]:
     """A measured frame from the store; measured again should its file be gone or damaged by now."""
-    kept = store.recall(key, t)
+    kept = store.load_frame(key, t)
     if kept is None:
-        if _measure_chunk(store, Kept(), (movie, range(t, t + 1))) != [key]:
+        if _measure_chunk(store, MeasurementCache(), (movie, range(t, t + 1))) != [key]:
             raise InputError(
                 f"{movie.name}: the pixels of frame {t} changed after they were measured; measure again"
             )
-        kept = store.recall(key, t)
+        kept = store.load_frame(key, t)
     if kept is None:
         raise StoreError(
             f"{movie.name}: frame {t} was measured, but cannot be read back from {store.folder}"

@@ -46,7 +46,7 @@ class Runs:
     """(m,) pixels."""
 
     @classmethod
-    def of(cls, labels: LabelImage) -> Self:
+    def from_labels(cls, labels: LabelImage) -> Self:
         """Find them."""
         flat, width = labels.reshape(-1), labels.shape[-1]
         begins = np.ones(flat.size + 1, dtype=bool)
@@ -69,13 +69,13 @@ def measure_frame(
 
     volume; axes (n, ndim): standard deviations along the principal axes, longest first; direction (n, ndim): of the
     longest, a unit vector of either sign; eccentricity: of the ellipse with the longest and the shortest axis; support
-    (n, K): how far the cell reaches from its centroid in the `directions`; border_distance: from the centroid to the
+    (n, K): how far the cell reaches from its centroid in the `support_directions`; border_distance: from the centroid to the
     nearest border; border_share: the cell's face on the border, relative to volume^((ndim−1)/ndim). With an image:
     intensity: mean above the median of the background; deviation: standard deviation; quantiles (n, 12): of the pixels'
     intensities above background.
     """
-    check_frame(frame, labels, image)
-    runs = Runs.of(labels)
+    check_images(frame, labels, image)
+    runs = Runs.from_labels(labels)
     label, row = np.unique(runs.label, return_inverse=True)
     sums = _Sums(row, len(label))
     scale = np.asarray(spacing, dtype=float)
@@ -106,7 +106,7 @@ def measure_frame(
     return Detections(frame, label, position, columns)
 
 
-def are_grey_values(labels: LabelImage) -> bool:
+def is_raw_image(labels: LabelImage) -> bool:
     """Whether a label image looks like a raw one: ten labels or more lie all over it, and most of what is labelled.
 
     A cell is in one place, and few can be as large as a quarter of the frame; a grey value is wherever it is as bright.
@@ -126,7 +126,7 @@ def are_grey_values(labels: LabelImage) -> bool:
     )
 
 
-def shared_volume(
+def measure_overlap(
     first: LabelImage, second: LabelImage | None, spacing: tuple[float, ...]
 ) -> tuple[Labels, Labels, Array]:
     """(m,) each: the labels of two frames that share pixels, and how much; ascending. None is no frame."""
@@ -148,7 +148,7 @@ def shared_volume(
     )
 
 
-def moved_volume(
+def measure_shifted_overlap(
     first: LabelImage,
     second: LabelImage,
     labels: Labels,
@@ -160,7 +160,7 @@ def moved_volume(
     `labels` (n,) are the cells of the first frame, ascending, and `shift` (n, ndim) is rounded to whole pixels. What
     comes back are rows of `labels`, labels of the second frame, and the volume that they share; ascending.
     """
-    runs = Runs.of(first)
+    runs = Runs.from_labels(first)
     row = np.searchsorted(labels, runs.label)
     step = np.rint(shift / np.asarray(spacing)).astype(np.intp)[row]
     start = [at + step[:, axis] for axis, at in enumerate(runs.start)]
@@ -206,7 +206,7 @@ def _summed(
 
 
 @cache
-def directions(ndim: int) -> Array:
+def support_directions(ndim: int) -> Array:
     """(K, ndim) unit vectors, evenly spread, the second half opposite to the first; K is 16 in 2D and 26 in 3D."""
     if ndim == 2:
         angle = np.arange(8) * np.pi / 8
@@ -219,7 +219,7 @@ def directions(ndim: int) -> Array:
     return np.concatenate([half, -half])
 
 
-def check_frame(frame: int, labels: LabelImage, image: NDArray[Any] | None) -> None:
+def check_images(frame: int, labels: LabelImage, image: NDArray[Any] | None) -> None:
     """Refuse what cannot be measured."""
     if labels.dtype.kind not in "iu" or labels.ndim not in (2, 3):
         raise InputError(
@@ -272,7 +272,7 @@ def _support(
     row: Indices, n: int, length: Indices, offset: Array, scale: Array
 ) -> Array:
     """(n, K) the support function of each cell around its centroid; a pixel reaches half its size further."""
-    toward = directions(len(scale))
+    toward = support_directions(len(scale))
     if not n:
         return np.zeros((0, len(toward)))
     order = np.argsort(row, kind="stable")

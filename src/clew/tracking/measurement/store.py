@@ -32,9 +32,9 @@ SUFFIX = ".clew"
 MAX_IDLE = 2**30
 """Bytes that entries which the movie, as it now is, has no use for may take; the oldest are removed first."""
 
-Shared = tuple[Labels, Labels, NDArray[np.floating[Any]]]
+OverlapColumns = tuple[Labels, Labels, NDArray[np.floating[Any]]]
 """(m,) each: labels of a frame and of the next whose masks share pixels, and the shared volume."""
-Where = Path | str | Literal["auto"] | None
+CacheLocation = Path | str | Literal["auto"] | None
 
 
 class Store:
@@ -45,11 +45,11 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._spare: dict[str, tuple[Detections, Shared]] = {}
+        self._spare: dict[str, tuple[Detections, OverlapColumns]] = {}
 
-    def keep(
-        self, key: str, cells: Detections, shared: Shared
-    ) -> tuple[Detections, Shared]:
+    def save_frame(
+        self, key: str, cells: Detections, shared: OverlapColumns
+    ) -> tuple[Detections, OverlapColumns]:
         """Keep a frame; it is given back as `recall` will."""
         cells = replace(
             cells,
@@ -74,7 +74,7 @@ class Store:
             self._spare[key] = cells, shared
         return cells, shared
 
-    def recall(self, key: str, frame: int) -> tuple[Detections, Shared] | None:
+    def load_frame(self, key: str, frame: int) -> tuple[Detections, OverlapColumns] | None:
         """A frame that was kept; None if there is none, or if it is damaged."""
         if key in self._spare:
             cells, shared = self._spare[key]
@@ -112,7 +112,7 @@ class Store:
         return self.folder / f"{key}{SUFFIX}"
 
 
-def open_store(where: Where, name: str, beside: Path | None) -> Store:
+def open_store(where: CacheLocation, name: str, beside: Path | None) -> Store:
     """The store of a movie: in a given folder, with "auto" `beside` the movie if that can be written to, or temporary.
 
     A temporary one is removed with the last reference to the store, at the latest when Python ends.
@@ -127,7 +127,7 @@ def open_store(where: Where, name: str, beside: Path | None) -> Store:
         return Store(folder)
     if where is not None and beside is not None:
         folder = (
-            beside / FOLDER / digest([name.encode("utf-8", "surrogateescape")])[:16]
+            beside / FOLDER / hash_parts([name.encode("utf-8", "surrogateescape")])[:16]
         )
         reason = _unwritable(folder)
         if reason is None:
@@ -143,7 +143,7 @@ def open_store(where: Where, name: str, beside: Path | None) -> Store:
     return store
 
 
-def frame_digest(pixels: NDArray[Any] | None) -> bytes:
+def hash_frame(pixels: NDArray[Any] | None) -> bytes:
     """A digest of an array's content, shape and type."""
     if pixels is None:
         return b""
@@ -154,7 +154,7 @@ def frame_digest(pixels: NDArray[Any] | None) -> bytes:
     return whole.digest()
 
 
-def digest(parts: Iterable[bytes]) -> str:
+def hash_parts(parts: Iterable[bytes]) -> str:
     """One name for several parts, in this order."""
     whole = hashlib.blake2b(digest_size=20)
     for part in parts:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from clew.learning.task import Indices
-from clew.tracking.candidates.candidates import Candidates, find
+from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.candidates.frame_pairs import Pairs
 from clew.tracking.detections import Detections, Overlap
 from clew.tracking.events import Annotations, Event, EventTable
@@ -75,7 +75,7 @@ def look_for(
 ) -> Coverage:
     """In a few frame pairs that carry an annotation, or of the whole movie; `over` maps over them."""
     frames = some(
-        annotations.frames()
+        annotations.annotated_frames()
         if annotations is not None and len(annotations)
         else range(len(pairs))
     )
@@ -88,10 +88,12 @@ def _covered(happened: Annotations | None, item: tuple[Pairs, int]) -> Coverage:
     """One frame pair."""
     pairs, frame = item
     a, b, found, moves = pairs.usual(
-        frame, partial(plausible_moves, way=pairs.motion.far)
+        frame, partial(plausible_moves, way=pairs.motion.far_step)
     )
-    asked = EventTable.empty() if happened is None else happened.at(frame).events
-    there = find(found, asked, a, b) >= 0
+    asked = (
+        EventTable.empty() if happened is None else happened.select_frame(frame).events
+    )
+    there = found.find(asked, a, b) >= 0
     known = found.of_event(Event.MOVE)
     key = found.sources[known, 0] * max(found.n_targets, 1) + found.targets[known, 0]
     wanted = moves[:, 0] * max(found.n_targets, 1) + moves[:, 1]

@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 
 from clew.errors import InputError
 from clew.learning.task import Array
-from clew.tracking.detections import Detections, Floats, Source, window
+from clew.tracking.detections import Detections, Floats, Source, take_window
 
 SAMPLED = 20
 """Pairs of frames, evenly spread over the movie, that the medians are taken from."""
@@ -108,7 +108,7 @@ def sampled_frames(
         else []
     )
     runs = [tuple(min(t + k, last) for k in range(length)) for t in starts]
-    return [SampledFrames(window(source, run[0], run[-1]), run) for run in runs]
+    return [SampledFrames(take_window(source, run[0], run[-1]), run) for run in runs]
 
 
 def _usual(pair: SampledFrames) -> tuple[Floats, Floats, Floats, Floats]:

@@ -2,18 +2,18 @@
 
 from clew.tracking.report.figures import (
     WeightRow,
-    events_figure,
-    weights_figure,
-    weights_rows,
+    make_weight_rows,
+    plot_events,
+    plot_weights,
 )
 from clew.tracking.report.page import make_report
-from clew.tracking.report.tree import lineage_figure
+from clew.tracking.report.tree import plot_lineage
 
 __all__ = [
     "WeightRow",
-    "events_figure",
-    "lineage_figure",
+    "plot_events",
+    "plot_lineage",
     "make_report",
-    "weights_figure",
-    "weights_rows",
+    "plot_weights",
+    "make_weight_rows",
 ]

@@ -16,7 +16,7 @@ from clew.learning.task import Array
 from clew.tracking.events import NONE, Labels
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
-from clew.tracking.report.markup import text
+from clew.tracking.report.markup import escape_text
 
 PANEL, GUTTER, HEAD = 210.0, 14.0, 18.0
 """Sizes in the picture's own units: one frame's square, the space between the two, the line above them."""
@@ -35,7 +35,7 @@ ACCENT, OTHERS = "#ffb000", "#ffffff"
 Point = tuple[float, float]
 
 
-class Frame(NamedTuple):
+class FrameImages(NamedTuple):
     """One frame of a movie."""
 
     mask: NDArray[Any]
@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Window:
+class CropWindow:
     """The part of a frame that is shown: rows and columns, and in 3D the slices that are projected."""
 
     slices: tuple[slice, ...]
@@ -78,15 +78,17 @@ class Window:
         return "".join(lines)
 
 
-def crops(lineage: Lineage, movie: Movie, doubts: Sequence[Sequence[int]]) -> list[str]:
+def draw_crops(
+    lineage: Lineage, movie: Movie, doubts: Sequence[Sequence[int]]
+) -> list[str]:
     """A picture, as inline SVG, of each doubt: rows of events between the same two frames. Reads those frames only."""
     pictures = [""] * len(doubts)
-    frames: dict[int, Frame] = {}
+    frames: dict[int, FrameImages] = {}
     times = [int(lineage.events.frame[rows[0]]) for rows in doubts]
     for at in np.argsort(times, kind="stable").tolist():
-        t, later = times[at], int(lineage.events.ends()[doubts[at][0]])
+        t, later = times[at], int(lineage.events.end_frames()[doubts[at][0]])
         frames = {
-            s: frames[s] if s in frames else Frame(movie.label(s), movie.image(s))
+            s: frames[s] if s in frames else FrameImages(movie.label(s), movie.image(s))
             for s in (t, later)
         }
         pictures[at] = _picture(
@@ -98,8 +100,8 @@ def crops(lineage: Lineage, movie: Movie, doubts: Sequence[Sequence[int]]) -> li
 def _picture(
     lineage: Lineage,
     rows: Sequence[int],
-    before: Frame,
-    after: Frame,
+    before: FrameImages,
+    after: FrameImages,
     spacing: tuple[float, ...],
 ) -> str:
     """Some events in both frames."""
@@ -127,7 +129,7 @@ def _picture(
     parts = []
     for side, involved in enumerate((sources, targets)):
         x = side * (PANEL + GUTTER)
-        name = f"frame {int((events.frame, events.ends())[side][0])}"
+        name = f"frame {int((events.frame, events.end_frames())[side][0])}"
         parts.append(
             f'<text x="{x:g}" y="11" font-size="11" fill="var(--muted)">{name}</text>'
         )
@@ -143,7 +145,7 @@ def _picture(
         ]
     words = "; ".join(lineage.events.describe(row) for row in rows)
     return (
-        f'<svg viewBox="0 0 {2 * PANEL + GUTTER:g} {PANEL + HEAD:g}" role="img" aria-label="{text(words)}" '
+        f'<svg viewBox="0 0 {2 * PANEL + GUTTER:g} {PANEL + HEAD:g}" role="img" aria-label="{escape_text(words)}" '
         f'style="font-family: var(--font)">{"".join(parts)}</svg>'
     )
 
@@ -153,7 +155,7 @@ def _window(
     ids: list[Labels],
     pixels: Array,
     spacing: tuple[float, ...],
-) -> Window:
+) -> CropWindow:
     """A square around the cells of both frames, moved inside the image where it would stick out."""
     shape = np.array(masks[0].shape)
     low, high = np.floor(pixels.min(axis=0)), np.ceil(pixels.max(axis=0)) + 1
@@ -180,7 +182,7 @@ def _window(
     )
     across = [slice(int(a), int(a + n)) for a, n in zip(start, extent, strict=True)]
     unit = PANEL * step / float((extent * sizes).max())
-    return Window(
+    return CropWindow(
         (*depth, *across), step, unit * float(sizes[0]), unit * float(sizes[1])
     )
 
@@ -220,7 +222,7 @@ def _shapes(mask: NDArray[Any], labels: Labels) -> dict[int, NDArray[np.bool_]]:
 
 
 def _panel(
-    window: Window,
+    window: CropWindow,
     grey: NDArray[np.uint8],
     mask: NDArray[Any],
     involved: Labels,
@@ -285,7 +287,9 @@ def _name(label: int, x: float, y: float, mine: bool) -> str:
     )
 
 
-def _arrow(source: NDArray[np.bool_], target: NDArray[np.bool_], window: Window) -> str:
+def _arrow(
+    source: NDArray[np.bool_], target: NDArray[np.bool_], window: CropWindow
+) -> str:
     """From a cell of the left panel to one of the right, from edge to edge as far as cells are round."""
     (x, y), (u, v) = window.middle(source), window.middle(target)
     a, b = np.array([x, y + HEAD]), np.array([u + PANEL + GUTTER, v + HEAD])

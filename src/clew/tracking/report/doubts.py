@@ -8,8 +8,8 @@ from clew.learning.task import Array
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import markup
-from clew.tracking.report.crops import crops
-from clew.tracking.report.markup import counted, number, text
+from clew.tracking.report.crops import draw_crops
+from clew.tracking.report.markup import escape_text, format_count, format_number
 
 MAX_TOGETHER = 4
 """More events than these that share a confidence by chance are no single doubt."""
@@ -20,14 +20,14 @@ PLACES = (
 )
 
 
-def least_certain(lineage: Lineage, n: int) -> list[list[int]]:
+def group_least_certain(lineage: Lineage, n: int) -> list[list[int]]:
     """Rows of the `n` least certain events, the least first; events that stand or fall together are one.
 
     Where two cells may have changed places, or one came where another went, forbidding either of the two events leads
     to the same explanation: they have the same frames and the same confidence.
     """
     together: dict[tuple[int, int, str], list[int]] = {}
-    frame, end = lineage.events.frame.tolist(), lineage.events.ends().tolist()
+    frame, end = lineage.events.frame.tolist(), lineage.events.end_frames().tolist()
     for row in lineage.least_certain(MAX_TOGETHER * n).tolist():
         if np.isfinite(confidence := float(lineage.confidence[row])):
             together.setdefault((frame[row], end[row], f"{confidence:.6g}"), []).append(
@@ -40,29 +40,29 @@ def least_certain(lineage: Lineage, n: int) -> list[list[int]]:
     return [rows for group in groups for rows in group][:n]
 
 
-def doubts_section(lineage: Lineage, movie: Movie | None, n: int) -> str:
+def render_doubts(lineage: Lineage, movie: Movie | None, n: int) -> str:
     """The least certain events in pictures and words."""
     title = "Least certain events"
     if n < 1:
         return ""
-    doubts = least_certain(lineage, n)
+    doubts = group_least_certain(lineage, n)
     if not doubts:
-        return markup.section(
+        return markup.render_section(
             title,
-            markup.lead(
+            markup.render_lead(
                 "No event has an alternative, so none is less certain than another."
             ),
         )
     pictures = (
-        crops(lineage, movie, doubts) if movie is not None else [""] * len(doubts)
+        draw_crops(lineage, movie, doubts) if movie is not None else [""] * len(doubts)
     )
     items = [
         f"<li>{picture}{_in_words(lineage, movie, rows)}</li>"
         for rows, picture in zip(doubts, pictures, strict=True)
     ]
-    lead = f"{counted(len(doubts), 'place')} to look at first, the least certain before the others. {_how(movie)}"
-    return markup.section(
-        title, markup.lead(lead), f'<ol class="doubts">{"".join(items)}</ol>'
+    lead = f"{format_count(len(doubts), 'place')} to look at first, the least certain before the others. {_how(movie)}"
+    return markup.render_section(
+        title, markup.render_lead(lead), f'<ol class="doubts">{"".join(items)}</ol>'
     )
 
 
@@ -99,9 +99,9 @@ def _in_words(lineage: Lineage, movie: Movie | None, rows: list[int]) -> str:
         for axis, value in zip("zyx"[-len(position) :], position.tolist(), strict=True)
     )
     return (
-        f"<h3><span>{text(what[:1].upper() + what[1:])}</span>"
-        f"<span>confidence {number(float(lineage.confidence[rows[0]]))}</span></h3>"
-        f"<p>{text(told[0][2].capitalize())}, at {place}{_region(position, movie)}</p>"
+        f"<h3><span>{escape_text(what[:1].upper() + what[1:])}</span>"
+        f"<span>confidence {format_number(float(lineage.confidence[rows[0]]))}</span></h3>"
+        f"<p>{escape_text(told[0][2].capitalize())}, at {place}{_region(position, movie)}</p>"
     )
 
 

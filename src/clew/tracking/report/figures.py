@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from clew.errors import InputError
 from clew.tracking.events import Event
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.report.markup import number, printable
+from clew.tracking.report.markup import format_number, replace_control_characters
 from clew.tracking.report.palette import (
     BLUE,
     EVENT_COLOUR,
@@ -22,7 +22,7 @@ from clew.tracking.report.palette import (
     INK,
     MUTED,
     VERMILLION,
-    bare,
+    strip_axes,
 )
 
 WIDTH = 9.6
@@ -31,7 +31,7 @@ MAX_BARS = 240
 """Longer movies are counted in windows of several frames."""
 
 
-def events_figure(lineage: Lineage) -> Figure:
+def plot_events(lineage: Lineage) -> Figure:
     """Cells in each frame, and below it one row for each kind of event that happens, all against time."""
     counts = lineage.counts()
     kinds = [event for event in Event if counts[:, event].any()]
@@ -89,7 +89,7 @@ def _windows(
 
 def _name_row(axes: Axes, name: str, more: str, most: int) -> None:
     """The name of a row at its left, and as much of a scale as a row so low can hold."""
-    bare(axes)
+    strip_axes(axes)
     axes.set_ylim(0, 1.08 * most)
     axes.set_yticks([0, most], ["0", f"{most:,}"])
     axes.grid(axis="y", color=HAIR, linewidth=0.6)
@@ -123,7 +123,7 @@ class WeightRow(NamedTuple):
     weight: float
 
 
-def weights_rows(names: Sequence[str], values: ArrayLike) -> list[WeightRow]:
+def make_weight_rows(names: Sequence[str], values: ArrayLike) -> list[WeightRow]:
     """Weights by event in the order of the names, the largest of each event first.
 
     A name is "divide: angle of the daughters": the event, a colon and the feature.
@@ -144,9 +144,9 @@ def weights_rows(names: Sequence[str], values: ArrayLike) -> list[WeightRow]:
     return sorted(rows, key=lambda row: (first[row.event], -abs(row.weight)))
 
 
-def weights_figure(names: Sequence[str], values: ArrayLike) -> Figure:
+def plot_weights(names: Sequence[str], values: ArrayLike) -> Figure:
     """Weights as bars under the names of their events; to the right what speaks for an event, to the left against."""
-    rows = weights_rows(names, values)
+    rows = make_weight_rows(names, values)
     events = [row.event for row in rows]
     is_first = np.array(
         [at == 0 or events[at - 1] != event for at, event in enumerate(events)],
@@ -162,16 +162,18 @@ def weights_figure(names: Sequence[str], values: ArrayLike) -> Figure:
         figsize=(WIDTH, 0.55 + 0.185 * (y[-1] if len(y) else 1)), layout="constrained"
     )
     axes = figure.subplots()
-    bare(axes)
+    strip_axes(axes)
     axes.barh(
         y, weights, height=0.66, color=np.where(weights < 0, VERMILLION, BLUE).tolist()
     )
     axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.set_yticks(y, [printable(row.feature) for row in rows], parse_math=False)
+    axes.set_yticks(
+        y, [replace_control_characters(row.feature) for row in rows], parse_math=False
+    )
     axes.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
     for at, row in zip(y, rows, strict=True):
         axes.annotate(
-            number(row.weight),
+            format_number(row.weight),
             (row.weight, at),
             xytext=(4 if row.weight >= 0 else -4, 0),
             textcoords="offset points",
@@ -182,7 +184,7 @@ def weights_figure(names: Sequence[str], values: ArrayLike) -> Figure:
         )
     for at in np.flatnonzero(is_first):
         axes.annotate(
-            printable(events[at]) or "other",
+            replace_control_characters(events[at]) or "other",
             (0, y[at] - 1.05),
             xycoords=("axes fraction", "data"),
             xytext=(-6, 0),

@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.learning.task import Array, Indices
 from clew.tracking.lineage.lineage import Lineage
-from clew.tracking.report.markup import counted
+from clew.tracking.report.markup import format_count
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ class Forest:
             len(np.unique(self.founder[self.shown])),
         )
         if shown == n:
-            return f"{counted(n, 'track')} in {counted(families, 'family', 'families')}, all of them."
+            return f"{format_count(n, 'track')} in {format_count(families, 'family', 'families')}, all of them."
         size = int((self.founder == self.founder[self.shown[0]]).sum())
         if shown < size:
             return (
                 f"The first {shown:,} tracks of the largest family, which has {size:,}. Left out: its later tracks and "
-                f"{counted(self.n_families - 1, 'other family', 'other families')}, {n - shown:,} tracks in all."
+                f"{format_count(self.n_families - 1, 'other family', 'other families')}, {n - shown:,} tracks in all."
             )
         return (
             f"The largest {families:,} of {self.n_families:,} families, with {shown:,} of {n:,} tracks; left out: "
-            f"{counted(self.n_families - families, 'family', 'families')} with {counted(n - shown, 'track')}."
+            f"{format_count(self.n_families - families, 'family', 'families')} with {format_count(n - shown, 'track')}."
         )

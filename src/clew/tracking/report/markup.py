@@ -12,17 +12,17 @@ SENTENCE = 80
 """Characters from which on a fact is a sentence."""
 
 
-def printable(value: object) -> str:
+def replace_control_characters(value: object) -> str:
     """Anything as characters that every document may hold."""
     return FORBIDDEN.sub("\ufffd", str(value))
 
 
-def text(value: object) -> str:
+def escape_text(value: object) -> str:
     """Anything as text that a browser shows and never obeys."""
-    return html.escape(printable(value), quote=True)
+    return html.escape(replace_control_characters(value), quote=True)
 
 
-def number(value: float, digits: int = 3) -> str:
+def format_number(value: float, digits: int = 3) -> str:
     """A number for people: thousands apart, few digits, a true minus sign."""
     if value != value:
         return "–"
@@ -39,12 +39,12 @@ def number(value: float, digits: int = 3) -> str:
     return plain.replace("-", "−")
 
 
-def counted(n: int, one: str, many: str | None = None) -> str:
+def format_count(n: int, one: str, many: str | None = None) -> str:
     """A number with its noun: "1 track", "2,410 tracks"."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
-def table(
+def render_table(
     head: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
@@ -58,13 +58,13 @@ def table(
         return (
             "<tr>"
             + "".join(
-                f"<{tag}{m}>{text(c)}</{tag}>"
+                f"<{tag}{m}>{escape_text(c)}</{tag}>"
                 for m, c in zip(marks, cells, strict=True)
             )
             + "</tr>"
         )
 
-    title = f"<caption>{text(caption)}</caption>" if caption else ""
+    title = f"<caption>{escape_text(caption)}</caption>" if caption else ""
     body = "".join(row(cells, "td") for cells in rows)
     return f'<div class="scroll"><table>{title}<thead>{row(head, "th")}</thead><tbody>{body}</tbody></table></div>'
 
@@ -74,33 +74,33 @@ def _words(value: object) -> str:
     return ' class="words"' if len(str(value)) > SENTENCE else ""
 
 
-def facts_list(facts: Iterable[tuple[object, object]]) -> str:
+def render_facts(facts: Iterable[tuple[object, object]]) -> str:
     """Names and values, one a line."""
     return (
         '<dl class="facts">'
         + "".join(
-            f"<div{_words(value)}><dt>{text(name)}</dt><dd>{text(value)}</dd></div>"
+            f"<div{_words(value)}><dt>{escape_text(name)}</dt><dd>{escape_text(value)}</dd></div>"
             for name, value in facts
         )
         + "</dl>"
     )
 
 
-def section(title: str, *parts: str) -> str:
+def render_section(title: str, *parts: str) -> str:
     """A part of the page under its heading; the parts are HTML already."""
-    return f"<section><h2>{text(title)}</h2>{''.join(parts)}</section>"
+    return f"<section><h2>{escape_text(title)}</h2>{''.join(parts)}</section>"
 
 
-def lead(sentence: str) -> str:
+def render_lead(sentence: str) -> str:
     """What a section shows, in a sentence or two."""
-    return f'<p class="lead">{text(sentence)}</p>'
+    return f'<p class="lead">{escape_text(sentence)}</p>'
 
 
-def picture(svg: str) -> str:
+def render_picture(svg: str) -> str:
     """A figure that scrolls by itself where the window is narrower than it can be read."""
     return f'<div class="picture scroll">{svg}</div>'
 
 
-def folded(summary: str, body: str) -> str:
+def render_details(summary: str, body: str) -> str:
     """What most readers need not see at once."""
-    return f"<details><summary>{text(summary)}</summary>{body}</details>"
+    return f"<details><summary>{escape_text(summary)}</summary>{body}</details>"

@@ -12,14 +12,14 @@ from clew.tracking.events import Event
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.movie import Movie
 from clew.tracking.report import markup
-from clew.tracking.report.doubts import doubts_section
-from clew.tracking.report.figures import events_figure, weights_figure, weights_rows
+from clew.tracking.report.doubts import render_doubts
+from clew.tracking.report.figures import make_weight_rows, plot_events, plot_weights
 from clew.tracking.report.forest import Forest
-from clew.tracking.report.markup import counted, number, text
-from clew.tracking.report.palette import to_svg
-from clew.tracking.report.scores import evaluation_section
+from clew.tracking.report.markup import escape_text, format_count, format_number
+from clew.tracking.report.palette import render_svg
+from clew.tracking.report.scores import render_evaluation
 from clew.tracking.report.style import STYLE
-from clew.tracking.report.tree import lineage_figure
+from clew.tracking.report.tree import plot_lineage
 from clew.tracking.training.calibration import expected_wrong
 
 MAX_TRACKS = 120
@@ -52,20 +52,22 @@ def make_report(
     heading = title or (movie.name if movie is not None else "") or "Lineage"
     parts = [
         _summary(lineage, facts or {}),
-        evaluation_section(evaluation),
+        render_evaluation(evaluation),
         _tree(lineage),
         _over_time(lineage),
-        doubts_section(lineage, movie, uncertain),
+        render_doubts(lineage, movie, uncertain),
         _weights(weights),
     ]
     source = (
-        f"<p>{text(movie.name)}: {text(movie.source)}</p>" if movie is not None else ""
+        f"<p>{escape_text(movie.name)}: {escape_text(movie.source)}</p>"
+        if movie is not None
+        else ""
     )
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-        f"<title>{text(heading)}</title><style>{STYLE}</style></head><body><main>"
-        f"<header><h1>{text(heading)}</h1>{source}</header>{''.join(parts)}"
+        f"<title>{escape_text(heading)}</title><style>{STYLE}</style></head><body><main>"
+        f"<header><h1>{escape_text(heading)}</h1>{source}</header>{''.join(parts)}"
         "<footer>Frames count from 0. An event that begins in frame t is counted at t. Made by clew.</footer>"
         "</main></body></html>\n"
     )
@@ -81,17 +83,18 @@ def _summary(lineage: Lineage, facts: Mapping[str, str]) -> str:
         ("divisions", int(counts[Event.DIVIDE])),
     ]
     tiled = "".join(
-        f"<div><dt>{text(name)}</dt><dd>{value:,}</dd></div>" for name, value in tiles
+        f"<div><dt>{escape_text(name)}</dt><dd>{value:,}</dd></div>"
+        for name, value in tiles
     )
     rows = [
         (str(event), f"{counts[event]:,}", *_sureness(lineage, event))
         for event in Event
     ]
-    events = markup.table(
+    events = markup.render_table(
         ["event", "count", "wrong, expected", "least confidence", "median"], rows
     )
     learned = (
-        f"<div><h3>How it was made</h3>{markup.facts_list(facts.items())}</div>"
+        f"<div><h3>How it was made</h3>{markup.render_facts(facts.items())}</div>"
         if facts
         else ""
     )
@@ -103,7 +106,7 @@ def _summary(lineage: Lineage, facts: Mapping[str, str]) -> str:
         note = f"By the probability that each is right, {expected_wrong(lineage.probability)}. {note}"
     return (
         f'<dl class="tiles">{tiled}</dl><div class="columns"><div><h3>Events</h3>{events}</div>{learned}</div>'
-        f'<p class="note">{text(note)}</p>'
+        f'<p class="note">{escape_text(note)}</p>'
     )
 
 
@@ -120,23 +123,27 @@ def _sureness(lineage: Lineage, event: Event) -> tuple[str, str, str]:
     )
     return (
         wrong,
-        number(float(of.min())),
-        number(float(np.percentile(of, 50, method="lower"))),
+        format_number(float(of.min())),
+        format_number(float(np.percentile(of, 50, method="lower"))),
     )
 
 
 def _tree(lineage: Lineage) -> str:
     """The largest families."""
     if not len(lineage.frame):
-        return markup.section(
-            "Lineage", markup.lead("There are no cells in any frame.")
+        return markup.render_section(
+            "Lineage", markup.render_lead("There are no cells in any frame.")
         )
     forest = Forest(lineage, MAX_TRACKS)
     label = f"Lineage trees. {forest.describe()}"
-    return markup.section(
+    return markup.render_section(
         "Lineage",
-        markup.lead(f"{forest.describe()} Time runs to the right; numbers are tracks."),
-        markup.picture(to_svg(lineage_figure(lineage, MAX_TRACKS), label, "tree")),
+        markup.render_lead(
+            f"{forest.describe()} Time runs to the right; numbers are tracks."
+        ),
+        markup.render_picture(
+            render_svg(plot_lineage(lineage, MAX_TRACKS), label, "tree")
+        ),
     )
 
 
@@ -149,12 +156,12 @@ def _over_time(lineage: Lineage) -> str:
     ]
     never = f" Events that never happen: {', '.join(absent)}." if absent else ""
     label = "Cells in each frame, and counts of each event, over time"
-    return markup.section(
+    return markup.render_section(
         "Events over time",
-        markup.lead(
+        markup.render_lead(
             f"How many cells there are in each frame, and how often each event happens from it to the next.{never}"
         ),
-        markup.picture(to_svg(events_figure(lineage), label, "time")),
+        markup.render_picture(render_svg(plot_events(lineage), label, "time")),
     )
 
 
@@ -163,20 +170,22 @@ def _weights(weights: Mapping[str, float] | None) -> str:
     if not weights:
         return ""
     names, values = list(weights), list(weights.values())
-    label = f"Learned weights of {counted(len(names), 'feature')}, by event"
-    return markup.section(
+    label = f"Learned weights of {format_count(len(names), 'feature')}, by event"
+    return markup.render_section(
         "Learned weights",
-        markup.lead(
+        markup.render_lead(
             "By event and feature, the largest first. Features have no unit, so that weights can be compared."
         ),
-        markup.picture(to_svg(weights_figure(names, values), label, "weights")),
-        markup.folded(
+        markup.render_picture(
+            render_svg(plot_weights(names, values), label, "weights")
+        ),
+        markup.render_details(
             "The same as a table",
-            markup.table(
+            markup.render_table(
                 ["event", "feature", "weight"],
                 [
-                    (row.event, row.feature, number(row.weight, 4))
-                    for row in weights_rows(names, values)
+                    (row.event, row.feature, format_number(row.weight, 4))
+                    for row in make_weight_rows(names, values)
                 ],
                 words=2,
             ),

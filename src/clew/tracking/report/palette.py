@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clew.tracking.events import Event
-from clew.tracking.report.markup import text
+from clew.tracking.report.markup import escape_text
 
 INK, MUTED, HAIR = "#1c2128", "#636c76", "#d5dae0"
 """Text and lines; what stands behind them; rules and grids."""
@@ -52,14 +52,14 @@ PLAIN: Any = {"svg.fonttype": "none", "svg.hashsalt": "clew", "path.simplify": T
 NO_METADATA = dict.fromkeys(["Date", "Creator", "Format", "Type"])
 
 
-def bare(axes: Axes) -> None:
+def strip_axes(axes: Axes) -> None:
     """Leave of a plot's frame only what carries information: small ticks and muted labels."""
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=8, labelcolor=MUTED, pad=4)
     axes.set_facecolor("none")
 
 
-def to_svg(figure: Figure, label: str, prefix: str) -> str:
+def render_svg(figure: Figure, label: str, prefix: str) -> str:
     """A figure as inline SVG; `label` says in words what it shows, and `prefix` keeps its ids apart from others'."""
     buffer = StringIO()
     with mpl.rc_context(PLAIN):  # how text is written can be said nowhere else
@@ -74,7 +74,7 @@ def to_svg(figure: Figure, label: str, prefix: str) -> str:
     body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
     body = re.sub(r'font: ([^;"]*?[\d.]+px) [^;"]*', r"font: \1 var(--font)", body)
     body = re.sub("#[0-9a-f]{6}", lambda found: _variable(found[0]), body)
-    return f'<svg {box[0]} role="img" aria-label="{text(label)}">{body.strip()}'
+    return f'<svg {box[0]} role="img" aria-label="{escape_text(label)}">{body.strip()}'
 
 
 def _variable(colour: str) -> str:

@@ -9,7 +9,7 @@ from clew.tracking.evaluation.evaluate import Evaluation
 from clew.tracking.evaluation.task_loss import NOTHING, TaskLoss
 from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.report import markup
-from clew.tracking.report.markup import counted, number
+from clew.tracking.report.markup import format_count, format_number
 
 SCORE_NAMES = {
     "DET": "detection",
@@ -32,7 +32,7 @@ AOGM_PARTS = {
 }
 
 
-def evaluation_section(evaluation: Evaluation | None) -> str:
+def render_evaluation(evaluation: Evaluation | None) -> str:
     """Loss by event, the scores of the Cell Tracking Challenge, AOGM and divisions; nothing without a truth."""
     if evaluation is None:
         return ""
@@ -42,15 +42,17 @@ def evaluation_section(evaluation: Evaluation | None) -> str:
         int((loss.missed + loss.invented).sum()),
     )
     sentence = (
-        f"Task loss {100 * loss.total:.2f} %: of {counted(n, 'event')} that the truth determines, the result "
+        f"Task loss {100 * loss.total:.2f} %: of {format_count(n, 'event')} that the truth determines, the result "
         f"contradicts {wrong:,}. Its events were taken from {evaluation.events_from}."
     )
     figures = [*_scores(evaluation), *_divisions(evaluation)]
-    right = f"<div><h3>Scores</h3>{markup.table(['score', 'value'], figures)}</div>"
+    right = (
+        f"<div><h3>Scores</h3>{markup.render_table(['score', 'value'], figures)}</div>"
+    )
     left = f"<div><h3>Task loss by event</h3>{_by_event(loss)}<h3>AOGM</h3>{_aogm(evaluation)}</div>"
-    return markup.section(
+    return markup.render_section(
         "Against the truth",
-        markup.lead(sentence),
+        markup.render_lead(sentence),
         f'<div class="columns">{left}{right}</div>',
     )
 
@@ -79,7 +81,7 @@ def _by_event(loss: TaskLoss) -> str:
 
     counts = np.column_stack([loss.annotated, loss.missed, loss.denied, loss.invented])
     rows = [row(str(event), counts[event], _instead(loss, event)) for event in PAIRWISE]
-    return markup.table(head, [*rows, row("total", counts.sum(axis=0), "")])
+    return markup.render_table(head, [*rows, row("total", counts.sum(axis=0), "")])
 
 
 def _instead(loss: TaskLoss, event: Event) -> str:
@@ -105,10 +107,13 @@ def _aogm(evaluation: Evaluation) -> str:
         for part, name in AOGM_PARTS.items()
     ]
     sums = [
-        ("AOGM, the weighted sum", number(evaluation.aogm.total)),
-        ("of which these detections allow to avoid", number(evaluation.aogm.avoidable)),
+        ("AOGM, the weighted sum", format_number(evaluation.aogm.total)),
+        (
+            "of which these detections allow to avoid",
+            format_number(evaluation.aogm.avoidable),
+        ),
     ]
-    return markup.table(["operation", "count"], [*parts, *sums])
+    return markup.render_table(["operation", "count"], [*parts, *sums])
 
 
 def _scores(evaluation: Evaluation) -> list[tuple[str, str]]:
@@ -129,7 +134,11 @@ def _divisions(evaluation: Evaluation) -> list[tuple[str, str]]:
     named = [
         (
             "division F1, "
-            + ("exact frame" if tolerance == 0 else f"± {counted(tolerance, 'frame')}"),
+            + (
+                "exact frame"
+                if tolerance == 0
+                else f"± {format_count(tolerance, 'frame')}"
+            ),
             found,
         )
         for tolerance, found in evaluation.divisions.items()

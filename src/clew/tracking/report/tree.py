@@ -25,7 +25,7 @@ from clew.tracking.report.palette import (
     MUTED,
     ORANGE,
     VERMILLION,
-    bare,
+    strip_axes,
 )
 
 Segments = NDArray[np.float64]
@@ -51,13 +51,13 @@ MARKS = {
 }
 
 
-def lineage_figure(lineage: Lineage, max_tracks: int = 120) -> Figure:
+def plot_lineage(lineage: Lineage, max_tracks: int = 120) -> Figure:
     """The largest families as trees, at most `max_tracks` lines; the less certain an event, the thicker and warmer."""
     forest = Forest(lineage, max_tracks)
     drawn = np.nanmax(forest.row, initial=0.0) + 1
     figure = Figure(figsize=(WIDTH, 0.95 + ROW * max(drawn, 4)), layout="constrained")
     axes = figure.subplots()
-    bare(axes)
+    strip_axes(axes)
     axes.grid(axis="x", color=HAIR, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_xlim(-0.5, max(lineage.n_frames - 0.5, 0.5))
@@ -86,7 +86,7 @@ def lineage_figure(lineage: Lineage, max_tracks: int = 120) -> Figure:
     return figure
 
 
-def confidence_class(lineage: Lineage) -> NDArray[np.int8]:
+def rank_confidence(lineage: Lineage) -> NDArray[np.int8]:
     """(m,) 2 for the least certain events, 1 for the next, 0 for the rest and for all without an alternative."""
     rank = np.zeros(len(lineage.events), dtype=np.int8)
     for level, share in zip((2, 1), SHARES, strict=True):
@@ -109,7 +109,7 @@ def _draw_links(axes: Axes, forest: Forest) -> list[Line2D]:
         & (forest.parent[daughter] == mother)
         & (lineage.events.event[event] != Event.GAP)
     )
-    level = confidence_class(lineage)[event]
+    level = rank_confidence(lineage)[event]
     time = lineage.frame[source]
     keys = []
     for rank, (colour, width, name) in enumerate(LOOKS):

@@ -36,7 +36,7 @@ class InContext(NamedTuple):
 
     def explains(self, here: Annotations) -> Mask:
         """(n,) which annotations of the frame pair are wrong by itself, and right by the pairs around it too."""
-        return here.contradicted(self.alone) & ~here.contradicted(self.joined)
+        return here.contradicted_by(self.alone) & ~here.contradicted_by(self.joined)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Explained:
     def lost(self, w: Array) -> int:
         """How many of them other weights, (d,), do not explain."""
         return int(
-            self.annotations.contradicted(
+            self.annotations.contradicted_by(
                 InContext.of(self.pairs, w, self.frame).joined
             ).sum()
         )

@@ -88,7 +88,8 @@ class TrainingExample:
     def with_annotations(self, annotations: Annotations) -> Self:
         """The same input with other annotations, of which those of its frame pair count."""
         return replace(
-            self, annotated=self.pair.annotated(annotations.at(self.pair.a.frame))
+            self,
+            annotated=self.pair.annotated(annotations.select_frame(self.pair.a.frame)),
         )
 
 
@@ -102,7 +103,10 @@ def training_examples(
 
     What the prior explains by more than a frame pair is not learned from, unless nothing else is annotated.
     """
-    by_frame = [(frame, annotations.at(frame)) for frame in annotations.frames()]
+    by_frame = [
+        (frame, annotations.select_frame(frame))
+        for frame in annotations.annotated_frames()
+    ]
     examples = [
         TrainingExample.of(pairs.pair(frame, here.events), here, prior, pseudo)
         for frame, here in by_frame

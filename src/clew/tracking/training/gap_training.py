@@ -46,7 +46,7 @@ def gap_examples(
     Who annotates gaps calls nothing else a gap, so that annotated appearances and disappearances are none. Where no gap
     was annotated they may well be, and there is nothing to learn from.
     """
-    if not len(annotations.gaps()):
+    if not len(annotations.select_gaps()):
         return []
     pairs = {example.pair.a.frame: example.pair for example in examples}
     found = [

@@ -21,7 +21,6 @@ import numpy as np
 from scipy.special import expit, logit
 
 from clew.learning.task import Array, Mask
-from clew.tracking.assignment.assignment import n_detections, takes_part
 from clew.tracking.candidates.frame_pairs import FramePair
 from clew.tracking.profiling.domain import some
 from clew.tracking.solve import SolvedPair, solve
@@ -74,10 +73,10 @@ def look_up(
     solved = solve(pair, w)
     assert solved.assignment is not None
     true, chosen = (
-        takes_part(pair.candidates, happened),
-        takes_part(pair.candidates, solved.assignment.chosen),
+        pair.candidates.detections_of(happened),
+        pair.candidates.detections_of(solved.assignment.chosen),
     )
-    predicted = np.full(n_detections(pair.candidates), -1)
+    predicted = np.full(pair.candidates.n_detections, -1)
     event, side = np.nonzero(chosen >= 0)
     predicted[chosen[event, side]] = event  # every detection takes part in one event
     annotation, side = np.nonzero(true >= 0)

@@ -1,0 +1,185 @@
+"""What all experiments share: two movies, some frame pairs to learn from, draws of annotations, and the test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clew.annotation.sampling import sample
+from clew.errors import InputError
+from clew.models.binary_program import BinaryProgram, Program
+from clew.simulation.simulate import NucleiSettings
+from clew.simulation.write import MARKER, write_simulation
+from clew.tracking.candidates.frame_pairs import Pairs
+from clew.tracking.events import Annotations
+from clew.tracking.training.examples import TrainingExample, training_examples
+from paper.dataset import Dataset, Examiner, open_dataset
+
+MODEL = BinaryProgram(normalize=True)
+"""Δ is the fraction of the annotated events that are missed, as in the paper."""
+
+SIMULATED = {
+    "train": NucleiSettings(
+        frames=46,
+        cells=45,
+        density=0.10,
+        speed=3.0,
+        brightness=900.0,
+        cycle=45.0,
+        seed=101,
+    ),
+    "test": NucleiSettings(
+        frames=46,
+        cells=60,
+        density=0.17,
+        speed=4.5,
+        brightness=500.0,
+        cycle=45.0,
+        merging=0.7,
+        seed=202,
+    ),
+}
+"""Two laboratories: the second has denser, faster and dimmer cells."""
+QUICK = {
+    "train": NucleiSettings(
+        frames=22,
+        cells=30,
+        density=0.10,
+        speed=3.0,
+        brightness=900.0,
+        cycle=30.0,
+        seed=101,
+    ),
+    "test": NucleiSettings(
+        frames=22,
+        cells=40,
+        density=0.17,
+        speed=4.5,
+        brightness=500.0,
+        cycle=30.0,
+        merging=0.7,
+        seed=202,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Which movies, and how much of them; the same setup gives the same results, but for the times."""
+
+    train: str
+    """A sequence folder, or frames of one (…/01[0:60])."""
+    test: str
+    cache: str
+    """The folder for measurements."""
+    pairs: int = 20
+    """Frame pairs to learn from."""
+    seed: int = 0
+    lam: float = 1.0
+    """λ, as in the paper."""
+    simulated: dict[str, Any] = field(default_factory=dict)
+    """The settings of the simulated movies, so that other ones are other results."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What results depend on."""
+        return {name: value for name, value in asdict(self).items() if name != "cache"}
+
+
+def simulate_movies(
+    folder: Path, settings: dict[str, NucleiSettings], progress: Any = None
+) -> tuple[str, str]:
+    """The addresses of simulated movies for training and testing; they are made if they are not there."""
+    addresses = []
+    for name, wanted in settings.items():
+        home = folder / f"{name}-{wanted.frames}x{wanted.cells}-{wanted.seed}"
+        if not (home / f"01{MARKER}").is_file():
+            home.mkdir(parents=True, exist_ok=True)
+            write_simulation(home, wanted, progress=progress)
+        addresses.append(str(home / "01"))
+    return addresses[0], addresses[1]
+
+
+class ExperimentData:
+    """The two movies of a setup, opened when they are first needed."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+
+    @cached_property
+    def train(self) -> Dataset:
+        """The movie to learn from."""
+        return open_dataset(self.setup.train, Path(self.setup.cache))
+
+    @cached_property
+    def test(self) -> Dataset:
+        """The movie to be tested on."""
+        return open_dataset(self.setup.test, Path(self.setup.cache))
+
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """The measurements that both movies have."""
+        return self.train.source.has & self.test.source.has
+
+    @cached_property
+    def frames(self) -> list[int]:
+        """The frame pairs to learn from, drawn at random."""
+        known = np.unique(self.train.truth.events.frame)
+        if len(known) < self.setup.pairs:
+            raise InputError(
+                f"{self.train.name} has {len(known)} frame pairs with true events; {self.setup.pairs} are needed"
+            )
+        chosen = np.random.default_rng(self.setup.seed).choice(
+            known, self.setup.pairs, replace=False
+        )
+        return np.sort(chosen).tolist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def all_examples(self) -> list[TrainingExample]:
+        """Those frame pairs with full annotation: all true events are among the candidates."""
+        return training_examples(Pairs.of(self.train.source, self.groups), self.full)
+
+    @property
+    def programs(self) -> list[Program]:
+        """The inputs to learn from: one programme for each frame pair."""
+        return [example.program for example in self.all_examples]
+
+    @cached_property
+    def full(self) -> Annotations:
+        """All true events of these frame pairs: full annotation."""
+        return self.train.truth[np.isin(self.train.truth.events.frame, self.frames)]
+
+    @cached_property
+    def examiner(self) -> Examiner:
+        """The test."""
+        return Examiner(self.test, self.groups)
+
+    def draw(self, fraction: float, number: int) -> Annotations:
+        """A stratified draw of the full annotation."""
+        rng = np.random.default_rng([self.setup.seed, number, round(1e6 * fraction)])
+        return sample(self.full, fraction, rng)
+
+    def examples(
+        self, annotations: Annotations
+    ) -> tuple[Sequence[Program], Sequence[dict[int, int]]]:
+        """Inputs and annotations of the frame pairs that carry any."""
+        drawn = [example.with_annotations(annotations) for example in self.all_examples]
+        used = [example for example in drawn if example.annotated]
+        return [example.program for example in used], [
+            example.annotated for example in used
+        ]
+
+
+@contextmanager
+def cpu_seconds() -> Iterator[list[float]]:
+    """The processor time that the block takes, as the only entry of a list: it is the same on a busy machine."""
+    spent: list[float] = []
+    began = time.process_time()
+    yield spent
+    spent.append(time.process_time() - began)

@@ -1,0 +1,69 @@
+"""A simulated annotator: answers a strategy's questions from the truth, and a learner learns from the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from clew.annotation.learner import Learner
+from clew.annotation.questions import Question, answer_from_truth
+from clew.learning.task import Indices
+from clew.tracking.events import Annotations
+from paper.strategies import STRATEGIES
+
+SPARE = 20
+"""Questions beyond those that are needed, since the truth leaves some open."""
+
+
+def annotate(
+    learner: Learner,
+    truth: Annotations,
+    strategy: str,
+    budgets: Sequence[int],
+    seed: int,
+    rounds: int,
+) -> Iterator[int]:
+    """Answer questions until each of the budgets is reached, and tell the number of answers.
+
+    The learner learns, and the strategy chooses anew, `rounds` times on the way from one budget to the next.
+    """
+    ask, rng = STRATEGIES[strategy], np.random.default_rng(seed)
+    rows: Indices = np.zeros(0, dtype=np.intp)
+    extra = SPARE
+    for budget in budgets:
+        goals = (
+            np.linspace(len(rows), min(budget, len(truth)), rounds + 1)
+            .round()
+            .astype(int)[1:]
+        )
+        for goal in goals.tolist():
+            while len(rows) < goal:
+                n = goal - len(rows) + extra
+                asked = ask(learner, truth[rows], n, rng)
+                rows = np.union1d(rows, answers(asked, truth, rows, goal - len(rows)))
+                if len(rows) < goal:
+                    if len(asked) < n:  # all that is open
+                        break
+                    extra *= 2  # the truth does not know the answer to many a question
+            learner.learn(truth[rows])
+        yield len(rows)
+
+
+def answers(
+    asked: Sequence[Question], truth: Annotations, known: Indices, wanted: int
+) -> Indices:
+    """New rows of the truth that the first questions lead to, at most `wanted`."""
+    new: list[int] = []
+    taken = set(known.tolist())
+    for question in asked:
+        found = [
+            row
+            for row in answer_from_truth(question, truth).tolist()
+            if row not in taken
+        ]
+        new += found[: wanted - len(new)]
+        taken.update(new)
+        if len(new) == wanted:
+            break
+    return np.array(new, dtype=np.intp)
