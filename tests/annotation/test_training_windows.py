@@ -102,7 +102,7 @@ def test_more_may_be_told_than_was_learned_from_last(source, simulated):
     more = simulated.known[(frames == 2) | (frames == 5)]
     other = Learner(source)
     other.annotate(more)
-    np.testing.assert_allclose(learner.weights_from(more), other.weights_from(more))
+    np.testing.assert_allclose(learner.fit_part(more), other.fit_part(more))
 
 
 @pytest.mark.parametrize("least", [0.9, 0.99, 0.9999])
@@ -154,7 +154,7 @@ def test_without_first_weights_there_is_nothing_to_remember_and_the_whole_pair_c
 ):
     learner = Learner(source)
     windows = TrainingWindows(
-        np.zeros_like(learner.initial), len(learner.pairs), learner.pair
+        np.zeros_like(learner.initial), len(learner.pairs), learner.get_pair
     )
     assert not windows.pseudo_frames
     annotations = simulated.known.select_frame(2)[:3]

@@ -11,6 +11,7 @@ import mimetypes
 import os
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -138,6 +139,7 @@ class Server:
         self.is_settled = threading.Event()
         self.stop: Callable[[], None] = lambda: None
         self.stream = EventsStream()
+        self.open_pages: Counter[str] = Counter()
         self.worker: Any = None
         self._open_sessions = open_sessions
         self._on_open = on_open
@@ -250,6 +252,7 @@ class Server:
         self.worker = self._make_worker(movies, on_status)
         for session in sessions:
             session.publish = self._make_publisher(session.number)
+            session.open_pages = self.open_pages
             self._run_in_background(session.start_learning(self.worker).run())
             self._run_in_background(session.warm_up())
 
@@ -288,7 +291,6 @@ class Server:
 
     async def get_events(self, request: Request) -> Response:
         """Stream news to a page, which counts as open while it listens."""
-        self._require_open()
         page = request.query_params.get("page", "")
         headers = {"x-accel-buffering": "no"}  # proxies must not collect events
         return StreamingResponse(
@@ -296,14 +298,12 @@ class Server:
         )
 
     async def _listen(self, page: str) -> AsyncIterator[bytes]:
-        for session in self.sessions:
-            session.open_pages[page] += 1
+        self.open_pages[page] += 1
         try:
             async for event in self.stream.listen():
                 yield event
         finally:
-            for session in self.sessions:
-                session.open_pages[page] -= 1
+            self.open_pages[page] -= 1
 
     async def get_movies(self, _: Request) -> Response:
         """Return all movies."""

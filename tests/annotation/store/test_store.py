@@ -287,26 +287,26 @@ def test_cells_that_are_not_there_are_refused(path):
 
 def test_notes(path):
     with Store.open(path, movie=MOVIE) as store:
-        assert store.noted("place") is None
-        assert store.noted("place", 0) == 0
-        store.note("place", {"frame": 3, "label": None})
-        store.note("curve", [[1, 0.5]])
-        store.note("place", {"frame": 4})
+        assert store.get_setting("place") is None
+        assert store.get_setting("place", 0) == 0
+        store.set_setting("place", {"frame": 3, "label": None})
+        store.set_setting("curve", [[1, 0.5]])
+        store.set_setting("place", {"frame": 4})
         assert store.revision == 0
         for bad in (float("nan"), {1, 2}, object()):
             with pytest.raises(InputError, match="note 'place'"):
-                store.note("place", bad)
+                store.set_setting("place", bad)
     with Store.open(path, movie=MOVIE) as store:
-        assert (store.noted("place"), store.noted("curve")) == (
+        assert (store.get_setting("place"), store.get_setting("curve")) == (
             {"frame": 4},
             [[1, 0.5]],
         )
 
 
-def test_what_noted_gave_is_a_copy(store):
-    store.note("curve", [1])
-    store.noted("curve").append(2)
-    assert store.noted("curve") == [1]
+def test_setting_is_returned_as_a_copy(store):
+    store.set_setting("curve", [1])
+    store.get_setting("curve").append(2)
+    assert store.get_setting("curve") == [1]
 
 
 def test_answering_does_not_read_the_history_again(store):

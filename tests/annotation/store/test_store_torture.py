@@ -57,7 +57,7 @@ def test_a_full_drive_is_an_error_and_loses_nothing(small_drive):
         in answer_until_refused(store)
     )
     with pytest.raises(StoreError, match="untouched"):
-        store.note("place", "x" * 300_000)
+        store.set_setting("place", "x" * 300_000)
     answer_until_refused(store)  # there may be room for a few more
     acknowledged, told = store.revision, content(store)
     assert len(store) == acknowledged > 10

@@ -2,7 +2,7 @@
 
 import { hint, isSeen, PAUSE } from "./answering.js";
 import { anySkipped, unskip } from "./asking.js";
-import { asQuestion, asStatement, exclude, keyOf, surenessOf, whichCells } from "./events.js";
+import { asQuestion, asReason, asStatement, exclude, keyOf, whichCells } from "./events.js";
 import { drawArrow, INK } from "./ink.js";
 import { isMending } from "./mending.js";
 import { pairAt } from "./pairs.js";
@@ -47,17 +47,17 @@ function asked(question) {
   if (!isSeen()) return [asQuestion(question), "Loading the pictures …"];
   if (question.pending) return [`${asStatement(question)}.`, "Your answer is being saved."];
   if (question.pinned) return [`${asStatement(question)}.`, "Your answer. To change it, click the correct cell or another button."];
-  if (question.reason) return [asQuestion(question), `Asked because: ${reasonNow(question).replace(/\.$/, "")}.`];
+  if (question.reasons) return [asQuestion(question), `Asked because: ${reasonNow(question)}.`];
   const denied = pairAt(question.frame)?.denied.filter((event) => exclude(event, question)) ?? [];
   const said = denied.map((event) => ` Not so, you said: ${asStatement(event).toLowerCase()}.`).join("");
   return [asQuestion(question), `This is the prediction.${said}`];
 }
 
-/** Why it is asked; clew may be surer by now than when it chose the question. */
-function reasonNow({ reason, frame, event, sources, targets }) {
-  const now = pairAt(frame)?.events.find((one) => keyOf({ frame, ...one }) === keyOf({ frame, event, sources, targets }));
-  if (!now || surenessOf(now) !== "sure") return reason;
-  return reason.replace("almost tie", "almost tied before").replace("is not much worse", "was not much worse before");
+/** Why it is asked; the model may be surer by now than when the question was chosen. */
+function reasonNow(question) {
+  const { frame } = question;
+  const now = pairAt(frame)?.events.find((one) => keyOf({ frame, ...one }) === keyOf(question));
+  return asReason(question, now?.certainty);
 }
 
 function idle() {
