@@ -259,5 +259,7 @@ def test_a_simulated_movie_is_made_once(tmp_path, monkeypatch):
         (folder / sequence).mkdir(parents=True)
 
     monkeypatch.setattr(written, "write_simulation", write)
-    assert module._make_example() == module._make_example() == tmp_path / "clew/example/01"
+    assert (
+        module._make_example() == module._make_example() == tmp_path / "clew/example/01"
+    )
     assert made == [(tmp_path / "clew/example", 60, 40)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from clew.annotation.mask_edits import apply
+from clew.annotation.mask_edits import apply_edits
 from clew.annotation.worker import WorkerMovie, _MovieLearner
 
 MOVIE = "/api/movies/0"
@@ -156,7 +156,7 @@ def test_edits_are_there_after_reopening_and_in_what_is_exported(serve, simulate
     with serve() as page:
         assert page.session.store.edits() == edits
         assert np.array_equal(labels_of(page, 6), expected)
-        assert np.array_equal(apply(movie.label(6), edits), expected)
+        assert np.array_equal(apply_edits(movie.label(6), edits), expected)
         cells = [cell["id"] for cell in get(page, "/pair/6")["a"]]
         assert set(merged + added) <= set(cells)
         files = zipfile.ZipFile(

@@ -44,7 +44,7 @@ def answer(page, frame, event, key):
 
 def expected(solved):
     kinds = np.concatenate([one.events.event for one in solved.values()])
-    return NOBODY.chance(kinds, 1 - event_probabilities(solved.values())).sum()
+    return NOBODY.chance_wrong(kinds, 1 - event_probabilities(solved.values())).sum()
 
 
 def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serve):
@@ -68,10 +68,10 @@ def test_the_estimate_is_there_when_all_is_predicted_and_falls_with_answers(serv
         assert status["wrong"]["until"] <= first["until"]
         finish_learning(page)
         assert [point[0] for point in get(page, "/status")["curve"]] == [0, 6]
-        checks = [entry.check for entry in page.session.store.holding()]
+        checks = [entry.check for entry in page.session.store.active_entries()]
         assert all(check.wrong == 0 and 0 < check.expected < 2 for check in checks)
     with serve() as page:  # all of it is kept
-        assert [entry.check for entry in page.session.store.holding()] == checks
+        assert [entry.check for entry in page.session.store.active_entries()] == checks
         assert [point[0] for point in page.session.store.get_setting(CURVE)] == [0, 6]
         assert get(page, "/status")["curve"] == page.session.progress.curve
 

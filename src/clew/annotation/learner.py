@@ -232,7 +232,7 @@ class Learner:
     def _make_examples(self, annotations: Annotations) -> list[WindowExample]:
         """Return training examples; their windows cover all annotated events."""
         return [
-            self.windows.example(
+            self.windows.make_example(
                 frame,
                 self.annotations.select_frame(frame),
                 annotations.select_frame(frame),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.annotation.edited_movie import changed_frames
+from clew.annotation.edited_movie import find_changed_frames
 from clew.annotation.predictions import Prediction, Predictions
 from clew.annotation.worker import Fit, LearningTask, LearningWorker, WorkerLost
 from clew.errors import ClewError
@@ -172,7 +172,7 @@ class LearningLoop:
         """Take over predictions, unless a newer task rules them out."""
         if task.tracker is not self.task.tracker or task.events != self.task.events:
             return
-        edited = changed_frames(task.edits, self.task.edits)
+        edited = find_changed_frames(task.edits, self.task.edits)
         outdated = self.predictions.cache.pairs.touched(edited) if edited else []
         usable = [one for one in predictions if one.frame not in outdated]
         accepted = self.predictions.update(usable, self.task.annotations)

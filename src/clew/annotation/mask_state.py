@@ -13,9 +13,9 @@ from clew.annotation import mask_tools
 from clew.annotation.cell_positions import Positions
 from clew.annotation.edited_movie import (
     Edits,
-    changed_frames,
-    edited_movie,
-    edited_source,
+    edit_movie,
+    edit_source,
+    find_changed_frames,
 )
 from clew.annotation.mask_edits import Edit, EditKind
 from clew.errors import InputError
@@ -70,15 +70,15 @@ class MaskState:
     def with_edits(self, edits: Edits) -> MaskState:
         """Return the movie with other edits; only changed frames are measured."""
         fitting = tuple(edit for edit in edits if self._fits(edit))
-        frames = changed_frames(self.edits, fitting)
+        frames = find_changed_frames(self.edits, fitting)
         if not frames:
             return self
-        source = edited_source(self.positions.source, self.edits, fitting)
+        source = edit_source(self.positions.source, self.edits, fitting)
         return replace(
             self,
             edits=fitting,
-            movie=edited_movie(self.original, fitting),
-            positions=self.positions.edited(source, frames),
+            movie=edit_movie(self.original, fitting),
+            positions=self.positions.with_source(source, frames),
         )
 
     def _fits(self, edit: Edit) -> bool:
@@ -113,24 +113,24 @@ class MaskState:
         labels = self.movie.label(frame)
         points = stroke.points
         if stroke.kind is EditKind.MERGE:
-            return mask_tools.merge(frame, labels, stroke.cells)
+            return mask_tools.merge_cells(frame, labels, stroke.cells)
         if stroke.kind is EditKind.DELETE:
             if len(stroke.cells) != 1:
                 raise InputError(
                     f"cells is {list(stroke.cells)}; expected the cell to delete"
                 )
-            return mask_tools.delete(frame, labels, stroke.cells[0])
+            return mask_tools.delete_cell(frame, labels, stroke.cells[0])
         if not points:
             raise InputError("points is empty; expected the points of the stroke")
         if stroke.kind is EditKind.CUT:
-            return mask_tools.cut(frame, labels, points, stroke.z, used_labels)
+            return mask_tools.cut_cell(frame, labels, points, stroke.z, used_labels)
         image = self.movie.image(frame)
         spacing = self.movie.spacing
         if len(points) > 1:
-            return mask_tools.outline(
+            return mask_tools.add_outline(
                 frame, labels, image, points, spacing, stroke.z, used_labels
             )
-        return mask_tools.grow(
+        return mask_tools.grow_cell(
             frame,
             labels,
             image,

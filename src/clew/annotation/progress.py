@@ -12,8 +12,8 @@ from clew.annotation.error_estimate import (
     Check,
     Correction,
     Kinds,
-    answers_until,
-    wrong_events,
+    estimate_answers_needed,
+    estimate_wrong_events,
 )
 from clew.annotation.predictions import Predictions
 from clew.annotation.store.store import Store
@@ -60,13 +60,13 @@ class Progress:
             return None
         kinds = join_kinds(predictions)
         probability = event_probabilities(predictions, self.predictions.margin_scale)
-        entries = self.store.holding()
+        entries = self.store.active_entries()
         checks = [entry.check for entry in entries if entry.check is not None]
         correction = Correction.of(checks)
-        expected = wrong_events(kinds, probability, correction)
+        expected = estimate_wrong_events(kinds, probability, correction)
         until = None
         if target:
-            until = answers_until(kinds, probability, correction, target)
+            until = estimate_answers_needed(kinds, probability, correction, target)
         return {
             "number": round(expected.number, 1),
             "low": round(expected.low),

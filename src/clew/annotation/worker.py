@@ -22,7 +22,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from clew.annotation.edited_movie import Edits, changed_frames, edited_source
+from clew.annotation.edited_movie import Edits, edit_source, find_changed_frames
 from clew.annotation.learner import Learner
 from clew.annotation.predictions import Prediction
 from clew.errors import ClewError
@@ -229,11 +229,11 @@ class _MovieLearner:
     def prepare(self, task: LearningTask) -> Learner:
         """Return the learner with the masks and kinds of events of a task."""
         if self._learner is None:
-            source = edited_source(self.movie.source, (), task.edits)
+            source = edit_source(self.movie.source, (), task.edits)
             self._learner = Learner(source, tracker=self.movie.tracker)
-        elif frames := changed_frames(self.edits, task.edits):
+        elif frames := find_changed_frames(self.edits, task.edits):
             learner = self._learner
-            source = edited_source(learner.source, self.edits, task.edits)
+            source = edit_source(learner.source, self.edits, task.edits)
             learner.use_source(source, learner.pairs.touched(frames))
         self.edits = task.edits
         self._learner.use_events(task.events)

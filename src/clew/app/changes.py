@@ -13,7 +13,7 @@ import numpy as np
 
 from clew.annotation.answers import Answer
 from clew.annotation.cell_positions import Positions
-from clew.annotation.edited_movie import changed_frames
+from clew.annotation.edited_movie import find_changed_frames
 from clew.annotation.frame_pair_cache import FramePairCache
 from clew.annotation.mask_edits import Edit
 from clew.annotation.mask_state import MaskState
@@ -51,8 +51,10 @@ class State:
     def read(cls, store: Store, positions: Positions) -> State:
         """Return the present state."""
         annotations = store.annotations()
-        entries = store.holding()
-        holds = np.array([positions.holds(entry) for entry in entries], dtype=bool)
+        entries = store.active_entries()
+        holds = np.array(
+            [positions.still_matches(entry) for entry in entries], dtype=bool
+        )
         outdated = tuple(
             entry.answer
             for entry, still_holds in zip(entries, holds, strict=True)
@@ -109,7 +111,7 @@ class Changes:
                 raise StaleRevision(request.revision, self.store.revision) from None
             raise
         # Answers about cells that changed since are replaced without asking.
-        contradicted = set(self.store.contradicting(answer))
+        contradicted = set(self.store.find_contradicting(answer))
         self.store.answer(
             *answer.fact,
             answer.happened,
@@ -117,7 +119,7 @@ class Changes:
             revision=request.revision,
             replace=request.replace or contradicted <= set(state.outdated),
             author=request.author,
-            looks=positions.looks(answer),
+            looks=positions.cell_fingerprints(answer),
             check=check,
         )
         state = self.read_state()
@@ -143,7 +145,7 @@ class Changes:
         positions = self.masks.positions
         predictions = self._solve_with(self.read_state(), answers)
         n_new = self.store.answer_many(
-            [(answer, positions.looks(answer)) for answer in answers],
+            [(answer, positions.cell_fingerprints(answer)) for answer in answers],
             key=key,
             author=author,
         )
@@ -185,7 +187,7 @@ class Changes:
                 raise InputError(
                     f"the masks of frame {frame} changed meanwhile; look at them again"
                 )
-            edit = self.masks.make_edit(request, self.store.labels_used(frame))
+            edit = self.masks.make_edit(request, self.store.used_labels(frame))
             masks = self.masks.with_edits((*self.masks.edits, edit))
             changed.append(self._solve_changed(masks))
             return edit
@@ -212,7 +214,7 @@ class Changes:
         """Undo the last answer or edit of a page, or redo it."""
         step = self.store.undo if act is Act.UNDO else self.store.redo
         before = self.store.revision
-        done = step(key=key, revision=revision, author=author, others=other_pages)
+        done = step(key=key, revision=revision, author=author, other_pages=other_pages)
         if done is None:
             return Outcome(self.read_state())
         entry = self.store.entry(done)
@@ -232,7 +234,7 @@ class Changes:
 
     def _solve_changed(self, masks: MaskState) -> _ChangedMasks:
         """Solve the frame pairs that follow from changed masks."""
-        edited = changed_frames(self.masks.edits, masks.edits)
+        edited = find_changed_frames(self.masks.edits, masks.edits)
         frames = self.predictions.cache.pairs.touched(edited)
         cache = self.predictions.cache.with_source(masks.positions.source, frames)
         annotations = State.read(self.store, masks.positions).annotations

@@ -234,7 +234,7 @@ def open_session(
     """
     identity = MovieIdentity.of(movie)
     positions = Positions(source, movie.spacing)
-    store = Store.open(path, movie=identity, holds=positions.holds)
+    store = Store.open(path, movie=identity, still_matches=positions.still_matches)
     try:
         masks = MaskState.of(movie, source, store.edits())
         stored = InitialWeights.read(store) if use_stored_weights else None

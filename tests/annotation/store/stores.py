@@ -60,8 +60,8 @@ def content(store: Store) -> tuple:
         store.history(),
         store.get_setting("place"),
         store.get_setting("curve"),
-        store.can_undo,
-        store.can_redo,
+        store.can_undo(),
+        store.can_redo(),
     )
 
 
