@@ -12,9 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,10 @@ class Served:
     """`clew annotate` in a process of its own."""
 
     def __init__(self, movies: Sequence[Path], *options: str) -> None:
-        self.movies, self.options, self.port = movies, options, free_port()
+        self.movies = movies
+        self.options = options
+        self.port = free_port()
+        self.state = Path(tempfile.mkdtemp(prefix="clew-state-"))
         self.start()
 
     def start(self) -> None:
@@ -56,6 +61,7 @@ class Served:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env={**os.environ, "XDG_STATE_HOME": str(self.state)},
         )
         assert self.process.stdout is not None
         line = next(
@@ -72,6 +78,10 @@ class Served:
             urllib.request.Request(base + path, data, headers), timeout=PATIENCE
         ) as reply:
             return json.load(reply)
+
+    def forget_token(self) -> None:
+        """Let the next start have another token."""
+        (self.state / "clew/token").unlink()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the process, kindly or not."""
@@ -124,7 +134,7 @@ class Annotator:
             const main = document.querySelector("script[type=module]").src; // below a path, if another server has one
             const get = (name) => import(new URL(name, main).href);
             const { frameAt } = await get("frames.js"), { pairAt } = await get("pairs.js");
-            const { state } = await get("state.js");
+            const { state } = await get("state.js"), { isPrepared } = await get("asking.js");
             const end = performance.now() + 1000 * patience;
             while (!(CONDITION)) {
                 if (performance.now() > end) throw new Error("waited in vain for CONDITION");
@@ -132,6 +142,13 @@ class Annotator:
             }
         }"""
         self.page.evaluate(waiting.replace("CONDITION", condition), PATIENCE)
+
+    def wait_until(self, condition: Callable[[], Any]) -> None:
+        """Wait for something that the test knows, while the page goes on."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end
+            self.page.wait_for_timeout(20)
 
     def saved(self) -> None:
         """Wait until the server has all answers."""

@@ -311,7 +311,7 @@ def test_as_long_as_more_questions_are_on_their_way_there_is_something_to_ask(
     )
     for _ in range(60):
         annotator.press("Space")
-    page.wait_for_selector("#question >> text=Looking for a good question")
+    page.wait_for_selector("#question >> text=Choosing a question")
     open_again.append(True)
     held[0].continue_()
     annotator.until("state.question")

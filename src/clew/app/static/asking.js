@@ -85,6 +85,9 @@ function prepare() {
   }
 }
 
+/** Whether the pictures and predictions of the next questions are here. */
+export const isPrepared = () => queue.length > 0 && queue.slice(0, AHEAD).every(({ frame }) => pairAt(frame) && frameAt(frame) && frameAt(frame + 1));
+
 export function nextQuestion() {
   queue = queue.filter(worthAsking);
   show(queue.shift() ?? null);

@@ -121,7 +121,7 @@ export function listenToServer() {
   on("questions", ({ movie }) => movie === state.movie.id && refresh());
   for (const anew of ["events", "began"]) on(anew, ({ movie }) => trackedAnew(movie)); // other kinds of events, other weights
   on("worker", takeWorker);
-  on("problem", ({ problem }) => trouble(`Nothing could be learned: ${problem}.`));
+  on("problem", ({ problem }) => trouble(`Learning failed: ${problem}.`));
   source.onopen = () => {
     if (!state.gone) return;
     forget(state.movie.id); // a server that was restarted has other predictions
@@ -143,7 +143,7 @@ function trackedAnew(movie) {
 
 /** Whether there is a worker that learns; also told with the status, for a page that was opened later. */
 function takeWorker({ alive, problem }) {
-  trouble(!alive && problem ? `Nothing is learned at the moment: ${problem}. Answers are kept.` : "");
+  trouble(!alive && problem ? `Learning has stopped: ${problem}. Answers are still saved.` : "");
 }
 
 function trouble(words) {

@@ -46,10 +46,10 @@ function setText(element, text) {
 function asked(question) {
   if (!isSeen()) return [asQuestion(question), "Loading the pictures …"];
   if (question.pending) return [`${asStatement(question)}.`, "Your answer is being saved."];
-  if (question.pinned) return [`${asStatement(question)}.`, "Your answer. To change it, click the correct cell or another button."];
+  if (question.pinned) return [`${asStatement(question)}.`, "Your answer overrides the model. To change it, click the correct cell or another button."];
   if (question.reasons) return [asQuestion(question), `Asked because: ${reasonNow(question)}.`];
   const denied = pairAt(question.frame)?.denied.filter((event) => exclude(event, question)) ?? [];
-  const said = denied.map((event) => ` Not so, you said: ${asStatement(event).toLowerCase()}.`).join("");
+  const said = denied.map((event) => ` You ruled out: ${asStatement(event).toLowerCase()}.`).join("");
   return [asQuestion(question), `This is the prediction.${said}`];
 }
 
@@ -62,12 +62,12 @@ function reasonNow(question) {
 
 function idle() {
   if (!state.movie && !state.gone) return ["Opening the movie …", state.opening?.doing ?? ""];
-  if (isMending()) return ["Mend the outlines.", "Your edits are kept beside the movie; its own masks stay as they are."];
+  if (isMending()) return ["Edit the outlines.", "Edits are stored beside the movie. Its own mask files do not change."];
   if (state.mode === "browse") return ["Click a cell to say what happens to it.", `Frame ${state.frame} → ${state.frame + 1}`];
-  if (state.gone) return ["Waiting for clew …", "More questions come when it answers again."];
-  if (isFiltered()) return ["Nothing more to ask of what you chose.", "Change the filter to go on."];
-  if (anySkipped()) return ["Nothing else to ask.", "Ask what was skipped once more."];
-  return ["Looking for a good question …", "Meanwhile, browse: any cell can be annotated."];
+  if (state.gone) return ["Waiting for clew …", "Questions continue when it answers again."];
+  if (isFiltered()) return ["No more questions match your filter.", "Change the filter to continue."];
+  if (anySkipped()) return ["No other questions.", "Ask the skipped questions again."];
+  return ["Choosing a question …", "You can browse meanwhile: any cell can be annotated."];
 }
 
 reason.addEventListener("click", () => reason.classList.contains("action") && unskip());
