@@ -110,7 +110,7 @@ class Annotator:
 
     def _complain(self, text: str) -> None:
         if "net::ERR_" not in text and not any(
-            code in text for code in ("400", "409", "422", "403")
+            code in text for code in ("400", "403", "409", "422", "503")
         ):
             self.complaints.append(
                 text

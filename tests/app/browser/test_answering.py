@@ -27,8 +27,9 @@ def test_twenty_questions_by_keyboard_are_what_is_exported(annotator, tmp_path):
             True,
         )  # the next one is there at once
     annotator.saved()
-    annotator.until_annotated(20)
+    assert annotator.page.is_hidden("#refused"), annotator.page.inner_text("#refused")
     assert annotator.exported(tmp_path) == said
+    annotator.until_annotated(20)
 
 
 def test_a_division_is_corrected_by_one_click_and_a_move_by_two(
