@@ -164,7 +164,7 @@ def run(
     """One mode, in this process."""
     import distributed
 
-    from clew.executors import Cluster, Threads, local_cluster
+    from clew.parallel import DaskExecutor, ThreadExecutor, start_local_cluster
     from clew.tracking.blocks.track import Problems, TrackedBlocks
     from clew.tracking.candidates.features import feature_names
     from clew.tracking.io.checkpoints import Checkpoints
@@ -206,10 +206,10 @@ def run(
     output.mkdir(parents=True)
     cluster = client = killer = None
     if mode == "workers":
-        cluster = local_cluster(workers, memory=0)
+        cluster = start_local_cluster(workers, memory=0)
         client = distributed.Client(cluster)
-        list(Cluster(client).map(_warm_up, list(range(4 * workers))))
-    executor = Threads(1) if client is None else Cluster(client)
+        list(DaskExecutor(client).map(_warm_up, list(range(4 * workers))))
+    executor = ThreadExecutor(1) if client is None else DaskExecutor(client)
     started, used = (
         time.perf_counter(),
         cpu() + (sum(client.run(cpu).values()) if client else 0.0),

@@ -32,7 +32,7 @@ from rich.progress import track as bar
 from rich.table import Table
 from split_odds import SplitOdds, rows_of
 
-from clew.estimators.svm import get_algorithm
+from clew.learning.algorithm import get_algorithm
 from clew.learning.task import Array
 from clew.simulation.kinds import KINDS, random_settings
 from clew.simulation.write import write_simulation

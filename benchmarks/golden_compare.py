@@ -191,19 +191,20 @@ def compare_figures(old: list[Figures], new: list[Figures]) -> list[Change]:
             if name in a and name in b
         ]
         if pairs:
-            changes.append(judge_change(np.array(pairs), tolerance))
+            noise = max(float(draw.get(f"{name}_noise", 0)) for draw in old)
+            changes.append(judge_change(np.array(pairs), tolerance, noise))
     return changes
 
 
-def judge_change(pairs: Any, tolerance: Tolerance) -> Change:
+def judge_change(pairs: Any, tolerance: Tolerance, noise: float) -> Change:
     """Judge a figure's change; the (n, 2) old and new values are of n draws.
 
-    With several draws, two standard errors of the differences between old and new
-    are noise as well.
+    A change by the standard error `noise` of a figure is allowed; with several draws,
+    two standard errors of the differences between old and new are allowed as well.
     """
     old, new = pairs.mean(axis=0)
     change = tolerance.sign * (pairs[:, 1] - pairs[:, 0])
-    allowed = max(tolerance.absolute, tolerance.relative * abs(old))
+    allowed = max(tolerance.absolute, tolerance.relative * abs(old), noise)
     if len(pairs) > 1:
         allowed = max(allowed, 2 * change.std(ddof=1) / np.sqrt(len(pairs)))
     verdict = ""
@@ -220,10 +221,16 @@ def judge_change(pairs: Any, tolerance: Tolerance) -> Change:
 
 
 def list_lost_claims(old: Figures, new: Figures) -> list[str]:
-    """Claims of the paper that held and hold no longer."""
-    held = [claim[0] for claim in old.get("claims", []) if claim[1]]
-    still = {claim[0] for claim in new.get("claims", []) if claim[1]}
-    return [f"no longer holds: {text}" for text in held if text not in still]
+    """Claims of the paper that held and hold no longer; texts may change."""
+    before = old.get("claims", [])
+    after = new.get("claims", [])
+    if len(before) != len(after):
+        return [f"{len(before)} claims before, {len(after)} now"]
+    return [
+        f"no longer holds: {claim[0]} ({claim[2]} → {present[2]})"
+        for claim, present in zip(before, after, strict=True)
+        if claim[1] and not present[1]
+    ]
 
 
 def sum_cpu(old: dict[str, list[Figures]], new: dict[str, list[Figures]]) -> str:

@@ -62,11 +62,15 @@ def fit_and_measure(estimator: Any, X: Any, Y: Any) -> Figures:
     return figures
 
 
-def share_equal(predicted: Any, truth: Any) -> float:
-    """Percentage of equal labels in two lists of sequences."""
+def measure_accuracy(predicted: Any, truth: Any) -> Figures:
+    """Percentage of equal labels in two lists of sequences, with its standard error."""
     predicted_labels = np.concatenate([np.asarray(labels) for labels in predicted])
     true_labels = np.concatenate([np.asarray(labels) for labels in truth])
-    return 100 * float(np.mean(predicted_labels == true_labels))
+    is_equal = predicted_labels == true_labels
+    return {
+        "accuracy": 100 * float(is_equal.mean()),
+        "accuracy_noise": 100 * float(is_equal.std() / np.sqrt(len(is_equal))),
+    }
 
 
 def compile_kernels(X: Any, Y: Any) -> None:
@@ -102,7 +106,7 @@ def fit_letters(setting: str, lam: float | str) -> Figures:
     )
     figures = fit_and_measure(svm, X_train, Y_train)
     predicted = svm.predict([X[n] for n in test])
-    figures["accuracy"] = share_equal(predicted, [truth[n] for n in test])
+    figures |= measure_accuracy(predicted, [truth[n] for n in test])
     return figures
 
 
@@ -136,7 +140,7 @@ def fit_words(n_words: int, **options: Any) -> Figures:
     svm = StructuredSVM(Chain(), algorithm=Algorithm(time_limit=TIME_LIMIT), **options)
     figures = fit_and_measure(svm, X[:n_words], Y)
     truth = [list(word) for word in words[n_words:]]
-    figures["accuracy"] = share_equal(svm.predict(X[n_words:]), truth)
+    figures |= measure_accuracy(svm.predict(X[n_words:]), truth)
     return figures
 
 
@@ -165,7 +169,7 @@ def fit_sequences() -> Figures:
     algorithm = Algorithm(time_limit=TIME_LIMIT)
     svm = StructuredSVM(Chain(n_states=8), lam=0.01, algorithm=algorithm)
     figures = fit_and_measure(svm, X[:40], hide_labels(Y[:40], rng))
-    figures["accuracy"] = share_equal(svm.predict(X[40:]), Y[40:])
+    figures |= measure_accuracy(svm.predict(X[40:]), Y[40:])
     return figures
 
 
@@ -181,7 +185,7 @@ def fit_assignments() -> Figures:
     algorithm = Algorithm(time_limit=TIME_LIMIT)
     svm = StructuredSVM(Assignment(), lam=0.01, algorithm=algorithm)
     figures = fit_and_measure(svm, X[:30], hide_labels(Y[:30], rng))
-    figures["accuracy"] = share_equal(svm.predict(X[30:]), Y[30:])
+    figures |= measure_accuracy(svm.predict(X[30:]), Y[30:])
     return figures
 
 
@@ -205,7 +209,7 @@ def fit_multiclass() -> Figures:
     algorithm = Algorithm(time_limit=TIME_LIMIT)
     svm = StructuredSVM(Multiclass(n_classes=10), lam=0.01, algorithm=algorithm)
     figures = fit_and_measure(svm, X[:300], Y[:300])
-    figures["accuracy"] = share_equal([svm.predict(X[300:])], [truth[300:]])
+    figures |= measure_accuracy([svm.predict(X[300:])], [truth[300:]])
     return figures
 
 
@@ -217,7 +221,7 @@ def fit_crf() -> Figures:
     crf = StructuredCRF(Chain(), lam=0.01)
     figures = fit_and_measure(crf, X[:200], Y)
     truth = [list(word) for word in words[200:]]
-    figures["accuracy"] = share_equal(crf.predict(X[200:]), truth)
+    figures |= measure_accuracy(crf.predict(X[200:]), truth)
     return figures
 
 

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from clew import LOSSES, PRESETS, learn
 from clew.errors import NotConvergedWarning
-from clew.learning.start import Start
+from clew.learning.initialization import Start
 from clew.models import BinaryProgram
 
 METHODS = ("clew", "paper", "yu-joachims")

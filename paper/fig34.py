@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from clew.errors import NotConvergedWarning
-from clew.estimators.svm import StructuredPerceptron, StructuredSVM
+from clew.estimators.perceptron import StructuredPerceptron
+from clew.estimators.svm import StructuredSVM
 from paper.experiment_data import MODEL, ExperimentData, cpu_seconds
 
 FRACTIONS = tuple(percent / 100 for percent in range(50, 0, -5))

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from clew.errors import NotConvergedWarning
-from clew.estimators.svm import make_task
+from clew.estimators.data import make_task
 from clew.learning.cccp import PRESETS, learn
+from clew.learning.initialization import Start
 from clew.learning.losses import get_loss
 from clew.learning.result import Record
-from clew.learning.start import Start
 from paper.experiment_data import MODEL, ExperimentData
 
 WAYS = ("yu-joachims", "recycling-only", "adaptive-only", "paper", "clew")

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from clew.tracking.report.palette import (
+from clew.tracking.report.theme import (
     BLUE,
     GREEN,
     HAIR,

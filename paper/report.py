@@ -11,8 +11,7 @@ from typing import Any
 from clew._version import __version__
 from clew.tracking.report import markup
 from clew.tracking.report.markup import escape_text
-from clew.tracking.report.palette import render_svg
-from clew.tracking.report.style import STYLE
+from clew.tracking.report.theme import STYLE, render_svg
 from paper import active_annotation, fig34, fig56, published, table3
 from paper.claims import NAMES, Claim
 from paper.plots import FIGURES, METHODS, STRATEGIES, WAYS
@@ -92,6 +91,14 @@ def _claims_section(claims: Sequence[Claim]) -> str:
     )
 
 
+def _render_captioned(
+    caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], n_words: int = 1
+) -> str:
+    """Render a table below its caption."""
+    table = markup.render_table(head, rows, n_words=n_words)
+    return f"<p>{escape_text(caption)}</p>{table}"
+
+
 def _picture(name: str, results: Sequence[Json]) -> str:
     return markup.render_picture(
         render_svg(FIGURES[name][1](results), LABELS[name], name)
@@ -122,16 +129,16 @@ def _fig34_section(entries: Sequence[Json]) -> str:
             "Test task loss: the share of all true events of the test movie that the prediction misses."
         ),
         _picture("fig3", entries),
-        markup.render_table(
+        _render_captioned(
+            f"Test task loss in %. {note}",
             head,
             rows("loss", published.FIG3, Summary.percent),
-            caption=f"Test task loss in %. {note}",
         ),
         _picture("fig4", entries),
-        markup.render_table(
+        _render_captioned(
+            f"Training time in seconds. {note}",
             head,
             rows("seconds", published.FIG4, Summary.plain),
-            caption=f"Training time in seconds. {note}",
         ),
     )
 
@@ -159,7 +166,7 @@ def _table3_section(entries: Sequence[Json]) -> str:
             *ways,
             *([] if column is None else ["paper"]),
         ]
-        return markup.render_table(head, rows, words=2, caption=caption)
+        return _render_captioned(caption, head, rows, n_words=2)
 
     lead = (
         f"{table3.FRACTION:.0%} of the events annotated. Literal: Y° is really searched, from w = 0. Identities: the "
@@ -206,8 +213,8 @@ def _fig56_section(entries: Sequence[Json]) -> str:
         "objective",
     ]
     tables = [
-        markup.render_table(
-            head, [row(way, start) for way in fig56.WAYS], caption=f"Start: {name}."
+        _render_captioned(
+            f"Start: {name}.", head, [row(way, start) for way in fig56.WAYS]
         )
         for start, name in (("zero", "w = 0, as in the paper"), ("auto", "clew's own"))
     ]

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from clew.errors import NotConvergedWarning
-from clew.estimators.svm import StructuredSVM, make_task
+from clew.estimators.data import make_task
+from clew.estimators.svm import StructuredSVM
 from clew.learning.cccp import PRESETS
 from clew.learning.losses import get_loss, loss_values
 from paper.experiment_data import MODEL, ExperimentData, cpu_seconds

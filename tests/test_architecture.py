@@ -16,7 +16,6 @@ ORDER = [
     ["utils"],
     ["learning"],
     ["parallel"],
-    ["executors"],
     ["models"],
     ["estimators"],
     ["preprocessing"],
@@ -33,6 +32,7 @@ RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 SHORTHANDS = {("utils/progress.py", "learning")}
 
 TOUCH_FILES = (
+    "parallel.py",
     "utils/storage.py",
     "estimators/persistence.py",
     "tracking/io/",

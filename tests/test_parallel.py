@@ -1,15 +1,39 @@
+"""Executors keep the order and pass errors on; a Dask cluster gives the same rows."""
+
+import errno
+import http.server
 import os
+import signal
+import socket
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from clew.errors import InfeasibleAnnotation, InputError, MissingExtra
+from clew.errors import (
+    ClewWarning,
+    ClusterError,
+    DataWarning,
+    InfeasibleAnnotation,
+    InputError,
+    MissingExtra,
+)
 from clew.learning.task import Space, Task
 from clew.models.assignment import Assignment
 from clew.models.binary_program import BinaryProgram, Program
-from clew.parallel import map_examples, resolve_jobs, spread
+from clew.parallel import (
+    DaskExecutor,
+    ThreadExecutor,
+    connect_to_cluster,
+    distribute_task,
+    make_executor,
+    map_examples,
+    resolve_jobs,
+    start_local_cluster,
+)
 
 CALLS = [(space, weight) for space in Space for weight in (-1.0, 0.0, 1.0)]
 
@@ -80,7 +104,7 @@ def test_a_cluster_gives_the_same_rows_as_here(client):
     X, Y = programs()
     model = BinaryProgram().prepare(X, Y)
     here = model.task(X, Y)
-    there = spread(client, model.task, X, Y)
+    there = distribute_task(client, model.task, X, Y)
     assert isinstance(there, Task)
     assert (there.n_examples, there.n_features, there.spaces) == (7, 3, here.spaces)
     assert there.keys == here.keys
@@ -103,18 +127,21 @@ def test_a_cluster_gives_the_same_rows_as_here(client):
 def test_a_cluster_without_anything_determined_has_no_annotated_part(client):
     X, _ = programs()
     model = BinaryProgram().prepare(X, [None] * 7)
-    assert spread(client, model.task, X, [None] * 7, shards=3).annotated_part() is None
+    assert (
+        distribute_task(client, model.task, X, [None] * 7, n_shards=3).annotated_part()
+        is None
+    )
 
 
 def test_errors_on_a_cluster_name_the_example(client):
     X = np.random.default_rng(0).normal(size=(4, 2, 2, 3))
     Y = [None, None, None, [1, 1]]
-    there = spread(client, Assignment().prepare(X[:3], Y[:3]).task, X, Y)
+    there = distribute_task(client, Assignment().prepare(X[:3], Y[:3]).task, X, Y)
     with pytest.raises(InfeasibleAnnotation, match="shard from example 2") as caught:
         there.argmax(np.ones(3), Space.COMPATIBLE, 0.0)
     assert (caught.value.example, caught.value.parts) == (3, (0, 1))
     with pytest.raises(InputError, match="shard from example 2"):
-        spread(
+        distribute_task(
             client,
             Assignment().prepare(X[:3], Y[:3]).task,
             X,
@@ -122,12 +149,229 @@ def test_errors_on_a_cluster_name_the_example(client):
         )
     for arguments in [(X, Y[:-1]), (X[:0], Y[:0]), (X, Y, 0)]:
         with pytest.raises(InputError):
-            spread(client, Assignment().task, *arguments)
+            distribute_task(client, Assignment().task, *arguments)
     with pytest.raises(InputError, match="client"):
-        spread("tcp://localhost", Assignment().task, X, Y)
+        distribute_task("tcp://localhost", Assignment().task, X, Y)
 
 
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingExtra, match=r"clew\[dask\]"):
-        spread(None, Assignment().task, [], [])
+    with pytest.raises(MissingExtra, match=r"clew-learn\[dask\]"):
+        distribute_task(None, Assignment().task, [], [])
+
+
+@pytest.fixture(params=["here", "threads", "cluster"])
+def executor(request):
+    if request.param == "cluster":
+        return DaskExecutor(request.getfixturevalue("client"))
+    return ThreadExecutor(1 if request.param == "here" else 3)
+
+
+def test_results_are_in_order_and_progress_is_told(executor):
+    told = []
+    assert list(
+        executor.map(lambda i: i * i, list(range(20)), lambda *done: told.append(done))
+    ) == [i * i for i in range(20)]
+    assert told == [(k, 20) for k in range(1, 21)]
+    assert list(executor.map(str, [])) == []
+    assert executor.workers >= 1
+
+
+def test_an_error_is_the_functions_own(executor):
+    def fails(i):
+        if i == 3:
+            raise InfeasibleAnnotation("frame 3 cannot be", 3, ("a", "b"))
+        return i
+
+    with pytest.raises(InfeasibleAnnotation, match="frame 3") as caught:
+        list(executor.map(fails, list(range(8))))
+    assert (caught.value.example, caught.value.parts) == (3, ("a", "b"))
+    assert list(executor.map(abs, [-1])) == [1]  # and it can be used again
+
+
+def test_threads_need_no_semaphores(monkeypatch):
+    """Which a container whose /dev/shm is full does not have."""
+
+    def none_left(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", none_left)
+    assert list(ThreadExecutor(3).map(abs, range(-9, 0))) == list(range(9, 0, -1))
+
+
+def test_what_nobody_asks_for_is_not_begun():
+    begun = []
+    results = ThreadExecutor(2).map(begun.append, range(100))
+    next(results)
+    results.close()
+    assert len(begun) < 10
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_is_read_again(client, tmp_path):
+    def read(i):
+        mark = tmp_path / str(i)
+        if not mark.exists():
+            mark.touch()
+            raise InputError("not yet")
+        return i
+
+    assert list(DaskExecutor(client).map(read, [0, 1, 2])) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("code", "expected"), [(errno.EIO, 4), (errno.ENOENT, 1)])
+def test_storage_that_does_not_answer_is_asked_again_after_a_while(
+    executor, tmp_path, monkeypatch, code, expected
+):
+    monkeypatch.setattr("clew.parallel.STORAGE_PAUSES", (0.001,) * 3)
+    monkeypatch.setattr("clew.parallel.RETRIES", 0)
+
+    def asked():
+        return len(list(tmp_path.iterdir()))
+
+    def read(i):
+        (tmp_path / str(asked())).touch()  # on a cluster the function is a copy
+        if asked() < 4:
+            try:
+                raise OSError(code, "no answer")
+            except OSError as error:
+                raise InputError("frame 7 cannot be read") from error
+        return i
+
+    if expected == 1:
+        with pytest.raises(InputError, match="frame 7"):
+            list(executor.map(read, [5]))
+    else:
+        with pytest.warns(
+            ClewWarning, match=r"frame 7 cannot be read; tried again in 0\.001 seconds"
+        ):
+            assert list(executor.map(read, [5])) == [5]
+    assert asked() == expected
+
+
+def test_what_is_no_client_is_refused(client, monkeypatch):
+    assert make_executor(None, 2).workers == 2
+    assert isinstance(make_executor(client, 1), DaskExecutor)
+    threads = ThreadExecutor(2)
+    assert make_executor(threads, 1) is threads
+    with pytest.raises(InputError, match="expected a distributed"):
+        make_executor("tcp://127.0.0.1:8786", 1)
+    with pytest.raises(InputError, match="expected a distributed"):
+        make_executor(type("Pool", (), {"submit": None})(), 1)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.setattr("clew.utils.extras._can_be_found", lambda package: False)
+    with pytest.raises(MissingExtra, match="dask"):
+        DaskExecutor(client)
+
+
+@pytest.mark.parametrize("name", ["CancelledError", "CommClosedError"])
+def test_item_lost_with_its_workers_is_a_cluster_error(client, name, monkeypatch):
+    from distributed import CancelledError
+    from distributed.comm import CommClosedError
+
+    error = CancelledError if name == "CancelledError" else CommClosedError
+
+    def lose(i):
+        if i == 1:
+            raise error("gone")
+        return i
+
+    monkeypatch.setattr("clew.parallel.RETRIES", 0)
+    with pytest.raises(ClusterError, match=r"item 2 of 3 was lost.*allowed-"):
+        list(DaskExecutor(client).map(lose, [0, 1, 2]))
+
+
+@pytest.mark.posix
+def test_items_of_a_killed_worker_are_repeated(tmp_path):
+    pytest.importorskip("distributed")
+    import distributed
+
+    def kill_worker_twice(i):
+        marks = len(list(tmp_path.iterdir()))
+        if i == 2 and marks < 2:
+            (tmp_path / str(marks)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return i
+
+    with start_local_cluster(2) as cluster, distributed.Client(cluster) as client:
+        results = DaskExecutor(client).map(kill_worker_twice, list(range(4)))
+        assert list(results) == [0, 1, 2, 3]
+
+
+def test_without_workers_it_ends_and_warnings_reach_the_client(monkeypatch, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("clew.parallel.WORKER_CHECK_INTERVAL", 0.1)
+    monkeypatch.setattr("clew.parallel.WORKER_TIMEOUT", 0.5)
+
+    def last(i):
+        import warnings
+
+        from clew.errors import DataWarning
+
+        if i == 0:
+            warnings.warn("frame 7 looks odd", DataWarning, stacklevel=1)
+            return i
+        while not (tmp_path / "stop").exists():
+            time.sleep(0.05)
+        return i
+
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        results = DaskExecutor(client).map(last, [0, 1])
+        with pytest.warns(DataWarning, match="frame 7"):
+            assert next(results) == 0
+        cluster.scale(0)
+        with (
+            pytest.warns(ClewWarning, match="no worker is left"),
+            pytest.raises(ClusterError, match="none came back"),
+        ):
+            next(results)
+        (tmp_path / "stop").touch()
+
+
+@pytest.fixture(params=["silent", "web server"])
+def foreign_address(request):
+    """A port that accepts connections and is no Dask scheduler."""
+    if request.param == "silent":
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        return
+    handler = http.server.BaseHTTPRequestHandler
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"tcp://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_address_of_no_scheduler_is_refused_soon(foreign_address):
+    pytest.importorskip("distributed")
+    start = time.monotonic()
+    with pytest.raises(ClusterError, match="no Dask scheduler answers there"):
+        connect_to_cluster(foreign_address, timeout=1)
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", "", '{"address": 5}', '{"address": "tcp://127.0.0.1:1"}']
+)
+def test_scheduler_file_without_scheduler_is_refused(tmp_path, content):
+    pytest.importorskip("distributed")
+    path = tmp_path / "scheduler.json"
+    path.write_text(content)
+    with pytest.raises(ClusterError, match="no Dask scheduler answers there"):
+        connect_to_cluster(str(path), timeout=1)
+
+
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "what://x", "tcp://", "a b"])
+def test_address_that_cannot_be_used_is_refused(address):
+    pytest.importorskip("distributed")
+    with pytest.raises(ClusterError, match="no Dask scheduler answers there"):
+        connect_to_cluster(address, timeout=1)
+
+
+def test_scheduler_is_connected_to(client):
+    with connect_to_cluster(client.scheduler.address) as other:
+        assert make_executor(other, 1).workers == 2

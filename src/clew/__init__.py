@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from clew import errors, models
     from clew.errors import ClewError
     from clew.estimators.crf import StructuredCRF
+    from clew.estimators.perceptron import StructuredPerceptron
     from clew.estimators.persistence import load
-    from clew.estimators.svm import StructuredPerceptron, StructuredSVM
+    from clew.estimators.svm import StructuredSVM
     from clew.learning.cccp import PRESETS, Algorithm, learn
     from clew.learning.losses import LOSSES, Loss
     from clew.learning.result import Result, Status
@@ -51,7 +52,8 @@ _HOMES = {
     "clew.estimators.persistence": ("load",),
     "clew.estimators.crf": ("StructuredCRF",),
     "clew.errors": ("ClewError",),
-    "clew.estimators.svm": ("StructuredPerceptron", "StructuredSVM"),
+    "clew.estimators.perceptron": ("StructuredPerceptron",),
+    "clew.estimators.svm": ("StructuredSVM",),
     "clew.learning.cccp": ("PRESETS", "Algorithm", "learn"),
     "clew.learning.losses": ("LOSSES", "Loss"),
     "clew.learning.result": ("Result", "Status"),

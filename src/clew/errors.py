@@ -1,18 +1,27 @@
-"""Everything clew raises on purpose, under one root."""
+"""Errors and warnings of clew."""
 
 from __future__ import annotations
 
 
 class ClewError(Exception):
-    """Root of all errors that clew raises on purpose."""
+    """Base class of the errors of clew."""
 
 
 class InputError(ClewError, ValueError):
-    """An argument, array or file is not what it must be; the message says which and what would be right."""
+    """An argument, array or file is wrong; the message names it and what is expected."""
 
 
 class InfeasibleAnnotation(InputError):
-    """No output satisfies the annotation. `example` is its index, `parts` are the parts in conflict."""
+    """No output satisfies an annotation.
+
+    Parameters
+    ----------
+    message : str
+    example : int, optional
+        Index of the example.
+    parts : tuple
+        The parts in conflict.
+    """
 
     def __init__(
         self, message: str, example: int | None = None, parts: tuple[object, ...] = ()
@@ -23,15 +32,15 @@ class InfeasibleAnnotation(InputError):
 
 
 class MissingCapability(InputError):
-    """A loss needs a search that the model does not offer; the message names both and the way out."""
+    """A model lacks a method that a loss or an estimator needs."""
 
 
 class NotCalibrated(InputError, AttributeError):
-    """Probabilities were asked for before margins were calibrated; an AttributeError too, so `hasattr` is False."""
+    """Probabilities need a calibration; an AttributeError, so that `hasattr` is False."""
 
 
 class MissingExtra(ClewError, ImportError):
-    """A part of clew is not installed; the message and `extra` name the extra that brings it."""
+    """A package is not installed; `extra` is the extra of clew-learn that brings it."""
 
     def __init__(self, message: str, extra: str) -> None:
         super().__init__(message)
@@ -39,36 +48,36 @@ class MissingExtra(ClewError, ImportError):
 
 
 class NotConverged(ClewError):
-    """A limit was reached before the certified gap; raised only by `Result.require()`."""
+    """A fit did not reach its precision; raised by `Result.require()`."""
 
 
 class StoreError(ClewError):
-    """A file is damaged, of another kind, or of a newer version than this clew can read."""
+    """A file cannot be read or written: damaged, of another kind, or too new."""
 
 
 class SolverError(ClewError):
-    """A numerical solver gave up; the message carries its own status."""
+    """A numerical solver failed; the message has its status."""
 
 
 class ClusterError(ClewError):
-    """A Dask cluster cannot be reached, or loses its workers faster than they finish anything."""
+    """A Dask cluster cannot be reached, or loses its workers."""
 
 
 class ClewWarning(UserWarning):
-    """Root of clew's warnings."""
+    """Base class of the warnings of clew."""
 
 
 class NotConvergedWarning(ClewWarning):
-    """A fit stopped at a limit or by Ctrl-C; the best iterate and its gap were kept."""
+    """A fit stopped at a limit or by Ctrl-C; the best iterate and its gap are kept."""
 
 
 class DataWarning(ClewWarning):
-    """Data that are unusual, but possible, were accepted; the message says where and how they are understood."""
+    """Data are unusual; the message says where, and how they are interpreted."""
 
 
 class CacheWarning(ClewWarning):
-    """Measurements could not be kept on disk; the run goes on without."""
+    """Measurements could not be cached on disk; the run continues without."""
 
 
 class InexactArgmaxWarning(ClewWarning):
-    """An argmax returned an output that scores less than one it returned before: it is no argmax."""
+    """An argmax returned an output with a lower score than an earlier one."""

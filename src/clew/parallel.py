@@ -1,169 +1,363 @@
-"""Where the argmax runs: here, in threads, or on a Dask cluster."""
+"""Run functions on many items: here, in threads, or on a Dask cluster.
+
+Executors return results in the order of the items, so that nothing depends on which
+finished first. `distribute_task` keeps the examples of a task on the workers of a
+cluster.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
+import logging
 import os
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+import socket
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 import scipy.sparse as sp
 
-from clew.errors import InfeasibleAnnotation, InputError
+from clew.errors import ClewWarning, ClusterError, InfeasibleAnnotation, InputError
 from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
 from clew.utils.extras import require_extra
 from clew.utils.validation import is_number, short_repr
 
+if TYPE_CHECKING:
+    import distributed
+
+    Client: TypeAlias = distributed.Client
+else:
+    Client = object
+
 S = TypeVar("S")
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
+Progress = Callable[[int, int], None]
+"""Called with the number of finished items and the number of all."""
 MAX_JOBS = 64
-"""More threads than this, and than there are cores, only wait for each other and take memory."""
+"""Most threads on a machine with fewer cores."""
+RETRIES = 2
+"""How often Dask repeats an item that failed, on any worker: one may see a file on
+shared storage that another does not see yet."""
+ALLOWED_FAILURES = 8
+"""How many workers may die with an item on a local cluster (Dask's default: 3)."""
+STORAGE_ERRORS = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EIO",
+        "ESTALE",
+        "ETIMEDOUT",
+        "EAGAIN",
+        "EBUSY",
+        "ENOTCONN",
+        "ECONNRESET",
+        "EHOSTDOWN",
+        "EREMOTEIO",
+    )
+    if hasattr(errno, name)
+)
+"""Error numbers of storage that does not answer for a while."""
+STORAGE_PAUSES = (1.0, 10.0, 60.0)
+"""Seconds before each retry after such an error."""
+WORKER_TIMEOUT = 600.0
+"""Seconds to wait for another worker when all are lost: queues take minutes."""
+WORKER_CHECK_INTERVAL = 5.0
+"""Seconds without a result before workers are counted."""
+POLL_INTERVAL = 0.05
+"""Seconds between two checks for finished items."""
+CONNECT_TIMEOUT = 15.0
+"""Seconds in which a scheduler must answer."""
+MAX_GREETING = 2**20
+"""Most bytes of the first message of a Dask scheduler."""
+LOCAL_CONFIG = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.admin.system-monitor.host-cpu": False,
+    "distributed.worker.memory.monitor-interval": "1s",
+    "distributed.scheduler.work-stealing-interval": "1s",
+}
+"""Less monitoring: two idle workers and their scheduler take 1.3 instead of 8 % of a
+core."""
 
 
 def resolve_jobs(n_jobs: int | None) -> int:
-    """The number of threads: None is 1, negative counts from the number of cores as in scikit-learn."""
+    """Return the number of threads.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        None is 1; negative numbers count from the number of cores, as in scikit-learn.
+    """
     if n_jobs is None:
         return 1
     if not is_number(n_jobs) or n_jobs == 0 or n_jobs % 1 != 0:
         raise InputError(
-            f"n_jobs is {short_repr(n_jobs)}; 1 is one thread, -1 is a thread for each core"
+            f"n_jobs is {short_repr(n_jobs)}; 1 is one thread, -1 is a thread for each "
+            "core"
         )
     n_jobs = int(n_jobs)
-    if (
-        0 < n_jobs <= MAX_JOBS
-    ):  # to count the cores takes longer than to answer a small example
+    if 0 < n_jobs <= MAX_JOBS:  # counting the cores would take longer
         return n_jobs
-    cores = os.cpu_count() or 1
-    return (
-        min(n_jobs, max(cores, MAX_JOBS)) if n_jobs > 0 else max(1, cores + 1 + n_jobs)
-    )
+    n_cores = os.cpu_count() or 1
+    if n_jobs > 0:
+        return min(n_jobs, max(n_cores, MAX_JOBS))
+    return max(1, n_cores + 1 + n_jobs)
 
 
 def map_examples(
     function: Callable[[S], T], items: Iterable[S], n_jobs: int = 1
 ) -> list[T]:
-    """`function` of every item, in order; in threads where `n_jobs` asks for more than one."""
-    jobs = resolve_jobs(n_jobs)
-    if jobs == 1 or getattr(
-        _thread, "is_ours", False
-    ):  # a call within a call would wait for its own thread
+    """Apply a function to each item, in `n_jobs` threads, and return a list."""
+    n_threads = resolve_jobs(n_jobs)
+    if n_threads == 1:
         return [function(item) for item in items]
-    return list(_pool(jobs, os.getpid()).map(function, items))
+    with ThreadPoolExecutor(n_threads, "clew") as pool:
+        return list(pool.map(function, items))
 
 
-_thread = threading.local()
+def _map_in_threads(
+    function: Callable[[S], T], items: Iterable[S], n_threads: int
+) -> Iterator[T]:
+    """Yield results in order; two items a thread are computed ahead.
+
+    joblib's threads need semaphores, which a container with a full /dev/shm lacks.
+    """
+    if n_threads == 1:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(n_threads, "clew")
+    pending: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            if len(pending) >= 2 * n_threads:
+                yield pending.popleft().result()
+            pending.append(pool.submit(function, item))
+        while pending:
+            yield pending.popleft().result()
+    finally:  # also when the caller stops early
+        pool.shutdown(cancel_futures=True)
 
 
-@cache
-def _pool(jobs: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001  # threads do not survive a fork
-    """Threads that are kept: making them at each call takes as long as answering a small example."""
-    return ThreadPoolExecutor(
-        jobs, "clew", initializer=lambda: setattr(_thread, "is_ours", True)
+class Executor(Protocol):
+    """Applies functions to items."""
+
+    @property
+    def workers(self) -> int:
+        """How many items are computed at a time."""
+
+    def map(
+        self,
+        function: Callable[[S], T],
+        items: Sequence[S],
+        progress: Progress | None = None,
+    ) -> Iterator[T]:
+        """Yield the result of each item in order; `progress` counts the finished."""
+
+
+class ThreadExecutor:
+    """Computes in threads of this process, or without any if `n_jobs` is 1."""
+
+    def __init__(self, n_jobs: int | None = None) -> None:
+        self.workers = resolve_jobs(n_jobs)
+
+    def map(
+        self,
+        function: Callable[[S], T],
+        items: Sequence[S],
+        progress: Progress | None = None,
+    ) -> Iterator[T]:
+        """Yield the result of each item in order."""
+        n_threads = min(self.workers, max(len(items), 1))
+        results = _map_in_threads(_StorageRetry(function), items, n_threads)
+        for n_done, result in enumerate(results, 1):
+            if progress is not None:
+                progress(n_done, len(items))
+            yield result
+
+
+class DaskExecutor:
+    """Computes on the workers of a Dask cluster.
+
+    Functions, items and results are pickled. If a worker dies, Dask repeats its items
+    on others; workers that join later take part.
+    """
+
+    def __init__(self, client: Client) -> None:
+        require_extra("dask", "computing on a cluster")
+        check_client(client)
+        self.client: Any = client
+
+    @property
+    def workers(self) -> int:
+        """The number of threads of all workers."""
+        return max(1, sum(map(int, self.client.nthreads().values())))
+
+    def map(
+        self,
+        function: Callable[[S], T],
+        items: Sequence[S],
+        progress: Progress | None = None,
+    ) -> Iterator[T]:
+        """Yield the result of each item in order; the first error cancels the rest.
+
+        Warnings of clew on the workers are repeated here.
+        """
+        task = _WarningRecorder(_StorageRetry(function))
+        futures = [
+            self.client.submit(task, item, pure=False, retries=RETRIES)
+            for item in items
+        ]
+        index = {future.key: i for i, future in enumerate(futures)}
+        results: dict[int, T] = {}
+        n_yielded = 0
+        try:
+            for future in self._iterate_completed(futures):
+                i = index[future.key]
+                results[i], messages = _get_result(future, i, len(items))
+                futures[i] = None  # lets the worker drop the result
+                for message in messages:
+                    warnings.warn(message, stacklevel=2)
+                if progress is not None:
+                    progress(n_yielded + len(results), len(items))
+                while n_yielded in results:
+                    yield results.pop(n_yielded)
+                    n_yielded += 1
+        finally:
+            unfinished = [future for future in futures if future is not None]
+            self.client.cancel(unfinished, force=True)
+
+    def _iterate_completed(self, futures: Sequence[Any]) -> Iterator[Any]:
+        """Yield futures as they finish; raise ClusterError if no worker comes back."""
+        from distributed import as_completed
+
+        completed = as_completed(futures)
+        last_check = time.monotonic()
+        last_seen: float | None = None
+        while not completed.is_empty():
+            if completed.has_ready():
+                yield next(completed)
+                last_check = time.monotonic()
+                last_seen = None
+                continue
+            time.sleep(POLL_INTERVAL)
+            now = time.monotonic()
+            if now - last_check < WORKER_CHECK_INTERVAL:
+                continue
+            last_check = now
+            if self.client.nthreads():
+                last_seen = None
+            elif last_seen is None:
+                last_seen = now
+                warnings.warn(
+                    f"no worker is left; waiting up to {WORKER_TIMEOUT:g} seconds for "
+                    "others",
+                    ClewWarning,
+                    stacklevel=3,
+                )
+            elif now - last_seen >= WORKER_TIMEOUT:
+                raise ClusterError(
+                    "all workers were lost, and none came back in "
+                    f"{WORKER_TIMEOUT:g} seconds; expected workers with enough memory. "
+                    "The same command continues from what is finished"
+                )
+
+
+def _get_result(future: Any, i: int, n_items: int) -> Any:
+    """Return a future's result; raise ClusterError if its workers were lost."""
+    from distributed import CancelledError as DaskCancelledError
+    from distributed import KilledWorker
+    from distributed.comm import CommClosedError
+
+    try:
+        return future.result()
+    except (
+        KilledWorker,
+        CommClosedError,
+        CancelledError,
+        DaskCancelledError,
+    ) as error:
+        raise ClusterError(
+            f"item {i + 1} of {n_items} was lost with its workers ({error}); expected "
+            "workers with enough memory. If workers come and go, raise Dask's "
+            "distributed.scheduler.allowed-failures. The same command continues from "
+            "what is finished"
+        ) from error
+
+
+@dataclass(frozen=True)
+class _StorageRetry(Generic[S, T]):
+    """Repeats a function after a pause if storage did not answer."""
+
+    function: Callable[[S], T]
+
+    def __call__(self, item: S) -> T:
+        for pause in STORAGE_PAUSES:
+            try:
+                return self.function(item)
+            except Exception as error:
+                if not _is_storage_error(error):
+                    raise
+                warnings.warn(
+                    f"{error}; tried again in {pause:g} seconds",
+                    ClewWarning,
+                    stacklevel=2,
+                )
+            time.sleep(pause)
+        return self.function(item)
+
+
+def _is_storage_error(error: BaseException | None) -> bool:
+    """Return whether an error or one of its causes is of storage."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in STORAGE_ERRORS:
+            return True
+        error = error.__cause__
+    return False
+
+
+@dataclass(frozen=True)
+class _WarningRecorder(Generic[S, T]):
+    """Returns the warnings of clew beside the result of a function."""
+
+    function: Callable[[S], T]
+
+    def __call__(self, item: S) -> tuple[T, list[ClewWarning]]:
+        with warnings.catch_warnings(record=True) as records:
+            warnings.simplefilter("always", ClewWarning)
+            result = self.function(item)
+        messages = [record.message for record in records]
+        return result, [m for m in messages if isinstance(m, ClewWarning)]
+
+
+def make_executor(
+    client: ThreadExecutor | DaskExecutor | Client | None, n_jobs: int | None
+) -> Executor:
+    """Return an executor: threads for None, and one for a Dask client."""
+    if client is None:
+        return ThreadExecutor(n_jobs)
+    if isinstance(client, ThreadExecutor | DaskExecutor):
+        return client
+    if hasattr(client, "submit"):
+        return DaskExecutor(client)
+    raise InputError(
+        f"client is a {type(client).__name__}; expected a distributed.Client"
     )
 
 
-class Promise(Protocol[T_co]):
-    """What a call on a cluster gives at once; Dask's comes without types."""
-
-    def result(self) -> T_co:
-        """The result, once it is there."""
-        ...
-
-
-class Client(Protocol):
-    """What clew asks of a `distributed.Client`."""
-
-    def submit(
-        self, function: Callable[..., Any], /, *arguments: Any, **options: Any
-    ) -> Any:
-        """Call a function on a worker: its future, which Dask does not type, for options decide what kind it is."""
-        ...
-
-    def scheduler_info(self, *, n_workers: int) -> dict[str, Any]:
-        """Of many kinds; "workers" has an entry for each address."""
-        ...
-
-    def nthreads(self) -> dict[str, int]:
-        """The threads of each worker."""
-        ...
-
-    def cancel(self, futures: Sequence[Any], *, force: bool) -> object:
-        """Give up what was not begun."""
-        ...
-
-
-About: TypeAlias = tuple[int, frozenset[Space], bool, Sequence[bytes] | None]
-"""Of a shard: its number of features, spaces, `loss_zero_iff_compatible` and keys."""
-
-
-class Actor(Protocol):
-    """A `Shard` on its worker, as Dask stands in for it: each call gives a promise."""
-
-    def about(self, part: bool) -> Promise[About]:
-        """See `Shard.about`."""
-        ...
-
-    def argmax(
-        self, part: bool, w: Array, space: Space, loss_weight: float, examples: Indices
-    ) -> Promise[Argmax]:
-        """See `Shard.argmax`."""
-        ...
-
-    def make_part(self) -> Promise[bool]:
-        """See `Shard.make_part`."""
-        ...
-
-
-def spread(
-    client: Client,
-    make_task: Callable[[Sequence[S], Sequence[T]], Task],
-    X: Sequence[S],
-    Y: Sequence[T],
-    shards: int | None = None,
-) -> SpreadTask:
-    """The examples as one Task on a Dask cluster: every worker keeps `make_task` of a run of examples.
-
-    `client` is a `distributed.Client`; `make_task` must be picklable, e.g. `model.task`. A shard stays on its worker
-    between calls, so that solvers stay warm. There is a shard for each worker unless `shards` says otherwise.
-    """
-    require_extra("dask", "spreading over a cluster")
-    workers = check_client(client)
-    if len(X) != len(Y) or not len(X):
-        raise InputError(
-            f"X has {len(X)} examples and Y has {len(Y)}; expected as many, and at least one"
-        )
-    n = min(len(workers) if shards is None else shards, len(X))
-    if n < 1:
-        raise InputError(f"shards is {shards}; expected at least 1")
-    limits = np.linspace(0, len(X), n + 1).astype(int)
-    futures = []
-    for k, (first, last) in enumerate(pairwise(limits)):
-        where = workers[k % len(workers)]
-        shard = client.submit(
-            Shard,
-            make_task,
-            X[first:last],
-            Y[first:last],
-            actor=True,
-            pure=False,
-            workers=[where],
-        )
-        futures.append(shard)
-    actors = [
-        _shifted(future.result, int(first))
-        for future, first in zip(futures, limits[:-1], strict=True)
-    ]
-    return SpreadTask(actors, limits)
-
-
 def check_client(client: object) -> list[str]:
-    """The addresses of a Dask client's workers, of which there is at least one; `clew-learn[dask]` must be installed."""
+    """Return the addresses of a Dask client's workers; refuse a client without any."""
     import distributed
 
     if not isinstance(client, distributed.Client):
@@ -176,8 +370,152 @@ def check_client(client: object) -> list[str]:
     return workers
 
 
+def start_local_cluster(
+    workers: int, memory: int | None = None, profile: bool = False
+) -> distributed.LocalCluster:
+    """Start workers on this machine, with one thread each.
+
+    Parameters
+    ----------
+    workers : int
+    memory : int or None
+        Bytes of each worker; None for its share of the machine, 0 for no limit.
+    profile : bool
+        Record what the workers do, which costs a few percent.
+    """
+    require_extra("dask", "computing on a cluster")
+    import dask
+    import distributed
+
+    config: dict[str, Any] = {} if profile else dict(LOCAL_CONFIG)
+    config["distributed.scheduler.allowed-failures"] = ALLOWED_FAILURES
+    with dask.config.set(config):
+        return distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit="auto" if memory is None else memory,
+            dashboard_address=":0" if profile else None,
+            silence_logs=logging.CRITICAL,
+        )
+
+
+def connect_to_cluster(address: str, timeout: float = CONNECT_TIMEOUT) -> Client:
+    """Connect to a Dask cluster.
+
+    Parameters
+    ----------
+    address : str
+        tcp://HOST:PORT of the scheduler, or the path of a scheduler file (.json).
+    timeout : float
+        Seconds in which the scheduler must answer.
+
+    Raises
+    ------
+    ClusterError
+        If there is no Dask scheduler, or it has no workers.
+    """
+    require_extra("dask", "computing on a cluster")
+    import distributed
+
+    try:
+        if address.endswith(".json"):
+            content = json.loads(Path(address).read_text(encoding="utf-8"))
+            scheduler = content["address"]
+        else:
+            scheduler = address
+        _check_greeting(scheduler, timeout)
+        client = distributed.Client(scheduler, timeout=timeout)
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
+        raise ClusterError(
+            f"{address}: no Dask scheduler answers there "
+            f"({type(error).__name__}: {error}); expected tcp://HOST:PORT or a "
+            "scheduler file"
+        ) from error
+    if not client.scheduler_info(n_workers=-1)["workers"]:
+        client.close()
+        raise ClusterError(
+            f"{address}: the scheduler has no workers yet; expected at least one"
+        )
+    return client
+
+
+def _check_greeting(address: str, timeout: float) -> None:
+    """Refuse a TCP port at which no Dask scheduler sends its first message.
+
+    `distributed.Client` waits for minutes at a port that accepts and is silent.
+    """
+    url = urlsplit(address if "://" in address else f"tcp://{address}")
+    if url.scheme != "tcp":
+        return
+    place = (url.hostname or "", url.port or 0)
+    with socket.create_connection(place, timeout=timeout) as connection:
+        connection.settimeout(timeout)
+        greeting = b""
+        with contextlib.suppress(TimeoutError):
+            while len(greeting) < 8:
+                received = connection.recv(8 - len(greeting))
+                if not received:
+                    break
+                greeting += received
+    # a message of Dask begins with its length as an unsigned integer of 64 bits
+    if len(greeting) < 8 or int.from_bytes(greeting, "little") > MAX_GREETING:
+        raise OSError("the port answers, but not as a Dask scheduler does")
+
+
+def distribute_task(
+    client: Client,
+    make_task: Callable[[Sequence[S], Sequence[T]], Task],
+    X: Sequence[S],
+    Y: Sequence[T],
+    n_shards: int | None = None,
+) -> DaskTask:
+    """Distribute examples over a Dask cluster, as one Task.
+
+    Each shard of consecutive examples stays on its worker between calls, so that its
+    solvers stay warm.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    make_task : callable
+        Makes the Task of a shard; picklable, for instance ``model.task``.
+    X, Y : sequences
+        Inputs and annotations.
+    n_shards : int or None
+        One for each worker if None.
+    """
+    require_extra("dask", "spreading over a cluster")
+    workers = check_client(client)
+    if len(X) != len(Y) or not len(X):
+        raise InputError(
+            f"X has {len(X)} examples and Y has {len(Y)}; expected as many, and at "
+            "least one"
+        )
+    n_shards = min(len(workers) if n_shards is None else n_shards, len(X))
+    if n_shards < 1:
+        raise InputError(f"n_shards is {n_shards}; expected at least 1")
+    limits = np.linspace(0, len(X), n_shards + 1).astype(int)
+    futures = [
+        client.submit(
+            Shard,
+            make_task,
+            X[first:last],
+            Y[first:last],
+            actor=True,
+            pure=False,
+            workers=[workers[k % len(workers)]],
+        )
+        for k, (first, last) in enumerate(pairwise(limits))
+    ]
+    shards = [
+        _call_shard(future.result, int(first))
+        for future, first in zip(futures, limits[:-1], strict=True)
+    ]
+    return DaskTask(shards, limits)
+
+
 class Shard:
-    """A run of examples on one worker, and their annotated part once it was asked for."""
+    """Consecutive examples on one worker, and their annotated part."""
 
     def __init__(
         self,
@@ -188,55 +526,62 @@ class Shard:
         self.task = make_task(X, Y)
         self.part: Task | None = None
 
-    def about(self, part: bool) -> About:
-        """What the whole task must know of this one."""
+    def describe(
+        self, part: bool
+    ) -> tuple[int, frozenset[Space], bool, Sequence[bytes] | None]:
+        """Return n_features, spaces, loss_zero_iff_compatible and keys."""
         task = self.part if part else self.task
         keys = None if task is None else task.keys
-        return (
-            self.task.n_features,
-            self.task.spaces,
-            self.task.loss_zero_iff_compatible,
-            keys,
-        )
+        is_exact = self.task.loss_zero_iff_compatible
+        return self.task.n_features, self.task.spaces, is_exact, keys
 
     def argmax(
         self, part: bool, w: Array, space: Space, loss_weight: float, examples: Indices
     ) -> Argmax:
-        """The answers for some examples of the shard, or of its annotated part."""
+        """Return the argmax of some examples, or of their annotated part."""
         if not part:
             return self.task.argmax(w, space, loss_weight, examples)
         if self.part is not None:
             return self.part.argmax(w, space, loss_weight, examples)
-        # nothing is determined here, though it is in another shard: no features, only Δ
-        answer = self.task.argmax(np.zeros_like(w), space, loss_weight, examples)
-        return Argmax(
-            sp.csr_array((len(examples), self.task.n_features)),
-            answer.loss,
-            answer.found,
-        )
+        # no part of this shard is determined: no features, only Δ
+        argmax = self.task.argmax(np.zeros_like(w), space, loss_weight, examples)
+        features = sp.csr_array((len(examples), self.task.n_features))
+        return Argmax(features, argmax.loss, argmax.found)
 
     def make_part(self) -> bool:
-        """Whether anything is determined here."""
+        """Make the annotated part; return whether there is any."""
         self.part = self.part or self.task.annotated_part()
         return self.part is not None
 
 
-class SpreadTask:
-    """Shards on a cluster as one Task; rows come back in the order of the examples."""
+class DaskTask:
+    """Shards on a Dask cluster as one Task.
+
+    Parameters
+    ----------
+    shards : sequence of Dask actors of Shard
+    limits : ndarray of shape (n_shards + 1,)
+        The first example of each shard, and the number of examples.
+    part : bool
+        Whether to use the annotated parts.
+    """
 
     def __init__(
-        self, actors: Sequence[Actor], limits: Indices, part: bool = False
+        self, shards: Sequence[Any], limits: Indices, part: bool = False
     ) -> None:
-        self.actors, self.limits, self.part = actors, limits, part
-        about = [answer.result() for answer in [actor.about(part) for actor in actors]]
+        self.shards = shards
+        self.limits = limits
+        self.part = part
+        answers = [shard.describe(part) for shard in shards]
+        descriptions = [answer.result() for answer in answers]
+        n_features, spaces, is_exact, keys = zip(*descriptions, strict=True)
         self.n_examples = int(limits[-1])
-        self.n_features: int = about[0][0]
-        self.spaces = frozenset.intersection(*(shard[1] for shard in about))
-        self.loss_zero_iff_compatible = all(shard[2] for shard in about)
-        keys = [shard[3] for shard in about]
-        self.keys: Sequence[bytes] | None = (
-            None if None in keys else [key for shard in keys for key in shard or ()]
-        )
+        self.n_features: int = n_features[0]
+        self.spaces: frozenset[Space] = frozenset.intersection(*spaces)
+        self.loss_zero_iff_compatible = all(is_exact)
+        self.keys: Sequence[bytes] | None = None
+        if None not in keys:
+            self.keys = [key for shard_keys in keys for key in shard_keys]
 
     def argmax(
         self,
@@ -245,27 +590,24 @@ class SpreadTask:
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """Ask all shards at once."""
-        indices = (
-            np.arange(self.n_examples)
-            if examples is None
-            else np.asarray(examples, dtype=np.intp)
-        )
+        """Ask all shards at once; rows are in the order of the examples."""
+        if examples is None:
+            indices = np.arange(self.n_examples)
+        else:
+            indices = np.asarray(examples, dtype=np.intp)
         shard_of = np.searchsorted(self.limits, indices, side="right") - 1
-        asked = []
+        futures = []
         for k in np.unique(shard_of):
-            local = indices[shard_of == k] - self.limits[k]
-            asked.append(
-                (
-                    int(self.limits[k]),
-                    self.actors[k].argmax(self.part, w, space, loss_weight, local),
-                )
-            )
-        answers = [_shifted(answer.result, first) for first, answer in asked]
+            first = int(self.limits[k])
+            local = indices[shard_of == k] - first
+            future = self.shards[k].argmax(self.part, w, space, loss_weight, local)
+            futures.append((first, future))
+        answers: list[Argmax] = [
+            _call_shard(future.result, first) for first, future in futures
+        ]
         if not answers:
-            return Argmax(
-                sp.csr_array((0, self.n_features)), np.zeros(0), np.zeros(0, dtype=bool)
-            )
+            empty = sp.csr_array((0, self.n_features))
+            return Argmax(empty, np.zeros(0), np.zeros(0, dtype=bool))
         order = np.argsort(np.argsort(shard_of, kind="stable"), kind="stable")
         features: Matrix = sp.vstack(
             [sp.csr_array(answer.features) for answer in answers], format="csr"
@@ -275,17 +617,16 @@ class SpreadTask:
         return Argmax(features[order], loss[order], found[order])
 
     def annotated_part(self) -> Task | None:
-        """The annotated parts of the shards, where they are; None where no shard has one."""
+        """Return the annotated parts of the shards; None if there is none."""
         if self.part:
             return self
-        made = [
-            answer.result() for answer in [actor.make_part() for actor in self.actors]
-        ]
-        return SpreadTask(self.actors, self.limits, part=True) if any(made) else None
+        futures = [shard.make_part() for shard in self.shards]
+        has_part = [future.result() for future in futures]
+        return DaskTask(self.shards, self.limits, part=True) if any(has_part) else None
 
 
-def _shifted(call: Callable[[], T], first: int) -> T:
-    """The result of a call on the shard that begins at example `first`, which its errors are made to say."""
+def _call_shard(call: Callable[[], T], first: int) -> T:
+    """Call a shard; errors name its first example, and count examples from there."""
     try:
         return call()
     except InfeasibleAnnotation as error:

@@ -1,4 +1,4 @@
-"""Transformers of scikit-learn for structured inputs: what works on rows works on the nodes of all examples."""
+"""Apply scikit-learn's transformers of rows to the nodes of structured inputs."""
 
 from __future__ import annotations
 
@@ -16,61 +16,75 @@ from clew.models.base import n_examples
 from clew.models.examples import Examples, Input
 
 
-class NodeTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    """Applies a transformer of rows to the nodes of each example: the tokens of sentences, the nodes of trees.
+class NodeTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # untyped
+    """Applies a transformer of rows to the nodes of each example.
 
-    Args:
-        transformer: for instance `DictVectorizer()` for nodes that are dicts of features, `StandardScaler()` for rows
-            of numbers, or a pipeline of such. It is fitted to the nodes of all examples together.
+    An example is a sequence of rows, such as the tokens of a sentence, or a tuple whose
+    first part is one, as for `Tree` and `Graph`; other parts stay.
 
-    An example is a sequence of rows, or a tuple whose first part is one, as for `Tree` and `Graph`; other parts stay.
+    Parameters
+    ----------
+    transformer : transformer
+        For instance `DictVectorizer()` for nodes that are dicts of features, or
+        `StandardScaler()` for rows of numbers. It is fitted to the nodes of all
+        examples together.
+
+    Attributes
+    ----------
+    transformer_ : transformer
+        The fitted copy.
     """
 
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
 
-    def fit(self, X: Examples, Y: object = None) -> Self:  # noqa: ARG002  # nodes are not annotated one by one
+    def fit(self, X: Examples, Y: object = None) -> Self:  # noqa: ARG002  # for pipelines
         """Fit the transformer to all nodes."""
-        self.transformer_ = clone(self.transformer).fit(stack_nodes(X)[0])
+        nodes, _ = stack_nodes(X)
+        self.transformer_ = clone(self.transformer).fit(nodes)
         return self
 
     def transform(self, X: Examples) -> list[Input]:
-        """Each example with transformed nodes."""
+        """Return the examples with transformed nodes."""
         check_is_fitted(self, "transformer_")
         if n_examples(X) == 0:
             return []
-        rows, lengths = stack_nodes(X)
-        together = self.transformer_.transform(rows)
-        if sp.issparse(together):
-            together = sp.csr_array(together)
-        ends = np.cumsum(lengths)
-        parts = [
-            together[end - length : end]
-            for end, length in zip(ends, lengths, strict=True)
-        ]
-        return [
-            (part, *x[1:]) if isinstance(x, tuple) else part
-            for x, part in zip(X, parts, strict=True)
-        ]
+        nodes, counts = stack_nodes(X)
+        rows = self.transformer_.transform(nodes)
+        if sp.issparse(rows):
+            rows = sp.csr_array(rows)
+        examples: list[Input] = []
+        first = 0
+        for x, count in zip(X, counts, strict=True):
+            part = rows[first : first + count]
+            examples.append((part, *x[1:]) if isinstance(x, tuple) else part)
+            first += count
+        return examples
 
     def get_feature_names_out(
         self, input_features: ArrayLike | None = None
     ) -> NDArray[np.object_]:
-        """The names of a node's features, from the transformer."""
+        """Return the names of a node's features, from the transformer."""
         check_is_fitted(self, "transformer_")
-        return np.asarray(
-            self.transformer_.get_feature_names_out(input_features), dtype=object
-        )
+        names = self.transformer_.get_feature_names_out(input_features)
+        return np.asarray(names, dtype=object)
 
 
 def stack_nodes(X: Examples) -> tuple[Examples, list[int]]:
-    """The nodes of all examples one after the other, and how many each example has."""
+    """Stack the nodes of all examples.
+
+    Returns
+    -------
+    nodes : ndarray, csr_array or list
+    counts : list of int
+        Number of nodes of each example.
+    """
     if n_examples(X) == 0:
         raise InputError("there are no examples: X is empty")
     nodes = [x[0] if isinstance(x, tuple) else x for x in X]
-    lengths = [n_examples(rows, f"example {i}") for i, rows in enumerate(nodes)]
+    counts = [n_examples(rows, f"example {i}") for i, rows in enumerate(nodes)]
     if any(sp.issparse(rows) for rows in nodes):
-        return sp.vstack([sp.csr_array(rows) for rows in nodes], format="csr"), lengths
+        return sp.vstack([sp.csr_array(rows) for rows in nodes], format="csr"), counts
     if all(isinstance(rows, np.ndarray) for rows in nodes):
-        return np.concatenate(nodes), lengths
-    return list(chain.from_iterable(nodes)), lengths
+        return np.concatenate(nodes), counts
+    return list(chain.from_iterable(nodes)), counts

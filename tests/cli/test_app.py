@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import clew
 from clew.cli import app
 from clew.cli.options import print_note
-from clew.estimators import persistence as archive
+from clew.estimators import persistence
 from clew.estimators.svm import StructuredSVM
 from clew.models.chain import Chain
 
@@ -70,7 +70,7 @@ def test_an_unexpected_error_is_one_line_too(monkeypatch, file):
     def fail(path):
         raise RuntimeError("a fault\nof clew's")
 
-    monkeypatch.setattr(archive, "describe", fail)
+    monkeypatch.setattr(persistence, "describe_file", fail)
     result = invoke("info", file)
     assert result.exit_code == 1
     assert (
@@ -83,7 +83,7 @@ def test_warnings_are_one_line():
     """In a process of its own, for pytest has its own hook for warnings."""
     code = (
         "import sys, warnings; from clew import cli; from clew.estimators import persistence; "
-        "persistence.describe = lambda path: warnings.warn('the fit ended early') or {}; "
+        "persistence.describe_file = lambda path: warnings.warn('the fit ended early') or {}; "
         "sys.argv = ['clew', 'info', 'file']; cli.main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

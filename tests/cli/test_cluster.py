@@ -127,10 +127,7 @@ def test_too_little_memory_is_told_before_anything_is_written(simulated, tmp_pat
         (("--cluster", "nowhere.json"), "no Dask scheduler answers there"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    simulated, tmp_path, monkeypatch, options, message
-):
-    monkeypatch.setattr("clew.cli.cluster.TIMEOUT", 0.3)
+def test_what_does_not_fit_is_refused(simulated, tmp_path, options, message):
     told = run("track", simulated.path, "--no-cache", "-o", tmp_path / "out", *options)
     assert told.exit_code == 2
     assert message in " ".join(told.output.split())

@@ -289,7 +289,9 @@ def test_points_with_a_radius_have_masks(simulated, learned, tmp_path):
     assert "needs --radius" in refused(
         "track", tmp_path / "points.csv", "--images", simulated.path
     )
-    assert "--radius applies to tables" in refused("track", simulated.path, "--radius", 5)
+    assert "--radius applies to tables" in refused(
+        "track", simulated.path, "--radius", 5
+    )
     assert "--radius draws discs" in refused("annotate", tmp_path / "points.csv")
 
 

@@ -8,7 +8,7 @@ import pytest
 from clew import StructuredPerceptron, StructuredSVM, load
 from clew.datasets import LETTERS, annotate, simulate
 from clew.errors import InputError, MissingCapability
-from clew.estimators.calibration import Calibration, calibrate
+from clew.estimators.calibration import Calibration, fit_calibration
 from clew.estimators.model_selection import make_folds, split_annotations
 from clew.learning.task import Space
 from clew.models import Chain, Multiclass
@@ -110,7 +110,7 @@ def test_weights_that_are_judged_are_learned_with_the_same_weights_of_classes():
     svm = StructuredSVM(
         Multiclass(), lam=0.1, class_weight={1: 20.0}, random_state=0
     ).fit(X, Y)
-    judged = svm._refitted(X, svm.model_.parsed(X, Y))
+    judged = svm._fit_again(X, svm.model_.parsed(X, Y))
     np.testing.assert_allclose(
         judged.coef_, svm.coef_, atol=0.05 * np.abs(svm.coef_).max()
     )
@@ -133,7 +133,7 @@ def test_two_choices_give_platts_sigmoid():
     score = rng.normal(size=400) * 3
     label = rng.random(400) < 1 / (1 + np.exp(-0.7 * score))
     marginals = np.column_stack([-np.maximum(score, 0), -np.maximum(-score, 0)])
-    found = calibrate([marginals], [np.column_stack([~label, label])])
+    found = fit_calibration([marginals], [np.column_stack([~label, label])])
     from sklearn.linear_model import LogisticRegression
 
     plain = LogisticRegression(C=1e6, fit_intercept=False).fit(score[:, None], label)
@@ -150,8 +150,8 @@ def test_the_scale_of_scores_does_not_matter():
     marginals = -rng.exponential(size=(200, 3)) * [0, 1, 1]
     allowed = np.eye(3, dtype=bool)[np.where(rng.random(200) < 0.8, 0, 1)]
     for method in ("platt", "isotonic"):
-        one = calibrate([marginals], [allowed], method).probabilities(marginals)
-        other = calibrate([1e6 * marginals], [allowed], method).probabilities(
+        one = fit_calibration([marginals], [allowed], method).probabilities(marginals)
+        other = fit_calibration([1e6 * marginals], [allowed], method).probabilities(
             1e6 * marginals
         )
         np.testing.assert_allclose(one, other, atol=1e-4)
@@ -159,7 +159,7 @@ def test_the_scale_of_scores_does_not_matter():
 
 def test_without_a_mistake_probabilities_stay_below_one():
     marginals = np.column_stack([np.zeros(20), -np.linspace(0.1, 5, 20)])
-    p = calibrate([marginals], [np.tile([True, False], (20, 1))]).probabilities(
+    p = fit_calibration([marginals], [np.tile([True, False], (20, 1))]).probabilities(
         marginals
     )
     assert (p[:, 0] > 0.5).all()
@@ -212,7 +212,10 @@ def test_suggestions_for_flat_labels():
     queries = svm.suggest(X, 5, Y)
     assert all(q.example >= 20 and q.part == 0 for q in queries)
     assert svm.margins(X).shape == (40,)
-    assert svm.decision_function(X).shape == (40, 2)
+    scores = svm.decision_function(X)
+    assert scores.shape == (40,)
+    np.testing.assert_array_equal(scores > 0, svm.predict(X) == 1)
+    np.testing.assert_allclose(np.abs(scores), svm.margins(X))
     assert svm.calibrate(X, Y).predict_proba(X).shape == (40, 2)
 
 

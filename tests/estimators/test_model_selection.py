@@ -19,7 +19,7 @@ def split(model, X, Y, n_folds=3, hold_out="auto", seed=0):
     asked = []
 
     def task(X, Y):
-        from clew.estimators.svm import make_task
+        from clew.estimators.data import make_task
 
         asked.append((X, Y))
         return make_task(model, X, Y)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError, NotConvergedWarning, StoreError
-from clew.estimators import persistence as archive
-from clew.estimators.svm import StructuredPerceptron, StructuredSVM
+from clew.estimators import persistence
+from clew.estimators.perceptron import StructuredPerceptron
+from clew.estimators.svm import StructuredSVM
 from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
 from clew.learning.task import Space
@@ -91,7 +92,7 @@ def test_svm_round_trip(tmp_path, changes):
     X, Y = words()
     svm = StructuredSVM(Chain(), **({"lam": 0.05} | changes)).fit(X, Y)
     svm.save(tmp_path / "svm.clew")
-    back = archive.load(tmp_path / "svm.clew")
+    back = persistence.load(tmp_path / "svm.clew")
     same_params(svm, back)
     assert back.result_ == replace(svm.result_, w=back.result_.w)
     np.testing.assert_array_equal(back.coef_, svm.coef_)
@@ -109,7 +110,7 @@ def test_a_loaded_estimator_can_be_fitted_again(tmp_path):
     X, Y = words()
     svm = StructuredSVM(Chain(), lam=0.05).fit(X, Y)
     svm.save(tmp_path / "a")
-    back = archive.load(tmp_path / "a")
+    back = persistence.load(tmp_path / "a")
     again = back.fit(X, Y, warm_start=back.result_)
     assert again.result_.objective == pytest.approx(svm.result_.objective, abs=2e-3)
 
@@ -122,7 +123,7 @@ def test_classes_of_any_shape(tmp_path, classes):
     X, Y = words()
     svm = StructuredSVM(Chain(classes=classes, boundary=False), lam=0.1).fit(X, Y)
     svm.save(tmp_path / "a")
-    back = archive.load(tmp_path / "a")
+    back = persistence.load(tmp_path / "a")
     assert type(back.model.classes) is type(classes)
     assert sorted(back.model.classes) == sorted(classes)
     assert back.model_.domain == svm.model_.domain
@@ -134,7 +135,7 @@ def test_number_labels(tmp_path, classes):
     X, Y = words(labels=[0, 1, 2])
     svm = StructuredSVM(Chain(classes=classes), lam=0.1).fit(X, Y)
     svm.save(tmp_path / "a")
-    back = archive.load(tmp_path / "a")
+    back = persistence.load(tmp_path / "a")
     assert back.model.classes == classes
     assert [list(y) for y in back.predict(X)] == [list(y) for y in svm.predict(X)]
 
@@ -143,7 +144,7 @@ def test_perceptron_round_trip(tmp_path):
     X, Y = words()
     fitted = StructuredPerceptron(Chain(), max_epochs=5, random_state=0).fit(X, Y)
     fitted.save(tmp_path / "a")
-    back = archive.load(tmp_path / "a")
+    back = persistence.load(tmp_path / "a")
     assert type(back) is StructuredPerceptron
     same_params(fitted, back)
     assert back.result_ == replace(fitted.result_, w=back.result_.w)
@@ -155,7 +156,7 @@ def test_multiclass_round_trip(tmp_path):
     X, y = rng.normal(size=(30, 3)), rng.integers(3, size=30)
     svm = StructuredSVM(Multiclass(n_classes=3), lam=0.1).fit(X, y)
     svm.save(tmp_path / "a")
-    assert archive.load(tmp_path / "a").score(X, y) == svm.score(X, y)
+    assert persistence.load(tmp_path / "a").score(X, y) == svm.score(X, y)
 
 
 def test_a_fit_that_was_cut_short_is_saved_as_it_is(tmp_path):
@@ -166,7 +167,7 @@ def test_a_fit_that_was_cut_short_is_saved_as_it_is(tmp_path):
         ).fit(X, Y)
     svm.result_ = replace(svm.result_, lower_bound=-np.inf, gap=np.inf, history=())
     svm.save(tmp_path / "a")
-    back = archive.load(tmp_path / "a")
+    back = persistence.load(tmp_path / "a")
     assert back.result_.lower_bound == -np.inf
     assert not back.result_.converged
     assert back.result_.history == ()
@@ -183,12 +184,12 @@ def fit_own(tmp_path):
 
 def test_a_model_of_ones_own(tmp_path):
     x, svm = fit_own(tmp_path)
-    back = archive.load(tmp_path / "own.clew", model=Threshold())
+    back = persistence.load(tmp_path / "own.clew", model=Threshold())
     assert list(back.predict(x)) == list(svm.predict(x))
     with pytest.raises(
         InputError, match=r"Threshold; give it, as in load\(path, model=Threshold"
     ):
-        archive.load(tmp_path / "own.clew")
+        persistence.load(tmp_path / "own.clew")
 
 
 def test_the_wrong_model_is_refused(tmp_path):
@@ -196,29 +197,31 @@ def test_the_wrong_model_is_refused(tmp_path):
     with pytest.raises(
         InputError, match="weights for 2 features, and the Threshold has 5"
     ):
-        archive.load(tmp_path / "own.clew", model=Threshold(5))
+        persistence.load(tmp_path / "own.clew", model=Threshold(5))
     with pytest.raises(
         InputError, match="Threshold, the one that was given is a Chain"
     ):
-        archive.load(tmp_path / "own.clew", model=Chain())
+        persistence.load(tmp_path / "own.clew", model=Chain())
 
 
 def test_a_model_for_other_features_is_refused(tmp_path):
     X, Y = words()
     svm = StructuredSVM(Chain(), lam=0.1).fit(X, Y)
     svm.save(tmp_path / "a")
-    assert archive.load(tmp_path / "a", model=Chain()).score(X, Y) == svm.score(X, Y)
+    assert persistence.load(tmp_path / "a", model=Chain()).score(X, Y) == svm.score(
+        X, Y
+    )
     with pytest.raises(
         InputError, match="weights for 30 features, and the Chain has 24"
     ):
-        archive.load(tmp_path / "a", model=Chain(boundary=False))
+        persistence.load(tmp_path / "a", model=Chain(boundary=False))
     other = Chain().prepare([x[:, :2] for x in X], Y)
     with pytest.raises(
         InputError, match="weights for 30 features, and the Chain has 24"
     ):
-        archive.load(tmp_path / "a", model=other)
+        persistence.load(tmp_path / "a", model=other)
     with pytest.raises(InputError, match="2 features, where 4 are expected"):
-        archive.load(tmp_path / "a").predict([x[:, :2] for x in X])
+        persistence.load(tmp_path / "a").predict([x[:, :2] for x in X])
 
 
 def test_what_json_cannot_hold_is_named(tmp_path):
@@ -280,22 +283,22 @@ def test_foreign_content_is_refused(tmp_path):
         },
     ]
     for change in bad:
-        storage.write_document(path, archive.KIND, good.meta | change, good.arrays)
+        storage.write_document(path, persistence.KIND, good.meta | change, good.arrays)
         with pytest.raises(StoreError, match=str(path)):
-            archive.load(path)
-    storage.write_document(path, archive.KIND, {}, {})
+            persistence.load(path)
+    storage.write_document(path, persistence.KIND, {}, {})
     with pytest.raises(StoreError, match="not that of a clew estimator"):
-        archive.describe(path)
+        persistence.describe_file(path)
     storage.write_document(path, "project", good.meta, good.arrays)
     with pytest.raises(StoreError, match="holds a clew project"):
-        archive.load(path)
+        persistence.load(path)
 
 
 def test_describe(tmp_path):
     X, Y = words()
     svm = StructuredSVM(Chain(boundary=False), lam=0.1, loss="ramp").fit(X, Y)
     svm.save(tmp_path / "a")
-    about = archive.describe(tmp_path / "a")
+    about = persistence.describe_file(tmp_path / "a")
     assert (about["estimator"], about["loss"], about["λ"]) == (
         "StructuredSVM",
         "ramp",
@@ -304,7 +307,7 @@ def test_describe(tmp_path):
     assert about["model"] == "Chain(boundary=False)"
     assert about["certificate"] == str(svm.result_)
     fit_own(tmp_path)
-    assert "Threshold" in archive.describe(tmp_path / "own.clew")["model"]
+    assert "Threshold" in persistence.describe_file(tmp_path / "own.clew")["model"]
 
 
 def test_saving_needs_a_fit(tmp_path):

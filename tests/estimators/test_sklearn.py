@@ -8,8 +8,9 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import make_classification
 from sklearn.feature_extraction import DictVectorizer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -308,3 +309,44 @@ def test_nodes_of_any_kind_are_transformed():
     )
     trees = [(x, [-1] + [0] * (len(x) - 1)) for x in X]
     assert len(scaled.fit(trees, [[0, 1, 1], [1, 0, None, 1, 0]]).predict(trees)) == 2
+
+
+def test_two_classes_have_scores_that_roc_auc_takes():
+    X, y = make_classification(80, random_state=0)
+    svm = StructuredSVM(Multiclass(), lam=0.1)
+    assert (cross_val_score(svm, X, y, scoring="roc_auc", cv=3) > 0.7).all()
+
+
+@pytest.mark.parametrize("form", ["lil", "dok", "coo", "csc"])
+def test_sparse_inputs_of_any_format_are_taken(form):
+    X, y = make_classification(60, random_state=0)
+    expected = StructuredSVM(Multiclass(), lam=0.1).fit(sp.csr_array(X), y)
+    svm = StructuredSVM(Multiclass(), lam=0.1)
+    if form in ("lil", "dok"):
+        svm.fit(sp.csr_array(X).asformat(form), y)
+        np.testing.assert_array_equal(svm.coef_, expected.coef_)
+        np.testing.assert_array_equal(
+            svm.predict(sp.csr_array(X).asformat(form)), expected.predict(X)
+        )
+    chains = [X[i : i + 5] for i in range(0, 60, 5)]
+    labels = [y[i : i + 5] for i in range(0, 60, 5)]
+    chain = StructuredSVM(Chain(), lam=0.1)
+    chain.fit([sp.csr_array(x).asformat(form) for x in chains], labels)
+    assert chain.score(chains, labels) > 0.6
+
+
+def test_missing_labels_of_pandas_are_unknown():
+    pd = pytest.importorskip("pandas")
+    X, y = make_classification(60, random_state=0)
+    words = np.where(y, "yes", "no").astype(object)
+    words[::3] = None
+    series = pd.Series(words, dtype="string")
+    assert series.isna().sum() == 20
+    svm = StructuredSVM(Multiclass(), lam=0.1)
+    weights = svm.fit(X, series).coef_
+    np.testing.assert_array_equal(weights, svm.fit(X, words).coef_)
+    chains = [X[i : i + 5] for i in range(0, 60, 5)]
+    chain = StructuredSVM(Chain(), lam=0.1)
+    weights = chain.fit(chains, [series[i : i + 5] for i in range(0, 60, 5)]).coef_
+    expected = chain.fit(chains, [words[i : i + 5] for i in range(0, 60, 5)]).coef_
+    np.testing.assert_array_equal(weights, expected)

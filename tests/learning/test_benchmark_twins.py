@@ -25,8 +25,8 @@ from clew.datasets import (
 )
 from clew.datasets.entities import LABELS
 from clew.learning.cccp import learn
+from clew.learning.initialization import Start
 from clew.learning.losses import LOSSES
-from clew.learning.start import Start
 from clew.models import BinaryProgram, Chain, Multiclass
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -110,7 +110,6 @@ def test_model_updates_of_random_bundles_are_precise(n_groups, n_weights):
     problem = master["make_problem"](50, n_groups, n_weights, seed=0)
     for solver in (
         "own_interior_point",
-        "clarabel_primal",
         "clarabel_dual",
         "ascent_cold",
         "ascent_warm",

@@ -7,9 +7,9 @@ import pytest
 
 from clew.errors import InputError
 from clew.learning.cccp import learn
+from clew.learning.initialization import Start
 from clew.learning.losses import LOSSES, loss_values
 from clew.learning.path import fit_path, lambda_grid
-from clew.learning.start import Start
 from clew.learning.task import Argmax, Space
 from clew.models.assignment import Assignment
 from clew.models.listed import CLPL

@@ -6,8 +6,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from clew.errors import InfeasibleAnnotation, InputError
+from clew.learning.initialization import Start
 from clew.learning.losses import LOSSES
-from clew.learning.start import Start
 from clew.learning.task import Space, is_determined
 from clew.models.binary_program import BinaryProgram, Program
 from clew.models.linear_program import minimal_conflict

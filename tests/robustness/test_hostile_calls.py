@@ -226,10 +226,6 @@ def calls(tmp_path_factory) -> dict[str, tuple[Callable[..., Any], dict[str, Any
         "learn": (lambda **given: clew.learn(**given), quick),
         "simulate": (datasets.simulate, {"n_words": 1, "rng": RNG}),
         "sentences": (datasets.sentences, {"n": 1, "rng": RNG}),
-        "annotate": (
-            datasets.annotate,
-            {"words": ["ACE"], "fraction": 0.5, "rng": RNG},
-        ),
         "hide": (datasets.hide, {"labels": [["O"]], "fraction": 0.5, "rng": RNG}),
         "vectorise": (datasets.vectorise, {"features": [[["a"]]], "index": {"a": 0}}),
         "token_features": (datasets.token_features, {"tokens": ["a"]}),
@@ -268,7 +264,6 @@ NAMES = [
     "learn",
     "simulate",
     "sentences",
-    "annotate",
     "hide",
     "vectorise",
     "token_features",

@@ -20,7 +20,7 @@ from clew.errors import DataWarning, InputError
 from clew.tracking.candidates.candidates import find_candidates
 from clew.tracking.detections import DetectionTable
 from clew.tracking.evaluation.challenge import _segmentation
-from clew.tracking.evaluation.truth import match_frame
+from clew.tracking.evaluation.matching import match_frame
 from clew.tracking.io import tiff
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.io.napari import read_napari
@@ -146,7 +146,7 @@ def test_a_segmentation_with_an_odd_name_is_passed_over_with_a_warning(tmp_path)
     (tmp_path / "01_GT/SEG").mkdir()
     for name in ("man_seg_x.tif", "man_seg001.tif"):
         tiff.write_frame(tmp_path / "01_GT/SEG" / name, truth.masks[0])
-    with pytest.warns(DataWarning, match=r"man_seg_x\.tif is passed over"):
+    with pytest.warns(DataWarning, match=r"man_seg_x\.tif is ignored"):
         assert [index.tolist() for index in _segmentation(truth, truth)] == [[1.0]]
 
 

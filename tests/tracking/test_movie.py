@@ -128,7 +128,7 @@ def test_a_frame_unlike_the_others_is_refused(sequence, other, frame):
     tiff.write_frame(sequence / f"t00{frame}.tif", other)
     with pytest.raises(
         InputError,
-        match=rf"t00{frame}\.tif has shape .* where t000\.tif has \(6, 9\) and uint16",
+        match=rf"t00{frame}\.tif has shape .* expected \(6, 9\) and uint16 as in t000",
     ):
         open_frames(sequence)
 
@@ -188,7 +188,7 @@ def test_a_channel_of_frames_is_chosen_and_never_guessed(tmp_path, kind):
         np.testing.assert_array_equal(found[1], expected)
     with pytest.raises(
         InputError,
-        match=f"has {count} channels; expected one of 0 to {count - 1}, not {count}",
+        match=f"has the channels 0 to {count - 1}; there is no channel {count}",
     ):
         open_frames(tmp_path / "a", channel=count)
 
@@ -766,7 +766,7 @@ def test_an_incomplete_folder_of_masks_is_passed_over_in_words(sequence):
     movie = open_movie(sequence)
     assert "masks from 01_GT/TRA" in movie.source
     assert (
-        "01_SEG passed over: it has no frames; 01_GT/SEG passed over: it lacks 1 of 4 frames (3)"
+        "01_SEG skipped: it has no frames; 01_GT/SEG skipped: it lacks 1 of 4 frames (3)"
         in movie.source
     )
     assert movie.label(0).min() == 1
@@ -781,12 +781,12 @@ def test_frames_count_from_0_whatever_the_files_are_called(tmp_path):
 def test_without_masks_it_is_told_where_they_were_looked_for(sequence):
     with pytest.raises(
         InputError,
-        match=r"looked for 01_ST/SEG, 01_SEG, 01_RES, 01_GT/SEG, 01_GT/TRA\. .*as labels",
+        match=r"expected one of 01_ST/SEG, 01_SEG, 01_RES, 01_GT/SEG, 01_GT/TRA\. .*as labels",
     ):
         open_movie(sequence)
     write_folder(sequence.parent / "01_GT/TRA", frames_of()[:3])
     with pytest.raises(
-        InputError, match=r"01_GT/TRA passed over: it lacks 1 of 4 frames \(3\);"
+        InputError, match=r"01_GT/TRA skipped: it lacks 1 of 4 frames \(3\);"
     ):
         open_movie(sequence)
 
@@ -797,7 +797,7 @@ def test_what_does_not_exist_is_told(tmp_path):
     write_folder(tmp_path / "02_GT/TRA", frames_of())
     with pytest.raises(InputError, match="02_GT/TRA exists: give it as labels"):
         open_movie(tmp_path / "02")
-    with pytest.raises(InputError, match="nowhere does not exist; a folder of TIFFs"):
+    with pytest.raises(InputError, match="nowhere does not exist; expected a folder of TIFFs"):
         open_movie(labels=tmp_path / "nowhere")
 
 

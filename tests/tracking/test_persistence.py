@@ -100,7 +100,7 @@ def test_what_learned_nothing_is_not_saved(tmp_path):
 
 def test_a_file_in_words(file, learned):
     about = archive.describe(file)
-    assert clew.estimators.persistence.describe(file) == about
+    assert clew.estimators.persistence.describe_file(file) == about
     assert (
         about["learned from"]
         == f"{learned.n_annotated_} annotated events in {learned.n_pairs_} frame pairs"
@@ -116,7 +116,7 @@ def test_other_estimators_are_loaded_and_described_as_ever(tmp_path):
     svm.save(tmp_path / "a.clew")
     assert np.array_equal(clew.load(tmp_path / "a.clew").coef_, svm.coef_)
     assert (
-        clew.estimators.persistence.describe(tmp_path / "a.clew")["estimator"]
+        clew.estimators.persistence.describe_file(tmp_path / "a.clew")["estimator"]
         == "StructuredSVM"
     )
     with pytest.raises(StoreError, match="estimator"):

@@ -101,7 +101,7 @@ ASKED = {
     "from clew.annotation.learner import Learner": "tracking",
     "import clew.app": "page",
     "clew.learning.plotting.plot_result(None)": "plot",
-    "clew.parallel.spread(None, None, [], [])": "dask",
+    "clew.parallel.distribute_task(None, None, [], [])": "dask",
 }
 
 

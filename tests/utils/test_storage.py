@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -50,8 +51,15 @@ def reseal(members, **changes):
     """The members with another header that is consistent in itself."""
     header = json.loads(members[storage.JSON]) | changes
     header["arrays"] = storage.hashlib.sha256(members[storage.ARRAYS]).hexdigest()
-    header[storage.CHECKSUM] = storage._checksum(header)
-    return members | {storage.JSON: storage._json(header)}
+    header[storage.CHECKSUM] = storage._hash_header(header)
+    return members | {storage.JSON: storage._encode_json(header)}
+
+
+def rewrite_arrays(path, members):
+    """Replace the arrays by an npz of these members, with fitting checksums."""
+    buffer = io.BytesIO()
+    rewrite(buffer, members)
+    rewrite(path, reseal(members_of(path) | {"arrays.npz": buffer.getvalue()}))
 
 
 def same(document):
@@ -146,21 +154,10 @@ def test_every_truncation_is_noticed(file):
             storage.read_document(file)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("../evil", "another folder"),
-        ("/etc/evil", "another folder"),
-        ("a/../../evil", "another folder"),
-        ("..", "another folder"),
-        ("..\\evil", "another folder"),
-        ("C:evil", "another folder"),
-        ("evil.py", "evil.py"),
-    ],
-)
-def test_foreign_members_are_refused(file, name, words):
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "..", "evil.py"])
+def test_foreign_members_are_refused(file, name):
     rewrite(file, members_of(file) | {name: b"x"})
-    with pytest.raises(StoreError, match=words):
+    with pytest.raises(StoreError, match=r"has one clew\.json and one arrays\.npz"):
         storage.read_document(file)
 
 
@@ -179,7 +176,7 @@ def test_a_member_twice_is_refused(file):
         pytest.warns(UserWarning, match="Duplicate"),
     ):
         archive.writestr("clew.json", b"{}")
-    with pytest.raises(StoreError, match="same name"):
+    with pytest.raises(StoreError, match=r"file\.clew"):
         storage.read_document(file)
 
 
@@ -235,7 +232,7 @@ def test_a_compressed_bomb_is_refused_before_it_is_unpacked(file):
         file, members_of(file) | {"arrays.npz": bytes(50_000_000)}, zipfile.ZIP_DEFLATED
     )
     assert file.stat().st_size < 100_000
-    with pytest.raises(StoreError, match=r"declares \d+ bytes"):
+    with pytest.raises(StoreError, match=r"declare \d+ bytes"):
         storage.read_document(file)
 
 
@@ -253,11 +250,41 @@ def test_an_array_that_claims_another_size_is_refused(file, shape):
         + header.encode()
         + bytes(16)
     )
-    rewrite(
-        file, reseal(members_of(file) | {"arrays.npz": storage._zip({"coef.npy": npy})})
-    )
+    rewrite_arrays(file, {"coef.npy": npy})
     with pytest.raises(StoreError, match=r"file\.clew"):
         storage.read_document(file)
+
+
+def overlap_members(data, copies):
+    """Point several entries of a zip's directory at its first member."""
+    directory = data.index(b"PK\x01\x02")
+    end = data.index(b"PK\x05\x06")
+    entry = data[directory:end]
+    assert entry.count(b"PK\x01\x02") == 1
+    name = entry.index(b"coef.npy")
+    entries = b"".join(
+        entry[:name] + f"c{k:03}.npy".encode() + entry[name + 8 :]
+        for k in range(copies)
+    )
+    tail = bytearray(data[end:])
+    tail[8:10] = tail[10:12] = copies.to_bytes(2, "little")
+    tail[12:16] = len(entries).to_bytes(4, "little")
+    return data[:directory] + entries + bytes(tail)
+
+
+def test_members_that_overlap_are_refused_before_memory_is_asked_for(file):
+    buffer = io.BytesIO()
+    np.savez(buffer, coef=np.zeros(50_000))
+    arrays = overlap_members(buffer.getvalue(), 800)
+    assert len(np.load(io.BytesIO(arrays)).files) == 800
+    rewrite(file, reseal(members_of(file) | {"arrays.npz": arrays}))
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match=r"declare 32\d* bytes"):
+            storage.read_document(file)
+        assert tracemalloc.get_traced_memory()[1] < 10 * file.stat().st_size
+    finally:
+        tracemalloc.stop()
 
 
 def test_too_large_a_file_is_refused(file, monkeypatch):
@@ -309,12 +336,6 @@ def test_only_json_is_written(tmp_path, meta):
     with pytest.raises(InputError, match="JSON cannot hold"):
         storage.write_document(tmp_path / "a", "thing", meta, {})
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["../a", "a/b", "", "a b"])
-def test_array_names_are_plain(tmp_path, name):
-    with pytest.raises(InputError, match="array name"):
-        storage.write_document(tmp_path / "a", "thing", {}, {name: np.zeros(1)})
 
 
 @pytest.mark.posix

@@ -19,9 +19,9 @@ from clew.annotation.settings import DEFAULT, LearnerSettings
 from clew.annotation.training_windows import TrainingWindows, WindowExample
 from clew.errors import NotConvergedWarning
 from clew.learning.cccp import Algorithm, learn
+from clew.learning.initialization import Start
 from clew.learning.losses import get_loss
 from clew.learning.result import Result, Status
-from clew.learning.start import Start
 from clew.learning.task import Array, Space
 from clew.models.highs_solver import KeptProgram
 from clew.models.linear_program import LinearTask

@@ -51,8 +51,6 @@ Profile = Annotated[
         help="Write Dask's performance report (.html); needs --workers or --cluster.",
     ),
 ]
-TIMEOUT = 20
-"""Seconds within which a scheduler must answer."""
 
 
 @dataclass(frozen=True)
@@ -122,31 +120,19 @@ def _start_workers(where: ComputeOptions, stack: ExitStack) -> Any:
     """Start workers on this machine."""
     import distributed
 
-    from clew.executors import local_cluster
+    from clew.parallel import start_local_cluster
 
-    cluster = local_cluster(where.workers or 1, where.memory, where.profile is not None)
+    cluster = start_local_cluster(
+        where.workers or 1, where.memory, where.profile is not None
+    )
     return distributed.Client(stack.enter_context(cluster))
 
 
 def _connect_client(address: str) -> Any:
-    """Connect to a Dask scheduler."""
-    import distributed
+    """Connect to a Dask scheduler; errors name the option."""
+    from clew.parallel import connect_to_cluster
 
     try:
-        if address.endswith(".json"):
-            if not Path(address).is_file():  # Dask would wait for the file
-                raise FileNotFoundError("there is no such file")
-            client = distributed.Client(scheduler_file=address, timeout=TIMEOUT)
-        else:
-            client = distributed.Client(address, timeout=TIMEOUT)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise ClusterError(
-            f"--cluster {address}: no Dask scheduler answers there ({error}); expected tcp://HOST:PORT or a "
-            "scheduler file"
-        ) from error
-    if not client.scheduler_info(n_workers=-1)["workers"]:
-        client.close()
-        raise ClusterError(
-            f"--cluster {address}: the scheduler has no workers yet; expected at least one"
-        )
-    return client
+        return connect_to_cluster(address)
+    except ClusterError as error:
+        raise ClusterError(f"--cluster {error}") from error

@@ -20,7 +20,7 @@ def info(
     """Show the content of a .clew file: model or tracker, loss, λ and certificate."""
     from clew.estimators import persistence
 
-    about = persistence.describe(file)
+    about = persistence.describe_file(file)
     table = Table(show_header=False, title=Text(path_text(file)), title_justify="left")
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

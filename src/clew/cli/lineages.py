@@ -75,12 +75,14 @@ def make_sampled_report(
 
 def print_lineage(lineage: Lineage, seconds: float) -> None:
     """Print the numbers of cells, tracks and events of a lineage."""
-    from clew.executors import Threads
+    from clew.parallel import ThreadExecutor
     from clew.tracking.blocks.parts import InMemory
     from clew.tracking.io.label_layers import write_label_images
 
     tracked = InMemory(lineage)
-    print_counts(tracked, write_label_images(Path(), None, tracked, Threads()), seconds)
+    print_counts(
+        tracked, write_label_images(Path(), None, tracked, ThreadExecutor()), seconds
+    )
 
 
 def print_counts(tracked: TrackedMovie, tally: EventCounts, seconds: float) -> None:

@@ -125,14 +125,14 @@ def train(
 
     Several movies: clew train A B -a A.csv -a B.csv.
     """
-    from clew.estimators import persistence as archive
+    from clew.estimators import persistence
     from clew.tracking.candidates.candidates import NEIGHBOURS
     from clew.tracking.tracker import Tracker
 
     where = ComputeOptions.of(workers, cluster, profile=profile)
     check_folder(output.absolute().parent)
     check_file(
-        output, lambda path: path.suffix == SUFFIX or archive.describe(path), "weights"
+        output, lambda path: path.suffix == SUFFIX or persistence.describe_file(path), "weights"
     )
     opened = open_inputs(
         movies,
@@ -250,7 +250,7 @@ def track(
     Run the same command again to continue an interrupted run: finished blocks of frames stay in the output folder
     until the result is complete.
     """
-    from clew.executors import executor_for
+    from clew.parallel import make_executor
     from clew.tracking.io.ctc import check_result_folder
     from clew.tracking.io.names import REPORT
     from clew.tracking.io.results import check_formats, default_formats, write_and_count
@@ -305,7 +305,7 @@ def track(
                 tracked,
                 opened,
                 wanted,
-                executor_for(client, jobs),
+                make_executor(client, jobs),
                 progress,
                 pages,
                 made_from,
@@ -378,7 +378,7 @@ def evaluate(
 
     Cells are matched by their masks, or by position if the result or the truth is a table.
     """
-    from clew.executors import executor_for
+    from clew.parallel import make_executor
     from clew.tracking.evaluation.evaluate import evaluate as measure_result
 
     which, where = (
@@ -392,7 +392,7 @@ def evaluate(
             truth,
             progress=progress,
             frames=which,
-            executor=executor_for(client, jobs),
+            executor=make_executor(client, jobs),
             distance=distance,
             spacing=sizes,
         )

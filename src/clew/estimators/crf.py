@@ -1,4 +1,4 @@
-"""StructuredCRF: a conditional random field learned from partial annotations by their marginal likelihood."""
+"""StructuredCRF: a conditional random field learned from partial annotations."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clew.errors import MissingCapability
-from clew.estimators.base import StructuredEstimator
-from clew.estimators.conversion import as_examples, as_objects, make_generator, parse
+from clew.estimators.base import (
+    HoldOut,
+    RegularizedEstimator,
+    StructuredEstimator,
+    TrainingData,
+)
+from clew.estimators.data import (
+    convert_annotations,
+    convert_outputs,
+    make_generator,
+    parse_annotations,
+)
 from clew.estimators.model_selection import make_folds, split_annotations
-from clew.estimators.regularized import HoldOut, RegularisedEstimator
 from clew.learning.likelihood import (
     LikelihoodResult,
     log_likelihood,
@@ -29,35 +38,56 @@ from clew.utils.progress import ProgressLine
 from clew.utils.validation import Seed, check_callable
 
 Callback = Callable[[int, float, float], None]
+Learner = Callable[[Task, float, Array | None], LikelihoodResult]
+"""Maximizes the likelihood of a task at λ, from initial weights."""
 
 
 class MarginalModel(StructuredModel, Protocol):
     """A model that can sum over all outputs."""
 
     def marginals(self, X: Examples, w: Array, /) -> Sequence[Array] | Array:
-        """For each input (parts, choices) the probability of each choice of each part."""
+        """Return the probability of each choice of each part, for each input."""
         ...
 
 
-class StructuredCRF(RegularisedEstimator):
-    """Maximum marginal likelihood of partial annotations: minimises λ/2 ‖w‖² − (1/N) Σ log P(Y* | x).
+class StructuredCRF(RegularizedEstimator):
+    """Maximum marginal likelihood of partial annotations.
 
-    The same models, data and `fit` as `StructuredSVM`, for those who want probabilities: `predict_proba` gives the true
-    marginals of P(y | x) ∝ exp⟨w, φ(x, y)⟩, and needs no calibration. For `Multiclass` (multinomial logistic regression
-    with candidate sets), `Chain` and `Tree`.
+    Minimizes λ/2 ‖w‖² − (1/N) Σ log P(Y* | x). `predict_proba` returns the marginals of
+    P(y | x) ∝ exp⟨w, φ(x, y)⟩ and needs no calibration. With `Multiclass` this is
+    multinomial logistic regression with candidate sets.
 
-    Args:
-        model: a `Multiclass`, `Chain` or `Tree`.
-        lam: the weight λ of ½‖w‖²; "auto" or a list of values chooses it by the likelihood of held-out annotations.
-        C: λ by another name: 1 / (λ N) for N annotated examples. In place of `lam`.
-        tol: of `result_.gap`, at which L-BFGS ends; `max_iterations` ends it with a warning.
-        folds: for choosing λ; `hold_out` as in `StructuredSVM`.
-        n_jobs: threads of predictions.
-        verbose: show a progress line.
-        random_state: seed of the folds.
+    Parameters
+    ----------
+    model : Multiclass, Chain or Tree
+    lam : float, "auto" or sequence of float
+        Weight λ of ½‖w‖²; "auto" or a list of values chooses it by the likelihood of
+        held-out annotations.
+    C : float, optional
+        In place of `lam`: λ = 1 / (C N) for N annotated examples.
+    tol : float
+        L-BFGS ends when `result_.gap` is below it.
+    max_iterations : int
+        L-BFGS ends here with a warning.
+    folds : int
+        Number of folds to choose λ by.
+    hold_out : {"auto", "examples", "parts"}
+        As in `StructuredSVM`.
+    n_jobs : int or None
+        Threads of predictions.
+    verbose : bool
+        Show a progress line.
+    random_state : int, Generator, RandomState or None
+        Seed of the folds.
 
-    After `fit`: `coef_`, `model_`, `result_` (a `LikelihoodResult`), `lam_`, and `path_`: for each λ that was tried, λ
-    and the mean held-out −log P.
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+    model_ : MarginalModel
+    result_ : LikelihoodResult
+    lam_ : float
+    path_ : list of (float, float)
+        Each λ that was tried, with the mean held-out −log P.
     """
 
     model_: MarginalModel
@@ -90,42 +120,44 @@ class StructuredCRF(RegularisedEstimator):
         warm_start: StructuredEstimator | Array | None = None,
         callback: Callback | None = None,
     ) -> Self:
-        """Learn from inputs X and partial annotations Y.
+        """Learn from inputs and partial annotations.
 
-        `sample_weight` are weights of the examples; `warm_start` is an earlier fit, or weights to start from;
-        `callback` hears of iteration, objective and gap.
+        Parameters
+        ----------
+        X, Y : sequences
+            Inputs and annotations.
+        sample_weight : array of shape (n_examples,), optional
+        warm_start : fitted estimator or ndarray of shape (n_features,), optional
+            Initial weights.
+        callback : callable, optional
+            Called with the number, objective and gap of each iteration.
         """
-        start = (
-            warm_start.coef_
-            if warm_start is not None and hasattr(warm_start, "coef_")
-            else warm_start
-        )
+        start = warm_start
+        if warm_start is not None and hasattr(warm_start, "coef_"):
+            start = warm_start.coef_
         check_callable(callback, "callback")
-        return self._learn(
-            *self._prepared(X, Y, sample_weight), start=start, callback=callback
-        )
+        data = self._prepare_training(X, Y, sample_weight)
+        return self._learn(data, start=start, callback=callback)
 
     def _learn(
         self,
-        model: StructuredModel,
-        X: Examples,
-        Y: Examples,
-        weights: Array | None = None,
+        data: TrainingData,
         *,
         start: Array | None = None,
         callback: Callback | None = None,
     ) -> Self:
-        """Learn from parsed annotations with a model that knows its domain."""
-        lams = self._lams(len(Y))
-        if not hasattr(model, "marginals"):
+        """Learn from parsed annotations with a prepared model."""
+        lam = self._resolve_lam(len(data.Y))
+        if not hasattr(data.model, "marginals"):
             raise MissingCapability(
-                f"a conditional random field sums over all outputs, and {type(model).__name__} offers no marginals; "
-                "expected a Multiclass, Chain or Tree"
+                "a conditional random field sums over all outputs, and "
+                f"{type(data.model).__name__} offers no marginals; expected a "
+                "Multiclass, Chain or Tree"
             )
-        task = weighted(self._task(model, X, Y, None), weights)
+        task = weighted(self._make_task(data.model, data.X, data.Y, None), data.weights)
         with ProgressLine(self.verbose, "likelihood") as line:
 
-            def progress(iteration: int, objective: float, gap: float) -> None:
+            def report_iteration(iteration: int, objective: float, gap: float) -> None:
                 line.show_text(
                     f"iteration {iteration}, objective {objective:.5g}, gap {gap:.2g}"
                 )
@@ -139,66 +171,66 @@ class StructuredCRF(RegularisedEstimator):
                     start=start,
                     tol=self.tol,
                     max_iterations=self.max_iterations,
-                    callback=progress,
+                    callback=report_iteration,
                 )
 
             path: list[tuple[float, float]] = []
-            if not isinstance(lams, float):
-                grid = (
-                    lambda_grid(task, LOSSES["hinge"])
-                    if isinstance(lams, str)
-                    else np.array(lams)
-                )
-                path = self._held_out(model, X, Y, weights, np.sort(grid)[::-1], learn)
-                lams = min(path, key=lambda point: (point[1], -point[0]))[0]
-            result = learn(task, lams, start)
-        return self._keep(model, result, path)
+            if not isinstance(lam, float):
+                if isinstance(lam, str):
+                    lam = lambda_grid(task, LOSSES["hinge"]).tolist()
+                path = self._cross_validate(data, sorted(lam, reverse=True), learn)
+                lam, _ = min(path, key=lambda point: (point[1], -point[0]))
+            result = learn(task, lam, start)
+        return self._set_result(data.model, result, path)
 
-    def _held_out(
-        self,
-        model: StructuredModel,
-        X: Examples,
-        Y: Examples,
-        weights: Array | None,
-        lams: Array,
-        learn: Callable[[Task, float, Array | None], LikelihoodResult],
+    def _cross_validate(
+        self, data: TrainingData, lams: Sequence[float], learn: Learner
     ) -> list[tuple[float, float]]:
-        """Each λ from strong to weak with the mean −log P of held-out annotations, as long as that falls."""
+        """Return each λ with the mean held-out −log P, while that falls."""
 
-        def make(X: Examples, Y: Examples) -> Task:
-            return self._task(model, X, Y, None)
+        def make_task(X: Examples, Y: Examples) -> Task:
+            return self._make_task(data.model, X, Y, None)
 
         rng = make_generator(self.random_state)
-        splits = split_annotations(model, Y, self.folds, self.hold_out, rng)
-        folds = make_folds(model, X, Y, make, make, splits, weights)
+        splits = split_annotations(data.model, data.Y, self.folds, self.hold_out, rng)
+        folds = make_folds(
+            data.model, data.X, data.Y, make_task, make_task, splits, data.weights
+        )
         starts: list[Array | None] = [None] * len(folds)
         path: list[tuple[float, float]] = []
         for lam in lams:
             losses = []
             for k, fold in enumerate(folds):
-                w = starts[k] = learn(fold.train, float(lam), starts[k]).w
+                w = learn(fold.train, lam, starts[k]).w
+                starts[k] = w
                 losses.append(-log_likelihood(fold.test, w))
-            path.append((float(lam), float(np.concatenate(losses).mean())))
+            path.append((lam, float(np.concatenate(losses).mean())))
             if len(path) > 1 and path[-1][1] > path[-2][1]:
                 break
         return path
 
     def predict_proba(self, X: Examples) -> Answers:
-        """(N,) for each input (parts, classes) the marginals P(y_t = s | x); (N, classes) for `Multiclass`.
+        """Predict the marginals P(y_t = s | x) of each part.
 
-        After `calibrate`, which needs not be, the probabilities of the calibration.
+        After `calibrate`, which is not needed, these are the calibrated probabilities.
+
+        Returns
+        -------
+        probabilities : ndarray
+            Arrays of shape (n_parts, n_classes) for each input; of shape
+            (n_examples, n_classes) for `Multiclass`.
         """
         if hasattr(self, "calibration_"):
-            return self._calibrated(X)
-        X = self._examples(X)
-        w, _ = self._fitted(X)
-        return as_objects(self.model_.marginals(X, w))
+            return self._predict_calibrated(X)
+        X = self._convert_inputs(X)
+        w, _ = self._check_before_predicting(X)
+        return convert_outputs(self.model_.marginals(X, w))
 
     def log_likelihood(self, X: Examples, Y: Examples) -> Array:
-        """(N,) log P(Y* | x): how probable the annotation of each example is; 0 where nothing is annotated."""
+        """Return log P(Y* | x) of each example; 0 if nothing is annotated."""
         check_fitted(self, "coef_")
-        X, Y = self._examples(X), as_examples(Y)
+        X = self._convert_inputs(X)
+        Y = convert_annotations(Y)
         check_lengths(X, Y)
-        return log_likelihood(
-            self._task(self.model_, X, parse(self.model_, X, Y), None), self.coef_
-        )
+        Y = parse_annotations(self.model_, X, Y)
+        return log_likelihood(self._make_task(self.model_, X, Y, None), self.coef_)

@@ -1,4 +1,8 @@
-"""How annotations are split to choose λ: by whole examples where there are many, else by their annotated parts."""
+"""Split annotations into folds to choose λ by.
+
+Folds hold out whole examples where there are many of them, and annotated parts of
+each example where there are few.
+"""
 
 from __future__ import annotations
 
@@ -9,79 +13,36 @@ import numpy as np
 
 from clew.errors import InputError
 from clew.learning.selection import Fold
-from clew.learning.task import Array, Mask, Subset, Task
+from clew.learning.task import Array, Indices, Mask, Subset, Task
 from clew.learning.weighted import weighted
 from clew.models.base import StructuredModel, take
 from clew.models.examples import Annotation, Examples
 from clew.utils.validation import check_choice, check_int
 
-EXAMPLES_FOR_EACH_FOLD = 10
+MIN_EXAMPLES_PER_FOLD = 10
+"""With fewer examples, parts of the annotations are held out."""
+
+Split = tuple[list[Annotation], list[Annotation]]
+"""Annotations to learn from, and those held out; None or less for what is hidden."""
+TaskFactory = Callable[[Examples, Examples], Task]
+"""Makes a task from inputs and annotations."""
 
 
 class HidingModel(StructuredModel, Protocol):
-    """A model that can leave out parts of an annotation."""
+    """A model that can hide parts of an annotation."""
 
     def n_parts(self, annotation: Annotation, /) -> int:
-        """How many parts of the output are annotated."""
+        """Return the number of annotated parts."""
         ...
 
     def hide(self, annotation: Annotation, parts: Mask, /) -> Annotation:
-        """The annotation without the marked ones of its parts."""
+        """Return the annotation without the marked parts."""
         ...
 
 
 def can_hide(model: StructuredModel) -> TypeGuard[HidingModel]:
-    """Whether a model offers that."""
-    return all(hasattr(model, name) for name in ("n_parts", "hide"))
-
-
-Split = tuple[list[Annotation], list[Annotation]]
-"""The annotations to learn from and those held out, both with None or less for what is hidden."""
-
-
-def make_folds(
-    model: StructuredModel,
-    X: Examples,
-    Y: Examples,
-    trained: Callable[[Examples, Examples], Task],
-    ordinary: Callable[[Examples, Examples], Task],
-    splits: Sequence[Split],
-    weights: Array | None = None,
-) -> list[Fold]:
-    """Each fold leaves out a share of what is annotated, as one of the `splits` says.
-
-    By examples, the training examples keep their annotation, so that bounds carry over. By parts, an example stays in
-    the training set with a share of its annotation hidden, and is tested on the hidden share alone. `trained` makes
-    the task that is learned from, `ordinary` the one whose task loss is counted: the same unless the loss is CLPL.
-    `weights` are those of the examples.
-    """
-    if not can_hide(model) or all(map(_of_examples, splits)):
-        return _by_examples(
-            weighted(trained(X, Y), weights), weighted(ordinary(X, Y), weights), splits
-        )
-    return [
-        Fold(
-            _annotated(model, X, train, trained, weights),
-            _annotated(model, X, test, ordinary, weights),
-        )
-        for train, test in splits
-    ]
-
-
-def what_to_hold_out(
-    model: StructuredModel, n_examples: int, n_folds: int, hold_out: str
-) -> str:
-    """Either "examples" or "parts"."""
-    check_int(n_folds, "folds", 2)
-    check_choice(hold_out, "hold_out", ("auto", "examples", "parts"))
-    if hold_out == "auto":
-        enough = n_examples >= EXAMPLES_FOR_EACH_FOLD * n_folds
-        return "examples" if enough or not can_hide(model) else "parts"
-    if hold_out == "parts" and not can_hide(model):
-        raise InputError(
-            f"hold_out='parts' needs a model with n_parts and hide; {type(model).__name__} has not both"
-        )
-    return hold_out
+    """Return whether a model can hide parts of an annotation."""
+    return hasattr(model, "n_parts") and hasattr(model, "hide")
 
 
 def split_annotations(
@@ -91,92 +52,148 @@ def split_annotations(
     hold_out: str,
     rng: np.random.Generator,
 ) -> list[Split]:
-    """A split for each fold, which never needs more annotation; each part is held out once."""
+    """Split annotations so that each example or part is held out once.
+
+    Parameters
+    ----------
+    model : StructuredModel
+    Y : sequence of annotations
+    n_folds : int
+    hold_out : {"auto", "examples", "parts"}
+        See `StructuredSVM`.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    splits : list of Split
+        One for each fold.
+    """
     n_folds = check_int(n_folds, "folds", 2)
-    annotated = [annotation is not None for annotation in Y]
     if hasattr(model, "n_parts"):
-        annotated = [model.n_parts(annotation) > 0 for annotation in Y]
-    if what_to_hold_out(
-        model, sum(annotated), n_folds, hold_out
-    ) == "parts" and can_hide(model):
+        is_annotated = [model.n_parts(annotation) > 0 for annotation in Y]
+    else:
+        is_annotated = [annotation is not None for annotation in Y]
+    n_annotated = sum(is_annotated)
+    holds_out = _resolve_hold_out(model, n_annotated, n_folds, hold_out)
+    if holds_out == "parts" and can_hide(model):
         return _split_parts(model, Y, n_folds, rng)
     fold_of = np.full(len(Y), -1)
-    fold_of[annotated] = rng.permutation(sum(annotated)) % n_folds
-    return [
-        (
-            [
-                None if fold == k else annotation
-                for annotation, fold in zip(Y, fold_of, strict=True)
-            ],
-            [
-                annotation if fold == k else None
-                for annotation, fold in zip(Y, fold_of, strict=True)
-            ],
-        )
-        for k in range(n_folds)
-    ]
+    fold_of[is_annotated] = rng.permutation(n_annotated) % n_folds
+    splits = []
+    for k in range(n_folds):
+        pairs = list(zip(Y, fold_of, strict=True))
+        train = [None if fold == k else annotation for annotation, fold in pairs]
+        test = [annotation if fold == k else None for annotation, fold in pairs]
+        splits.append((train, test))
+    return splits
 
 
-def _of_examples(split: Split) -> bool:
-    """Whether each example is on one side alone; a model may hide all parts of some by None."""
-    return all(
-        (train is None) != (test is None) for train, test in zip(*split, strict=True)
-    )
-
-
-def _by_examples(task: Task, test: Task, splits: Sequence[Split]) -> list[Fold]:
-    """Whole examples are left out."""
-    if task.n_examples < len(splits):
+def _resolve_hold_out(
+    model: StructuredModel, n_examples: int, n_folds: int, hold_out: str
+) -> str:
+    """Return whether "examples" or "parts" are held out."""
+    check_choice(hold_out, "hold_out", ("auto", "examples", "parts"))
+    if hold_out == "auto":
+        is_enough = n_examples >= MIN_EXAMPLES_PER_FOLD * n_folds
+        return "examples" if is_enough or not can_hide(model) else "parts"
+    if hold_out == "parts" and not can_hide(model):
         raise InputError(
-            f"{task.n_examples} annotated examples cannot be split into {len(splits)} folds; annotate more, or to "
-            "learn without folds, give lam a number"
+            "hold_out='parts' needs a model with n_parts and hide; "
+            f"{type(model).__name__} has not both"
         )
-    left_out = [
-        np.array([annotation is not None for annotation in held_out])
-        for _, held_out in splits
-    ]
-    return [
-        Fold(Subset(task, np.flatnonzero(~out)), Subset(test, np.flatnonzero(out)))
-        for out in left_out
-    ]
+    return hold_out
 
 
 def _split_parts(
     model: HidingModel, Y: Examples, n_folds: int, rng: np.random.Generator
 ) -> list[Split]:
-    """For each fold the annotations without a share of all annotated parts, and that share alone."""
+    """Hide a share of the annotated parts in each fold, and test on that share."""
     counts = [model.n_parts(annotation) for annotation in Y]
-    total = sum(counts)
-    if total < n_folds:
+    n_parts = sum(counts)
+    if n_parts < n_folds:
         raise InputError(
-            f"{total} annotated parts cannot be split into {n_folds} folds; annotate more, or to learn without folds, "
-            "give lam a number"
+            f"{n_parts} annotated parts cannot be split into {n_folds} folds; annotate "
+            "more, or to learn without folds, give lam a number"
         )
-    fold_of = np.split(rng.permutation(total) % n_folds, np.cumsum(counts)[:-1])
+    fold_of = np.split(rng.permutation(n_parts) % n_folds, np.cumsum(counts)[:-1])
+    splits = []
+    for k in range(n_folds):
+        pairs = list(zip(Y, fold_of, strict=True))
+        train = [model.hide(annotation, fold == k) for annotation, fold in pairs]
+        test = [model.hide(annotation, fold != k) for annotation, fold in pairs]
+        splits.append((train, test))
+    return splits
+
+
+def make_folds(
+    model: StructuredModel,
+    X: Examples,
+    Y: Examples,
+    make_training_task: TaskFactory,
+    make_test_task: TaskFactory,
+    splits: Sequence[Split],
+    weights: Array | None = None,
+) -> list[Fold]:
+    """Make the tasks of each split.
+
+    If whole examples are held out, the others keep their annotation, so that bounds
+    carry over. Else an example stays in the training set without the held-out parts,
+    and is tested on these alone.
+
+    Parameters
+    ----------
+    model : StructuredModel
+    X, Y : sequences
+        Inputs and annotations.
+    make_training_task, make_test_task : callable
+        Make the task to learn from, and the one whose task loss is counted. They
+        differ for CLPL and for pseudo-labels.
+    splits : sequence of Split
+    weights : ndarray of shape (n_examples,), optional
+        Weights of the examples.
+    """
+    if not can_hide(model) or all(map(_holds_out_examples, splits)):
+        training_task = weighted(make_training_task(X, Y), weights)
+        test_task = weighted(make_test_task(X, Y), weights)
+        return _make_example_folds(training_task, test_task, splits)
+
+    def make_annotated(make_task: TaskFactory, annotations: list[Annotation]) -> Task:
+        used = [
+            n for n, annotation in enumerate(annotations) if model.n_parts(annotation)
+        ]
+        task = make_task(take(X, used), take(annotations, used))
+        return weighted(task, None if weights is None else weights[used])
+
     return [
-        (
-            [
-                model.hide(annotation, fold == k)
-                for annotation, fold in zip(Y, fold_of, strict=True)
-            ],
-            [
-                model.hide(annotation, fold != k)
-                for annotation, fold in zip(Y, fold_of, strict=True)
-            ],
+        Fold(
+            make_annotated(make_training_task, train),
+            make_annotated(make_test_task, test),
         )
-        for k in range(n_folds)
+        for train, test in splits
     ]
 
 
-def _annotated(
-    model: HidingModel,
-    X: Examples,
-    Y: Examples,
-    make: Callable[[Examples, Examples], Task],
-    weights: Array | None,
-) -> Task:
-    """The task of the examples that have any annotation left."""
-    used = [i for i, annotation in enumerate(Y) if model.n_parts(annotation) > 0]
-    return weighted(
-        make(take(X, used), take(Y, used)), None if weights is None else weights[used]
+def _holds_out_examples(split: Split) -> bool:
+    """Return whether each example is on one side alone."""
+    return all(
+        (train is None) != (test is None) for train, test in zip(*split, strict=True)
     )
+
+
+def _make_example_folds(
+    training_task: Task, test_task: Task, splits: Sequence[Split]
+) -> list[Fold]:
+    """Make folds that hold out whole examples."""
+    n_examples = training_task.n_examples
+    if n_examples < len(splits):
+        raise InputError(
+            f"{n_examples} annotated examples cannot be split into {len(splits)} "
+            "folds; annotate more, or to learn without folds, give lam a number"
+        )
+    folds = []
+    for _, test in splits:
+        is_held_out = np.array([annotation is not None for annotation in test])
+        train: Indices = np.flatnonzero(~is_held_out)
+        held_out: Indices = np.flatnonzero(is_held_out)
+        folds.append(Fold(Subset(training_task, train), Subset(test_task, held_out)))
+    return folds

@@ -1,4 +1,4 @@
-"""StructuredSVM and StructuredPerceptron: scikit-learn's fit / predict / score over a structured model."""
+"""StructuredSVM: large-margin learning of a structured model."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clew.errors import InputError
-from clew.estimators.base import StructuredEstimator
-from clew.estimators.conversion import (
-    as_examples,
+from clew.estimators.base import (
+    HoldOut,
+    RegularizedEstimator,
+    TrainingData,
+    select_annotated,
+)
+from clew.estimators.data import (
     check_sample_weight,
+    convert_annotations,
     count_parts,
     make_generator,
-    make_task,
-    parse,
+    parse_annotations,
 )
-from clew.estimators.model_selection import make_folds, split_annotations
-from clew.estimators.regularized import HoldOut, RegularisedEstimator, check_lam
+from clew.estimators.model_selection import Split, make_folds, split_annotations
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.losses import LOSSES, Loss, get_loss
-from clew.learning.master import Regulariser, check_regulariser
+from clew.learning.model_update import Regulariser, check_regulariser
 from clew.learning.multistart import learn_from, starting_points
-from clew.learning.online import MINI_BATCH, OnlineResult, learn_batch
+from clew.learning.passive_aggressive import MINI_BATCH, OnlineResult, learn_batch
 from clew.learning.path import lambda_grid
-from clew.learning.perceptron import perceptron
 from clew.learning.result import Record, Result
 from clew.learning.selection import PathPoint, best_point, cross_validate
 from clew.learning.task import Array, Space, Task
@@ -41,40 +43,64 @@ from clew.utils.parameters import clone
 from clew.utils.progress import ProgressLine
 from clew.utils.validation import Seed, check_callable, check_floats, short_repr
 
-__all__ = ["StructuredPerceptron", "StructuredSVM", "make_task"]
-
 Callback = Callable[[Record], None]
-PseudoLabeller = Callable[[Examples, Examples], Examples]
+PseudoLabeler = Callable[[Examples, Examples], Examples]
 ALL_LOSSES: dict[str, Loss] = {**LOSSES, CLPL.name: CLPL}
-"""The losses by name: Eq. 6, and Formulation I."""
+"""Losses by name: Eq. 6, and Formulation I."""
 
 
-class StructuredSVM(RegularisedEstimator):
+class StructuredSVM(RegularizedEstimator):
     """Large-margin learning of a structured model from partial annotations.
 
-    Args:
-        model: one of `clew.models`, or any object with `n_features`, `joint_features`, `loss` and `argmax`.
-        loss: "bridge" (the paper's), "hinge", "ramp", "max", "ramp-delta", "max-delta", "pair", "clpl" for
-            Formulation I on outputs that can be listed (Eqs. 2 and 3), or a `clew.Loss`.
-        lam: the weight λ of the regulariser; "auto" or a list of values chooses it by cross-validation on the
-            annotations.
-        C: λ by another name, for those used to it: ½‖w‖² + C Σ loss has λ = 1 / (C N) for N annotated examples. In
-            place of `lam`.
-        class_weight: what a mistake costs at a part of each class, as a mapping, or "balanced": the rarer, the more.
-        regulariser: "l2" or "l1".
-        algorithm: "clew", or another preset ("paper", "yu-joachims", "recycling-only", "adaptive-only", "bmrm"), or a
-            `clew.Algorithm` with precision, limits and memory of your own.
-        start: "auto" (what the annotations point to, see `clew.learning.start`), "zero", or
-            weights.
-        folds: for choosing λ; `hold_out` says what a fold leaves out: "examples", "parts" of the annotation, or "auto"
-            (examples where there are at least ten for each fold).
-        n_jobs: threads for models that answer one example at a time; -1 for all cores.
-        verbose: show a progress line.
-        random_state: seed of the folds.
+    Parameters
+    ----------
+    model : StructuredModel
+        One of `clew.models`, or any object with `n_features`, `joint_features`, `loss`
+        and `argmax`.
+    loss : str or Loss
+        "bridge" (the paper's), "hinge", "ramp", "max", "ramp-delta", "max-delta",
+        "pair", "clpl" for Formulation I on outputs that can be listed (Eqs. 2 and 3),
+        or a `clew.Loss`.
+    lam : float, "auto" or sequence of float
+        Weight λ of the regularizer; "auto" or a list of values chooses it by
+        cross-validation on the annotations.
+    C : float, optional
+        In place of `lam`: ½‖w‖² + C Σ loss has λ = 1 / (C N) for N annotated examples.
+    class_weight : mapping, "balanced" or None
+        Cost of a mistake at a part of each class; "balanced" gives rare classes more.
+    regulariser : {"l2", "l1"}
+    algorithm : str or Algorithm
+        "clew", another preset ("paper", "yu-joachims", "recycling-only",
+        "adaptive-only", "bmrm"), or a `clew.Algorithm` with its own precision and
+        limits.
+    start : "auto", "zero" or ndarray of shape (n_features,)
+        Initial weights; "auto" takes them from the annotations, see
+        `clew.learning.initialization`.
+    folds : int
+        Number of folds to choose λ by.
+    hold_out : {"auto", "examples", "parts"}
+        What a fold leaves out: examples, or parts of their annotation. "auto" takes
+        examples if there are at least ten for each fold.
+    n_jobs : int or None
+        Threads for models that answer one example at a time; -1 for all cores.
+    verbose : bool
+        Show a progress line.
+    random_state : int, Generator, RandomState or None
+        Seed of the folds.
 
-    After `fit`: `coef_` (the weights w), `model_`, `result_` (the certificate; `.plot()`), `lam_`, and `path_`, the
-    list of `PathPoint` from which λ was chosen. `held_out_` has for each fold what it held out of each example that
-    carries an annotation.
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        The weights w.
+    model_ : StructuredModel
+        The model with its labels and sizes.
+    result_ : Result
+        The certificate of the fit.
+    lam_ : float
+    path_ : list of PathPoint
+        What λ was chosen from.
+    held_out_ : list
+        For each fold, what it held out of each annotated example.
     """
 
     path_: list[PathPoint]
@@ -113,23 +139,33 @@ class StructuredSVM(RegularisedEstimator):
         warm_start: Result | OnlineResult | StructuredSVM | None = None,
         client: Client | None = None,
         callback: Callback | None = None,
-        pseudo_labels: PseudoLabeller | None = None,
+        pseudo_labels: PseudoLabeler | None = None,
     ) -> Self:
-        """Learn from inputs X and partial annotations Y.
+        """Learn from inputs and partial annotations.
 
-        `sample_weight` are weights of the examples. `warm_start` is an earlier fit, or its `result_`: its bounds are
-        re-used for every example whose annotation is the same; after `partial_fit`, which keeps none, the fit starts at
-        its weights. `client` is a Dask client, to run the argmax on its cluster. `callback` hears of every model
-        update, as a `clew.learning.result.Record`. `pseudo_labels(X, Y)` adds to the annotations Y of some examples
-        what is assumed of them: that is learned from too, but not held out to choose λ by.
+        Parameters
+        ----------
+        X, Y : sequences
+            Inputs and annotations.
+        sample_weight : array of shape (n_examples,), optional
+        warm_start : StructuredSVM, Result or OnlineResult, optional
+            An earlier fit. Its bounds are reused for examples whose annotation is the
+            same; after `partial_fit`, only its weights.
+        client : distributed.Client, optional
+            Run the argmax on a Dask cluster.
+        callback : callable, optional
+            Called with a `clew.learning.result.Record` after each model update.
+        pseudo_labels : callable, optional
+            Called with inputs and annotations; returns annotations with additional
+            labels, which are learned from but not held out to choose λ by.
         """
-        warm_start = check_warm_start(warm_start)
+        earlier = check_warm_start(warm_start)
         check_callable(callback, "callback")
         check_callable(pseudo_labels, "pseudo_labels")
-        prepared = self._prepared(X, Y, sample_weight)
+        data = self._prepare_training(X, Y, sample_weight)
         return self._learn(
-            *prepared,
-            warm_start=warm_start,
+            data,
+            warm_start=earlier,
             client=client,
             callback=callback,
             pseudo_labels=pseudo_labels,
@@ -137,75 +173,80 @@ class StructuredSVM(RegularisedEstimator):
 
     def _learn(
         self,
-        model: StructuredModel,
-        X: Examples,
-        Y: Examples,
-        weights: Array | None = None,
+        data: TrainingData,
         *,
         warm_start: Result | OnlineResult | None = None,
         client: Client | None = None,
         callback: Callback | None = None,
-        pseudo_labels: PseudoLabeller | None = None,
+        pseudo_labels: PseudoLabeler | None = None,
     ) -> Self:
-        """Learn from parsed annotations with a model that knows its domain."""
+        """Learn from parsed annotations with a prepared model."""
         algorithm = get_algorithm(self.algorithm)
         check_regulariser(self.regulariser)
-        lams = self._lams(len(Y))
+        lam = self._resolve_lam(len(data.Y))
         loss = get_loss(self.loss, ALL_LOSSES)
-        check_margin(loss, weights)
+        check_margin(loss, data.weights)
 
-        def ordinary(X: Examples, Y: Examples) -> Task:
-            return self._task(model, X, Y, client)
+        def make_test_task(X: Examples, Y: Examples) -> Task:
+            return self._make_task(data.model, X, Y, client)
 
-        def trained(X: Examples, Y: Examples) -> Task:
-            Y = Y if pseudo_labels is None else pseudo_labels(X, Y)
-            return (
-                loss.task(model, X, Y)
-                if isinstance(loss, ListedLoss)
-                else ordinary(X, Y)
-            )
+        def make_training_task(X: Examples, Y: Examples) -> Task:
+            if pseudo_labels is not None:
+                Y = pseudo_labels(X, Y)
+            if isinstance(loss, ListedLoss):
+                return loss.task(data.model, X, Y)
+            return make_test_task(X, Y)
 
         with ProgressLine(self.verbose) as line:
 
-            def progress(record: Record) -> None:
+            def report_update(record: Record) -> None:
                 line(record)
                 if callback is not None:
                     callback(record)
 
-            task = weighted(trained(X, Y), weights)
-            if (
-                Space.COMPATIBLE in task.spaces - loss.spaces
-            ):  # else an annotation that no output satisfies goes unseen
+            task = weighted(make_training_task(data.X, data.Y), data.weights)
+            if Space.COMPATIBLE in task.spaces - loss.spaces:
+                # finds annotations that no output satisfies
                 task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
-            path, start, splits = [], self._given_start(task), []
-            known = [] if start is None else [start]
-            if not isinstance(lams, float):
+            start = self._resolve_start(task)
+            known_weights = [] if start is None else [start]
+            path: list[PathPoint] = []
+            splits: list[Split] = []
+            if not isinstance(lam, float):
                 rng = make_generator(self.random_state)
-                splits = split_annotations(model, Y, self.folds, self.hold_out, rng)
-                folds = make_folds(model, X, Y, trained, ordinary, splits, weights)
-                grid = (
-                    lambda_grid(task, loss, self.regulariser)
-                    if isinstance(lams, str)
-                    else np.array(lams)
+                splits = split_annotations(
+                    data.model, data.Y, self.folds, self.hold_out, rng
                 )
+                folds = make_folds(
+                    data.model,
+                    data.X,
+                    data.Y,
+                    make_training_task,
+                    make_test_task,
+                    splits,
+                    data.weights,
+                )
+                if isinstance(lam, str):
+                    lam = lambda_grid(task, loss, self.regulariser).tolist()
                 path = cross_validate(
                     folds,
                     loss,
-                    grid.tolist(),
+                    lam,
                     regulariser=self.regulariser,
                     algorithm=algorithm,
                     start=start,
-                    callback=progress,
+                    callback=report_update,
                 )
                 best = best_point(path)
-                lams, known = best.lam, [best.w, *best.weights]
+                lam = best.lam
+                known_weights = [best.w, *best.weights]
             elif start is None and warm_start is not None:
-                known = [warm_start.w]
+                known_weights = [warm_start.w]
             starts = starting_points(
                 task,
                 loss,
-                lams,
-                known,
+                lam,
+                known_weights,
                 regulariser=self.regulariser,
                 algorithm=algorithm,
                 given=start,
@@ -214,14 +255,25 @@ class StructuredSVM(RegularisedEstimator):
                 starts,
                 task,
                 loss,
-                lams,
+                lam,
                 regulariser=self.regulariser,
                 algorithm=algorithm,
                 warm_start=warm_start if isinstance(warm_start, Result) else None,
-                callback=progress,
+                callback=report_update,
             )
         self.held_out_ = [held_out for _, held_out in splits]
-        return self._keep(model, result, path)
+        return self._set_result(data.model, result, path)
+
+    def _resolve_start(self, task: Task) -> Array | None:
+        """Return the initial weights of the user; None for the default."""
+        if not isinstance(self.start, str):
+            return check_floats(self.start, "start")
+        if self.start not in ("auto", "zero"):
+            raise InputError(
+                "start must be 'auto', 'zero' or an array of weights, not "
+                f"{short_repr(self.start)}"
+            )
+        return np.zeros(task.n_features) if self.start == "zero" else None
 
     def partial_fit(
         self,
@@ -231,186 +283,138 @@ class StructuredSVM(RegularisedEstimator):
         *,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Learn from one more batch, by a step for each example; it may be forgotten afterwards.
+        """Learn from one more batch, by a step for each example.
 
-        The first batch says what labels and features there are, unless the model declares its `classes` or they are
-        given here; after a `fit`, batches go on from it. A later batch may be without annotations: nothing is learned
-        from it. λ must be given as a number, and weights of classes as a mapping. `result_` is an `OnlineResult`,
-        without a certificate: `fit(X, Y, warm_start=online)` has one.
+        λ must be a number, and weights of classes a mapping. `result_` is an
+        `OnlineResult`, without a certificate; ``fit(X, Y, warm_start=online)`` has one.
+
+        Parameters
+        ----------
+        X, Y : sequences
+            Inputs and annotations. The first batch defines labels and features, unless
+            the model or `classes` does; later ones may have no annotation.
+        classes : sequence, optional
+            All labels.
+        sample_weight : array of shape (n_examples,), optional
         """
-        lam, loss = check_lam(self.lam), get_loss(self.loss, ALL_LOSSES)
-        check_regulariser(self.regulariser)
-        other_task = isinstance(loss, ListedLoss)
-        if (
-            self.C is not None
-            or not isinstance(lam, float)
-            or other_task
-            or self.regulariser != "l2"
-        ):
-            raise InputError(
-                "partial_fit sees one batch at a time: expected lam as a number, regulariser 'l2', and a loss of LOSSES"
-            )
-        if isinstance(self.class_weight, str):
-            raise InputError(
-                f"class_weight is {short_repr(self.class_weight)}, and partial_fit sees one batch at a time; expected a "
-                "mapping from classes to weights"
-            )
+        lam, loss = self._check_partial_fit()
         if "model_" in self.__dict__:
-            X, Y = self._examples(X), as_examples(Y)
-            check_lengths(X, Y)
-            if classes is not None and declared_classes(classes, None) != tuple(
-                self.classes_.tolist()
-            ):
-                raise InputError(
-                    f"classes is {short_repr(classes)}; expected those of the first batch, {self.classes_}"
-                )
-            weights = check_sample_weight(sample_weight, n_examples(X))
-            Y = parse(self.model_, X, Y)
-            if not count_parts(self.model_, Y).any():
-                if hasattr(self.model_, "check_inputs"):
-                    self.model_.check_inputs(X)  # as in `_annotated`
+            data = self._prepare_batch(X, Y, classes, sample_weight)
+            if data is None:
                 return self
-            prepared = self._class_weighted(
-                self.model_, *self._annotated(self.model_, X, Y, weights)
-            )
         else:
-            other = (
-                self
-                if classes is None
-                else clone(self).set_params(model__classes=classes)
-            )
-            prepared = other._prepared(X, Y, sample_weight)
-            if hasattr(other, "feature_names_in_"):
-                self.feature_names_in_ = other.feature_names_in_
-        model, X, Y, weights = prepared
-        check_margin(loss, weights)
-        task = weighted(self._task(model, X, Y, None), weights)
-        result = learn_batch(
-            task, loss, self._online_state(task, lam), make_generator(self.random_state)
-        )
-        self.model_, self.path_ = model, []
-        self.result_ = result  # type: ignore[assignment]  # a state of its own kind, without a certificate
-        self.coef_, self.lam_ = result.w, lam
+            estimator = self
+            if classes is not None:
+                estimator = clone(self).set_params(model__classes=classes)
+            data = estimator._prepare_training(X, Y, sample_weight)
+            if hasattr(estimator, "feature_names_in_"):
+                self.feature_names_in_ = estimator.feature_names_in_
+        check_margin(loss, data.weights)
+        task = self._make_task(data.model, data.X, data.Y, None)
+        task = weighted(task, data.weights)
+        state = self._get_online_state(task, lam)
+        result = learn_batch(task, loss, state, make_generator(self.random_state))
+        self.model_ = data.model
+        self.path_ = []
+        self.result_ = result
+        self.coef_ = result.w
+        self.lam_ = lam
         self.__dict__.pop("calibration_", None)
         return self
 
-    def _refitted(self, X: Examples, Y: Examples) -> Self:
-        """As of any learner, but for weights of batches: X and Y are not all that they were learned from."""
-        if isinstance(self.result_, OnlineResult):
+    def _check_partial_fit(self) -> tuple[float, Loss]:
+        """Return λ and the loss if `partial_fit` can use them."""
+        lam = self._resolve_lam(1) if self.C is None else None
+        loss = get_loss(self.loss, ALL_LOSSES)
+        check_regulariser(self.regulariser)
+        if (
+            not isinstance(lam, float)
+            or isinstance(loss, ListedLoss)
+            or self.regulariser != "l2"
+        ):
             raise InputError(
-                "weights of partial_fit cannot be learned again from X and Y alone; expected folds=None, with X and Y "
-                "that were held out"
+                "partial_fit sees one batch at a time: expected lam as a number, "
+                "regulariser 'l2', and a loss of LOSSES"
             )
-        return super()._refitted(X, Y)
+        if isinstance(self.class_weight, str):
+            raise InputError(
+                f"class_weight is {short_repr(self.class_weight)}, and partial_fit "
+                "sees one batch at a time; expected a mapping from classes to weights"
+            )
+        return lam, loss
 
-    def _online_state(self, task: Task, lam: float) -> OnlineResult:
-        """Where the last batch ended; after a fit, as if its examples had been seen in batches."""
-        before = self.__dict__.get("result_")
-        if isinstance(before, OnlineResult):
-            return replace(before, lam=lam)
-        if before is None:
+    def _prepare_batch(
+        self,
+        X: Examples,
+        Y: Examples,
+        classes: Classes | None,
+        sample_weight: ArrayLike | None,
+    ) -> TrainingData | None:
+        """Prepare a later batch; None if nothing in it is annotated."""
+        model = self.model_
+        X = self._convert_inputs(X)
+        Y = convert_annotations(Y)
+        check_lengths(X, Y)
+        if classes is not None:
+            known_classes = tuple(self.classes_.tolist())
+            if declared_classes(classes, None) != known_classes:
+                raise InputError(
+                    f"classes is {short_repr(classes)}; expected those of the first "
+                    f"batch, {self.classes_}"
+                )
+        weights = check_sample_weight(sample_weight, n_examples(X))
+        Y = parse_annotations(model, X, Y)
+        if not count_parts(model, Y).any():
+            if hasattr(model, "check_inputs"):
+                model.check_inputs(X)
+            return None
+        data = select_annotated(TrainingData(model, X, Y, weights))
+        return self._apply_class_weight(data)
+
+    def _get_online_state(self, task: Task, lam: float) -> OnlineResult:
+        """Return the state after the last batch.
+
+        After `fit`, the state is as if its examples had been seen in batches.
+        """
+        result = self.__dict__.get("result_")
+        if isinstance(result, OnlineResult):
+            return replace(result, lam=lam)
+        if result is None:
             zero = np.zeros(task.n_features)
             return OnlineResult(zero, zero, lam)
-        n = before.n_examples
-        return OnlineResult(
-            before.w, before.w, lam, n // MINI_BATCH + 1, n, largest=1.0 / (lam * n)
-        )
+        n = result.n_examples
+        n_batches = n // MINI_BATCH + 1
+        largest = 1.0 / (lam * n)
+        return OnlineResult(result.w, result.w, lam, n_batches, n, largest=largest)
 
-    def _given_start(self, task: Task) -> Array | None:
-        """The first weights that the user asked for; None for clew's own."""
-        if not isinstance(self.start, str):
-            return check_floats(self.start, "start")
-        if self.start not in ("auto", "zero"):
+    def _fit_again(self, X: Examples, Y: Examples) -> Self:
+        """Learn from other annotations; refuse if the weights are from batches."""
+        if isinstance(self.result_, OnlineResult):
             raise InputError(
-                f"start must be 'auto', 'zero' or an array of weights, not {short_repr(self.start)}"
+                "weights of partial_fit cannot be learned again from X and Y alone; "
+                "expected folds=None, with X and Y that were held out"
             )
-        return np.zeros(task.n_features) if self.start == "zero" else None
-
-
-class StructuredPerceptron(StructuredEstimator):
-    """The structured perceptron with partial annotations: a baseline with the same interface."""
-
-    def __init__(
-        self,
-        model: StructuredModel,
-        *,
-        averaged: bool = True,
-        max_epochs: int = 200,
-        patience: int = 10,
-        n_jobs: int | None = None,
-        verbose: bool = False,
-        random_state: Seed = None,
-    ) -> None:
-        self.model = model
-        self.averaged = averaged
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
-
-    def fit(
-        self,
-        X: Examples,
-        Y: Examples,
-        *,
-        sample_weight: ArrayLike | None = None,
-        client: Client | None = None,
-        callback: Callable[[int, float], None] | None = None,
-    ) -> Self:
-        """Learn from inputs X and partial annotations Y.
-
-        `sample_weight` are weights of the examples; `callback` hears of each epoch and the mean task loss after it.
-        """
-        check_callable(callback, "callback")
-        return self._learn(
-            *self._prepared(X, Y, sample_weight), client=client, callback=callback
-        )
-
-    def _learn(
-        self,
-        model: StructuredModel,
-        X: Examples,
-        Y: Examples,
-        weights: Array | None = None,
-        *,
-        client: Client | None = None,
-        callback: Callable[[int, float], None] | None = None,
-    ) -> Self:
-        """Learn from parsed annotations with a model that knows its domain."""
-        with ProgressLine(self.verbose, "perceptron") as line:
-
-            def progress(epoch: int, loss: float) -> None:
-                line.show_text(f"epoch {epoch}, task loss {loss:.4g}")
-                if callback is not None:
-                    callback(epoch, loss)
-
-            self.result_ = perceptron(
-                weighted(self._task(model, X, Y, client), weights),
-                averaged=self.averaged,
-                max_epochs=self.max_epochs,
-                patience=self.patience,
-                rng=make_generator(self.random_state),
-                callback=progress,
-            )
-        self.model_, self.coef_ = model, self.result_.w
-        return self
+        return super()._fit_again(X, Y)
 
 
 def check_margin(loss: Loss, weights: Array | None) -> None:
-    """Refuse weights of examples for a loss that is not homogeneous in φ and Δ, see `clew.learning.weighted`."""
+    """Refuse weights of examples for a loss with a fixed margin.
+
+    Such a loss is not homogeneous in φ and Δ, see `clew.learning.weighted`.
+    """
     if weights is not None and loss.margin:
         raise InputError(
-            f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss without one"
+            f"the loss {loss.name!r} has a fixed margin; sample_weight expects a loss "
+            "without one"
         )
 
 
 def check_warm_start(warm_start: object) -> Result | OnlineResult | None:
-    """The result of an earlier fit, which may be given as the estimator that has it."""
+    """Return the result of an earlier fit, from the estimator or the result."""
     result = getattr(warm_start, "result_", warm_start)
     if result is not None and not isinstance(result, Result | OnlineResult):
-        kind = type(warm_start).__name__
         raise InputError(
-            f"warm_start is a {kind}; expected a fitted StructuredSVM or its result_"
+            f"warm_start is a {type(warm_start).__name__}; expected a fitted "
+            "StructuredSVM or its result_"
         )
     return result

@@ -1,4 +1,4 @@
-"""Which parts of which outputs to annotate next."""
+"""Uncertainty sampling: which parts of which outputs to annotate next."""
 
 from __future__ import annotations
 
@@ -15,30 +15,37 @@ class Query(NamedTuple):
 
     example: int
     part: int
-    """Its place in the output: the node, the row or the variable."""
+    """Index in the output: the node, the row or the variable."""
     margin: float
-    """The score that is lost when it is forced to be other than predicted."""
+    """Score that is lost if the part is forced to differ from the prediction."""
 
 
-def least_certain(
+def select_least_certain(
     margins: Sequence[Array], n: int, per_example: int | None
 ) -> list[Query]:
-    """The n parts with the smallest margins (uncertainty sampling, Lewis & Gale 1994).
+    """Select the parts with the smallest margins (Lewis & Gale 1994).
 
-    `margins` are (parts,) for each example, infinite for what is known or has no alternative. No example gets more than
-    `per_example` questions.
+    Parameters
+    ----------
+    margins : sequence of ndarray of shape (n_parts,)
+        Margins of each example; infinite for parts that are known or have no
+        alternative.
+    n : int
+        Number of parts.
+    per_example : int or None
+        Most parts of one example.
     """
-    example = np.repeat(np.arange(len(margins)), [len(m) for m in margins])
-    part = np.concatenate([np.zeros(0, np.intp), *(np.arange(len(m)) for m in margins)])
-    every = np.concatenate([np.zeros(0), *margins])
-    order = np.argsort(every, kind="stable")
-    order = order[np.isfinite(every[order])]
+    counts = [len(values) for values in margins]
+    example = np.repeat(np.arange(len(margins)), counts)
+    part = np.concatenate([np.zeros(0, np.intp), *map(np.arange, counts)])
+    margin = np.concatenate([np.zeros(0), *margins])
+    order = np.argsort(margin, kind="stable")
+    order = order[np.isfinite(margin[order])]
     if per_example is not None:
-        # a part's place among those of its own example, the least certain first
+        # rank of a part among those of its example, the least certain first
         grouped = order[np.argsort(example[order], kind="stable")]
-        place = np.empty(len(every), np.intp)
-        place[grouped] = np.arange(len(grouped)) - np.searchsorted(
-            example[grouped], example[grouped]
-        )
-        order = order[place[order] < per_example]
-    return [Query(int(example[k]), int(part[k]), float(every[k])) for k in order[:n]]
+        first = np.searchsorted(example[grouped], example[grouped])
+        rank = np.empty(len(margin), np.intp)
+        rank[grouped] = np.arange(len(grouped)) - first
+        order = order[rank[order] < per_example]
+    return [Query(int(example[k]), int(part[k]), float(margin[k])) for k in order[:n]]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import warnings
+from dataclasses import InitVar, dataclass, replace
 from typing import Literal
 
 from clew.errors import InputError
-from clew.learning.master import SOLVERS, Solver
+from clew.learning.model_update import SOLVERS, Solver
 from clew.utils.validation import (
     check_bool,
     check_choice,
@@ -46,11 +47,6 @@ class Algorithm:
     A model of few bounds has its minimiser far away, where bounds say little about the neighbourhood of the optimum.
     By convexity the gap still shrinks at every pass: by the share of the way that was taken, or by a new bound.
     """
-    recombine: bool = True
-    """Between two passes, add the bounds of outputs that can be put together from those that were found before.
-
-    Where the model can tell such outputs (models/recombination.py: 0/1 programmes), that takes a fifth of the passes.
-    """
     patience: int = 10
     """Model updates that a bound may be inactive before it is dropped."""
     solver: Solver = "auto"
@@ -65,9 +61,15 @@ class Algorithm:
     """Seed of the order in which the stochastic phase looks at the groups."""
     identities: bool = True
     """Spare the search in Y° where `losses.simplify` proves it needless."""
+    recombine: InitVar[bool | None] = None
+    """Deprecated, without effect."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, recombine: bool | None) -> None:
         """Refuse what is no setting; whole floats become integers, so that they can count."""
+        if recombine is not None:
+            warnings.warn(
+                "Algorithm(recombine=…) has no effect", DeprecationWarning, stacklevel=3
+            )
         for name in ("epsilon", "tol", "eta", "max_passes", "memory"):
             check_positive(getattr(self, name), name)
         for name in ("starts", "patience"):
@@ -75,7 +77,7 @@ class Algorithm:
         object.__setattr__(
             self, "random_state", check_int(self.random_state, "random_state", 0)
         )
-        for name in ("recycle", "adaptive", "stabilise", "recombine", "identities"):
+        for name in ("recycle", "adaptive", "stabilise", "identities"):
             object.__setattr__(self, name, check_bool(getattr(self, name), name))
         if not is_number(self.rho) or not 0 < self.rho < 1:
             raise InputError(
@@ -105,9 +107,7 @@ STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS = 100, 10_000
 """With fewer groups batches are too small to pay. With fewer weights most of them change with every example, and
 batches take no fewer passes (benchmarks/letters.py, 4,082 weights); one example after the other pays there too: 5.2
 instead of 7.3 CPU s side by side, full annotation."""
-PAPER = Algorithm(
-    groups=1, stabilise=False, recombine=False, stochastic=False, patience=FOR_EVER
-)
+PAPER = Algorithm(groups=1, stabilise=False, stochastic=False, patience=FOR_EVER)
 
 PRESETS: dict[str, Algorithm] = {
     "clew": Algorithm(),

@@ -16,16 +16,16 @@ import numpy as np
 from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
 from clew.learning.bounds import Bundle
-from clew.learning.losses import Linear, Loss, require_spaces, simplify
-from clew.learning.master import (
+from clew.learning.losses import LinearBounds, Loss, require_spaces, simplify
+from clew.learning.model_update import (
     Regulariser,
     check_regulariser,
     choose_solver,
-    known_bound,
+    lower_bound_from_duals,
     regularisation,
-    update,
+    solve_model_update,
 )
-from clew.learning.passes import Callback, LimitReached, Passes
+from clew.learning.passes import Callback, LimitReached, OracleCounter
 from clew.learning.phase import (
     StochasticPhase,
     Watch,
@@ -33,7 +33,7 @@ from clew.learning.phase import (
     begins_unseen,
     uses_stochastic_phase,
 )
-from clew.learning.result import Result, Status, warn_of
+from clew.learning.result import Result, Status, warn_if_not_converged
 from clew.learning.task import Array, Task, dot, separated
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import (
@@ -47,18 +47,13 @@ __all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
 
 log = logging.getLogger("clew")
 
-FIRST_REACH, SHORTEST_REACH = 0.5, 0.2
+INITIAL_STEP_SIZE, SMALLEST_STEP_SIZE = 0.5, 0.2
 """The share of the way from the best w to the model's minimiser."""
-FIRST_RECALLED, SHORTEST_RECALLED = 0.2, 0.1
-"""The same where bounds are recalled: a model that is good soon would leave the start at once, and where the problem is
-not convex for a worse minimum (docs/benchmarks.md)."""
 MODEL_PRECISION, FINEST_PRECISION = 0.2, 1e-3
 """How precisely a model update is solved, as a share of the gap that is still open; and what is asked for before a fit
 that gets no further is said to have stalled."""
-RECALLS = 10
-"""Model updates at the most between two passes, where bounds are recalled."""
 REPEATS = 10
-"""Passes in a row that propose the same w and move neither bound: rounding hides what is left of the gap."""
+"""OracleCounter in a row that propose the same w and move neither bound: rounding hides what is left of the gap."""
 STALLS = 3
 """CCCP iterations in a row that stalled where they began: more precision is asked for in vain."""
 
@@ -121,7 +116,7 @@ class _Convex:
     """Σ_n C_n(w) at some w, and the bounds that are tight there."""
 
     total: float
-    linear: Linear
+    linear: LinearBounds
 
 
 @dataclass(frozen=True)
@@ -152,10 +147,8 @@ class _Run:
         self.task, self.loss, self.lam, self.regulariser = task, loss, lam, regulariser
         self.algorithm = algorithm
         self.n = task.n_examples
-        self.passes = Passes(task, loss, algorithm, callback)
-        self.recalls = False
-        """Whether the task can recall bounds."""
-        self.reach = FIRST_REACH
+        self.passes = OracleCounter(task, loss, algorithm, callback)
+        self.reach = INITIAL_STEP_SIZE
         self.master = 0.0
         self.residual = self.inexactness = 0.0
         self.iteration = self.fallbacks = 0
@@ -169,7 +162,7 @@ class _Run:
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
         reward, interrupted = asked(self.passes.reward, w)
-        linear: Linear | None = None
+        linear: LinearBounds | None = None
         if not begins_unseen(
             self.algorithm, self.regulariser, self.task, self.loss, reward
         ):
@@ -201,8 +194,6 @@ class _Run:
         try:
             if interrupted:
                 raise KeyboardInterrupt
-            self.recalls = self.passes.recall(w) is not None
-            self.reach = FIRST_RECALLED if self.recalls else self.reach
             point = self._outer(self._point(*self.best, reward))
             status = (
                 Status.CONVERGED if self.gap <= self.algorithm.tol else Status.STALLED
@@ -214,7 +205,7 @@ class _Run:
                 self._point(*self.best, reward if interrupted else None),
                 Status.INTERRUPTED,
             )
-        warn_of(status, self.gap, self.algorithm.tol, self.inexactness)
+        warn_if_not_converged(status, self.gap, self.algorithm.tol, self.inexactness)
         return Result(
             w=point.w, objective=point.objective, lower_bound=self.lower_bound, gap=self.gap, status=status,
             lam=self.lam, regulariser=self.regulariser, loss=self.loss, passes=self.passes.count,
@@ -262,7 +253,9 @@ class _Run:
     def _inner(self, point: _Point, precision: float) -> bool:
         """Minimise J̃_t to the given precision: lines 6 to 12. `best` is w_{t+1} then; whether it stalled before."""
         upper = point.objective
-        lower = known_bound(self.bundle, point.v, self.lam * self.n, self.regulariser)
+        lower = lower_bound_from_duals(
+            self.bundle, point.v, self.lam * self.n, self.regulariser
+        )
         lower = (lower + point.constant) / self.n
         share, proposed, repeats = MODEL_PRECISION, point.w, 0
         if self.phase is not None and upper - lower <= precision:
@@ -315,8 +308,8 @@ class _Run:
             )
 
     def _stochastic_phase(
-        self, w: Array, linear: Linear | None, reward: Linear
-    ) -> tuple[Array, Linear, Linear]:
+        self, w: Array, linear: LinearBounds | None, reward: LinearBounds
+    ) -> tuple[Array, LinearBounds, LinearBounds]:
         """Where passes that learn while they look lead from w, with C and R there; or w itself, if J is lower there."""
         if linear is not None and self.loss.reward is None:
             self._add(
@@ -350,7 +343,7 @@ class _Run:
         known = w, self.passes.penalty(w) if linear is None else linear, reward
         return min(found, known, key=lambda at: self._objective(*at))
 
-    def _objective(self, w: Array, convex: Linear, reward: Linear) -> float:
+    def _objective(self, w: Array, convex: LinearBounds, reward: LinearBounds) -> float:
         """J(w), Eq. 7, as a sum over examples."""
         return (
             self._regularised(w)
@@ -358,10 +351,10 @@ class _Run:
             - float(reward.values.sum())
         )
 
-    def _is_solved(self, w: Array, convex: Linear, reward: Linear) -> bool:
+    def _is_solved(self, w: Array, convex: LinearBounds, reward: LinearBounds) -> bool:
         """Whether the bounds of an earlier fit certify w already."""
         v = -np.asarray(reward.features.sum(axis=0)).ravel()
-        lower = known_bound(
+        lower = lower_bound_from_duals(
             self.bundle, v, self.lam * self.n, self.regulariser
         ) - float(reward.offsets.sum())
         return self._objective(w, convex, reward) - lower <= self.algorithm.tol * self.n
@@ -384,11 +377,10 @@ class _Run:
             + float(dot(point.v, w))
             + point.constant
         ) / self.n
-        shortest = SHORTEST_RECALLED if self.recalls else SHORTEST_REACH
         self.reach = (
             min(1.0, 1.5 * self.reach)
             if value < upper
-            else max(shortest, 0.7 * self.reach)
+            else max(SMALLEST_STEP_SIZE, 0.7 * self.reach)
         )
         if value < upper:
             self.best = w, convex
@@ -399,8 +391,7 @@ class _Run:
     ) -> tuple[Array, float]:
         """Line 9: the model's minimiser and its lower bound on J̃_t, as a mean over examples.
 
-        While the stochastic phase still gets on, its passes are the update; later they come before an exact one. Bounds
-        that the task can recall where the model has its minimiser are added at once: they save looking there.
+        While the stochastic phase still gets on, its passes are the update; later they come before an exact one.
         """
         if self.phase is not None and not self.phase.exhausted:
             self.reach = 1.0
@@ -408,26 +399,14 @@ class _Run:
             return w, (lower + point.constant) / self.n
         if self.phase is not None:
             self.phase.one_pass(point.v)
-        w, lower = self._exact_update(point, tol)
-        for _ in range(RECALLS if self.recalls else 0):
-            recalled = self.passes.recall(w)
-            if recalled is None:
-                break
-            known = self.bundle.values(w)
-            higher = np.maximum(self.bundle.sum_by_group(recalled.values) - known, 0.0)
-            if higher.sum() <= tol * self.n or self.passes.limit_reached():
-                break
-            self.bundle.add(recalled, w, known)
-            w, value = self._exact_update(point, tol)
-            lower = max(lower, value)
-        return w, lower
+        return self._exact_update(point, tol)
 
     def _exact_update(self, point: _Point, tol: float) -> tuple[Array, float]:
         """The model's minimiser and its lower bound, whatever the data would say there."""
         began = time.perf_counter()
         radius = max(point.objective, 0.0) / self.lam
         with single_threaded_blas():
-            solved = update(
+            solved = solve_model_update(
                 self.bundle,
                 point.v,
                 self.lam * self.n,
@@ -442,7 +421,9 @@ class _Run:
         self.fallbacks += solved.fell_back
         return solved.w, (solved.lower_bound + point.constant) / self.n
 
-    def _point(self, w: Array, convex: _Convex, reward: Linear | None = None) -> _Point:
+    def _point(
+        self, w: Array, convex: _Convex, reward: LinearBounds | None = None
+    ) -> _Point:
         """J and the linear upper bound on −R at w: line 4."""
         reward = self.passes.reward(w) if reward is None else reward
         v = -np.asarray(reward.features.sum(axis=0)).ravel()
@@ -451,7 +432,7 @@ class _Run:
         ) / self.n
         return _Point(w, convex, objective, v, -float(reward.offsets.sum()))
 
-    def _add(self, linear: Linear, w: Array) -> _Convex:
+    def _add(self, linear: LinearBounds, w: Array) -> _Convex:
         """Add bounds (line 8) and return Σ C_n(w); an argmax below a bound that it gave itself is noticed here."""
         began = time.perf_counter()
         found = self.bundle.sum_by_group(linear.values)

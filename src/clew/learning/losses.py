@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InputError, MissingCapability
-from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task, recalling_task
+from clew.learning.task import Array, Indices, Mask, Matrix, Space, Task
 from clew.utils.validation import is_number, short_repr
 
 LARGEST_WEIGHT = 1e100
@@ -135,7 +135,7 @@ def require_spaces(loss: Loss, task: Task) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearBounds:
     """One linear function ⟨features_n, w⟩ + offset_n for each example: a bound that is tight where it was computed."""
 
     features: Matrix
@@ -143,25 +143,25 @@ class Linear:
     values: Array
     """(n,) the value at the w where it was computed."""
 
-    def at(self, w: Array) -> Linear:
+    def at(self, w: Array) -> LinearBounds:
         """The same functions with their values at another w."""
         return replace(self, values=np.asarray(self.features @ w) + self.offsets)
 
 
-def penalty_part(
+def convex_part(
     task: Task, loss: Loss, w: Array, examples: Indices | None = None
-) -> Linear:
+) -> LinearBounds:
     """C_n at w with a subgradient: max(P_n, R_n), or P_n alone where it is never the smaller one."""
     found = task.argmax(w, loss.penalty, loss.penalty_weight, examples)
     values = found.values(w, loss.penalty_weight) + loss.margin
     offsets = loss.penalty_weight * found.loss + loss.margin
     if not loss.needs_clipping:
-        return _checked(Linear(found.features, offsets, values))
-    reward = reward_part(task, loss, w, examples)
+        return _checked(LinearBounds(found.features, offsets, values))
+    reward = concave_part(task, loss, w, examples)
     keep = values >= reward.values
     features = _choose(keep, found.features, reward.features)
     return _checked(
-        Linear(
+        LinearBounds(
             features,
             np.where(keep, offsets, reward.offsets),
             np.where(keep, values, reward.values),
@@ -169,35 +169,18 @@ def penalty_part(
     )
 
 
-def recalled_part(task: Task, loss: Loss, w: Array) -> Linear | None:
-    """Bounds under C_n from outputs that were found before, tight at w as far as these go; None where there are none.
-
-    Of losses that search all of Y, so that P is never below R, and any output bounds C.
-    """
-    recalling = recalling_task(task)
-    if recalling is None or loss.penalty is not Space.ALL:
-        return None
-    recalled = recalling[0].recall(w, loss.penalty_weight, recalling[1])
-    if not recalled.found.all():
-        return None
-    offsets = loss.penalty_weight * recalled.loss + loss.margin
-    return Linear(
-        recalled.features,
-        offsets,
-        recalled.values(w, loss.penalty_weight) + loss.margin,
-    )
-
-
-def reward_part(
+def concave_part(
     task: Task, loss: Loss, w: Array, examples: Indices | None = None
-) -> Linear:
+) -> LinearBounds:
     """R_n at w with a subgradient (Eq. 10; its sign is minus in v)."""
     if loss.reward is None:
         n = task.n_examples if examples is None else len(examples)
-        return Linear(sp.csr_array((n, task.n_features)), np.zeros(n), np.zeros(n))
+        return LinearBounds(
+            sp.csr_array((n, task.n_features)), np.zeros(n), np.zeros(n)
+        )
     found = task.argmax(w, loss.reward, loss.reward_weight, examples)
     return _checked(
-        Linear(
+        LinearBounds(
             found.features,
             loss.reward_weight * found.loss,
             found.values(w, loss.reward_weight),
@@ -210,8 +193,8 @@ def loss_values(
 ) -> Array:
     """(n,) L_n(w), by its definition."""
     return (
-        penalty_part(task, loss, w, examples).values
-        - reward_part(task, loss, w, examples).values
+        convex_part(task, loss, w, examples).values
+        - concave_part(task, loss, w, examples).values
     )
 
 
@@ -224,7 +207,7 @@ def _choose(keep: Mask, yes: Matrix, no: Matrix) -> Matrix:
     return np.where(keep[:, None], yes, no)
 
 
-def _checked(linear: Linear) -> Linear:
+def _checked(linear: LinearBounds) -> LinearBounds:
     """Refuse what no bound can be made of: it would poison every later model."""
     bad = ~np.isfinite(linear.values)
     if bad.any():

@@ -192,20 +192,6 @@ def is_determined(task: Task) -> bool:
     return isinstance(whole, DeterminedTask) and whole.determined
 
 
-@runtime_checkable
-class RecallingTask(Task, Protocol):
-    """A task that can put outputs together from those that it has found, without searching for new ones."""
-
-    def recall(
-        self, w: Array, loss_weight: float, examples: Indices | None = None
-    ) -> Argmax:
-        """For each example an output in Y with a high ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y), seldom the highest.
-
-        Not found where the task has not answered about the example yet.
-        """
-        ...
-
-
 class Layout(Protocol):
     """An order of the weights in which compiled code is faster: a permutation, said in both directions."""
 
@@ -311,14 +297,6 @@ def online_task(task: Task) -> tuple[OnlineTask, Indices | None] | None:
         (task.task, task.examples) if isinstance(task, Subset) else (task, None)
     )
     return (whole, examples) if isinstance(whole, OnlineTask) else None
-
-
-def recalling_task(task: Task) -> tuple[RecallingTask, Indices | None] | None:
-    """The `RecallingTask` that a task is or takes its examples from, with these examples; None if there is none."""
-    whole, examples = (
-        (task.task, task.examples) if isinstance(task, Subset) else (task, None)
-    )
-    return (whole, examples) if isinstance(whole, RecallingTask) else None
 
 
 def separated(task: Task) -> Task:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.learning.linked_bounds import (
+from clew.learning._frank_wolfe_kernels import (
     Bounds,
     improve_group,
     link_if_higher,
@@ -137,12 +137,7 @@ class ForestOracle:
     ) -> None:
         """For each of these groups, an example each, in turn: argmax at w, new bound, pairwise steps on its bounds."""
         self._make_room(working_set, groups)
-        before, bounds, w, lam = (
-            working_set.n_rows,
-            working_set.bounds,
-            working_set.w,
-            working_set.lam,
-        )
+        before = working_set.n_rows
         working_set.n_rows, self.n_written = online_pass(
             self.inputs,
             self.forest,
@@ -154,12 +149,12 @@ class ForestOracle:
             self.weights,
             self.examples,
             groups,
-            bounds,
+            working_set.bounds,
             before,
             self.outputs,
             self.n_written,
-            w,
-            lam,
+            working_set.w,
+            working_set.lam,
             steps,
             working_set.dense,
             gaps,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.learning.linked_bounds import Bounds
+from clew.learning._frank_wolfe_kernels import Bounds
 from clew.learning.task import Array, Indices
 from clew.learning.working_set import WorkingSet
 from clew.models._forest_kernels import Forest, InputRows, kernel
@@ -31,11 +31,9 @@ def follow(
     """
     new, row, bounds = oracle.reference, 0, working_set.bounds
     size = working_set.n_entries + int(oracle.largest.max(initial=0))
-    data, indices, begins = (
-        np.empty(size),
-        np.empty(size, np.uint32),
-        np.zeros_like(bounds.begins),
-    )
+    data = np.empty(size)
+    indices = np.empty(size, np.uint32)
+    begins = np.zeros_like(bounds.begins)
     while True:
         written = bounds._replace(data=data, indices=indices, begins=begins)
         row = follow_references(

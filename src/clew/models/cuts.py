@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from clew.learning.rows import row_of_entries, sparse
+from clew.learning.sparse_rows import row_of_entries, sparse
 from clew.learning.task import Array, Mask, Matrix
 
 TIGHT = 1e-7

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clew.learning.linked_bounds import Bounds
+from clew.learning._frank_wolfe_kernels import Bounds
 from clew.learning.task import Array, Indices, Space
 from clew.models._forest_kernels import Forest, InputRows, kernel
 from clew.models._forest_online import ForestOracle, label_forest

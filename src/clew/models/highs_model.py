@@ -6,7 +6,7 @@ import highspy
 import numpy as np
 
 from clew.errors import SolverError
-from clew.learning.rows import row_of_entries
+from clew.learning.sparse_rows import row_of_entries
 from clew.learning.task import Array, Matrix
 
 OPTIONS: dict[str, bool | int | float | str] = {

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from clew.learning.rows import row_of_entries
+from clew.learning.sparse_rows import row_of_entries
 from clew.learning.task import Array, Mask, Matrix
 from clew.models.cuts import half_cuts
 from clew.models.highs_model import check, make_model, over_units, row_units, run

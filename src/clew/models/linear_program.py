@@ -11,20 +11,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.errors import InfeasibleAnnotation, InputError
-from clew.learning.rows import row_of_entries, sparse
+from clew.learning.sparse_rows import row_of_entries, sparse
 from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
 from clew.models.base import ALL_SPACES, Model, check_lengths, check_weights, identity
 from clew.models.examples import Annotation, Input, Output
 from clew.models.fingerprint import fingerprint
 from clew.models.highs_solver import Binary, KeptProgram, propagate
-from clew.models.recombination import Recombination
 from clew.parallel import map_examples
 
 T = TypeVar("T")
-
-WORTH_REMEMBERING = 500
-"""Variables of a programme, in the mean, from which on outputs are put together from earlier ones: the linear
-programmes of smaller ones take no longer than that, and their outputs have few pieces."""
 
 
 @dataclass(frozen=True)
@@ -179,11 +174,6 @@ class LinearTask:
         self.keys: Sequence[bytes] | None = keys
         self.n_examples, self.n_features = len(examples), n_features
         self.kept: dict[tuple[int, Space], KeptProgram] = {}
-        sizes = [example.A.shape[1] for example in examples]
-        self.remembers = (
-            not relaxed and bool(sizes) and float(np.mean(sizes)) >= WORTH_REMEMBERING
-        )
-        self.found: dict[int, Recombination] = {}
 
     @property
     def determined(self) -> bool:
@@ -200,21 +190,6 @@ class LinearTask:
         """Maximise ⟨w, φ⟩ + loss_weight · Δ in `space`, from the basis of the last question about each example."""
         w = check_weights(w, self.n_features)
         return self._answers(lambda n: self.output(n, w, space, loss_weight), examples)
-
-    def recall(
-        self, w: Array, loss_weight: float, examples: Indices | None = None
-    ) -> Argmax:
-        """Outputs put together from those found in Y before, with a high ⟨w, φ⟩ + loss_weight · Δ, without a search."""
-        w = check_weights(w, self.n_features)
-
-        def best(n: int) -> Binary | Array | None:
-            return (
-                self.found[n].best(self.examples[n].scores(w, loss_weight))
-                if n in self.found
-                else None
-            )
-
-        return self._answers(best, examples)
 
     def _answers(
         self, output: Callable[[int], Binary | Array | None], examples: Indices | None
@@ -261,10 +236,6 @@ class LinearTask:
         )
         if z is None and space is not Space.INCOMPATIBLE:
             raise example.why_infeasible(n)
-        if z is not None and space is Space.ALL and self.remembers:
-            self.found.setdefault(n, Recombination(example.A)).remember(
-                z.astype(np.int8)
-            )
         return z
 
     def annotated_part(self) -> Task | None:
@@ -289,10 +260,9 @@ class LinearTask:
     def drop_solvers(self) -> None:
         """Give the kept solvers' memory back; the next question starts them afresh."""
         self.kept.clear()
-        self.found.clear()
 
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "kept": {}, "found": {}}
+        return {**vars(self), "kept": {}}
 
 
 class LinearModel(Model):

@@ -1,4 +1,4 @@
-"""The events that can happen to cells from one frame to the next, or over a gap; one by one and as tables."""
+"""Events that can happen to cells from one frame to the next, or over a gap."""
 
 from __future__ import annotations
 
@@ -18,44 +18,47 @@ from clew.utils.validation import check_floats, short_repr
 Labels = NDArray[np.int64]
 
 NONE = 0
-"""The label that stands for no cell: it is the background of every label image."""
+"""Label that stands for no cell; the background of every label image."""
+MAX_NUMBER = 2.0**62
+"""Bound of frames and rows."""
 
 
 class Event(IntEnum):
-    """What can happen from one frame to the next."""
+    """What can happen to cells."""
 
     MOVE = 0
     """One cell becomes one cell."""
     DIVIDE = 1
     """A mother becomes two daughters."""
     APPEAR = 2
-    """A cell comes out of nothing: over the border, or missed by the detection before."""
+    """A cell comes over the border, or was missed by the detection before."""
     DISAPPEAR = 3
-    """A cell is gone: over the border, dead, or missed."""
+    """A cell leaves over the border, dies, or is missed."""
     SPLIT = 4
-    """One detection becomes two without a division: an over-segmentation, or the end of a merge."""
+    """One detection becomes two without a division: over-segmentation, or the end of
+    a merge."""
     MERGE = 5
     """Two detections become one: cells that touch or overlap."""
     GAP = 6
-    """A cell is missing in one frame and back in the one after: gone as far as the pair's two frames tell, and seen
-    over three of them not gone at all."""
+    """A cell is missing in one frame and back in the next: in pairs of frames, a
+    disappearance and an appearance."""
 
     def __str__(self) -> str:
         return self.name.lower()
 
     @property
     def arity(self) -> tuple[int, int]:
-        """How many sources and how many targets it has."""
+        """Number of sources and targets."""
         return ARITY[self]
 
     @property
     def span(self) -> int:
-        """How many frames later than its sources its targets are."""
+        """Number of frames from the sources to the targets."""
         return 2 if self is Event.GAP else 1
 
 
 BY_NAME = {str(event): event for event in Event}
-"""Events by the names that files and requests have for them."""
+"""Events by their names in files and requests."""
 ARITY = {
     Event.MOVE: (1, 1),
     Event.DIVIDE: (1, 2),
@@ -66,94 +69,95 @@ ARITY = {
     Event.GAP: (1, 1),
 }
 PAIRWISE = tuple(event for event in Event if event.span == 1)
-"""The six that are about two consecutive frames: what the candidates of a frame pair are of."""
+"""Events between consecutive frames, which are the candidates of a frame pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventTable:
-    """Events of a whole movie, in no particular order; cells are named by their labels."""
+    """Events of a movie, in no particular order; cells are named by their labels.
+
+    Attributes
+    ----------
+    frame : ndarray of int of shape (n,)
+        The event leads from this frame to the next, a gap to the one after that.
+    event : ndarray of int8 of shape (n,)
+        Values of `Event`.
+    sources : ndarray of int of shape (n, 2)
+        Labels in `frame`, ascending, padded with `NONE`.
+    targets : ndarray of int of shape (n, 2)
+        Labels in the frame that the event leads to, likewise.
+    """
 
     frame: NDArray[np.int64]
-    """(n,) the event leads from this frame to the next, a gap to the one after that."""
     event: NDArray[np.int8]
-    """(n,) values of `Event`."""
     sources: Labels
-    """(n, 2) labels in `frame`, ascending, `NONE` filled up on the right."""
     targets: Labels
-    """(n, 2) labels in the frame that it leads to, likewise."""
 
     def __post_init__(self) -> None:
-        """Refuse columns that are no arrays of as many whole numbers; `of` makes them from tuples."""
-        shapes = [
-            (column.shape, column.dtype.kind)
-            for column in self._columns()
-            if isinstance(column, np.ndarray)
-        ]
-        n = shapes[0][0][:1] if shapes else ()
-        if [shape for shape, _ in shapes] != [n, n, (*n, 2), (*n, 2)] or any(
-            kind not in "iu" for _, kind in shapes
-        ):
+        columns = (self.frame, self.event, self.sources, self.targets)
+        is_valid = all(
+            isinstance(column, np.ndarray) and column.dtype.kind in "iu"
+            for column in columns
+        )
+        if is_valid:
+            n = self.frame.shape[:1]
+            shapes = [column.shape for column in columns]
+            is_valid = shapes == [n, n, (*n, 2), (*n, 2)]
+        if not is_valid:
             raise InputError(
-                "an event table has integer arrays frame (n,), event (n,), sources (n, 2), targets (n, 2)"
+                "an event table has integer arrays frame (n,), event (n,), sources "
+                "(n, 2), targets (n, 2)"
             )
-
-    def _columns(self) -> tuple[NDArray[Any], ...]:
-        return self.frame, self.event, self.sources, self.targets
 
     @classmethod
     def empty(cls) -> Self:
-        """No events."""
+        """A table without events."""
         return cls.of([])
 
     @classmethod
     def of(
         cls, events: Sequence[tuple[int, Event, Sequence[int], Sequence[int]]]
     ) -> Self:
-        """A table from tuples (frame, event, sources, targets)."""
+        """Make a table of tuples (frame, event, sources, targets)."""
         try:
-            given: list[Any] = list(events)  # an iterator can be read once only
-            frame, event = (
-                np.array([row[k] for row in given], dtype=np.float64) for k in (0, 1)
-            )
-            sources, targets = (_padded([row[k] for row in given]) for k in (2, 3))
+            rows: list[Any] = list(events)  # may be an iterator
+            frame = np.array([row[0] for row in rows], dtype=np.float64)
+            event = np.array([row[1] for row in rows], dtype=np.float64)
+            sources = _pad_labels([row[2] for row in rows])
+            targets = _pad_labels([row[3] for row in rows])
         except (TypeError, ValueError, OverflowError, LookupError, AttributeError):
             raise InputError(
-                "events are tuples: (frame, event, labels of the sources, labels of the targets)"
+                "events are tuples: (frame, event, labels of the sources, labels of "
+                "the targets)"
             ) from None
-        if not (
-            np.isfinite(frame)
-            & (frame % 1 == 0)
-            & (np.abs(frame) < 2.0**62)
-            & np.isin(event, list(Event))
-        ).all():
+        is_integer = np.isfinite(frame) & (frame % 1 == 0)
+        is_valid = is_integer & (np.abs(frame) < MAX_NUMBER)
+        if not (is_valid & np.isin(event, list(Event))).all():
             raise InputError(
-                "events have frames that are whole numbers, and kinds from clew.tracking.Event"
+                "events have frames that are whole numbers, and kinds from "
+                "clew.tracking.Event"
             )
         return cls(frame.astype(np.int64), event.astype(np.int8), sources, targets)
 
     @classmethod
     def join(cls, tables: Sequence[Self]) -> Self:
-        """Several tables as one."""
+        """Concatenate tables."""
         if not tables:
             return cls.empty()
-        return cls(
-            *(
-                np.concatenate([getattr(table, f.name) for table in tables])
-                for f in fields(cls)
-            )
-        )
+        names = [field.name for field in fields(cls)]
+        columns = [[getattr(table, name) for table in tables] for name in names]
+        return cls(*map(np.concatenate, columns))
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def __getitem__(self, rows: Mask | Indices | slice) -> Self:
-        """Some of the events."""
         return type(self)(
             self.frame[rows], self.event[rows], self.sources[rows], self.targets[rows]
         )
 
     def __iter__(self) -> Iterator[tuple[int, Event, tuple[int, ...], tuple[int, ...]]]:
-        """One by one, as (frame, event, sources, targets)."""
+        """Yield (frame, event, sources, targets)."""
         for frame, event, sources, targets in zip(
             self.frame.tolist(),
             self.event.tolist(),
@@ -161,56 +165,41 @@ class EventTable:
             self.targets.tolist(),
             strict=True,
         ):
-            yield (
-                frame,
-                Event(event),
-                tuple(filter(None, sources)),
-                tuple(filter(None, targets)),
-            )
+            source_labels = tuple(filter(None, sources))
+            yield frame, Event(event), source_labels, tuple(filter(None, targets))
 
-    def shift_frames(self, frames: int) -> Self:
-        """The same events, so many frames later: by another count of frames."""
-        return type(self)(self.frame + frames, self.event, self.sources, self.targets)
+    def shift_frames(self, n: int) -> Self:
+        """The same events, `n` frames later."""
+        return type(self)(self.frame + n, self.event, self.sources, self.targets)
 
     def end_frames(self) -> NDArray[np.int64]:
-        """(n,) the frame that each leads to, in which its targets are."""
+        """(n,) frames of the targets."""
         return np.asarray(self.frame + 1 + (self.event == Event.GAP), dtype=np.int64)
 
     def to_pairwise(self) -> Self:
-        """As far as pairs of frames can tell: a gap as a disappearance before it and an appearance after it."""
+        """Replace each gap by a disappearance before it and an appearance after it."""
         gaps = self[self.event == Event.GAP]
         if not len(gaps):
             return self
         none = np.full_like(gaps.sources, NONE)
-        gone = type(self)(
-            gaps.frame, np.full(len(gaps), Event.DISAPPEAR, np.int8), gaps.sources, none
-        )
-        back = type(self)(
-            gaps.frame + 1,
-            np.full(len(gaps), Event.APPEAR, np.int8),
-            none,
-            gaps.targets,
-        )
-        return type(self).join([self[self.event != Event.GAP], gone, back])
+        disappear = np.full(len(gaps), Event.DISAPPEAR, np.int8)
+        appear = np.full(len(gaps), Event.APPEAR, np.int8)
+        lost = type(self)(gaps.frame, disappear, gaps.sources, none)
+        found = type(self)(gaps.frame + 1, appear, none, gaps.targets)
+        return type(self).join([self[self.event != Event.GAP], lost, found])
 
     def row_keys(self) -> NDArray[Any]:
-        """(n,) one value for each event that is the same exactly for the same event; for `np.isin` and the like."""
-        columns = np.column_stack(
-            [self.frame, self.event, self.sources, self.targets]
-        ).astype(np.int64)
-        return (
-            np.ascontiguousarray(columns)
-            .view([("", np.int64)] * columns.shape[1])
-            .ravel()
-        )
+        """(n,) values that are equal exactly for equal events, as for `np.isin`."""
+        columns = [self.frame, self.event, self.sources, self.targets]
+        table = np.ascontiguousarray(np.column_stack(columns).astype(np.int64))
+        return table.view([("", np.int64)] * table.shape[1]).ravel()
 
     def describe(self, row: int) -> str:
-        """One event in words: "divide 5 → 17 + 18 from frame 12 to 13"."""
+        """Describe an event: "divide 5 → 17 + 18 from frame 12 to 13"."""
         ((frame, event, sources, targets),) = self[row : row + 1]
-        names = " → ".join(
-            " + ".join(map(str, side)) for side in (sources, targets) if side
-        )
-        return f"{event} {names} from frame {frame} to {frame + event.span}"
+        sides = [" + ".join(map(str, side)) for side in (sources, targets) if side]
+        end = frame + event.span
+        return f"{event} {' → '.join(sides)} from frame {frame} to {end}"
 
 
 class EventIndex:
@@ -263,41 +252,49 @@ class EventIndex:
         found = (self.keys[at] == keys) & np.isin(label, self.labels)
         return np.where(found, self.rows[at], -1)
 
-    def find_by_cells(self, asked: EventTable) -> Indices:
-        """(n, 4) rows of the events that the sources and targets of others take part in; −1 where there is none."""
-        sides = (
-            (asked.sources, asked.frame, False),
-            (asked.targets, asked.end_frames(), True),
-        )
-        return np.column_stack(
-            [
-                self.find_cell(frame, np.full(len(asked), target), label)
-                for cells, frame, target in sides
-                for label in cells.T
-            ]
-        )
+    def find_by_cells(self, events: EventTable) -> Indices:
+        """Find the events that the cells of other events take part in.
 
-    def find(self, asked: EventTable) -> Indices:
-        """(n,) rows of the very same events, −1 where there is none: an event's first cell leads to the only one."""
-        no_source = asked.sources[:, 0] == NONE
-        frame = np.where(no_source, asked.end_frames(), asked.frame)
-        row = self.find_cell(
-            frame,
-            no_source,
-            np.where(no_source, asked.targets[:, 0], asked.sources[:, 0]),
-        )
-        there = np.flatnonzero(row >= 0)
-        at, mine = self.events[row[there]], asked[there]
-        same = (at.event == mine.event) & (at.frame == mine.frame)
-        same &= (at.sources == mine.sources).all(axis=1) & (
-            at.targets == mine.targets
-        ).all(axis=1)
-        row[there[~same]] = -1
+        Returns
+        -------
+        rows : ndarray of shape (n, 4)
+            For both sources and both targets; -1 if there is none.
+        """
+        is_source = np.zeros(len(events), dtype=bool)
+        columns = [
+            self.find_cell(events.frame, is_source, label) for label in events.sources.T
+        ]
+        ends = events.end_frames()
+        columns += [
+            self.find_cell(ends, ~is_source, label) for label in events.targets.T
+        ]
+        return np.column_stack(columns)
+
+    def find(self, events: EventTable) -> Indices:
+        """Find equal events.
+
+        Returns
+        -------
+        row : ndarray of shape (n,)
+            -1 if there is none.
+        """
+        # the first cell of an event leads to the only candidate
+        has_no_source = events.sources[:, 0] == NONE
+        frame = np.where(has_no_source, events.end_frames(), events.frame)
+        label = np.where(has_no_source, events.targets[:, 0], events.sources[:, 0])
+        row = self.find_cell(frame, has_no_source, label)
+        candidate = np.flatnonzero(row >= 0)
+        found = self.events[row[candidate]]
+        wanted = events[candidate]
+        is_equal = (found.event == wanted.event) & (found.frame == wanted.frame)
+        is_equal &= (found.sources == wanted.sources).all(axis=1)
+        is_equal &= (found.targets == wanted.targets).all(axis=1)
+        row[candidate[~is_equal]] = -1
         return row
 
 
-def _padded(cells: Sequence[Sequence[int]]) -> Labels:
-    """(n, 2) labels, ascending, filled up with NONE."""
+def _pad_labels(cells: Sequence[Sequence[int]]) -> Labels:
+    """(n, 2) labels, ascending, padded with NONE."""
     table = np.full((len(cells), 2), NONE, dtype=np.int64)
     for row, labels in enumerate(cells):
         table[row, : len(labels)] = sorted(map(index, labels))
@@ -306,122 +303,128 @@ def _padded(cells: Sequence[Sequence[int]]) -> Labels:
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """Events that a person says happened, or did not."""
+    """Events that happened, or did not, according to a person.
+
+    Attributes
+    ----------
+    events : EventTable of length n
+    happened : ndarray of bool of shape (n,)
+    row : ndarray of int of shape (n,)
+        Line of each in its file, from 1, for messages.
+    """
 
     events: EventTable
     happened: Mask
-    """(n,)"""
     row: Indices
-    """(n,) where each stands in the file it came from, for messages; 1 is the first line."""
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit the events; `of` makes all of it."""
-        if not isinstance(self.events, EventTable):
-            raise InputError(
-                f"events is {short_repr(self.events)}; expected an EventTable, as EventTable.of makes it"
-            )
-        for name, column, kinds in (
-            ("happened", self.happened, "b"),
-            ("row", self.row, "iu"),
+        _check_table(self.events)
+        shape = (len(self.events),)
+        for name, column, kinds, what in (
+            ("happened", self.happened, "b", "booleans"),
+            ("row", self.row, "iu", "integers"),
         ):
-            fits = isinstance(column, np.ndarray) and column.shape == (
-                len(self.events),
-            )
-            if not fits or column.dtype.kind not in kinds:
-                what = "booleans" if name == "happened" else "integers"
+            is_array = isinstance(column, np.ndarray) and column.shape == shape
+            if not is_array or column.dtype.kind not in kinds:
                 raise InputError(
-                    f"{name} is {short_repr(column)}; expected an array of {len(self.events)} {what}"
+                    f"{name} is {short_repr(column)}; expected an array of "
+                    f"{len(self.events)} {what}"
                 )
 
     @classmethod
     def of(cls, events: EventTable, happened: Any = True, row: Any = None) -> Self:
-        """Events as annotations; all of them happened unless told otherwise."""
-        if not isinstance(events, EventTable):
-            raise InputError(
-                f"events is {short_repr(events)}; expected an EventTable, as EventTable.of makes it"
-            )
+        """Make annotations of events.
+
+        Parameters
+        ----------
+        events : EventTable
+        happened : bool or array-like of shape (n,)
+        row : array-like of shape (n,), optional
+            Lines in a file; 1 to n by default.
+        """
+        _check_table(events)
         n = len(events)
-        said = check_floats(happened, "happened")
-        if said.shape not in ((), (n,)) or not np.isin(said, (0, 1)).all():
+        answers = check_floats(happened, "happened")
+        if answers.shape not in ((), (n,)) or not np.isin(answers, (0, 1)).all():
             raise InputError(
-                f"happened is {short_repr(happened)}; expected True or False, or one of both for each event"
+                f"happened is {short_repr(happened)}; expected True or False, or one "
+                "for each event"
             )
         rows = np.arange(1, n + 1) if row is None else check_floats(row, "row")
-        if rows.shape != (n,) or not (np.abs(rows) < 2.0**62).all():
+        if rows.shape != (n,) or not (np.abs(rows) < MAX_NUMBER).all():
             raise InputError(
                 f"row is {short_repr(row)}; expected a number for each of the {n} events"
             )
-        return cls(
-            events,
-            np.broadcast_to(said.astype(bool), (n,)).copy(),
-            rows.astype(np.intp),
-        )
+        answers = np.broadcast_to(answers.astype(bool), (n,)).copy()
+        return cls(events, answers, rows.astype(np.intp))
 
     def __len__(self) -> int:
         return len(self.events)
 
     def __getitem__(self, rows: Mask | Indices | slice) -> Self:
-        """Some of the annotations."""
         return type(self)(self.events[rows], self.happened[rows], self.row[rows])
 
-    def shift_frames(self, frames: int) -> Self:
-        """The same annotations, so many frames later: by another count of frames."""
-        return type(self)(self.events.shift_frames(frames), self.happened, self.row)
+    def shift_frames(self, n: int) -> Self:
+        """The same annotations, `n` frames later."""
+        return type(self)(self.events.shift_frames(n), self.happened, self.row)
 
     def restrict_to(self, excerpt: range) -> Self:
-        """Those between the frames of an excerpt of the movie, counted as the excerpt does."""
-        inside = (self.events.frame >= excerpt.start) & (
-            self.events.end_frames() < excerpt.stop
-        )
-        return self[inside].shift_frames(-excerpt.start)
+        """Annotations within an excerpt of the movie, with frames counted from it."""
+        begins_inside = self.events.frame >= excerpt.start
+        is_inside = begins_inside & (self.events.end_frames() < excerpt.stop)
+        return self[is_inside].shift_frames(-excerpt.start)
 
     def to_pairwise(self) -> Self:
-        """As far as pairs of frames can tell, see `EventTable.pairwise`; that there was no gap tells them nothing."""
-        gap = self.events.event == Event.GAP
-        if not gap.any():
+        """Replace gaps as `EventTable.to_pairwise`; drop gaps that did not happen."""
+        is_gap = self.events.event == Event.GAP
+        if not is_gap.any():
             return self
-        known = self[~gap | self.happened]
-        events = known.events.to_pairwise()
-        rest, gaps = (
-            known[known.events.event != Event.GAP],
-            known[known.events.event == Event.GAP],
-        )
-        happened = np.concatenate([rest.happened, gaps.happened, gaps.happened])
-        return type(self)(
-            events, happened, np.concatenate([rest.row, gaps.row, gaps.row])
-        )
+        others = self[~is_gap]
+        gaps = self[is_gap & self.happened]
+        events = EventTable.join([others.events, gaps.events]).to_pairwise()
+        happened = np.concatenate([others.happened, gaps.happened, gaps.happened])
+        row = np.concatenate([others.row, gaps.row, gaps.row])
+        return type(self)(events, happened, row)
 
     def select_gaps(self) -> Self:
-        """Those about gaps alone."""
+        """Annotations of gaps."""
         return self[self.events.event == Event.GAP]
 
     def annotated_frames(self) -> list[int]:
-        """The frames from which on frame pairs are annotated, ascending."""
-        return np.unique(self.to_pairwise().events.frame).tolist()  # type: ignore[no-any-return]
+        """First frames of the frame pairs with annotations, ascending."""
+        frames: list[int] = np.unique(self.to_pairwise().events.frame).tolist()
+        return frames
 
     def happened_kinds(self) -> frozenset[Event]:
-        """The kinds of events that happened."""
-        return frozenset(
-            map(Event, np.unique(self.events.event[self.happened]).tolist())
-        )
+        """Kinds of events that happened."""
+        kinds = np.unique(self.events.event[self.happened]).tolist()
+        return frozenset(map(Event, kinds))
 
     def select_moves(self) -> EventTable:
-        """The moves that happened."""
+        """Moves that happened."""
         return self.events[self.happened & (self.events.event == Event.MOVE)]
 
     def select_frame(self, frame: int) -> Self:
-        """What they say of a frame and the next; of a gap, that a cell disappears before it and appears after it."""
-        known = self.to_pairwise()
-        return known[known.events.frame == frame]
+        """Annotations of a frame pair, see `to_pairwise`."""
+        pairwise = self.to_pairwise()
+        return pairwise[pairwise.events.frame == frame]
 
     def contradicted_by(self, events: EventTable) -> Mask:
-        """(n,) which are wrong where these events happened, and no others."""
-        return np.asarray(
-            np.isin(self.events.row_keys(), events.row_keys()) != self.happened
-        )
+        """(n,) annotations that are wrong if exactly these events happened."""
+        is_predicted = np.isin(self.events.row_keys(), events.row_keys())
+        return np.asarray(is_predicted != self.happened)
 
     def content_key(self) -> bytes:
-        """A value that is the same exactly for the same annotations, in whatever order."""
+        """A value that is equal exactly for equal annotations in any order."""
         keys = self.events.row_keys()
         order = np.argsort(keys, kind="stable")
         return bytes(keys[order].tobytes() + self.happened[order].tobytes())
+
+
+def _check_table(events: object) -> None:
+    """Refuse anything but an EventTable."""
+    if not isinstance(events, EventTable):
+        raise InputError(
+            f"events is {short_repr(events)}; expected an EventTable, as EventTable.of "
+            "makes it"
+        )

@@ -1,4 +1,4 @@
-"""Frames: images of one shape, from files or arrays, read when they are asked for; and views of some of them."""
+"""Frames: images of one shape, from files or arrays, that are read on demand."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from clew.utils.validation import check_array
 
 
 class Frames(Protocol):
-    """Images of one shape and dtype that are read when they are asked for."""
+    """Images of one shape and dtype that are read on demand."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one frame."""
+        """Shape of a frame."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of one frame."""
+        """Dtype of a frame."""
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
-        """The size of a pixel along (z,) y, x as the files have it; None where they do not say."""
+        """Size of a pixel along (z,) y, x, if the files have it."""
 
     @property
     def first(self) -> int:
-        """The number that the first frame has in its file's name; 0 where frames have no names."""
+        """Number in the name of the first file; 0 if frames have no names."""
 
     def __len__(self) -> int: ...
 
@@ -39,7 +39,7 @@ class Frames(Protocol):
 
 @dataclass(frozen=True)
 class ArrayFrames:
-    """Frames that someone else holds: an array (t, …), a list of images, a Zarr or Dask array."""
+    """Frames in an array (t, …), a list of images, or a Zarr or Dask array."""
 
     data: Any
     shape: tuple[int, ...]
@@ -48,34 +48,31 @@ class ArrayFrames:
     first: int = 0
 
     @classmethod
-    def from_data(cls, data: Any, what: str) -> Self:
-        """Check that the frames are alike; `what` names them in messages."""
-        indexed = (
-            hasattr(data, "__getitem__")
-            and hasattr(data, "__len__")
-            and not isinstance(data, str | bytes | dict)
-        )
-        if (
-            not indexed
-            or isinstance(data, type)
-            or sp.issparse(data)
-            or getattr(data, "ndim", 1) == 0
-        ):
+    def from_data(cls, data: Any, name: str) -> Self:
+        """Check that all frames have one shape and dtype.
+
+        Parameters
+        ----------
+        data : array-like of shape (t, …)
+        name : str
+            Name of the argument, for messages.
+        """
+        if not _is_sequence(data):
             raise InputError(
-                f"{what} is a {type(data).__name__}; expected an array (t, …) or a list of images"
+                f"{name} is a {type(data).__name__}; expected an array (t, …) or a "
+                "list of images"
             )
         if not len(data):
-            raise InputError(f"{what} has no frames; a movie has at least one")
+            raise InputError(f"{name} has no frames; a movie has at least one")
         if hasattr(data, "shape") and hasattr(data, "dtype"):
             return cls(data, tuple(data.shape[1:]), np.dtype(data.dtype))
-        kinds = [
-            (frame.shape, frame.dtype)
-            for frame in (check_array(one, f"a frame of {what}") for one in data)
-        ]
+        frames = (check_array(frame, f"a frame of {name}") for frame in data)
+        kinds = [(frame.shape, frame.dtype) for frame in frames]
         for t, kind in enumerate(kinds):
             if kind != kinds[0]:
                 raise InputError(
-                    f"frame {t} of {what} has shape and dtype {kind}, frame 0 has {kinds[0]}; all are alike"
+                    f"frame {t} of {name} has shape and dtype {kind}, expected "
+                    f"{kinds[0]} as of frame 0"
                 )
         return cls(data, *kinds[0])
 
@@ -86,30 +83,39 @@ class ArrayFrames:
         return np.asarray(self.data[range(len(self))[t]])
 
 
+def _is_sequence(data: Any) -> bool:
+    """Whether data can be indexed by frame."""
+    if isinstance(data, str | bytes | dict | type) or sp.issparse(data):
+        return False
+    if getattr(data, "ndim", 1) == 0:
+        return False
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
 @dataclass(frozen=True)
 class FramesView:
-    """Base of frames that are made from others and are like them."""
+    """Base of frames that are made from others."""
 
     frames: Frames
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one frame."""
+        """Shape of a frame."""
         return self.frames.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of one frame."""
+        """Dtype of a frame."""
         return self.frames.dtype
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
-        """The size of a pixel, if the files say it."""
+        """Size of a pixel, if the files have it."""
         return self.frames.spacing
 
     @property
     def first(self) -> int:
-        """The number of the first frame, in the names of files."""
+        """Number in the name of the first file."""
         return self.frames.first
 
     def __len__(self) -> int:
@@ -118,13 +124,13 @@ class FramesView:
 
 @dataclass(frozen=True)
 class Excerpt(FramesView):
-    """Some of the frames of a movie."""
+    """Some frames of a movie, counted from 0."""
 
     which: range
 
     @property
     def first(self) -> int:
-        """The number of the first of them."""
+        """Number in the name of the first file."""
         return self.frames.first + self.which.start
 
     def __len__(self) -> int:
@@ -136,11 +142,10 @@ class Excerpt(FramesView):
 
 @dataclass(frozen=True)
 class FrameWindow(FramesView):
-    """Some consecutive frames that keep their numbers in the movie; the others are not there."""
+    """Consecutive frames that keep their numbers; `length` is that of the movie."""
 
     begin: int
     length: int
-    """Frames of the whole movie."""
 
     def __len__(self) -> int:
         return self.length
@@ -151,21 +156,24 @@ class FrameWindow(FramesView):
         return self.frames[t - self.begin]
 
 
-def select_frames(frames: Frames, which: range, what: str) -> Excerpt:
-    """Some of the frames, if all of them are there; `what` names them in messages."""
+def select_frames(frames: Frames, which: range, name: str) -> Excerpt:
+    """Select frames that must all exist; `name` is for messages."""
     if not len(which) or which.stop > len(frames):
-        last = len(frames) - 1
         raise InputError(
-            f"{what} has the frames 0 to {last}; {which.start} to {which.stop - 1} were asked for"
+            f"{name} has the frames 0 to {len(frames) - 1}; there are no frames "
+            f"{which.start} to {which.stop - 1}"
         )
     return Excerpt(frames, which)
 
 
 def take_window(frames: Frames, first: int, last: int) -> Frames:
-    """Frames `first` to `last` of those that are in memory; what is read from files is small as it is."""
-    if not isinstance(frames, ArrayFrames) or not isinstance(
-        frames.data, np.ndarray | list | tuple
-    ):
+    """Drop all but frames `first` to `last` from memory, to send them elsewhere.
+
+    Frames that are read from files are small, and stay as they are.
+    """
+    if not isinstance(frames, ArrayFrames):
+        return frames
+    if not isinstance(frames.data, np.ndarray | list | tuple):
         return frames
     part = replace(frames, data=frames.data[first : last + 1])
     return FrameWindow(part, first, len(frames))

@@ -34,9 +34,9 @@ def save(tracker: Tracker, path: str | Path) -> None:
     meta: Any = None
     arrays: dict[str, Any] = {}
     if hasattr(tracker, "svm_"):
-        from clew.estimators import persistence as archive
+        from clew.estimators import persistence
 
-        meta, arrays = archive.pack(tracker.svm_)
+        meta, arrays = persistence.pack_estimator(tracker.svm_)
     arrays = arrays | {WEIGHTS: np.asarray(tracker.coef_, dtype=float)}
     prior: Any = tracker.prior
     prior_numbers = None
@@ -113,9 +113,9 @@ def _unpack(path: str | Path, document: storage.Document) -> Tracker:
     _check_features(path, names, known)
     _check_values(path, tracker, weights, len(names))
     if learner is not None:
-        from clew.estimators import persistence as archive
+        from clew.estimators import persistence
 
-        svm = archive.unpack(path, learner, arrays)
+        svm = persistence.unpack_estimator(path, learner, arrays)
         tracker.set_params(loss=svm.loss, lam=svm.lam, regulariser=svm.regulariser)
         tracker.svm_, tracker.result_, tracker.lam_ = svm, svm.result_, svm.lam_
     return _with_weights(tracker, groups, names, weights)
@@ -222,9 +222,9 @@ def describe(path: str | Path) -> dict[str, str]:
         }
     about = {}
     if learner:
-        from clew.estimators import persistence as archive
+        from clew.estimators import persistence
 
-        about = archive.describe_packed(path, learner, document.arrays)
+        about = persistence.describe_estimator(path, learner, document.arrays)
     return (
         {
             "holds": "the weights of a tracker",

@@ -21,8 +21,8 @@ from skimage.morphology import h_maxima
 from skimage.segmentation import relabel_sequential, watershed
 
 from clew.errors import InputError
-from clew.executors import Threads
 from clew.learning.task import Array, Mask
+from clew.parallel import ThreadExecutor
 from clew.tracking.frames import Frames
 from clew.tracking.io import tiff
 from clew.tracking.io.ctc import check_result_folder, is_mask_file
@@ -135,7 +135,7 @@ def write_detections(
     total, contents = 0, []
     made_from: dict[str, Any] = {"settings": asdict(fitted), "frames": n}
     with write_atomically(Path(folder), DETECT, is_mask_file, made_from) as stage:
-        for count, content in Threads(n_jobs).map(
+        for count, content in ThreadExecutor(n_jobs).map(
             partial(write_one, stage), range(n), progress
         ):
             total += count

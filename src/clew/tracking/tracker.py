@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from clew.errors import DataWarning, InputError
-from clew.executors import Executor, Threads, executor_for
 from clew.learning.cccp import Algorithm
 from clew.learning.losses import Loss
-from clew.learning.master import Regulariser
+from clew.learning.model_update import Regulariser
 from clew.learning.result import Result
 from clew.learning.task import Array
+from clew.parallel import Executor, ThreadExecutor, make_executor
 from clew.tracking.annotations import check_annotations
 from clew.tracking.blocks.plan import PAIRS, block_length, sizes
 from clew.tracking.blocks.track import Problems, TrackedBlocks, track_problems
@@ -160,7 +160,7 @@ class Tracker(Parametrized):
         )  # scikit-learn's, which loads slowly: only to learn
 
         movies, given = _as_lists(movie, annotations)
-        executor = executor_for(client, self.n_jobs)
+        executor = make_executor(client, self.n_jobs)
         sources = [self.measure(one, executor) for one in movies]
         groups = frozenset.intersection(*(source.has for source in sources))
         prior = prior_direction(self.prior, feature_names(groups))
@@ -252,7 +252,7 @@ class Tracker(Parametrized):
         It is solved in blocks of frames, in threads or on the workers of `client`, a Dask client: with the same result.
         Memory holds a few frames, and for each detection a row of the lineage; `track_blocks` holds less.
         """
-        executor = executor_for(client, self.n_jobs)
+        executor = make_executor(client, self.n_jobs)
         work = self._problems(movie, annotations, executor)
         return track_problems(work, executor, self.verbose)
 
@@ -272,7 +272,7 @@ class Tracker(Parametrized):
         """
         folder = check_path(output, "output")
         memory = None if memory is None else check_int(memory, "memory", 1)
-        executor = executor_for(client, self.n_jobs)
+        executor = make_executor(client, self.n_jobs)
         work = self._problems(movie, annotations, executor, memory)
         return TrackedBlocks.of(
             work, executor, Checkpoints.for_output(folder), self.verbose
@@ -358,7 +358,9 @@ class Tracker(Parametrized):
             else self.events_ | annotations.happened_kinds()
         )
         w = weights_by_name(self, feature_names(groups))
-        return self._pairs(source, groups, w, known, executor or Threads(self.n_jobs))
+        return self._pairs(
+            source, groups, w, known, executor or ThreadExecutor(self.n_jobs)
+        )
 
     def _training_pairs(
         self,
@@ -374,7 +376,7 @@ class Tracker(Parametrized):
             groups,
             prior,
             annotations.happened_kinds(),
-            executor or Threads(self.n_jobs),
+            executor or ThreadExecutor(self.n_jobs),
         )
 
     def _pseudo_labels(

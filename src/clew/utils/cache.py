@@ -1,4 +1,4 @@
-"""A cache with explicit keys: every value says what it was made from."""
+"""A least-recently-used cache with explicit keys."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ V = TypeVar("V")
 
 
 class Cache(Generic[V]):
-    """One value a slot, good as long as its key is the one that is asked for; several threads may ask at once.
+    """Holds one value for each slot, valid while its key is the requested one.
 
-    A slot is what a value is about (a frame), its key what it follows from (the annotations, the weights' version).
-    Beyond a `limit` of the values' sizes, those that were not asked for longest leave.
+    A slot is what a value is about (a frame), its key what it depends on (the
+    annotations, the version of the weights). Several threads may use it.
+
+    Parameters
+    ----------
+    limit : float
+        Largest sum of sizes; the least recently used values are dropped beyond.
+    size : callable
+        Size of a value; 1 by default.
     """
 
     def __init__(
         self, limit: float = math.inf, size: Callable[[V], float] = lambda _: 1.0
     ) -> None:
-        self.limit, self.size = limit, size
+        self.limit = limit
+        self.size = size
         self._entries: OrderedDict[Hashable, tuple[Hashable, V]] = OrderedDict()
         self._total = 0.0
         self._lock = Lock()
@@ -30,7 +38,7 @@ class Cache(Generic[V]):
         return len(self._entries)
 
     def peek(self, slot: Hashable, key: Hashable = None) -> V | None:
-        """The value, if it is there and still good."""
+        """Return the value of a slot if there is one with this key."""
         with self._lock:
             entry = self._entries.get(slot)
             if entry is None or entry[0] != key:
@@ -39,30 +47,32 @@ class Cache(Generic[V]):
             return entry[1]
 
     def put(self, slot: Hashable, key: Hashable, value: V) -> V:
-        """Keep a value in the place of the slot's earlier one."""
+        """Set the value of a slot, and return it."""
         with self._lock:
             if slot in self._entries:
-                self._total -= self.size(self._entries.pop(slot)[1])
-            self._entries[slot] = key, value
+                _, old_value = self._entries.pop(slot)
+                self._total -= self.size(old_value)
+            self._entries[slot] = (key, value)
             self._total += self.size(value)
             while self._total > self.limit and len(self._entries) > 1:
-                self._total -= self.size(self._entries.popitem(last=False)[1][1])
+                _, (_, old_value) = self._entries.popitem(last=False)
+                self._total -= self.size(old_value)
         return value
 
     def get(self, slot: Hashable, make: Callable[[], V], key: Hashable = None) -> V:
-        """The value; made if it is not there. Making one holds nobody up, so two threads may make the same."""
-        found = self.peek(slot, key)
-        return self.put(slot, key, make()) if found is None else found
+        """Return the value of a slot, or make it.
 
-    def without(self, dropped: Callable[[Any], bool]) -> Cache[V]:
-        """Another cache with the same values, but for those of some slots."""
+        The cache is not locked meanwhile, so that two threads may make the same.
+        """
+        value = self.peek(slot, key)
+        return self.put(slot, key, make()) if value is None else value
+
+    def without(self, is_dropped: Callable[[Any], bool]) -> Cache[V]:
+        """Return a copy without some slots."""
         with self._lock:
-            left = [
-                (slot, *entry)
-                for slot, entry in self._entries.items()
-                if not dropped(slot)
-            ]
+            entries = list(self._entries.items())
         other: Cache[V] = Cache(self.limit, self.size)
-        for slot, key, value in left:
-            other.put(slot, key, value)
+        for slot, (key, value) in entries:
+            if not is_dropped(slot):
+                other.put(slot, key, value)
         return other

@@ -1,4 +1,4 @@
-"""Optional parts of an installation: which packages each needs, and an error that names the extra to install."""
+"""Optional dependencies: errors name the extra to install."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from clew.errors import MissingExtra
 
-# what is imported, by extra of pyproject.toml; a test compares both
+# packages by extra of pyproject.toml; a test compares both
 EXTRAS: dict[str, tuple[str, ...]] = {
     "plot": ("matplotlib",),
     "tracking": (
@@ -27,13 +27,13 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 def is_installed(extra: str) -> bool:
-    """Whether all packages of an extra can be imported; none of them is."""
-    return not _missing(extra)
+    """Return whether all packages of an extra are installed, without importing them."""
+    return not _list_missing(extra)
 
 
 def require_extra(extra: str, what: str) -> None:
-    """Raise `MissingExtra` unless the packages of an extra are installed; `what` needs them."""
-    missing = _missing(extra)
+    """Raise `MissingExtra` unless an extra is installed; `what` needs it."""
+    missing = _list_missing(extra)
     if missing:
         raise MissingExtra(
             f"{what} needs {', '.join(missing)}: pip install 'clew-learn[{extra}]'",
@@ -41,15 +41,12 @@ def require_extra(extra: str, what: str) -> None:
         )
 
 
-def _missing(extra: str) -> list[str]:
+def _list_missing(extra: str) -> list[str]:
     return [package for package in EXTRAS[extra] if not _can_be_found(package)]
 
 
 def _can_be_found(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except (
-        ImportError,
-        ValueError,
-    ):  # a finder of somebody's refuses it, or half of it is loaded
+    except (ImportError, ValueError):  # an import hook refuses it, or it is half loaded
         return False

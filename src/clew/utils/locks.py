@@ -1,4 +1,4 @@
-"""Locks between processes, on every operating system. A lock goes with the process that has it, however that ends."""
+"""Locks between processes; a lock ends with the process that holds it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import IO
 
 
 def try_lock(file: IO[bytes]) -> bool | None:
-    """Lock an open file until it is closed: True if it is ours now, False if another process has it.
+    """Lock an open file until it is closed.
 
-    None says that the file system knows no locks, as some network drives do: then nobody can tell.
+    Returns
+    -------
+    is_locked : bool or None
+        False if another process holds the lock, None if the file system has no locks,
+        as some network drives.
     """
     try:
-        _lock(file)
+        _lock_file(file)
     except (BlockingIOError, PermissionError):
         return False
     except OSError:
@@ -23,12 +27,12 @@ def try_lock(file: IO[bytes]) -> bool | None:
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(file: IO[bytes]) -> None:
-        """The first byte, which need not be there, stands for the file."""
+    def _lock_file(file: IO[bytes]) -> None:
+        """Lock the first byte, which need not exist."""
         file.seek(0)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 else:
     import fcntl
 
-    def _lock(file: IO[bytes]) -> None:
+    def _lock_file(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

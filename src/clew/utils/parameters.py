@@ -1,9 +1,9 @@
-"""Parameters of models and trackers as scikit-learn has them, without importing scikit-learn.
+"""Parameters as in scikit-learn, without importing it.
 
-`import sklearn.base` loads scipy.stats and, where it is installed, pandas, which takes as long as all else that a
-command of clew imports. What scikit-learn asks of an object with parameters is little: `get_params`, `set_params`, and
-tags for those who look at them. Learners that are used in its pipelines and searches (`base.py`) are its own
-estimators; they are imported when something is learned.
+``import sklearn.base`` loads scipy.stats and, if installed, pandas, which takes as long
+as all else that a command imports. Models and trackers therefore have their own
+`get_params` and `set_params`; the learners of `clew.estimators` are estimators of
+scikit-learn.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class Parametrized:
-    """An object whose parameters are the arguments of `__init__`, kept under their names."""
+    """An object whose parameters are the arguments of `__init__`."""
 
     @classmethod
-    def _defaults(cls) -> Mapping[str, object]:
-        """The parameters by name, with their defaults (`inspect.Parameter.empty` for none)."""
+    def _get_defaults(cls) -> Mapping[str, object]:
+        """Return parameters with their defaults (`inspect.Parameter.empty` if none)."""
         if cls.__init__ is object.__init__:
             return {}
-        arguments = list(inspect.signature(cls.__init__).parameters.values())[1:]
+        _, *arguments = inspect.signature(cls.__init__).parameters.values()
         return {
             argument.name: argument.default
             for argument in arguments
@@ -35,79 +35,80 @@ class Parametrized:
         }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name; if `deep`, also those of parameters that have some, as in `model__n_states`."""
-        found = {}
-        for name in sorted(self._defaults()):
-            value = found[name] = getattr(self, name)
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Whether to add parameters of parameters, as in ``model__n_states``.
+        """
+        params: dict[str, Any] = {}
+        for name in sorted(self._get_defaults()):
+            value = getattr(self, name)
+            params[name] = value
             if deep and hasattr(value, "get_params") and not isinstance(value, type):
-                found |= {
-                    f"{name}__{inner}": each
-                    for inner, each in value.get_params().items()
-                }
-        return found
+                for inner_name, inner_value in value.get_params().items():
+                    params[f"{name}__{inner_name}"] = inner_value
+        return params
 
     def set_params(self, **params: object) -> Self:
-        """Set parameters by name; those of a parameter as in `model__n_states`."""
-        known = self._defaults()
+        """Set parameters by name; those of a parameter as in ``model__n_states``."""
+        names = self._get_defaults()
         nested: dict[str, dict[str, object]] = {}
-        for name, value in params.items():
-            own, _, inner = name.partition("__")
-            if own not in known:
+        for full_name, value in params.items():
+            name, _, inner_name = full_name.partition("__")
+            if name not in names:
                 raise ValueError(
-                    f"Invalid parameter {own!r} for estimator {self}. Valid parameters are: {sorted(known)}."
+                    f"Invalid parameter {name!r} for estimator {self}. Valid "
+                    f"parameters are: {sorted(names)}."
                 )
-            if inner:
-                nested.setdefault(own, {})[inner] = value
+            if inner_name:
+                nested.setdefault(name, {})[inner_name] = value
             else:
-                setattr(self, own, value)
-        for own, values in nested.items():
-            getattr(self, own).set_params(**values)
+                setattr(self, name, value)
+        for name, values in nested.items():
+            getattr(self, name).set_params(**values)
         return self
 
     def __repr__(self) -> str:
-        """As in Python, with the parameters that are not at their defaults."""
-        values = [
-            (name, getattr(self, name, None), default)
-            for name, default in self._defaults().items()
-        ]
-        changed = [
-            f"{name}={value!r}"
-            for name, value, default in values
-            if not _same(value, default)
-        ]
+        """Return the constructor call, with the parameters that are no defaults."""
+        changed = []
+        for name, default in self._get_defaults().items():
+            value = getattr(self, name, None)
+            if not _is_default(value, default):
+                changed.append(f"{name}={value!r}")
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_tags__(self) -> Tags:
-        """For those of scikit-learn who ask, which is imported by then."""
+        """Return the tags of scikit-learn, which is imported when it asks."""
         from sklearn.base import BaseEstimator
 
         return BaseEstimator.__sklearn_tags__(self)
 
 
-def _same(value: object, default: object) -> bool:
-    """Whether a parameter is at its default; arrays never are."""
-    plain = isinstance(value, str | int | float | tuple)
-    return value is default or (
-        plain and type(value) is type(default) and value == default
-    )
+def _is_default(value: object, default: object) -> bool:
+    """Return whether a value equals its default; arrays never do."""
+    if value is default:
+        return True
+    is_comparable = isinstance(value, str | int | float | tuple)
+    return is_comparable and type(value) is type(default) and value == default
 
 
 def clone(thing: T) -> T:
-    """A copy with the same parameters that knows nothing of any data, as by scikit-learn's `clone(safe=False)`."""
+    """Return an unfitted copy with the same parameters."""
     if isinstance(thing, type) or not hasattr(thing, "get_params"):
         return copy.deepcopy(thing)
-    made: T = type(thing)(
-        **{name: clone(value) for name, value in thing.get_params(deep=False).items()}
-    )
-    return made
+    params = thing.get_params(deep=False)
+    copied: T = type(thing)(**{name: clone(value) for name, value in params.items()})
+    return copied
 
 
 def check_fitted(estimator: object, attribute: str) -> None:
-    """Raise scikit-learn's NotFittedError unless an estimator has what `fit` sets."""
+    """Raise scikit-learn's NotFittedError unless there is a fitted attribute."""
     if not hasattr(estimator, attribute):
         from sklearn.exceptions import NotFittedError
 
-        name = type(estimator).__name__
         raise NotFittedError(
-            f"This {name} instance is not fitted yet. Call 'fit' with appropriate arguments before using it."
+            f"This {type(estimator).__name__} instance is not fitted yet. Call 'fit' "
+            "with appropriate arguments before using it."
         )

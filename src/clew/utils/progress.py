@@ -1,4 +1,4 @@
-"""What the terminal shows while something takes long: how a fit is doing, and how far a count has come."""
+"""Progress of fits and counts on the terminal, drawn by rich on stderr."""
 
 from __future__ import annotations
 
@@ -14,45 +14,50 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.status import Status as Spinner
+from rich.status import Status
 
-if TYPE_CHECKING:  # the command line shows progress before anything is learned, and must not wait for the learner
+if TYPE_CHECKING:  # commands show progress before the learner is imported
     from clew.learning.result import Record
 
 
-def is_verbose(shown: object) -> bool:
-    """Whether a switch or a number of scikit-learn's `verbose` asks for progress; anything else does not."""
-    return shown is True or (isinstance(shown, int | float) and shown > 0)
+def is_verbose(verbose: object) -> bool:
+    """Return whether `verbose`, a boolean or a number, asks for progress."""
+    return verbose is True or (isinstance(verbose, int | float) and verbose > 0)
 
 
 class ProgressLine:
-    """A callback for `learn` that keeps one line on stderr up to date; silent where `shown` is false.
+    """Shows one line of text while a ``with`` block runs; a callback for `learn`.
 
-    Away from a terminal (a log file, a pipe) rich draws nothing, and logging at level DEBUG tells the same.
+    Nothing is drawn away from a terminal; logging at level DEBUG has the same figures.
+
+    Parameters
+    ----------
+    verbose : bool
+    title : str
     """
 
-    def __init__(self, shown: bool, title: str = "learning") -> None:
+    def __init__(self, verbose: bool, title: str = "learning") -> None:
         self.title = title
-        self.spinner = (
-            Spinner(title, console=Console(stderr=True)) if is_verbose(shown) else None
-        )
+        self.status: Status | None = None
+        if is_verbose(verbose):
+            self.status = Status(title, console=Console(stderr=True))
 
     def __call__(self, record: Record) -> None:
         """Show the newest record of a fit."""
-        if self.spinner is not None:
-            self.spinner.update(
-                f"{self.title}: CCCP {record.iteration}, pass {record.passes:g}, objective {record.objective:.5g}, "
-                f"gap {record.gap:.2g} → {record.precision:.2g}, {record.bounds} bounds"
-            )
+        self.show_text(
+            f"CCCP {record.iteration}, pass {record.passes:g}, "
+            f"objective {record.objective:.5g}, "
+            f"gap {record.gap:.2g} → {record.precision:.2g}, {record.bounds} bounds"
+        )
 
     def show_text(self, text: str) -> None:
-        """Show any other text on the line."""
-        if self.spinner is not None:
-            self.spinner.update(f"{self.title}: {text}")
+        """Show a text after the title."""
+        if self.status is not None:
+            self.status.update(f"{self.title}: {text}")
 
     def __enter__(self) -> Self:
-        if self.spinner is not None:
-            self.spinner.start()
+        if self.status is not None:
+            self.status.start()
         return self
 
     def __exit__(
@@ -61,41 +66,45 @@ class ProgressLine:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.spinner is not None:
-            self.spinner.stop()
+        if self.status is not None:
+            self.status.stop()
 
 
 class ProgressBar:
-    """A callback (done, total) that draws a bar on stderr with the time left; silent where `shown` is false.
+    """Shows a bar with the time left while a ``with`` block runs.
 
-    Away from a terminal rich draws nothing. The bar goes when the work is done.
+    Call it with the numbers of finished and of all items. Nothing is drawn away from a
+    terminal.
+
+    Parameters
+    ----------
+    title : str
+    verbose : bool
+    unit : str
+        What is counted.
     """
 
-    def __init__(self, title: str, shown: bool = True, unit: str = "frames") -> None:
-        self.title = title
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn(unit),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
+    def __init__(self, title: str, verbose: bool = True, unit: str = "frames") -> None:
         console = Console(stderr=True)
-        self.progress = (
-            Progress(*columns, console=console, transient=True)
-            if is_verbose(shown) and console.is_terminal
-            else None
-        )
-        self.task = (
-            None if self.progress is None else self.progress.add_task(title, total=None)
-        )
+        self.progress: Progress | None = None
+        if is_verbose(verbose) and console.is_terminal:
+            self.progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn(unit),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=console,
+                transient=True,
+            )
+            self.task = self.progress.add_task(title, total=None)
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, n_done: int, n_total: int) -> None:
         """Show how much is done."""
-        if self.progress is not None and self.task is not None:
-            self.progress.update(self.task, completed=done, total=total)
+        if self.progress is not None:
+            self.progress.update(self.task, completed=n_done, total=n_total)
 
     def __enter__(self) -> Self:
         if self.progress is not None:

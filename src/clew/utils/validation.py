@@ -1,4 +1,4 @@
-"""What callers give: numbers, choices and arrays that are what they must be, or an InputError that names them."""
+"""Validate user input; raise InputError naming the argument."""
 
 from __future__ import annotations
 
@@ -16,41 +16,39 @@ from clew.errors import InputError
 
 T = TypeVar("T")
 Number: TypeAlias = int | float | np.integer | np.floating
-"""One real number, Python's or NumPy's."""
+"""A real number of Python or NumPy."""
 Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
-"""What draws at random takes as `random_state`; None draws from NumPy's global generator."""
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 60
+"""Accepted as `random_state`; None uses NumPy's global generator."""
+MAX_REPR = 60
+"""Characters of a value in a message."""
 
 
 def short_repr(value: object) -> str:
-    """A value for a message: its repr, but never more than a line."""
-    return " ".join(_short.repr(value).split())
+    """Return the repr of a value in one line, shortened for a message."""
+    shortener = reprlib.Repr()
+    shortener.maxstring = MAX_REPR
+    shortener.maxother = MAX_REPR
+    return " ".join(shortener.repr(value).split())
 
 
 def is_number(value: object) -> TypeGuard[Number]:
-    """Whether this is one real number; NumPy's count, booleans and spans of time (NumPy's integers too) do not."""
+    """Return whether a value is a real number; booleans and time spans are not."""
     kinds = int | float | np.integer | np.floating
     return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
 
 
 def check_int(value: object, name: str, least: int, most: int | None = None) -> int:
-    """A whole number within limits; floats that are whole will do."""
+    """Return an integer within limits; whole floats are accepted."""
+    if is_number(value) and value % 1 == 0:
+        number = int(value)
+        if number >= least and (most is None or number <= most):
+            return number
     limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-    if (
-        not is_number(value)
-        or value % 1 != 0
-        or value < least
-        or (most is not None and value > most)
-    ):
-        raise InputError(
-            f"{name} is {short_repr(value)}; expected a whole number {limits}"
-        )
-    return int(value)
+    raise InputError(f"{name} is {short_repr(value)}; expected a whole number {limits}")
 
 
 def check_positive(value: object, name: str, most: float = float("inf")) -> float:
-    """A number above 0; infinity, if `most` is."""
+    """Return a positive number of at most `most`."""
     try:
         if is_number(value) and 0 < value <= most:
             return float(value)
@@ -60,47 +58,43 @@ def check_positive(value: object, name: str, most: float = float("inf")) -> floa
 
 
 def check_bool(value: object, name: str) -> bool:
-    """True or False; 1 and 0 will do."""
-    if not (isinstance(value, bool | np.bool_) or is_number(value)) or value not in (
-        0,
-        1,
-    ):
-        raise InputError(f"{name} is {short_repr(value)}; expected True or False")
-    return bool(value)
+    """Return a boolean; 0 and 1 are accepted."""
+    is_allowed = isinstance(value, bool | np.bool_) or is_number(value)
+    if is_allowed and value in (0, 1):
+        return bool(value)
+    raise InputError(f"{name} is {short_repr(value)}; expected True or False")
 
 
 def check_choice(value: T, name: str, choices: Collection[object]) -> T:
-    """One of a few words."""
-    if not isinstance(value, str) or value not in choices:
-        words = [repr(choice) for choice in choices]
-        raise InputError(
-            f"{name} is {short_repr(value)}; expected {', '.join(words[:-1])} or {words[-1]}"
-        )
-    return value
+    """Return a string that is one of the choices."""
+    if isinstance(value, str) and value in choices:
+        return value
+    *others, last = map(repr, choices)
+    raise InputError(
+        f"{name} is {short_repr(value)}; expected {', '.join(others)} or {last}"
+    )
 
 
 def check_callable(value: object, name: str) -> None:
-    """Refuse what cannot be called."""
+    """Refuse what is neither callable nor None."""
     if value is not None and not callable(value):
         raise InputError(f"{name} is {short_repr(value)}; expected a function")
 
 
 def check_fraction(value: object, name: str) -> float:
-    """A number from 0 to 1."""
-    if not is_number(value) or not 0 <= value <= 1:
-        raise InputError(
-            f"{name} is {short_repr(value)}; expected a number from 0 to 1"
-        )
-    return float(value)
+    """Return a number from 0 to 1."""
+    if is_number(value) and 0 <= value <= 1:
+        return float(value)
+    raise InputError(f"{name} is {short_repr(value)}; expected a number from 0 to 1")
 
 
 def check_generator(value: object, name: str) -> np.random.Generator:
-    """NumPy's generator of random numbers."""
-    if not isinstance(value, np.random.Generator):
-        raise InputError(
-            f"{name} is {short_repr(value)}; expected numpy.random.default_rng(seed)"
-        )
-    return value
+    """Return a NumPy random generator."""
+    if isinstance(value, np.random.Generator):
+        return value
+    raise InputError(
+        f"{name} is {short_repr(value)}; expected numpy.random.default_rng(seed)"
+    )
 
 
 @overload
@@ -108,57 +102,65 @@ def check_list(values: object, name: str) -> list[object]: ...
 @overload
 def check_list(values: object, name: str, kind: type[T]) -> list[T]: ...
 def check_list(values: object, name: str, kind: type[T] | None = None) -> list[T]:
-    """All of something that can be gone through, but text; `kind` is what each must be."""
-    if isinstance(values, str | bytes | bytearray | type) or not isinstance(
-        values, Iterable
-    ):
+    """Return a list of the items of an iterable, which may not be text.
+
+    Parameters
+    ----------
+    values : object
+    name : str
+        Of the argument.
+    kind : type, optional
+        Type of the items.
+    """
+    is_text = isinstance(values, str | bytes | bytearray | type)
+    if is_text or not isinstance(values, Iterable):
         raise InputError(f"{name} is {short_repr(values)}; expected a list")
     try:
         items = list(values)
     except TypeError:  # such as an array of no dimensions
         raise InputError(f"{name} is {short_repr(values)}; expected a list") from None
-    for at, item in enumerate(items):
-        if kind is not None and not isinstance(item, kind):
-            raise InputError(
-                f"{name} has {short_repr(item)} at place {at}; expected a {kind.__name__}"
-            )
+    if kind is not None:
+        for i, item in enumerate(items):
+            if not isinstance(item, kind):
+                raise InputError(
+                    f"{name} has {short_repr(item)} at place {i}; expected a "
+                    f"{kind.__name__}"
+                )
     return items
 
 
-def check_frame_slice(which: object, n: int, name: str) -> range:
-    """Some frames of n, from a slice."""
-    try:
-        chosen = range(n)[which] if isinstance(which, slice) else None
-    except (TypeError, ValueError):
-        chosen = None
-    if chosen is None:
-        raise InputError(
-            f"{name} is {short_repr(which)}; expected a slice, such as 0:10"
-        )
-    return chosen
+def check_frame_slice(frames: object, n_frames: int, name: str) -> range:
+    """Return the frames that a slice selects."""
+    if isinstance(frames, slice):
+        try:
+            return range(n_frames)[frames]
+        except (TypeError, ValueError):
+            pass
+    raise InputError(f"{name} is {short_repr(frames)}; expected a slice, such as 0:10")
 
 
 def check_frame(t: object, first: int, last: int, name: str) -> int:
-    """The number of one frame."""
-    if not is_number(t) or t % 1 != 0 or not first <= t <= last:
-        raise InputError(
-            f"{name} has no frame {short_repr(t)}; its frames are {first} to {last}"
-        )
-    return int(t)
+    """Return the number of a frame; `name` is that of the movie."""
+    if is_number(t) and t % 1 == 0 and first <= t <= last:
+        return int(t)
+    raise InputError(
+        f"{name} has no frame {short_repr(t)}; its frames are {first} to {last}"
+    )
 
 
 def check_array(values: object, name: str) -> NDArray[Any]:
-    """An array of what was given, with its own dtype; rows of different length make none."""
+    """Return an array of any dtype; rows must have the same length."""
     try:
         return np.asarray(values)
     except ValueError:
         raise InputError(
-            f"{name} is {short_repr(values)}; expected an array, with rows of the same length"
+            f"{name} is {short_repr(values)}; expected an array, with rows of the same "
+            "length"
         ) from None
 
 
 def check_floats(values: object, name: str) -> NDArray[np.float64]:
-    """An array of real numbers: no text, no dates, no complex numbers, no rows of different length."""
+    """Return an array of real numbers."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "biufO":  # objects may be numbers
@@ -169,7 +171,7 @@ def check_floats(values: object, name: str) -> NDArray[np.float64]:
 
 
 def check_path(value: object, name: str) -> Path:
-    """A path, from text or a path; one that no file can have is refused."""
+    """Return a path; refuse one that no file can have."""
     if not isinstance(value, str | Path) or "\0" in str(value):
         raise InputError(f"{name} is {short_repr(value)}; expected a path")
     try:

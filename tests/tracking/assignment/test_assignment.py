@@ -39,7 +39,7 @@ def exact(found, scores):
 
 @examples(40)
 @given(seed=st.integers(0, 10_000), n=st.integers(0, 3), m=st.integers(0, 3))
-def test_the_best_of_all_choices(seed, n, m):
+def test_assignment_and_margins_match_enumeration(seed, n, m):
     (a, b), rng = frames(seed, n, m)
     found = find_candidates(a, b, reach=0.6, neighbours=2)
     scores = rng.normal(size=len(found))
@@ -60,7 +60,7 @@ def test_the_best_of_all_choices(seed, n, m):
 
 @examples(25)
 @given(seed=st.integers(0, 10_000))
-def test_pruning_changes_nothing(seed):
+def test_assignment_with_dominated_candidates_has_the_same_value(seed):
     (a, b), rng = frames(seed, 12, 13)
     found = find_candidates(a, b, reach=0.5)
     scores = rng.normal(size=len(found)) + 2.0 * (found.event == Event.MOVE)
@@ -72,7 +72,7 @@ def test_pruning_changes_nothing(seed):
 
 @examples(25)
 @given(seed=st.integers(0, 10_000))
-def test_the_best_choice_of_all_is_that_among_some_if_they_have_it(seed):
+def test_assignment_among_some_candidates_is_reused_if_it_can_be(seed):
     (a, b), rng = frames(seed, 9, 10)
     found = find_candidates(a, b, reach=0.6)
     scores = rng.normal(size=len(found)) + 2.0 * (found.event == Event.MOVE)
@@ -88,7 +88,7 @@ def test_the_best_choice_of_all_is_that_among_some_if_they_have_it(seed):
     np.testing.assert_allclose(some.confidence(rows), anew.confidence(rows), atol=1e-6)
 
 
-def test_what_is_pinned_holds():
+def test_pinned_events_hold():
     (a, b), rng = frames(3, 6, 6)
     found = find_candidates(a, b, reach=2.0)
     scores = rng.normal(size=len(found))
@@ -105,7 +105,7 @@ def test_what_is_pinned_holds():
     )
 
 
-def test_pins_that_leave_no_choice_are_refused():
+def test_contradictory_pins_are_rejected():
     (a, b), _ = frames(0, 1, 0)
     found = find_candidates(a, b, reach=1.0)
     with pytest.raises(InfeasibleAnnotation, match="no assignment agrees"):
@@ -114,7 +114,7 @@ def test_pins_that_leave_no_choice_are_refused():
 
 @examples(25)
 @given(seed=st.integers(0, 10_000), ndim=st.sampled_from([2, 3]))
-def test_prices_hold_for_candidates_that_were_left_out_too(seed, ndim):
+def test_prices_hold_for_dominated_candidates(seed, ndim):
     rng = np.random.default_rng(seed)
     before = rng.uniform(0, 50 ** (1 / ndim), (50, ndim))
     after = before[5:] + rng.normal(0, 0.5, (45, ndim))
@@ -133,7 +133,7 @@ def test_prices_hold_for_candidates_that_were_left_out_too(seed, ndim):
         np.testing.assert_allclose(answer.reduced[answer.chosen], 0, atol=1e-6)
 
 
-def test_scores_of_some_candidates_at_a_time_are_those_of_all(simulated, monkeypatch):
+def test_scores_are_independent_of_the_chunk_size(simulated, monkeypatch):
     from clew.tracking.candidates import features
     from clew.tracking.candidates.frame_pairs import Pairs
     from clew.tracking.measurement.measure import measure_movie

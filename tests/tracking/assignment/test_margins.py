@@ -1,4 +1,4 @@
-"""What forbidding or forcing an event costs, against solving the whole assignment anew."""
+"""Margins and alternatives, against solving the whole assignment again."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.models.highs_solver import KeptProgram
-from clew.tracking.assignment.margins import compute_margins
+from clew.tracking.assignment.margins import compute_margins, find_alternatives
 
 from ...helpers.effort import examples
 
@@ -50,7 +50,7 @@ def solve(rows, n_detections, scores, lower, upper):
     m=st.integers(1, 5),
     integral=st.booleans(),
 )
-def test_margins_are_those_of_solving_anew(seed, n, m, integral):
+def test_margins_match_solving_again(seed, n, m, integral):
     rng = np.random.default_rng(seed)
     rows = random_columns(rng, n, m, 8)
     scores = (
@@ -71,7 +71,28 @@ def test_margins_are_those_of_solving_anew(seed, n, m, integral):
         assert found[column] == pytest.approx(expected, abs=1e-7)
 
 
-def test_a_column_that_is_ruled_out_is_never_an_alternative():
+@examples(40)
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 5), m=st.integers(1, 5))
+def test_alternatives_are_consistent_and_cost_the_margin(seed, n, m):
+    rng = np.random.default_rng(seed)
+    rows = random_columns(rng, n, m, 8)
+    scores = rng.normal(size=len(rows))
+    A, (y, prices) = solve(rows, n + m, scores, np.zeros(len(rows)), np.ones(len(rows)))
+    queries = np.arange(len(rows))
+    reduced = scores - A.T @ prices
+    margins, added, removed = find_alternatives(
+        rows, n + m, np.flatnonzero(y), reduced, queries
+    )
+    for query in queries[np.isfinite(margins) & (added >= 0).any(axis=1)]:
+        other = y.astype(int)
+        np.add.at(other, added[query][added[query] >= 0], 1)
+        np.add.at(other, removed[query][removed[query] >= 0], -1)
+        assert other[query] != y[query]
+        assert (A @ other == 1).all()
+        assert scores @ y - scores @ other == pytest.approx(margins[query], abs=1e-7)
+
+
+def test_ruled_out_columns_are_no_alternatives():
     rows = np.array(
         [[0, -1, -1, -1], [-1, -1, 1, -1], [0, -1, 1, -1]], dtype=np.intp
     )  # vanish, emerge, move

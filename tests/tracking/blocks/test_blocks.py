@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError, StoreError
-from clew.executors import Threads
+from clew.parallel import ThreadExecutor
 from clew.tracking.blocks.block import ROW, Block, BlockProblem
 from clew.tracking.blocks.join import Part, Summary, join_blocks
 from clew.tracking.blocks.parts import parts_of as parts_of_movie
@@ -92,7 +92,9 @@ def assert_parts_are(parts, tracks, whole):
 @pytest.mark.parametrize("per_block", [1, 3, 4, 13])
 def test_joined_at_the_borders_they_have_the_ids_of_the_whole(work, whole, per_block):
     problems = Problems(work.pairs, work.w, None, per_block).blocks
-    tracks, parts = parts_of([problem.solve() for problem in problems], Threads(1))
+    tracks, parts = parts_of(
+        [problem.solve() for problem in problems], ThreadExecutor(1)
+    )
     assert_parts_are(parts, tracks, whole)
 
 
@@ -224,7 +226,7 @@ def test_any_lineage_cut_anywhere_is_joined_to_itself(movie, per_block):
     )
     blocks = cut_up(movie, per_block)
     assert_same(lineage_of(blocks, n_frames), expected)
-    tracks, parts = parts_of(blocks, Threads(1))
+    tracks, parts = parts_of(blocks, ThreadExecutor(1))
     assert_parts_are(parts, tracks, expected)
 
 
@@ -267,10 +269,10 @@ def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch
 
     monkeypatch.setattr(BlockProblem, "solve", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        TrackedBlocks.of(problems, Threads(1), kept)
+        TrackedBlocks.of(problems, ThreadExecutor(1), kept)
     assert len(kept) == fail_at
     fail_at = 1000
-    tracked = TrackedBlocks.of(problems, Threads(1), kept)
+    tracked = TrackedBlocks.of(problems, ThreadExecutor(1), kept)
     assert solved == [problem.which for problem in problems.blocks]  # each once
     assert (tracked.n_solved, len(tracked), tracked.n_cells) == (
         len(problems.blocks) - 2,
@@ -288,12 +290,12 @@ def test_finished_blocks_are_not_solved_again(work, whole, tmp_path, monkeypatch
 def test_a_damaged_checkpoint_is_solved_anew(work, whole, tmp_path):
     kept = Checkpoints.for_output(tmp_path)
     problems = Problems(work.pairs, work.w, None, 5)
-    TrackedBlocks.of(problems, Threads(1), kept)
+    TrackedBlocks.of(problems, ThreadExecutor(1), kept)
     file = sorted(kept.folder.iterdir())[0]
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(bytes(content))
-    again = TrackedBlocks.of(problems, Threads(1), kept)
+    again = TrackedBlocks.of(problems, ThreadExecutor(1), kept)
     assert again.n_solved == 1
     assert_same(again.lineage(), whole)
 
@@ -348,7 +350,7 @@ def test_gaps_over_borders_in_files_and_in_memory(work, tmp_path):
     for per_block in (1, 3):
         tracked = TrackedBlocks.of(
             Problems(work.pairs, w, None, per_block),
-            Threads(1),
+            ThreadExecutor(1),
             Checkpoints.for_output(tmp_path / f"{per_block}"),
         )
         assert_same(tracked.lineage(), whole)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from clew.executors import Cluster, Threads
+from clew.parallel import DaskExecutor, ThreadExecutor
 from clew.tracking.blocks.track import Problems, TrackedBlocks
 from clew.tracking.io import names
 from clew.tracking.io.checkpoints import Checkpoints
@@ -57,7 +57,7 @@ def test_tracking_and_writing_on_a_cluster_give_the_same_bytes(
         tracked,
         simulated.movie,
         ["ctc", "csv", "parquet", "zarr"],
-        executor=Cluster(client),
+        executor=DaskExecutor(client),
     )
     assert digest(here) == digest(there)
     again = tracker.track(simulated.movie, client=client)
@@ -114,7 +114,7 @@ def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path, 
     pairs = tracker.pairs(source, groups)
     work = Problems(pairs, tracker.coef_, None, 1)
     expected = TrackedBlocks.of(
-        work, Threads(1), Checkpoints.for_output(tmp_path / "here")
+        work, ThreadExecutor(1), Checkpoints.for_output(tmp_path / "here")
     )
     kept = Checkpoints.for_output(tmp_path / "there")
     with (
@@ -125,7 +125,7 @@ def test_killed_workers_cost_no_finished_block_and_no_byte(simulated, tmp_path, 
     ):
         killer = Killer(cluster, kept.folder, at=at)
         killer.start()
-        found = TrackedBlocks.of(work, Cluster(client), kept)
+        found = TrackedBlocks.of(work, DaskExecutor(client), kept)
         killer.over = True
         killer.join()
     assert len(killer.killed) == len(at)

@@ -84,7 +84,7 @@ def brute_force(a, b, k, reach):
     st.integers(1, 5),
     st.floats(0.05, 2),
 )
-def test_brute_force(seed, n, m, k, reach):
+def test_candidates_match_brute_force(seed, n, m, k, reach):
     a, b = scene(seed, n, m)
     found = find_candidates(a, b, neighbours=k, reach=reach)
     events = [
@@ -96,7 +96,7 @@ def test_brute_force(seed, n, m, k, reach):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9))
-def test_the_order_is_canonical(seed, n, m):
+def test_candidates_are_sorted(seed, n, m):
     found = find_candidates(*scene(seed, n, m), reach=0.4)
     keys = np.column_stack([found.event, found.sources, found.targets]).tolist()
     assert keys == sorted(keys)
@@ -114,7 +114,7 @@ def test_the_order_is_canonical(seed, n, m):
 
 
 @given(st.integers(0, 10**6), st.data())
-def test_annotated_events_are_always_there_and_found(seed, data):
+def test_annotated_events_are_candidates(seed, data):
     a, b = scene(seed, 6, 7)
     some = {
         side: st.lists(
@@ -142,7 +142,7 @@ def test_annotated_events_are_always_there_and_found(seed, data):
     }
 
 
-def test_what_is_not_there_is_not_found():
+def test_unknown_events_are_not_found():
     a, b = cells(0, [[0, 0], [9, 9]]), cells(1, [[0, 1], [9, 8]])
     found = find_candidates(a, b, reach=2)
     asked = EventTable.of(
@@ -158,7 +158,7 @@ def test_what_is_not_there_is_not_found():
     assert Candidates.from_columns({}, 2, 2).find(asked, a, b).tolist() == [-1] * 4
 
 
-def test_events_of_other_frames_do_not_matter_and_unknown_cells_are_refused():
+def test_annotated_events_of_unknown_cells_are_rejected():
     a, b = cells(0, [[0, 0]]), cells(1, [[0, 1]])
     assert (
         len(
@@ -175,7 +175,7 @@ def test_events_of_other_frames_do_not_matter_and_unknown_cells_are_refused():
 @pytest.mark.parametrize(
     "wrong", [{"neighbours": 0, "reach": 1}, {"reach": 0}, {"reach": float("nan")}]
 )
-def test_wrong_settings_are_refused(wrong):
+def test_invalid_settings_are_rejected(wrong):
     with pytest.raises(InputError, match=r"expected a (whole|positive) number"):
         find_candidates(*scene(0, 2, 2), **wrong)
 
@@ -185,7 +185,7 @@ def reach_of(source):
     return estimate_reach(motion, estimate_scales(source, motion.median_step))
 
 
-def test_reach_follows_the_unit_and_covers_the_usual_way():
+def test_reach_scales_with_the_unit_and_covers_typical_steps():
     rng = np.random.default_rng(0)
     start = rng.random((40, 2)) * 1000
     frame, label = np.repeat(np.arange(6), 40), np.tile(np.arange(1, 41), 6)
@@ -199,7 +199,7 @@ def test_reach_follows_the_unit_and_covers_the_usual_way():
     assert reach_of(DetectionTable([0], [1], [[1, 2]])) > 0
 
 
-def test_fifty_thousand_cells_in_a_frame():
+def test_candidates_of_fifty_thousand_cells():
     rng = np.random.default_rng(0)
     a, b = cells(0, rng.random((50_000, 2))), cells(1, rng.random((50_000, 2)))
     found = find_candidates(a, b, reach=0.1)
@@ -210,7 +210,7 @@ def test_fifty_thousand_cells_in_a_frame():
     )
 
 
-def test_long_cells_reach_their_daughters_past_their_neighbours():
+def test_overlap_makes_daughters_of_long_cells_candidates():
     a = cells(0, [[0.0, 0.0]])
     beside = [[0.0, y] for y in (-0.4, -0.2, 0.2, 0.4)]
     b = cells(1, [[-1.0, 0.0], [1.0, 0.0], *beside])
@@ -228,7 +228,7 @@ def test_long_cells_reach_their_daughters_past_their_neighbours():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
-def test_masks_add_neighbours_and_take_none_away(seed, n, m, k):
+def test_overlap_adds_neighbors_and_removes_none(seed, n, m, k):
     a, b = scene(seed, n, m)
     rng = np.random.default_rng(seed)
     source, target = np.nonzero(rng.random((n, m)) < 0.3)
@@ -265,7 +265,7 @@ def shared_columns(shared):
     return shared.source.tolist(), shared.target.tolist(), shared.volume.tolist()
 
 
-def test_kinds_that_are_off_are_no_candidates_unless_they_were_annotated():
+def test_disabled_events_are_candidates_only_if_annotated():
     a, b = scene(0, 5, 5)
     on = frozenset({Event.MOVE, Event.APPEAR, Event.DISAPPEAR})
     assert set(find_candidates(a, b, reach=2, events=on).event.tolist()) == {
@@ -278,7 +278,7 @@ def test_kinds_that_are_off_are_no_candidates_unless_they_were_annotated():
 
 
 @pytest.mark.parametrize("movie", ["Fluo-N2DH-SIM+/01", "bacteria/01"])
-def test_what_really_happened_is_among_the_candidates(clew_data, movie):
+def test_true_events_of_real_movies_are_candidates(clew_data, movie):
     opened = open_movie(clew_data / movie)
     events = derive_annotations(
         open_ctc_lineage(clew_data / f"{movie}_GT/TRA"), opened

@@ -1,4 +1,4 @@
-"""Features of candidate events: laws they must keep, and the figures of small scenes."""
+"""Features: invariances, and known values of small scenes."""
 
 import json
 
@@ -80,7 +80,7 @@ def features(labels, images=None, spacing=None, extra=None, scales=None, neighbo
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
-def test_one_column_for_each_name_and_order_one(ndim):
+def test_features_have_names_and_are_of_order_one(ndim):
     matrix, found, *_ = features(*two_frames(ndim))
     names = feature_names(ALL)
     assert matrix.shape == (len(found), len(names))
@@ -104,7 +104,7 @@ def test_one_column_for_each_name_and_order_one(ndim):
         )
 
 
-def test_blocks_and_matrix_say_the_same():
+def test_matrix_scores_like_the_blocks():
     labels, images = two_frames()
     source = measure_movie(Movie.from_arrays(labels, images), cache=None)
     a, b, scales = source.detections(0), source.detections(1), estimate_scales(source)
@@ -120,7 +120,7 @@ def test_blocks_and_matrix_say_the_same():
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
-def test_the_unit_of_length_and_of_intensity_does_not_matter(ndim):
+def test_features_are_independent_of_units(ndim):
     labels, images = two_frames(ndim)
     spacing = np.linspace(1, 2, ndim)
     plain, *_ = features(labels, images, spacing)
@@ -128,7 +128,7 @@ def test_the_unit_of_length_and_of_intensity_does_not_matter(ndim):
     np.testing.assert_allclose(scaled.toarray(), plain.toarray(), atol=2e-3)
 
 
-def test_the_place_does_not_matter():
+def test_features_are_independent_of_position():
     """Only distances to the border may change."""
     labels, images = two_frames()
     wide = [np.pad(part, [(0, 0), (100, 100), (100, 100)]) for part in (labels, images)]
@@ -138,7 +138,7 @@ def test_the_place_does_not_matter():
     )
 
 
-def test_other_labels_give_the_same_features_for_the_same_cells():
+def test_features_are_independent_of_labels():
     labels, images = two_frames()
     every = 64  # all within reach: of two at the same distance, the one of the lower label would be the nearer
     plain, found, a, b = features(labels, images, neighbours=every)
@@ -166,7 +166,7 @@ def test_other_labels_give_the_same_features_for_the_same_cells():
     )
 
 
-def test_a_merge_backwards_in_time_is_a_split():
+def test_merge_backward_in_time_is_a_split():
     labels, images = two_frames()
     scales = Scales(
         diameter=6, displacement=3, volume=30, intensity=1000
@@ -185,7 +185,7 @@ def test_a_merge_backwards_in_time_is_a_split():
     np.testing.assert_allclose(second[order], first, atol=1e-9)
 
 
-def test_features_drop_out_with_their_measurements():
+def test_features_without_measurements_are_left_out():
     labels, images = two_frames()
     scales = Scales(
         diameter=6, displacement=3, volume=30, intensity=1000
@@ -203,7 +203,7 @@ def test_features_drop_out_with_their_measurements():
     np.testing.assert_allclose(without.toarray(), full[:, kept], atol=1e-6)
 
 
-def test_a_table_of_positions_is_enough():
+def test_features_of_positions_alone():
     rng = np.random.default_rng(0)
     source = DetectionTable(
         np.repeat([0, 1], 20), np.tile(np.arange(1, 21), 2), rng.random((40, 3))
@@ -216,7 +216,7 @@ def test_a_table_of_positions_is_enough():
 
 
 @pytest.mark.parametrize("empty", [(0,), (1,), (0, 1)])
-def test_an_empty_frame(empty):
+def test_features_of_empty_frames_are_finite(empty):
     labels, images = two_frames()
     labels[list(empty)] = 0
     matrix, _, a, b = features(labels, images)
@@ -224,76 +224,79 @@ def test_an_empty_frame(empty):
     assert np.isfinite(matrix.toarray()).all()
 
 
-def value(name, scene, overlap=None):
-    """A feature of the first candidate of its event; the scene is two lists of (y, x, volume)."""
-    frames = [np.array(cells, dtype=float).reshape(-1, 3) for cells in scene]
-    a, b = (
+def feature_value(name, scene, overlap=None):
+    """A feature of the first candidate of its event.
+
+    The scene is two lists of (y, x, volume); the overlap lists sources, targets and
+    shared volumes.
+    """
+    source, target = (
         Detections(
-            t,
-            np.arange(1, len(f) + 1),
-            f[:, :2],
-            {"volume": f[:, 2], "border_distance": f[:, 0]},
+            frame,
+            np.arange(1, len(cells) + 1),
+            np.array([cell[:2] for cell in cells], dtype=float),
+            {
+                "volume": np.array([cell[2] for cell in cells], dtype=float),
+                "border_distance": np.array([cell[0] for cell in cells], dtype=float),
+            },
         )
-        for t, f in enumerate(frames)
+        for frame, cells in enumerate(scene)
     )
-    event = Event[name.split(":")[0].upper()]
-    found = find_candidates(a, b, reach=1000)
+    event_name, feature_name = name.split(": ")
+    event = Event[event_name.upper()]
+    found = find_candidates(source, target, reach=1000)
     groups = {"size", "border", OVERLAP}
     shared = Overlap.empty() if overlap is None else Overlap(*map(np.array, overlap))
     scales = Scales(diameter=10, displacement=5, volume=np.pi * 25)
-    blocks = compute_feature_blocks(found, a, b, shared, scales, groups)
+    blocks = compute_feature_blocks(found, source, target, shared, scales, groups)
     names = [feature.name for feature in features_of(event, groups)]
-    return blocks[event][0, names.index(name.split(": ")[1])]
+    return blocks[event][0, names.index(feature_name)]
 
 
-def test_figures_of_small_scenes():
-    apart = ([(20, 20, 100)], [(20, 12, 50), (20, 26, 50)])
-    assert value("divide: angle of the daughters", apart) == pytest.approx(0)
-    assert value(
-        "divide: angle of the daughters", ([(20, 20, 100)], [(25, 20, 9), (40, 20, 9)])
-    ) == pytest.approx(2)
-    assert value("divide: distance of the nearer daughter", apart) == pytest.approx(
-        0.6 / 1.12
-    )
-    assert value("divide: distance of the farther daughter", apart) == pytest.approx(
-        0.8 / 1.16
-    )
-    assert value("divide: distance of the daughters' middle", apart) == pytest.approx(
-        0.1 / 1.02
-    )
-    assert value("divide: change of volume", apart) == pytest.approx(0)
-    step = ([(0, 0, 100)], [(3, 4, 50)])
-    assert value("move: distance", step) == pytest.approx(0.5 / 1.1)
-    assert value("move: distance in usual steps", step) == pytest.approx(np.log(2))
-    assert value("move: change of volume", step) == pytest.approx(0.5)
-    assert value(
-        "merge: change of volume", ([(0, 0, 60), (0, 9, 60)], [(0, 4, 90)])
-    ) == pytest.approx(0.25)
-    assert value("move: overlap missing", step) == 1
-    assert value("move: overlap missing", step, ([0], [0], [30.0])) == pytest.approx(
-        1 - 30 / 120
-    )
-    assert value(
-        "move: smaller mask uncovered", step, ([0], [0], [30.0])
-    ) == pytest.approx(1 - 30 / 50)
-    assert value("appear: distance to the nearest cell", step) == pytest.approx(
-        np.log(2)
-    )
-    assert value(
-        "disappear: mask uncovered", step, ([0], [0], [30.0])
-    ) == pytest.approx(0.7)
-    assert value(
-        "split: part uncovered", apart, ([0, 0], [0, 1], [40.0, 10.0])
-    ) == pytest.approx(0.8)
-    assert value(
-        "merge: part uncovered", apart[::-1], ([0, 1], [0, 0], [40.0, 10.0])
-    ) == pytest.approx(0.8)
-    assert value(
-        "merge: overlap missing", apart[::-1], ([0, 1], [0, 0], [40.0, 10.0])
-    ) == pytest.approx(1 - 50 / 150)
+STEP = ([(0, 0, 100)], [(3, 4, 50)])
+"""A cell moves by 5, half a diameter, and halves its volume."""
+DIVISION = ([(20, 20, 100)], [(20, 12, 50), (20, 26, 50)])
+"""The daughters lie opposite each other, 8 and 6 from the mother."""
+MERGE = DIVISION[::-1]
+ONE_SIDED = ([(20, 20, 100)], [(25, 20, 9), (40, 20, 9)])
+STEP_OVERLAP = ([0], [0], [30.0])
+PARTS_OVERLAP = ([0, 0], [0, 1], [40.0, 10.0])
+MERGE_OVERLAP = ([0, 1], [0, 0], [40.0, 10.0])
 
 
-def test_compactness_is_that_of_the_hull():
+@pytest.mark.parametrize(
+    ("name", "scene", "overlap", "expected"),
+    [
+        ("move: distance", STEP, None, 0.5 / 1.1),
+        ("move: distance in usual steps", STEP, None, np.log(2)),
+        ("move: change of volume", STEP, None, 0.5),
+        ("move: overlap missing", STEP, None, 1),
+        ("move: overlap missing", STEP, STEP_OVERLAP, 1 - 30 / 120),
+        ("move: smaller mask uncovered", STEP, STEP_OVERLAP, 1 - 30 / 50),
+        ("divide: angle of the daughters", DIVISION, None, 0),
+        ("divide: angle of the daughters", ONE_SIDED, None, 2),
+        ("divide: distance of the nearer daughter", DIVISION, None, 0.6 / 1.12),
+        ("divide: distance of the farther daughter", DIVISION, None, 0.8 / 1.16),
+        ("divide: distance of the daughters' middle", DIVISION, None, 0.1 / 1.02),
+        ("divide: change of volume", DIVISION, None, 0),
+        ("split: part uncovered", DIVISION, PARTS_OVERLAP, 0.8),
+        (
+            "merge: change of volume",
+            ([(0, 0, 60), (0, 9, 60)], [(0, 4, 90)]),
+            None,
+            0.25,
+        ),
+        ("merge: part uncovered", MERGE, MERGE_OVERLAP, 0.8),
+        ("merge: overlap missing", MERGE, MERGE_OVERLAP, 1 - 50 / 150),
+        ("appear: distance to the nearest cell", STEP, None, np.log(2)),
+        ("disappear: mask uncovered", STEP, STEP_OVERLAP, 0.7),
+    ],
+)
+def test_feature_values_of_small_scenes(name, scene, overlap, expected):
+    assert feature_value(name, scene, overlap) == pytest.approx(expected)
+
+
+def test_compactness_is_relative_to_the_convex_hull():
     """Two halves of a disc fill it; the same halves far apart do not."""
     y, x = np.mgrid[:80, :160]
     disc = (y - 40) ** 2 + (x - 40) ** 2 < 30**2
@@ -313,7 +316,7 @@ def test_compactness_is_that_of_the_hull():
     assert found[1] < 0.5
 
 
-def test_scales_go_through_json():
+def test_scales_survive_json():
     scales = estimate_scales(
         measure_movie(Movie.from_arrays(*two_frames()), cache=None)
     )

@@ -47,7 +47,9 @@ def test_a_pair_that_was_looked_at_is_not_made_again(pairs, monkeypatch):
     made = []
     original = frame_pairs.find_candidates
     monkeypatch.setattr(
-        frame_pairs, "find_candidates", lambda *a, **k: made.append(1) or original(*a, **k)
+        frame_pairs,
+        "find_candidates",
+        lambda *a, **k: made.append(1) or original(*a, **k),
     )
     again = few.scored(1, w)
     assert not made

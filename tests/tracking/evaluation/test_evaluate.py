@@ -26,7 +26,7 @@ def test_a_lineage(truth, movie, result):
     assert (found.aogm.missing_vertices, found.aogm.false_vertices) == (0, 0)
     assert found.scores is None
     assert found.divisions[0] == MatchCounts(0, 0, 1)
-    with pytest.raises(InputError, match="pass `movie`"):
+    with pytest.raises(InputError, match="pass movie="):
         evaluate(result, truth)
     with pytest.raises(InputError, match="need a result with masks"):
         evaluate(result, truth, movie, scores=True)

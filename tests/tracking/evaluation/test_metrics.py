@@ -5,13 +5,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from clew.tracking.evaluation.matching import FrameMatch
 from clew.tracking.evaluation.metrics import (
     MatchCounts,
     build_track_graph,
     compute_aogm,
     count_divisions,
 )
-from clew.tracking.evaluation.truth import FrameMatch
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.lineage.tracks import Tracks
 

@@ -7,14 +7,16 @@ from hypothesis import strategies as st
 
 from clew.errors import InputError
 from clew.tracking.annotations import check_annotations
-from clew.tracking.evaluation.truth import (
+from clew.tracking.evaluation.matching import (
     FrameMatch,
     ResultMasks,
     compute_jaccard,
+    match_frame,
+)
+from clew.tracking.evaluation.truth import (
     derive_annotations,
     derive_events,
     derive_track_events,
-    match_frame,
 )
 from clew.tracking.events import Event
 from clew.tracking.io.ctc import CtcLineage, open_ctc_lineage

@@ -26,7 +26,7 @@ def test_nearest_match_brute_force(few, seed, n, m, k):
     whole = distances(x, y)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nearest_points, "MAX_SWEEP_POINTS", few)
-        points = NearestPoints.build(y)
+        points = NearestPoints.from_points(y)
         distance, row = points.query(x)
         mutual = points.query_mutual(x)
     np.testing.assert_array_equal(row, whole.argmin(axis=1))
@@ -39,6 +39,6 @@ def test_nearest_match_brute_force(few, seed, n, m, k):
 
 def test_nearest_of_points_on_a_line_across_the_sweep():
     y = np.column_stack([np.zeros(50), np.repeat(np.arange(25.0), 2)])
-    distance, row = NearestPoints.build(y).query(y + np.array([0.0, 0.1]))
+    distance, row = NearestPoints.from_points(y).query(y + np.array([0.0, 0.1]))
     np.testing.assert_allclose(distance, 0.1)
     np.testing.assert_array_equal(y[row], y)

@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from clew.errors import InputError, MissingExtra
-from clew.executors import Threads
+from clew.parallel import ThreadExecutor
 from clew.tracking.blocks.join import Part
 from clew.tracking.blocks.parts import InMemory, as_parts, parts_of
 from clew.tracking.blocks.track import Problems, TrackedBlocks, track_pairs
@@ -35,7 +35,9 @@ def problems(simulated):
 @pytest.fixture(scope="module")
 def tracked(problems, tmp_path_factory):
     return TrackedBlocks.of(
-        problems, Threads(1), Checkpoints.for_output(tmp_path_factory.mktemp("run"))
+        problems,
+        ThreadExecutor(1),
+        Checkpoints.for_output(tmp_path_factory.mktemp("run")),
     )
 
 
@@ -66,7 +68,7 @@ def test_blocks_have_the_bytes_of_the_whole(
     simulated, tracked, lineage, result, tmp_path, jobs
 ):
     written, tally = write_and_count(
-        tmp_path, tracked, simulated.movie, list(names.FORMATS), Threads(jobs)
+        tmp_path, tracked, simulated.movie, list(names.FORMATS), ThreadExecutor(jobs)
     )
     assert content(tmp_path) == content(result)
     assert set(written) == {*names.BESIDE_MASKS, "mask*.tif"} - {names.REPORT}

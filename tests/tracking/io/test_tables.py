@@ -210,7 +210,7 @@ def test_a_negative_border_distance(tmp_path):
     [
         ("", "is empty"),
         ('"\n"', "is empty"),
-        ("frame,label,y,x\n", "there is no row"),
+        ("frame,label,y,x\n", "has no rows"),
         ("frame,label,y\n0,1,1\n", "there is no column x or centroid_x"),
         ("label,y,x\n1,1,1\n", "there is no column frame or t"),
     ],

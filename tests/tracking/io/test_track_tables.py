@@ -109,7 +109,7 @@ def test_a_fault_is_named(tmp_path, line, words):
 def test_a_table_of_detections_is_none(tmp_path):
     with pytest.raises(InputError, match="there is no column track or track_id"):
         read_track_table(written(tmp_path, "frame,y,x\n0,1,1\n"))
-    with pytest.raises(InputError, match="there is no row"):
+    with pytest.raises(InputError, match="has no rows"):
         read_track_table(written(tmp_path, "frame,track,y,x\n"))
 
 

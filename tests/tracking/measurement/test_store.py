@@ -188,7 +188,7 @@ def test_a_folder_that_cannot_be_written_to_is_no_obstacle(pixels, tmp_path):
     with pytest.warns(CacheWarning, match="--no-cache"):
         source = measure_movie(movie_of(pixels, tmp_path / "file"))
     assert len(source.detections(0)) == 6
-    with pytest.raises(StoreError, match="cannot be kept there"):
+    with pytest.raises(StoreError, match="cannot be saved there"):
         measure_movie(movie_of(pixels), cache=tmp_path / "file")
 
 
@@ -234,7 +234,7 @@ def test_a_temporary_store_goes_with_its_source(pixels):
 def test_few_frames_stay_in_memory_for_all_windows(pixels, monkeypatch):
     measured = measure_movie(movie_of(pixels))
     size = sum(column.nbytes for column in measured.detections(0).columns.values())
-    monkeypatch.setattr("clew.tracking.measurement.measure.KEPT", 3 * size)
+    monkeypatch.setattr("clew.tracking.measurement.measure.MAX_BYTES", 3 * size)
     source = pickle.loads(pickle.dumps(measured))
     first = source.detections(0)
     assert source.detections(0) is first

@@ -159,7 +159,7 @@ def page():
 def test_the_page_has_every_part(page):
     tree = parsed(page)
     assert [heading.text for heading in tree.iter("h2")] == [
-        "Against the truth",
+        "Comparison with the truth",
         "Lineage",
         "Events over time",
         "Least certain events",

@@ -93,7 +93,9 @@ def _cheapest_without(
     least = np.inf
     for place in range(detections[row].begin, detections[row].end):
         column = order[place]
-        if detections[row].cover != column and not _contains(columns, column, excluded):
+        if detections[row].cover != column and not _has_detection(
+            columns, column, excluded
+        ):
             least = min(least, -columns[column].reduced)
     return least
 
@@ -109,12 +111,12 @@ def _add_without(
 ) -> None:  # pragma: no cover  # compiled
     """Add to the reduced scores of a detection's columns without `excluded`."""
     for place in range(detections[row].begin, detections[row].end):
-        if not _contains(columns, order[place], excluded):
+        if not _has_detection(columns, order[place], excluded):
             columns[order[place]].reduced += value
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _contains(
+def _has_detection(
     columns: Records, column: int, row: int
 ) -> bool:  # pragma: no cover  # compiled
     """Whether a column covers a detection."""
@@ -122,6 +124,22 @@ def _contains(
         if columns[column].rows[p] == row:
             return True
     return False
+
+
+@kernel  # type: ignore[untyped-decorator]
+def sort_columns(
+    columns: Records, detections: Records, order: Indices
+) -> None:  # pragma: no cover  # compiled
+    """Sort the columns of each detection by cost, in place (a stable insertion sort)."""
+    for detection in detections:
+        for place in range(detection.begin + 1, detection.end):
+            column = order[place]
+            reduced = columns[column].reduced
+            k = place
+            while k > detection.begin and columns[order[k - 1]].reduced < reduced:
+                order[k] = order[k - 1]
+                k -= 1
+            order[k] = column
 
 
 @kernel  # type: ignore[untyped-decorator]
@@ -206,7 +224,7 @@ def _search_one(
             levels[level].row = row
             levels[level].next = detections[row].begin
         limit = min(best, fallback + TOLERANCE) + slack
-        is_new = _descend(
+        is_new = _add_next_column(
             columns, detections, order, levels, log, level, forbidden, limit
         )
         if is_new:
@@ -272,7 +290,7 @@ def _bound_cost(
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _descend(
+def _add_next_column(
     columns: Records,
     detections: Records,
     order: Indices,

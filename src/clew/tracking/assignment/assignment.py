@@ -65,7 +65,12 @@ class Assignment:
         )
 
     def confidence(self, rows: Indices | None = None) -> Array:
-        """Compute the margin of candidates, by default of the chosen ones.
+        """Compute the margins of candidates.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,), optional
+            Candidates; the chosen ones by default.
 
         Returns
         -------
@@ -82,7 +87,21 @@ class Assignment:
         )
 
     def alternatives(self, rows: Indices) -> tuple[Array, Indices, Indices]:
-        """Find the best alternative to candidates; see `find_alternatives`."""
+        """Find the best alternative to each of some candidates.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,)
+            Candidates, chosen or not.
+
+        Returns
+        -------
+        margins : ndarray of shape (m,)
+        added : ndarray of shape (m, a)
+            Candidates that the alternative adds, padded with −1.
+        removed : ndarray of shape (m, b)
+            Candidates that it removes, padded with −1.
+        """
         return find_alternatives(
             self.candidates.detections_of(),
             self.candidates.n_detections,
@@ -93,7 +112,19 @@ class Assignment:
 
 
 def build_incidence(candidates: Candidates, rows: Any = slice(None)) -> Any:
-    """Return (n_detections, n) CSR with a 1 where a detection is in a candidate."""
+    """Build the incidence matrix of detections and candidates.
+
+    Parameters
+    ----------
+    candidates : Candidates
+    rows : index, optional
+        Of the candidates; all by default.
+
+    Returns
+    -------
+    csr_array of shape (n_detections, n)
+        1 where a detection takes part in a candidate.
+    """
     detections = candidates.detections_of(rows)
     candidate, place = np.nonzero(detections >= 0)
     entries = (detections[candidate, place], candidate)
@@ -102,7 +133,17 @@ def build_incidence(candidates: Candidates, rows: Any = slice(None)) -> Any:
 
 
 def make_program(candidates: Candidates, features: Matrix) -> Program:
-    """Return the program whose outputs are the consistent choices."""
+    """Make the program whose outputs are the consistent choices.
+
+    Parameters
+    ----------
+    candidates : Candidates
+    features : matrix of shape (n, d)
+
+    Returns
+    -------
+    Program
+    """
     A = build_incidence(candidates)
     one = np.ones(A.shape[0])
     return Program(features, A, one, one)
@@ -151,8 +192,8 @@ def assign(
 def _raise_prices(prices: Array, detections: Indices, scores: Array) -> Array:
     """Raise prices until no chosen candidate scores more than its detections' prices.
 
-    The LP has bounds y ≤ 1 with prices of their own. As prices of detections, these
-    hold for dominated candidates too. `detections` (m, 4) are those of the chosen.
+    The LP prices the bounds y ≤ 1 separately. As prices of detections, these hold for
+    dominated candidates too. `detections` (m, 4) are those of the chosen.
     """
     exists = detections >= 0
     size = exists.sum(axis=1)

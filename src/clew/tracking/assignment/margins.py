@@ -11,6 +11,7 @@ best alternative so far.
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices
@@ -21,6 +22,7 @@ from clew.tracking.assignment._alternative_search import (
     WIDTH,
     balance_prices,
     search_alternatives,
+    sort_columns,
 )
 
 
@@ -48,7 +50,7 @@ def compute_margins(
         not); inf if that is impossible.
     """
     none = np.zeros((0, 0), dtype=np.intp)
-    return _search(rows, n_detections, chosen, reduced, queries, none, none)
+    return _run_search(rows, n_detections, chosen, reduced, queries, none, none)
 
 
 def find_alternatives(
@@ -68,7 +70,7 @@ def find_alternatives(
     """
     added = np.full((len(queries), MAX_DEPTH + 1), -1, dtype=np.intp)
     removed = np.full((len(queries), (MAX_DEPTH + 1) * WIDTH), -1, dtype=np.intp)
-    margins = _search(rows, n_detections, chosen, reduced, queries, added, removed)
+    margins = _run_search(rows, n_detections, chosen, reduced, queries, added, removed)
     return margins, _trim_columns(added), _trim_columns(removed)
 
 
@@ -79,7 +81,7 @@ def _trim_columns(table: Indices) -> Indices:
     return table[:, :width]
 
 
-def _search(
+def _run_search(
     rows: Indices,
     n_detections: int,
     chosen: Indices,
@@ -124,15 +126,18 @@ def _prepare_search(
     detection = rows[column, place]
 
     detections = np.zeros(n_detections, DETECTION)
-    end = np.cumsum(np.bincount(detection, minlength=n_detections))
-    detections["begin"][1:] = end[:-1]
-    detections["end"] = end
+    ones = np.ones(len(column), dtype=np.int8)
+    shape = (n_detections, len(rows))
+    incidence = sp.csr_array((ones, (detection, column)), shape=shape)
+    detections["begin"] = incidence.indptr[:-1]
+    detections["end"] = incidence.indptr[1:]
     detections["cover"] = -1
     for k in range(WIDTH):
         is_covered = covers[chosen, k]
         detections["cover"][rows[chosen, k][is_covered]] = chosen[is_covered]
-    by_detection = column[np.argsort(detection, kind="stable")]
-    balance_prices(columns, detections, by_detection, chosen)
+    order = incidence.indices.astype(np.intp)
+    balance_prices(columns, detections, order, chosen)
+    sort_columns(columns, detections, order)
 
     cost = -columns["reduced"][column]
     size = covers.sum(axis=1)[column]
@@ -140,9 +145,8 @@ def _prepare_search(
     detections["alone"] = -1
     detections["alone"][detection[is_alone]] = column[is_alone]
     is_other = detections["cover"][detection] != column
+    bound = np.maximum(cost[is_other], 0.0) / size[is_other]
     share = np.full(n_detections, np.inf)
-    np.minimum.at(
-        share, detection[is_other], np.maximum(cost[is_other], 0.0) / size[is_other]
-    )
+    np.minimum.at(share, detection[is_other], bound)
     detections["share"] = share
-    return columns, detections, column[np.lexsort((cost, detection))]
+    return columns, detections, order

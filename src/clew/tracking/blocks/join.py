@@ -14,8 +14,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.executors import Executor
 from clew.learning.task import Array, Indices, Mask
+from clew.parallel import Executor
 from clew.tracking.blocks.block import Block
 from clew.tracking.blocks.skeleton import ROW_BITS, Skeleton, keys_of
 from clew.tracking.events import Event, EventTable, Labels

@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from clew.errors import StoreError
-from clew.executors import Executor, Threads
 from clew.learning.task import Array
+from clew.parallel import Executor, ThreadExecutor
 from clew.tracking.blocks.block import Block, BlockProblem
 from clew.tracking.blocks.join import BlockIds, Part, Summary, join_blocks
 from clew.tracking.blocks.plan import PAIRS, cut
@@ -38,7 +38,9 @@ def track_pairs(
 ) -> Lineage:
     """The lineage of a whole movie, in memory; blocks are solved in `n_jobs` threads or by an executor."""
     return track_problems(
-        Problems(pairs, w, annotations, per_block), executor or Threads(n_jobs), verbose
+        Problems(pairs, w, annotations, per_block),
+        executor or ThreadExecutor(n_jobs),
+        verbose,
     )
 
 

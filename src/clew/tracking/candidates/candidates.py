@@ -55,7 +55,17 @@ class Candidates:
     ) -> Self:
         """Sort the events of each kind and remove duplicates.
 
-        Two cells of one side may be in any order.
+        Parameters
+        ----------
+        columns : dict of Event to tuple of ndarray
+            Rows of the sources, then of the targets, as many as the event has. Two
+            cells of one side may be in any order.
+        n_sources, n_targets : int
+            Cells of the first and of the second frame.
+
+        Returns
+        -------
+        Candidates
         """
         events = [np.zeros(0, np.int8)]
         sources = [np.zeros((0, 2), np.intp)]
@@ -114,7 +124,19 @@ class Candidates:
     def table(
         self, source: Detections, target: Detections, rows: Any = slice(None)
     ) -> EventTable:
-        """Return some candidates by the labels of their cells."""
+        """Return candidates by the labels of their cells.
+
+        Parameters
+        ----------
+        source, target : Detections
+            The two frames.
+        rows : index, optional
+            Of the candidates; all by default.
+
+        Returns
+        -------
+        EventTable
+        """
         sources = self.sources[rows]
         targets = self.targets[rows]
         frame = np.full(len(sources), source.frame, dtype=np.int64)
@@ -241,7 +263,19 @@ def find_candidates(
 
 
 def estimate_reach(motion: Motion, scales: Scales) -> float:
-    """Estimate how far a cell may get from one frame to the next."""
+    """Estimate how far a cell may get from one frame to the next.
+
+    Parameters
+    ----------
+    motion : Motion
+    scales : Scales
+        Of the movie.
+
+    Returns
+    -------
+    float
+        In physical units.
+    """
     return float(max(FAR_STEPS * motion.far_step, FAR_DIAMETERS * scales.diameter))
 
 

@@ -111,7 +111,10 @@ class Cells:
 
 
 class CellSelection:
-    """Rows of a frame; attributes are those of `Cells` for these rows."""
+    """Rows of a frame; attributes are those of `Cells` for these rows.
+
+    ``selection.cells`` are all cells of the frame, for features of neighborhoods.
+    """
 
     def __init__(self, cells: Cells, rows: Indices) -> None:
         self.cells = cells
@@ -138,7 +141,7 @@ class SharedVolumes:
         self.of_source = np.bincount(overlap.source, volume, n_sources).astype(float)
         self.of_target = np.bincount(overlap.target, volume, n_targets).astype(float)
 
-    def between(self, sources: Indices, targets: Indices) -> Array:
+    def get_volumes(self, sources: Indices, targets: Indices) -> Array:
         """Return (n,) the shared volume of each pair of rows."""
         keys = sources * self.n_targets + targets
         place = np.searchsorted(self._keys, keys)
@@ -172,7 +175,7 @@ class MoveView:
     @cached_property
     def shared_volume(self) -> Array:
         """(n,)"""
-        return self._shared.between(self.source.rows, self.target.rows)
+        return self._shared.get_volumes(self.source.rows, self.target.rows)
 
     @cached_property
     def turn(self) -> Array:
@@ -211,8 +214,8 @@ class FamilyView:
         second = self.second.rows
         shared = self._shared
         if self._whole_is_source:
-            return shared.between(whole, first), shared.between(whole, second)
-        return shared.between(first, whole), shared.between(second, whole)
+            return shared.get_volumes(whole, first), shared.get_volumes(whole, second)
+        return shared.get_volumes(first, whole), shared.get_volumes(second, whole)
 
     @cached_property
     def arms(self) -> tuple[Array, Array]:

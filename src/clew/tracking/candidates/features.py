@@ -9,15 +9,20 @@ To add a feature, say to divisions:
    candidate divisions (a `FamilyView`, see `event_views.py`) and returns (n,) values,
    and the groups of measurements that it needs (`GROUPS` in `detections.py`)::
 
-       Feature("size of the mother", lambda family: np.log(family.whole.size), "size"),
+       Feature(
+           "size of the mother",
+           lambda family: np.log(family.whole.size),
+           needs="size",
+       ),
 
    A quantity that no view has yet becomes a property of the view.
-2. Add a small scene with a known value to `tests/tracking/candidates/test_features.py`.
+2. Add ``"divide: size of the mother": 0.0`` to `training/generic_weights.py`; a test
+   compares the names. `Tracker.fit` learns the weight from annotations right away;
+   `benchmarks/generic_weights.py` learns the generic weights again.
+3. Add a small scene with a known value to `tests/tracking/candidates/test_features.py`.
    The tests there check every feature: finite, of order 1, independent of units.
 
-Weights are stored by feature name. The generic weights have 0 for a new feature until
-`benchmarks/generic_weights.py` learns them again; `Tracker.fit` learns its weight from
-annotations right away. Files of weights that lack a feature are rejected.
+Weights are stored by feature name. Files of weights that lack a feature are rejected.
 """
 
 from __future__ import annotations
@@ -89,7 +94,7 @@ def one_minus_iou(shared: Array, first: Array, second: Array) -> Array:
     return 1 - shared / np.maximum(first + second - shared, shared + 1e-12)
 
 
-def _bias(view: View) -> Array:
+def _constant_bias(view: View) -> Array:
     return np.ones(len(view))
 
 
@@ -127,18 +132,18 @@ def _family_overlap_missing(family: FamilyView) -> Array:
     return one_minus_iou(first + second, family.whole.size, parts)
 
 
-def _uncovered(lone: LoneView) -> Array:
+def _uncovered_share(lone: LoneView) -> Array:
     """Share of a cell's mask that no mask of the other frame covers."""
     return 1 - np.minimum(lone.covered / lone.cell.size, 1)
 
 
 def _uncovered_on_border(lone: LoneView) -> Array:
     """Share of the outline on the border; 0 where other masks cover the cell."""
-    return np.minimum(lone.cell.border_share, 1) * _uncovered(lone)
+    return np.minimum(lone.cell.border_share, 1) * _uncovered_share(lone)
 
 
 MOVE = (
-    Feature("bias", _bias),
+    Feature("bias", _constant_bias),
     Feature("distance", lambda move: saturate_distance(move.distance)),
     Feature(
         "distance in usual steps",
@@ -149,38 +154,38 @@ MOVE = (
         lambda move: one_minus_iou(
             move.shared_volume, move.source.size, move.target.size
         ),
-        "size overlap",
+        needs="size overlap",
     ),
     Feature(
         "smaller mask uncovered",
         lambda move: (
             1 - move.shared_volume / np.minimum(move.source.size, move.target.size)
         ),
-        "size overlap",
+        needs="size overlap",
     ),
-    Feature("change of volume", _change_of("size"), "size"),
-    Feature("change of brightness", _change_of("brightness"), "intensity"),
-    Feature("change of mass", _change_of("mass"), "size intensity"),
+    Feature("change of volume", _change_of("size"), needs="size"),
+    Feature("change of brightness", _change_of("brightness"), needs="intensity"),
+    Feature("change of mass", _change_of("mass"), needs="size intensity"),
     Feature(
         "change of histogram",
         lambda move: mean_difference(move.source.quantiles, move.target.quantiles),
-        "histogram intensity",
+        needs="histogram intensity",
     ),
     Feature(
         "change of texture",
         lambda move: mean_difference(move.source.deviation, move.target.deviation),
-        "histogram intensity",
+        needs="histogram intensity",
     ),
     Feature(
         "change of shape",
         lambda move: 4 * mean_difference(move.source.axes, move.target.axes),
-        "shape",
+        needs="shape",
     ),
-    Feature("change of direction", lambda move: move.turn, "direction"),
+    Feature("change of direction", lambda move: move.turn, needs="direction"),
 )
 
 DIVIDE = (
-    Feature("bias", _bias),
+    Feature("bias", _constant_bias),
     Feature(
         "distance of the nearer daughter",
         lambda family: saturate_distance(family.distances[0]),
@@ -194,54 +199,56 @@ DIVIDE = (
         lambda family: saturate_distance(family.center_distance),
     ),
     Feature("angle of the daughters", lambda family: 1 + family.cosine),
-    Feature("unevenness of volume", _imbalance_of("size"), "size"),
-    Feature("change of volume", _change_of_sum("size"), "size"),
-    Feature("size of the mother", lambda family: np.log(family.whole.size), "size"),
+    Feature("unevenness of volume", _imbalance_of("size"), needs="size"),
+    Feature("change of volume", _change_of_sum("size"), needs="size"),
+    Feature(
+        "size of the mother", lambda family: np.log(family.whole.size), needs="size"
+    ),
     Feature(
         "size of the daughters",
         lambda family: np.log((family.first.size + family.second.size) / 2),
-        "size",
+        needs="size",
     ),
     Feature(
         "brightness of the mother",
         lambda family: np.log(family.whole.brightness),
-        "intensity",
+        needs="intensity",
     ),
     Feature(
         "brightness of the daughters",
         lambda family: np.log((family.first.brightness + family.second.brightness) / 2),
-        "intensity",
+        needs="intensity",
     ),
-    Feature("unevenness of brightness", _imbalance_of("brightness"), "intensity"),
-    Feature("change of mass", _change_of_sum("mass"), "size intensity"),
+    Feature("unevenness of brightness", _imbalance_of("brightness"), needs="intensity"),
+    Feature("change of mass", _change_of_sum("mass"), needs="size intensity"),
     Feature(
         "eccentricity of the mother",
         lambda family: family.whole.eccentricity,
-        "shape",
+        needs="shape",
     ),
     Feature(
         "compactness of the daughters",
         lambda family: family.compactness,
-        "size shape",
+        needs="size shape",
     ),
-    Feature("overlap missing", _family_overlap_missing, "size overlap"),
-    Feature("daughter uncovered", _uncovered_part, "size overlap"),
+    Feature("overlap missing", _family_overlap_missing, needs="size overlap"),
+    Feature("daughter uncovered", _uncovered_part, needs="size overlap"),
     Feature(
         "daughters off the mother's halves",
         lambda family: saturate_distance(family.off_halves),
-        "direction",
+        needs="direction",
     ),
     Feature(
         "daughters beside the mother's axis",
         lambda family: family.across,
-        "direction",
+        needs="direction",
     ),
-    Feature("change of direction", lambda family: family.bend, "direction"),
-    Feature("change of length", _change_of_sum("length"), "direction"),
+    Feature("change of direction", lambda family: family.bend, needs="direction"),
+    Feature("change of length", _change_of_sum("length"), needs="direction"),
 )
 
 PARTS = (  # a merge is a split backward in time
-    Feature("bias", _bias),
+    Feature("bias", _constant_bias),
     Feature(
         "distance of the farther part",
         lambda family: saturate_distance(family.distances[1]),
@@ -250,35 +257,39 @@ PARTS = (  # a merge is a split backward in time
         "distance of the parts' middle",
         lambda family: saturate_distance(family.center_distance),
     ),
-    Feature("change of volume", _change_of_sum("size"), "size"),
-    Feature("change of mass", _change_of_sum("mass"), "size intensity"),
+    Feature("change of volume", _change_of_sum("size"), needs="size"),
+    Feature("change of mass", _change_of_sum("mass"), needs="size intensity"),
     Feature(
-        "compactness of the parts", lambda family: family.compactness, "size shape"
+        "compactness of the parts",
+        lambda family: family.compactness,
+        needs="size shape",
     ),
-    Feature("part uncovered", _uncovered_part, "size overlap"),
-    Feature("overlap missing", _family_overlap_missing, "size overlap"),
+    Feature("part uncovered", _uncovered_part, needs="size overlap"),
+    Feature("overlap missing", _family_overlap_missing, needs="size overlap"),
     Feature(
         "parts off the halves",
         lambda family: saturate_distance(family.off_halves),
-        "direction",
+        needs="direction",
     ),
-    Feature("parts beside the axis", lambda family: family.across, "direction"),
-    Feature("change of length", _change_of_sum("length"), "direction"),
+    Feature("parts beside the axis", lambda family: family.across, needs="direction"),
+    Feature("change of length", _change_of_sum("length"), needs="direction"),
 )
 
 LONE = (  # without size and brightness: they carry over badly to other movies
-    Feature("bias", _bias),
+    Feature("bias", _constant_bias),
     Feature(
         "distance to the border",
         lambda lone: np.minimum(lone.cell.border_distance, MAX_BORDER_DISTANCE),
-        "border",
+        needs="border",
     ),
-    Feature("uncovered on the border", _uncovered_on_border, "size shape overlap"),
+    Feature(
+        "uncovered on the border", _uncovered_on_border, needs="size shape overlap"
+    ),
     Feature(
         "distance to the nearest cell",
         lambda lone: np.log1p(lone.isolation / lone.typical_step),
     ),
-    Feature("mask uncovered", _uncovered, "size overlap"),
+    Feature("mask uncovered", _uncovered_share, needs="size overlap"),
 )
 
 
@@ -308,7 +319,18 @@ FEATURES: dict[Event, tuple[Feature, ...]] = {
 
 
 def features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
-    """List the features of an event that these groups of measurements allow."""
+    """List the features of an event that a movie allows.
+
+    Parameters
+    ----------
+    event : Event
+    groups : iterable of str
+        Groups of measurements that the movie has; see `GROUPS` in `detections.py`.
+
+    Returns
+    -------
+    list of Feature
+    """
     available = set(groups)
     return [
         feature
@@ -318,7 +340,18 @@ def features_of(event: Event, groups: Iterable[str]) -> list[Feature]:
 
 
 def feature_names(groups: Iterable[str]) -> list[str]:
-    """List all features that these groups allow, as "divide: angle of the daughters"."""
+    """List the names of all features that a movie allows.
+
+    Parameters
+    ----------
+    groups : iterable of str
+        Groups of measurements that the movie has.
+
+    Returns
+    -------
+    list of str
+        Such as "divide: angle of the daughters", in the order of the weights.
+    """
     available = set(groups)
     return [
         f"{event}: {feature.name}"
@@ -328,7 +361,19 @@ def feature_names(groups: Iterable[str]) -> list[str]:
 
 
 def compute_features(view: View, features: list[Feature]) -> Array:
-    """Compute (n, d) features of the candidates of a view."""
+    """Compute the features of the candidates of a view.
+
+    Parameters
+    ----------
+    view : View
+        Of n candidates of one kind.
+    features : list of Feature
+        As from `features_of`.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+    """
     block = np.empty((len(view), len(features)))
     for column, feature in enumerate(features):
         block[:, column] = feature.compute(view)
@@ -447,7 +492,18 @@ def _view_candidates(
 
 
 def assemble_matrix(blocks: Mapping[Event, Array]) -> Any:
-    """Assemble (n, d) a CSR matrix of the blocks: each event has columns of its own."""
+    """Assemble the blocks of all events to one matrix.
+
+    Parameters
+    ----------
+    blocks : mapping of Event to ndarray of shape (n_event, d_event)
+        As from `compute_feature_blocks`.
+
+    Returns
+    -------
+    csr_array of shape (n, d)
+        The features of an event are 0 in the rows of other events.
+    """
     widths = [blocks[event].shape[1] for event in Event]
     first_column = np.cumsum([0, *widths])
     row_lengths = []

@@ -1,4 +1,4 @@
-"""The scores of the Cell Tracking Challenge, by py-ctcmetrics on masks that clew matched."""
+"""The scores of the Cell Tracking Challenge, by py-ctcmetrics on matched masks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from clew.errors import DataWarning, InputError
 from clew.learning.task import Array
-from clew.tracking.evaluation.truth import (
+from clew.parallel import Progress
+from clew.tracking.evaluation.matching import (
     FrameMatch,
-    Progress,
     ResultMasks,
     compute_jaccard,
     match_frames,
@@ -30,98 +30,111 @@ from clew.utils.extras import require_extra
 
 SCORES = ("DET", "SEG", "TRA", "LNK", "BIO", "CT", "TF", "BC", "CCA")
 
+Scores = dict[str, float | None]
+"""Scores by name; None where one is not defined."""
+
 
 def compute_ctc_scores(
     result: str | Path, truth: str | Path, progress: Progress | None = None
-) -> dict[str, float | None]:
-    """DET, SEG, TRA, LNK and BIO of a result's folder by py-ctcmetrics, with the parts of BIO; None where undefined."""
-    own, true = open_ctc_lineage(result), open_ctc_lineage(truth)
-    return score_matched_frames(
-        own, true, match_frames(true, ResultMasks(own), progress)
-    )
+) -> Scores:
+    """Compute DET, SEG, TRA, LNK, BIO and the parts of BIO for a folder of results."""
+    own = open_ctc_lineage(result)
+    true = open_ctc_lineage(truth)
+    matched = match_frames(true, ResultMasks(own), progress)
+    return score_matched_frames(own, true, matched)
 
 
 def score_matched_frames(
     result: CtcLineage, truth: CtcLineage, frames: list[FrameMatch]
-) -> dict[str, float | None]:
-    """What py-ctcmetrics makes of matched frames; its own matching follows the same rule and takes far longer."""
+) -> Scores:
+    """Compute the scores of matched frames.
+
+    py-ctcmetrics would match by the same rule, but takes far longer.
+
+    Parameters
+    ----------
+    result, truth : CtcLineage
+    frames : list of FrameMatch
+        Their masks, matched by `match_frames`.
+    """
     require_extra("evaluate", "computing the challenge's scores")
     from ctc_metrics.scripts.evaluate import calculate_metrics
 
-    if not len(result.tracks) or not len(truth.tracks):
-        raise InputError(
-            f"{(truth if len(result.tracks) else result).source} has no tracks: there is nothing to score"
-        )
-    held = [frame.holder != NONE for frame in frames]
-    matched = {
-        "labels_ref": [frame.cell.tolist() for frame in frames],
-        "labels_comp": [
-            np.sort(
-                result.tracks.id[(result.tracks.begin <= t) & (t <= result.tracks.end)]
-            ).tolist()
-            for t in range(len(frames))
-        ],
-        "mapped_ref": [
-            frame.cell[which].tolist()
-            for frame, which in zip(frames, held, strict=True)
-        ],
-        "mapped_comp": [
-            frame.holder[which].tolist()
-            for frame, which in zip(frames, held, strict=True)
-        ],
+    for lineage in (result, truth):
+        if not len(lineage.tracks):
+            raise InputError(
+                f"{lineage.source} has no tracks; there is nothing to score"
+            )
+    matched: dict[str, list[Any]] = {
+        "labels_ref": [],
+        "labels_comp": [],
+        "mapped_ref": [],
+        "mapped_comp": [],
     }
-    covered = _segmentation(result, truth)
-    segmented = {"labels_ref": covered, "ious": covered}
-    wanted = [name for name in SCORES if name != "BIO" and (name != "SEG" or covered)]
+    tracks = result.tracks
+    for t, frame in enumerate(frames):
+        is_held = frame.holder != NONE
+        is_alive = (tracks.begin <= t) & (t <= tracks.end)
+        matched["labels_ref"].append(frame.cell.tolist())
+        matched["labels_comp"].append(np.sort(tracks.id[is_alive]).tolist())
+        matched["mapped_ref"].append(frame.cell[is_held].tolist())
+        matched["mapped_comp"].append(frame.holder[is_held].tolist())
+    overlaps = _compute_overlaps(result, truth)
+    segmented = {"labels_ref": overlaps, "ious": overlaps}
+    metrics = [name for name in SCORES if name != "BIO"]
+    if not overlaps:
+        metrics.remove("SEG")
     with redirect_stdout(StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = calculate_metrics(
-            result.tracks.table(),
+        values = calculate_metrics(
+            tracks.table(),
             truth.tracks.table(),
             matched,
             segmented,
-            metrics=wanted,
+            metrics=metrics,
             is_valid=True,
         )
-    found |= {"BC": found.get("BC(0)"), "BIO": found.get("BIO(0)")}
-    values = {name: found.get(name) for name in SCORES}
-    return {
-        name: None if value is None or math.isnan(value) else float(value)
-        for name, value in values.items()
-    }
+    values |= {"BC": values.get("BC(0)"), "BIO": values.get("BIO(0)")}
+    return {name: _parse_score(values.get(name)) for name in SCORES}
 
 
-def _segmentation(result: CtcLineage, truth: CtcLineage) -> list[Array]:
-    """For each segmented frame or slice beside the truth, the Jaccard indices of its cells (k,)."""
+def _parse_score(value: Any) -> float | None:
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _compute_overlaps(result: CtcLineage, truth: CtcLineage) -> list[Array]:
+    """Jaccard indices (k,) of the cells of each segmented frame beside the truth."""
     folder = Path(truth.source).parent / "SEG"
     files = sorted(tiff.list_tiffs(folder, "man_seg")) if folder.is_dir() else []
     first = truth.masks.first
-    found = []
+    overlaps = []
     for file in files:
         name = re.fullmatch(r"man_seg_?([0-9]{1,9})(?:_([0-9]{1,9}))?", file.stem)
         if name is None:
             warnings.warn(
-                f"{file} is passed over; expected man_seg000 or man_seg_000_000",
+                f"{file} is ignored; expected a name like man_seg000 or "
+                "man_seg_000_000",
                 DataWarning,
                 stacklevel=2,
             )
             continue
         reference = tiff.open_folder(folder, re.escape(file.name) + "$")[0]
         frame = int(name[1]) - first
-        if not 0 <= frame < len(truth.masks) and isinstance(truth.masks, Excerpt):
-            continue  # of another part of the movie
+        is_in_truth = 0 <= frame < len(truth.masks)
+        if not is_in_truth and isinstance(truth.masks, Excerpt):
+            continue
         if not 0 <= frame < len(result.masks):
+            last = first + len(result.masks) - 1
             raise InputError(
-                f"{file} is of frame {name[1]}, but the masks are {first} to {first + len(result.masks) - 1}"
+                f"{file} is of frame {name[1]}, but the masks are {first} to {last}"
             )
-        found.append(
-            compute_jaccard(reference, _plane(result.masks[frame], name[2], file))
-        )
-    return found
+        mask = _select_plane(result.masks[frame], name[2], file)
+        overlaps.append(compute_jaccard(reference, mask))
+    return overlaps
 
 
-def _plane(mask: NDArray[Any], plane: str | None, file: Path) -> NDArray[Any]:
-    """The slice of a mask that a file is of, if it is of one."""
+def _select_plane(mask: NDArray[Any], plane: str | None, file: Path) -> NDArray[Any]:
+    """The plane of a mask that a file is of; all of it without a plane."""
     if plane is None:
         return mask
     if mask.ndim != 3 or int(plane) >= len(mask):

@@ -1,4 +1,4 @@
-"""How good a result is: the task loss by event, AOGM, divisions, and the scores of the Cell Tracking Challenge."""
+"""Evaluate a result: task loss by event, AOGM, divisions, scores of the challenge."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 
 from clew.errors import DataWarning, InputError
-from clew.executors import Executor
-from clew.tracking.evaluation.challenge import score_matched_frames
+from clew.parallel import Executor, Progress
+from clew.tracking.evaluation.challenge import Scores, score_matched_frames
 from clew.tracking.evaluation.matching import (
-    FEW,
+    MIN_MATCHED_SHARE,
+    FrameMatch,
+    LabelSource,
+    ResultMasks,
     count_matched_cells,
     make_cell_reader,
+    match_frames,
     match_positions,
 )
 from clew.tracking.evaluation.metrics import (
@@ -27,15 +31,8 @@ from clew.tracking.evaluation.metrics import (
 )
 from clew.tracking.evaluation.result_events import read_result_events
 from clew.tracking.evaluation.task_loss import TaskLoss, compute_task_loss, count_gaps
-from clew.tracking.evaluation.truth import (
-    FrameMatch,
-    LabelSource,
-    Progress,
-    ResultMasks,
-    derive_events,
-    match_frames,
-)
-from clew.tracking.events import NONE, PAIRWISE, Annotations
+from clew.tracking.evaluation.truth import derive_events
+from clew.tracking.events import NONE, PAIRWISE, Annotations, EventTable
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.track_tables import PointLineage, open_lineage
 from clew.tracking.lineage.lineage import Lineage
@@ -43,29 +40,41 @@ from clew.utils.extras import is_installed
 from clew.utils.validation import check_bool
 
 TOLERANCES = (0, 1)
-"""How many frames too early or late a division may be found."""
-NONE_TO_FIND = MatchCounts(0, 0, 0)
+"""Frames by which a division may be early or late."""
+NO_GAPS = MatchCounts(0, 0, 0)
 MASKS = "masks"
+
+FileLineage = CtcLineage | PointLineage
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Everything that is measured of a result."""
+    """All measures of a result.
+
+    Attributes
+    ----------
+    loss : TaskLoss
+    aogm : Aogm
+    divisions : mapping from tolerance in frames to MatchCounts
+    scores : mapping or None
+        Of the challenge; None if the result or the truth has no masks.
+    events_from : str
+        Where the events of the result come from, in words.
+    gaps : MatchCounts
+    matched_by : str
+        How detections and true cells were matched, in words.
+    """
 
     loss: TaskLoss
     aogm: Aogm
     divisions: Mapping[int, MatchCounts]
-    """By tolerance in frames."""
     scores: Mapping[str, float | None] | None
-    """Of the challenge, as py-ctcmetrics computes them; None where the result or the truth has no masks of its own."""
     events_from: str
-    """Where the result's events were taken from, in words."""
-    gaps: MatchCounts = NONE_TO_FIND
+    gaps: MatchCounts = NO_GAPS
     matched_by: str = MASKS
-    """How detections and true cells were matched, in words."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """All figures for JSON."""
         return {
             "task_loss": self.loss.to_dict(),
             "aogm": {
@@ -76,10 +85,10 @@ class Evaluation:
                 **asdict(self.aogm),
             },
             "divisions": {
-                str(tolerance): _figures(found)
-                for tolerance, found in self.divisions.items()
+                str(tolerance): _list_figures(counts)
+                for tolerance, counts in self.divisions.items()
             },
-            "gaps": _figures(self.gaps),
+            "gaps": _list_figures(self.gaps),
             "scores": None if self.scores is None else dict(self.scores),
             "events_from": self.events_from,
             "matched_by": self.matched_by,
@@ -88,46 +97,41 @@ class Evaluation:
     def rows(self) -> list[tuple[str, str]]:
         """Names and figures for a table."""
         loss = self.loss
-        missed, n = (
-            loss.missed.sum() + loss.invented.sum(),
-            loss.annotated.sum() + loss.denied.sum(),
-        )
-        rows = [("task loss", f"{loss.total:.2%} ({missed} of {n})")]
-        rows += [
-            (f"{event} missed", f"{loss.missed[event]} of {loss.annotated[event]}")
-            for event in PAIRWISE
-            if loss.annotated[event]
-        ]
-        allow = MASKS if self.matched_by == MASKS else "detections"
-        rows += [
-            ("AOGM", f"{self.aogm.total:g}"),
-            (f"AOGM above what the {allow} allow", f"{self.aogm.avoidable:g}"),
-        ]
-        rows += [
-            (f"division F1, ± {tolerance} frames", _in_words(found))
-            for tolerance, found in self.divisions.items()
-        ]
+        figures = f"{loss.total:.2%} ({loss.n_errors} of {loss.n_annotations})"
+        rows = [("task loss", figures)]
+        for event in PAIRWISE:
+            if loss.annotated[event]:
+                figures = f"{loss.missed[event]} of {loss.annotated[event]}"
+                rows.append((f"{event} missed", figures))
+        limit = MASKS if self.matched_by == MASKS else "detections"
+        rows.append(("AOGM", f"{self.aogm.total:g}"))
+        rows.append((f"AOGM above what the {limit} allow", f"{self.aogm.avoidable:g}"))
+        for tolerance, counts in self.divisions.items():
+            name = f"division F1, ± {tolerance} frames"
+            rows.append((name, _describe_counts(counts)))
         if not self.gaps.is_empty:
-            rows.append(("gap F1", _in_words(self.gaps)))
-        return rows + [
-            (name, f"{value:.4f}")
-            for name, value in (self.scores or {}).items()
-            if value is not None
-        ]
+            rows.append(("gap F1", _describe_counts(self.gaps)))
+        for name, value in (self.scores or {}).items():
+            if value is not None:
+                rows.append((name, f"{value:.4f}"))
+        return rows
 
 
-def _figures(found: MatchCounts) -> dict[str, float]:
-    """For JSON."""
+def _list_figures(counts: MatchCounts) -> dict[str, float]:
+    """Counts and ratios for JSON."""
     return {
-        **asdict(found),
-        "precision": found.precision,
-        "recall": found.recall,
-        "f1": found.f1,
+        **asdict(counts),
+        "precision": counts.precision,
+        "recall": counts.recall,
+        "f1": counts.f1,
     }
 
 
-def _in_words(found: MatchCounts) -> str:
-    return f"{found.f1:.3f} ({found.right} right, {found.false} false, {found.missed} missed)"
+def _describe_counts(counts: MatchCounts) -> str:
+    return (
+        f"{counts.f1:.3f} ({counts.right} right, {counts.false} false, "
+        f"{counts.missed} missed)"
+    )
 
 
 def evaluate(
@@ -142,159 +146,199 @@ def evaluate(
     distance: float | None = None,
     spacing: Sequence[float] | None = None,
 ) -> Evaluation:
-    """Measure a result against a true lineage: a folder with masks and tracks, a table of tracks, or a `Lineage`.
+    """Measure a result against a true lineage.
 
-    Masks of both are matched by what they share; a `Lineage` comes with its movie for that. Where one side has no
-    masks, or a `distance` is given, positions are matched, at most so far apart (see `positions.py`); those of the
-    truth, and of a result's masks, are multiplied by `spacing` (by default what the result was tracked with, if it
-    says so), while clew's tables of results are in physical units.
-    A folder's events are those of its tables where it has them, else what its tracks mean; merges cannot be told by
-    tracks. `scores` says whether py-ctcmetrics is asked: by default where it is installed and masks are matched. With
-    `frames` these alone count, of the truth, and of the result too unless it is of just so many. Masks are matched by
-    `executor`, in threads or on a cluster.
+    If both have masks and no `distance` is given, cells are matched by masks, else by
+    positions; see `matching`. The events of a folder are those of its tables if it
+    has them, else those that its tracks imply, which have no merges.
+
+    Parameters
+    ----------
+    result : path or Lineage
+        A folder with masks and tracks, a table of tracks, or a lineage.
+    truth : path, CtcLineage or PointLineage
+        A folder with masks and tracks, or a table of tracks.
+    movie : Movie, optional
+        The movie of `result`, if that is a Lineage and masks are matched.
+    scores : bool, optional
+        Whether to compute the scores of the challenge by py-ctcmetrics; by default if
+        it is installed and masks are matched.
+    progress : callable, optional
+        Called with the number of frames done and in all.
+    frames : range, optional
+        Evaluate these frames of the truth; the result may have just these.
+    executor : Executor, optional
+        Matches masks in threads or on a cluster.
+    distance : float, optional
+        Match positions, at most this far apart.
+    spacing : sequence of float, optional
+        Multiplies the positions of the truth and of the masks of a result; by
+        default the spacing that the result was tracked with, if it has one. Tables
+        of results of clew are physical already.
+
+    Returns
+    -------
+    evaluation : Evaluation
     """
-    true = open_lineage(truth) if isinstance(truth, str | Path) else truth
-    if frames is not None:
-        true = _cut(true, frames)
     if scores is not None:
         check_bool(scores, "scores")
-    own = result if isinstance(result, Lineage) else open_lineage(result)
-    if isinstance(own, Lineage):
-        events, events_from = own.events, "the lineage"
-    else:
-        events, events_from = read_result_events(own)
-        shorter = own.n_frames < len(
-            frames or ()
-        )  # as a table is whose last frames are empty
-        if (
-            frames is not None
-            and own.n_frames != len(frames)
-            and not (shorter and isinstance(own, PointLineage))
-        ):
-            own, events = (
-                _cut(own, frames),
-                Annotations.of(events).restrict_to(frames).events,
-            )
+    true = open_lineage(truth) if isinstance(truth, str | Path) else truth
+    if frames is not None:
+        true = _select_frames(true, frames)
+    own, events, events_from = _open_result(result, frames)
     if (
         isinstance(true, PointLineage)
         or isinstance(own, PointLineage)
         or distance is not None
     ):
-        n = _common_length(true, own)
-        spacing = (
-            own.spacing
-            if spacing is None and isinstance(own, PointLineage)
-            else spacing
-        )
-        # clew's tables of results are in physical units
-        of_result = make_cell_reader(
-            own, spacing if isinstance(own, CtcLineage) else None
-        )
-        matched, within = match_positions(
-            make_cell_reader(true, spacing), of_result, n, distance, progress
-        )
-        matched_by = f"positions, at most {within:.3g} apart"
-    elif isinstance(own, CtcLineage):
-        matched, matched_by = (
-            match_frames(true, ResultMasks(own), progress, executor),
-            MASKS,
-        )
-    elif movie is None:
-        raise InputError(
-            "a lineage is evaluated with the movie that it is of: pass `movie`"
-        )
+        matched, distance = _match_by_position(true, own, distance, spacing, progress)
+        matched_by = f"positions, at most {distance:.3g} apart"
     else:
-        matched, matched_by = match_frames(true, movie, progress, executor), MASKS
-    if matched_by == MASKS:
-        _warn_of_masks(matched)
-    by_track = _in_tracks(matched, own) if isinstance(own, Lineage) else matched
+        detections = _get_masks(own, movie)
+        matched = match_frames(true, detections, progress, executor)
+        matched_by = MASKS
+        _warn_if_few_covered(matched)
+    by_track = matched
+    if isinstance(own, Lineage):
+        by_track = _replace_labels_by_tracks(matched, own)
     annotations = Annotations.of(derive_events(true.tracks, matched))
+    divisions = {
+        tolerance: count_divisions(true.tracks, own.tracks, by_track, tolerance)
+        for tolerance in TOLERANCES
+    }
     return Evaluation(
-        compute_task_loss(annotations, events),
-        compute_aogm(true.tracks, own.tracks, by_track),
-        {
-            tolerance: count_divisions(true.tracks, own.tracks, by_track, tolerance)
-            for tolerance in TOLERANCES
-        },
-        _scores_if(scores, own, true, by_track if matched_by == MASKS else None),
-        events_from,
-        count_gaps(annotations, events),
-        matched_by,
+        loss=compute_task_loss(annotations, events),
+        aogm=compute_aogm(true.tracks, own.tracks, by_track),
+        divisions=divisions,
+        scores=_compute_scores(
+            scores, own, true, by_track if matched_by == MASKS else None
+        ),
+        events_from=events_from,
+        gaps=count_gaps(annotations, events),
+        matched_by=matched_by,
     )
 
 
-def _warn_of_masks(frames: list[FrameMatch]) -> None:
-    """Tell where hardly any true cell is covered by a detection: figures are then about very few events."""
-    held, n = count_matched_cells(frames)
-    if held < FEW * n:
+def _open_result(
+    result: str | Path | Lineage, frames: range | None
+) -> tuple[FileLineage | Lineage, EventTable, str]:
+    """Open a result with its events, cut to `frames` if it has more."""
+    if isinstance(result, Lineage):
+        return result, result.events, "the lineage"
+    own = open_lineage(result)
+    events, origin = read_result_events(own)
+    if frames is None or own.n_frames == len(frames):
+        return own, events, origin
+    if isinstance(own, PointLineage) and own.n_frames < len(frames):
+        return own, events, origin  # the last frames of a table may be empty
+    events = Annotations.of(events).restrict_to(frames).events
+    return _select_frames(own, frames), events, origin
+
+
+def _match_by_position(
+    true: FileLineage,
+    own: FileLineage | Lineage,
+    distance: float | None,
+    spacing: Sequence[float] | None,
+    progress: Progress | None,
+) -> tuple[list[FrameMatch], float]:
+    """Match all frames by positions."""
+    if spacing is None and isinstance(own, PointLineage):
+        spacing = own.spacing
+    read_truth = make_cell_reader(true, spacing)
+    # tables of results of clew are physical
+    read_result = make_cell_reader(
+        own, spacing if isinstance(own, CtcLineage) else None
+    )
+    n_frames = _check_lengths(true, own)
+    return match_positions(read_truth, read_result, n_frames, distance, progress)
+
+
+def _get_masks(own: CtcLineage | Lineage, movie: LabelSource | None) -> LabelSource:
+    """The masks of a result; those of its movie if it is a lineage."""
+    if isinstance(own, CtcLineage):
+        return ResultMasks(own)
+    if movie is None:
+        raise InputError("a Lineage is evaluated with its movie; pass movie=")
+    return movie
+
+
+def _warn_if_few_covered(frames: list[FrameMatch]) -> None:
+    """Warn if few true cells are covered, since few events are evaluated then."""
+    n_matched, n = count_matched_cells(frames)
+    if n_matched < MIN_MATCHED_SHARE * n:
         warnings.warn(
-            f"only {held} of {n} true cells are covered by more than half by a mask of the result. Are its masks of "
-            "another kind, discs or markers? A distance (--distance) matches positions instead",
+            f"only {n_matched} of {n} true cells are covered by more than half by a "
+            "mask of the result. Are its masks of another kind, discs or markers? A "
+            "distance (--distance) matches positions instead",
             DataWarning,
             stacklevel=3,
         )
 
 
-def _scores_if(
-    wanted: bool | None,
-    result: CtcLineage | PointLineage | Lineage,
-    truth: CtcLineage | PointLineage,
-    by_masks: list[FrameMatch] | None,
-) -> dict[str, float | None] | None:
-    """The challenge's scores where they are asked for, or can be had by default: of masks that were matched."""
+def _compute_scores(
+    is_wanted: bool | None,
+    result: FileLineage | Lineage,
+    truth: FileLineage,
+    matched: list[FrameMatch] | None,
+) -> Scores | None:
+    """Compute the scores of the challenge if they are wanted and masks were matched."""
     if (
-        by_masks is not None
-        and isinstance(result, CtcLineage)
-        and isinstance(truth, CtcLineage)
+        matched is None
+        or not isinstance(result, CtcLineage)
+        or not isinstance(truth, CtcLineage)
     ):
-        asked = is_installed("evaluate") if wanted is None else wanted
-        return score_matched_frames(result, truth, by_masks) if asked else None
-    if wanted:
-        raise InputError(
-            "the challenge's scores need a result with masks: write it, and evaluate the folder"
-        )
-    return None
+        if is_wanted:
+            raise InputError(
+                "the challenge's scores need a result with masks: write it, and "
+                "evaluate the folder"
+            )
+        return None
+    if is_wanted is None:
+        is_wanted = is_installed("evaluate")
+    return score_matched_frames(result, truth, matched) if is_wanted else None
 
 
-def _common_length(
-    truth: CtcLineage | PointLineage, result: CtcLineage | PointLineage | Lineage
-) -> int:
-    """How many frames both have; the last ones of a table may be empty, so that it may seem to have fewer."""
+def _check_lengths(truth: FileLineage, result: FileLineage | Lineage) -> int:
+    """Number of frames of both; the last frames of a table may be empty."""
     n = max(truth.n_frames, result.n_frames)
     for name, side in (("truth", truth), ("result", result)):
         if not isinstance(side, PointLineage) and side.n_frames < n:
             raise InputError(
-                f"the {name} has {side.n_frames} frames, but there are cells in frame {n - 1} of the other side; "
-                "expected both to be of the same movie, and to count frames from 0"
+                f"the {name} has {side.n_frames} frames, but there are cells in frame "
+                f"{n - 1} of the other side; expected both to be of the same movie, "
+                "and to count frames from 0"
             )
     return n
 
 
-def _cut(
-    lineage: CtcLineage | PointLineage, frames: range
-) -> CtcLineage | PointLineage:
-    """Some frames of a lineage, if it has them."""
+def _select_frames(lineage: FileLineage, frames: range) -> FileLineage:
+    """Some frames of a lineage."""
     if frames.stop > lineage.n_frames:
         raise InputError(
-            f"{lineage.source} has no frames {frames.start} to {frames.stop - 1}; it has 0 to {lineage.n_frames - 1}"
+            f"{lineage.source} has no frames {frames.start} to {frames.stop - 1}; it "
+            f"has 0 to {lineage.n_frames - 1}"
         )
     return lineage[frames.start : frames.stop]
 
 
-def _in_tracks(frames: list[FrameMatch], lineage: Lineage) -> list[FrameMatch]:
-    """The same cells, held by tracks instead of labels."""
+def _replace_labels_by_tracks(
+    frames: list[FrameMatch], lineage: Lineage
+) -> list[FrameMatch]:
+    """The same matches, with tracks in place of the labels of detections."""
     starts = np.searchsorted(lineage.frame, np.arange(lineage.n_frames + 1))
     renamed = []
-    for t, held in enumerate(frames):
-        labels = np.append(lineage.label[starts[t] : starts[t + 1]], 0)
-        tracks = np.append(lineage.track[starts[t] : starts[t + 1]], 0)
-        at = np.searchsorted(labels[:-1], held.holder)
-        unknown = (labels[at] != held.holder) & (held.holder != NONE)
-        if unknown.any():
-            raise InputError(
-                f"frame {t}: the lineage lacks label {held.holder[unknown][0]} of the movie"
-            )
-        renamed.append(
-            held._replace(holder=np.where(held.holder == NONE, NONE, tracks[at]))
-        )
+    for t, match in enumerate(frames):
+        rows = slice(starts[t], starts[t + 1])
+        # one entry more, for labels beyond the last
+        labels = np.append(lineage.label[rows], NONE)
+        tracks = np.append(lineage.track[rows], NONE)
+        at = np.searchsorted(labels[:-1], match.holder)
+        is_held = match.holder != NONE
+        is_unknown = (labels[at] != match.holder) & is_held
+        if is_unknown.any():
+            label = match.holder[is_unknown][0]
+            raise InputError(f"frame {t}: the lineage lacks label {label} of the movie")
+        holder = np.where(is_held, tracks[at], NONE)
+        renamed.append(match._replace(holder=holder))
     return renamed

@@ -1,14 +1,22 @@
-"""Which detection holds which true cell where one side has no masks: by positions, one to one.
+"""Match the cells of a true lineage to detections, by masks or by positions.
 
-A pair is at most so far apart as `distance` says; by default half of what lies between a true cell and the nearest one
-of its frame, at the median, so that most detections are nearer to their own cell than to another. Within it, as many
-pairs are made as possible, and of all such choices the one that is nearest in sum.
+By masks, the rule of the Cell Tracking Challenge holds: a detection holds a true
+cell if it covers over half of it. A cell is held by one detection at most, but a
+detection may hold several cells.
+
+By positions, pairs are one to one and at most a distance apart. By default this is
+half the median distance from a true cell to the nearest one of its frame, so that
+most detections are nearer to their own cell than to another. As many pairs are made
+as possible, and of all such choices the one with the smallest sum of distances.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,218 +25,389 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
 from clew.errors import DataWarning, InputError
-from clew.learning.task import Array, Indices
-from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.truth import (
-    FrameMatch,
-    LabelSource,
-    Progress,
-    derive_events,
-)
-from clew.tracking.events import NONE, Annotations, Labels
+from clew.learning.task import Array, Indices, Mask
+from clew.parallel import Executor, Progress, ThreadExecutor
+from clew.tracking.events import NONE, Labels
 from clew.tracking.io.ctc import CtcLineage
 from clew.tracking.io.tables import check_spacing
 from clew.tracking.io.track_tables import PointLineage
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.lineage.tracks import check_frame
-from clew.tracking.measurement.regions import measure_frame
+from clew.tracking.measurement.regions import Runs, measure_frame, measure_overlap
 from clew.utils.validation import check_positive
 
-Cells = Callable[[int], tuple[Labels, Array]]
-"""Of a frame: ids, ascending, and physical positions (n, ndim)."""
-FEW = 0.5
-"""A share of true cells near any detection under which both sides are likely to be in different units."""
+FRAMES_PER_JOB = 8
+MIN_MATCHED_SHARE = 0.5
+"""If fewer true cells are matched, both sides are likely in different units."""
+
+CellReader = Callable[[int], tuple[Labels, Array]]
+"""Ids of a frame, ascending, and physical positions (n, ndim)."""
+
+
+class FrameMatch(NamedTuple):
+    """The true cells of a frame and the detections that hold them.
+
+    Attributes
+    ----------
+    cell : ndarray of shape (k,)
+        Labels in the truth, ascending.
+    holder : ndarray of shape (k,)
+        Label of the detection that holds each cell, or `NONE`.
+    touched : ndarray of bool of shape (k,)
+        Whether any detection covers a part of the cell.
+    """
+
+    cell: Labels
+    holder: Labels
+    touched: Mask
+
+
+class LabelSource(Protocol):
+    """Anything with label images: a Movie, or the masks of a result."""
+
+    @property
+    def n_frames(self) -> int:
+        """Number of frames."""
+        ...
+
+    def label(self, t: int) -> NDArray[Any]:
+        """Label image of frame `t`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ResultMasks:
+    """The masks of a result as detections; each is checked against the tracks."""
+
+    lineage: CtcLineage
+
+    @property
+    def n_frames(self) -> int:
+        """Number of frames."""
+        return len(self.lineage.masks)
+
+    def label(self, t: int) -> NDArray[Any]:
+        """Label image of frame `t`."""
+        mask = self.lineage.masks[t]
+        check_frame(self.lineage.tracks, t, np.unique(mask), self.lineage.source)
+        return mask
+
+
+def match_frame(truth: NDArray[Any], detections: NDArray[Any]) -> FrameMatch:
+    """Match the true cells of one label image to the detections of another."""
+    shared = _measure_shared(truth, detections)
+    holder = np.full(len(shared.cell), NONE, dtype=np.int64)
+    holder[shared.row[shared.holds]] = shared.label[shared.holds]
+    touched = np.zeros(len(shared.cell), dtype=bool)
+    touched[shared.row] = True
+    return FrameMatch(shared.cell, holder, touched)
+
+
+def compute_jaccard(truth: NDArray[Any], detections: NDArray[Any]) -> Array:
+    """Jaccard index of each true cell with the detection that holds it.
+
+    Returns
+    -------
+    index : ndarray of shape (k,)
+        In the order of the labels of the truth; 0 if no detection holds the cell.
+    """
+    shared = _measure_shared(truth, detections)
+    labels, sizes = np.unique(detections, return_counts=True)
+    row = shared.row[shared.holds]
+    pixels = shared.pixels[shared.holds]
+    holder_size = sizes[np.searchsorted(labels, shared.label[shared.holds])]
+    index = np.zeros(len(shared.cell))
+    index[row] = pixels / (shared.size[row] + holder_size - pixels)
+    return index
+
+
+class _SharedPixels(NamedTuple):
+    """Overlaps of k true cells with detections, in m pairs.
+
+    Attributes
+    ----------
+    cell : ndarray of shape (k,), ascending
+    size : ndarray of shape (k,), pixels of each cell
+    row : ndarray of shape (m,), rows of `cell`
+    label : ndarray of shape (m,), labels of detections
+    pixels : ndarray of shape (m,)
+    holds : ndarray of bool of shape (m,), over half of the cell is covered
+    """
+
+    cell: Labels
+    size: Array
+    row: Indices
+    label: Labels
+    pixels: Array
+    holds: Mask
+
+
+def _measure_shared(truth: NDArray[Any], detections: NDArray[Any]) -> _SharedPixels:
+    """Measure the overlaps of two label images."""
+    for mask in (truth, detections):
+        if mask.dtype.kind not in "iu":
+            raise InputError(
+                f"a mask has dtype {mask.dtype}; expected integers, one for each cell"
+            )
+    if truth.shape != detections.shape:
+        raise InputError(
+            f"the mask of the truth has shape {truth.shape}, that of the detections "
+            f"{detections.shape}; both must be equal"
+        )
+    runs = Runs.from_labels(truth)
+    cell, of_run = np.unique(runs.label, return_inverse=True)
+    pixels_of_cell = np.bincount(of_run, weights=runs.length, minlength=len(cell))
+    size = pixels_of_cell.astype(np.float64)
+    shared, label, pixels = measure_overlap(truth, detections, (1.0,) * truth.ndim)
+    row = np.searchsorted(cell, shared)
+    return _SharedPixels(cell, size, row, label, pixels, 2 * pixels > size[row])
+
+
+def match_frames(
+    truth: CtcLineage,
+    movie: LabelSource,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+) -> list[FrameMatch]:
+    """Match all frames by masks; each worker has one frame in memory at a time.
+
+    Parameters
+    ----------
+    truth : CtcLineage
+    movie : LabelSource
+        The detections.
+    progress : callable, optional
+        Called with the number of frames done and in all.
+    executor : Executor, optional
+        Threads by default.
+    """
+    n = len(truth.masks)
+    if n != movie.n_frames:
+        raise InputError(
+            f"the truth has {n} frames, the movie {movie.n_frames}; it must be the "
+            "truth of this movie, or with --frames of the part that was tracked"
+        )
+    starts = range(0, n, FRAMES_PER_JOB)
+    blocks = [range(t, min(t + FRAMES_PER_JOB, n)) for t in starts]
+    matched: list[FrameMatch] = []
+    match_block = partial(_match_block, truth, movie)
+    for matches in (executor or ThreadExecutor()).map(match_block, blocks):
+        matched += matches
+        if progress is not None:
+            progress(len(matched), n)
+    return matched
+
+
+def _match_block(
+    truth: CtcLineage, movie: LabelSource, frames: range
+) -> list[FrameMatch]:
+    """Match some frames by masks."""
+    matched = []
+    for t in frames:
+        try:
+            match = match_frame(truth.masks[t], movie.label(t))
+        except InputError as error:
+            raise InputError(f"frame {t}: {error}") from error
+        check_frame(truth.tracks, t, match.cell, truth.source)
+        matched.append(match)
+    return matched
 
 
 def make_cell_reader(
     lineage: CtcLineage | PointLineage | Lineage, spacing: Sequence[float] | None = None
-) -> Cells:
-    """The cells of a lineage by frame: ids are those of tracks, of a `Lineage` labels.
+) -> CellReader:
+    """Make a function that gives the cells of a frame.
 
-    Positions in masks and tables are multiplied by `spacing`; those of a `Lineage`, and in the tables of a result of
-    clew's, are physical as they are.
+    Parameters
+    ----------
+    lineage : CtcLineage, PointLineage or Lineage
+    spacing : sequence of float, optional
+        Multiplies positions in masks and tables; those of a `Lineage` and of the
+        tables that clew writes are physical already.
+
+    Returns
+    -------
+    read_cells : callable
+        From a frame to ids (of tracks; of a `Lineage` labels) and positions.
     """
     if isinstance(lineage, Lineage):
         starts = np.searchsorted(lineage.frame, np.arange(lineage.n_frames + 1))
-        return lambda t: (
-            lineage.label[starts[t] : starts[t + 1]],
-            lineage.position[starts[t] : starts[t + 1]],
-        )
-    if isinstance(lineage, PointLineage):
-        scale = check_spacing(
-            spacing if lineage.made_from is None else None, lineage.position.shape[1]
-        )
 
-        def listed(t: int) -> tuple[Labels, Array]:
+        def read_lineage(t: int) -> tuple[Labels, Array]:
+            rows = slice(starts[t], starts[t + 1])
+            return lineage.label[rows], lineage.position[rows]
+
+        return read_lineage
+    if isinstance(lineage, PointLineage):
+        is_physical = lineage.made_from is not None
+        ndim = lineage.position.shape[1]
+        scale = check_spacing(None if is_physical else spacing, ndim)
+
+        def read_table(t: int) -> tuple[Labels, Array]:
             ids, position = lineage.cells(t)
             return ids, position * scale
 
-        return listed
+        return read_table
     sizes = tuple(check_spacing(spacing, len(lineage.masks.shape)).tolist())
 
-    def measured(t: int) -> tuple[Labels, Array]:
-        found = measure_frame(t, lineage.masks[t], None, sizes)
-        check_frame(lineage.tracks, t, found.label, lineage.source)
-        return found.label, found.position
+    def measure_masks(t: int) -> tuple[Labels, Array]:
+        detections = measure_frame(t, lineage.masks[t], None, sizes)
+        check_frame(lineage.tracks, t, detections.label, lineage.source)
+        return detections.label, detections.position
 
-    return measured
-
-
-def derive_annotations_by_position(
-    truth: CtcLineage | PointLineage,
-    movie: LabelSource | DetectionTable,
-    progress: Progress | None = None,
-) -> Annotations:
-    """All events of a movie's detections that a true lineage determines, by positions; as `derive_annotations` by masks.
-
-    Positions in masks are multiplied by the movie's spacing; those in tables are physical, as clew writes them.
-    """
-    n, spacing = (
-        movie.n_frames,
-        getattr(movie, "spacing", None),
-    )  # not all that has labels has a spacing
-    if truth.n_frames > n or (isinstance(truth, CtcLineage) and truth.n_frames != n):
-        raise InputError(
-            f"{truth.source} has {truth.n_frames} frames, the movie {n}; it must be the truth of this movie"
-        )
-
-    def detections(t: int) -> tuple[Labels, Array]:
-        if isinstance(movie, DetectionTable):
-            found = movie.detections(t)
-        else:
-            label = movie.label(t)
-            found = measure_frame(t, label, None, spacing or (1.0,) * label.ndim)
-        return found.label, found.position
-
-    true = make_cell_reader(truth, spacing if isinstance(truth, CtcLineage) else None)
-    matched, _ = match_positions(true, detections, n, progress=progress)
-    return Annotations.of(derive_events(truth.tracks, matched))
+    return measure_masks
 
 
 def match_positions(
-    truth: Cells,
-    detections: Cells,
+    truth: CellReader,
+    detections: CellReader,
     n_frames: int,
     distance: float | None = None,
     progress: Progress | None = None,
 ) -> tuple[list[FrameMatch], float]:
-    """The true cells of every frame with the detections that hold them, and how far apart they may be."""
-    true, found = (
-        [truth(t) for t in range(n_frames)],
-        [detections(t) for t in range(n_frames)],
-    )
-    ndim = {cells[1].shape[1] for cells in (*true, *found)}
-    if len(ndim) > 1:
+    """Match all frames by positions.
+
+    Parameters
+    ----------
+    truth, detections : callable
+        See `make_cell_reader`.
+    n_frames : int
+    distance : float, optional
+        Largest distance of a pair; estimated from the truth by default.
+    progress : callable, optional
+        Called with the number of frames done and in all.
+
+    Returns
+    -------
+    matched : list of FrameMatch
+    distance : float
+        The distance that was used.
+    """
+    true_cells = [truth(t) for t in range(n_frames)]
+    found_cells = [detections(t) for t in range(n_frames)]
+    ndims = {position.shape[1] for _, position in (*true_cells, *found_cells)}
+    if len(ndims) > 1:
         raise InputError(
-            "the truth and the result have positions of different dimensions; expected both in 2D or 3D"
+            "the truth and the result have positions of different dimensions; "
+            "expected both in 2D or 3D"
         )
-    within = (
-        _usual_distance(true)
-        if distance is None
-        else check_positive(distance, "distance")
-    )
+    if distance is None:
+        distance = _estimate_distance(true_cells)
+    distance = check_positive(distance, "distance")
     matched = []
     for t in range(n_frames):
-        matched.append(_match(*true[t], *found[t], within))
+        matched.append(_match_points(*true_cells[t], *found_cells[t], distance))
         if progress is not None:
             progress(t + 1, n_frames)
-    _warn_of_units(matched, true, found, within)
-    return matched, within
+    _warn_if_few_matched(matched, true_cells, found_cells, distance)
+    return matched, distance
 
 
-def _match(
-    cell: Labels, place: Array, label: Labels, seen: Array, within: float
+def _match_points(
+    cell: Labels,
+    cell_position: Array,
+    label: Labels,
+    label_position: Array,
+    distance: float,
 ) -> FrameMatch:
-    """One frame."""
-    holder, touched = (
-        np.full(len(cell), NONE, dtype=np.int64),
-        np.zeros(len(cell), dtype=bool),
-    )
+    """Match one frame by positions."""
+    holder = np.full(len(cell), NONE, dtype=np.int64)
+    touched = np.zeros(len(cell), dtype=bool)
     if len(cell) and len(label):
-        near = KDTree(place).sparse_distance_matrix(
-            KDTree(seen), within, output_type="ndarray"
+        tree = KDTree(label_position)
+        near = KDTree(cell_position).sparse_distance_matrix(
+            tree, distance, output_type="ndarray"
         )
-        if not len(near):
-            return FrameMatch(cell, holder, touched)
-        row, column = _pairs(near["i"], near["j"], near["v"], len(cell), len(label))
-        holder[row] = label[column]
-        touched[near["i"]] = True
+        if len(near):
+            row, column = _assign_pairs(
+                near["i"], near["j"], near["v"], len(cell), len(label)
+            )
+            holder[row] = label[column]
+            touched[near["i"]] = True
     return FrameMatch(cell, holder, touched)
 
 
-def _pairs(
-    i: Indices, j: Indices, apart: Array, n: int, m: int
+def _assign_pairs(
+    i: Indices, j: Indices, distance: Array, n: int, m: int
 ) -> tuple[Indices, Indices]:
-    """As many pairs (i, j) as possible, each row and column once, that are the least apart in sum."""
+    """Choose as many pairs (i, j) as possible with the smallest sum of distances.
+
+    Each of n rows and m columns is used once at most. Connected components are
+    solved one by one, so that costs stay small.
+    """
     from scipy.optimize import linear_sum_assignment  # loads slowly
 
-    groups = connected_components(
-        coo_array((np.ones(len(i)), (i, n + j)), shape=(n + m, n + m)), directed=False
-    )[1]
-    order = np.argsort(groups[i], kind="stable")
-    rows, columns = [], []
-    for members in np.split(order, np.flatnonzero(np.diff(groups[i][order])) + 1):
-        here, row = np.unique(i[members], return_inverse=True)
-        there, column = np.unique(j[members], return_inverse=True)
-        far = 2 * apart[members].max() * (min(len(here), len(there)) + 1) + 1
-        cost = np.full((len(here), len(there)), far)
-        cost[row, column] = apart[members]
-        a, b = linear_sum_assignment(cost)
-        near = cost[a, b] < far
-        rows.append(here[a[near]])
-        columns.append(there[b[near]])
+    graph = coo_array((np.ones(len(i)), (i, n + j)), shape=(n + m, n + m))
+    _, component = connected_components(graph, directed=False)
+    order = np.argsort(component[i], kind="stable")
+    ends = np.flatnonzero(np.diff(component[i][order])) + 1
+    rows = []
+    columns = []
+    for members in np.split(order, ends):
+        used_i, row = np.unique(i[members], return_inverse=True)
+        used_j, column = np.unique(j[members], return_inverse=True)
+        n_pairs = min(len(used_i), len(used_j))
+        no_pair = 2 * distance[members].max() * (n_pairs + 1) + 1
+        cost = np.full((len(used_i), len(used_j)), no_pair)
+        cost[row, column] = distance[members]
+        chosen_i, chosen_j = linear_sum_assignment(cost)
+        is_pair = cost[chosen_i, chosen_j] < no_pair
+        rows.append(used_i[chosen_i[is_pair]])
+        columns.append(used_j[chosen_j[is_pair]])
     return np.concatenate(rows), np.concatenate(columns)
 
 
-def _usual_distance(frames: list[tuple[Labels, Array]]) -> float:
-    """Half of the median distance from a true cell to the nearest one of its frame."""
-    apart = [
-        KDTree(place).query(place, k=2)[0][:, 1]
-        for _, place in frames
-        if len(place) > 1
+def _estimate_distance(frames: list[tuple[Labels, Array]]) -> float:
+    """Half the median distance from a true cell to the nearest one of its frame."""
+    nearest = [
+        KDTree(position).query(position, k=2)[0][:, 1]
+        for _, position in frames
+        if len(position) > 1
     ]
-    half = float(np.median(np.concatenate(apart))) / 2 if apart else 0.0
+    half = float(np.median(np.concatenate(nearest))) / 2 if nearest else 0.0
     if half <= 0:
         raise InputError(
-            "how far a detection may be from its true cell cannot be told from a truth with one cell a frame; give a "
-            "distance (--distance)"
+            "the largest distance of a match cannot be estimated from a truth with one "
+            "cell a frame; give a distance (--distance)"
         )
     return half
 
 
 def count_matched_cells(matched: list[FrameMatch]) -> tuple[int, int]:
-    """How many true cells have a detection, and how many there are."""
-    return sum(int((frame.holder != NONE).sum()) for frame in matched), sum(
-        len(frame.cell) for frame in matched
-    )
+    """Number of true cells with a detection, and of all true cells."""
+    n_matched = sum(int((frame.holder != NONE).sum()) for frame in matched)
+    return n_matched, sum(len(frame.cell) for frame in matched)
 
 
-def _warn_of_units(
+def _warn_if_few_matched(
     matched: list[FrameMatch],
-    true: list[tuple[Labels, Array]],
-    found: list[tuple[Labels, Array]],
-    within: float,
+    true_cells: list[tuple[Labels, Array]],
+    found_cells: list[tuple[Labels, Array]],
+    distance: float,
 ) -> None:
-    """Tell where hardly any true cell is near a detection, with what both sides look like."""
-    held, n = count_matched_cells(matched)
-    if not n or held >= FEW * n or not any(len(label) for label, _ in found):
+    """Warn if hardly any true cell is near a detection, with the extent of both."""
+    n_matched, n = count_matched_cells(matched)
+    has_detections = any(len(label) for label, _ in found_cells)
+    if not n or n_matched >= MIN_MATCHED_SHARE * n or not has_detections:
         return
     warnings.warn(
-        f"only {held} of {n} true cells have a detection within {within:.3g}: positions of the truth are "
-        f"{_box(true)}, those of the result {_box(found)}. Both must be in the same unit (--spacing) and count frames "
-        "alike, or --distance is too small",
+        f"only {n_matched} of {n} true cells have a detection within {distance:.3g}: "
+        f"positions of the truth are {_describe_extent(true_cells)}, those of the "
+        f"result {_describe_extent(found_cells)}. Both must be in the same unit "
+        "(--spacing) and count frames alike, or --distance is too small",
         DataWarning,
         stacklevel=4,
     )
 
 
-def _box(frames: list[tuple[Labels, NDArray[np.float64]]]) -> str:
-    """Where cells are, in words."""
+def _describe_extent(frames: list[tuple[Labels, Array]]) -> str:
+    """Range of frames and positions."""
     used = [t for t, (label, _) in enumerate(frames) if len(label)]
-    place = np.concatenate([frames[t][1] for t in used])
-    low, high = place.min(axis=0), place.max(axis=0)
-    axes = "zyx"[-place.shape[1] :]
-    spans = ", ".join(
+    position = np.concatenate([frames[t][1] for t in used])
+    axes = "zyx"[-position.shape[1] :]
+    low = position.min(axis=0)
+    high = position.max(axis=0)
+    ranges = ", ".join(
         f"{axis} {a:.4g} to {b:.4g}" for axis, a, b in zip(axes, low, high, strict=True)
     )
-    return f"in frames {used[0]} to {used[-1]}, {spans}"
+    return f"in frames {used[0]} to {used[-1]}, {ranges}"

@@ -1,4 +1,8 @@
-"""The events of a result as its own tables tell them, in terms of tracks; without tables, what the tracks mean."""
+"""The events of a result in terms of its tracks.
+
+They are read from its tables of events and cells; without these, the tracks imply
+them, except for merges.
+"""
 
 from __future__ import annotations
 
@@ -23,102 +27,99 @@ TABLES = ((EVENTS, TRACKS), (EVENTS_PARQUET, TRACKS_PARQUET))
 
 
 def read_result_events(result: CtcLineage | PointLineage) -> tuple[EventTable, str]:
-    """The events of a result in terms of its masks, and where they come from."""
+    """Read the events of a result, with tracks in place of labels.
+
+    Returns
+    -------
+    events : EventTable
+    origin : str
+        Where they come from, in words.
+    """
     folder = Path(result.source)
-    told = next(
-        (pair for pair in TABLES if all((folder / name).is_file() for name in pair)),
-        None,
-    )
-    if told is None:
-        return derive_track_events(
-            result.tracks, result.n_frames
-        ), "the tracks, which cannot tell merges"
-    of_events, of_tracks = told
-    events = (
-        read_events(folder / of_events)[0]
-        if of_events == EVENTS
-        else _read_parquet(folder / of_events)
-    )
-    frame, label, track = _track_table(folder / of_tracks)
-    graph, order = build_track_graph(result.tracks), np.lexsort((track, frame))
-    if not (
-        np.array_equal(frame[order], graph.frame)
-        and np.array_equal(track[order], graph.track)
-    ):
+    for events_name, tracks_name in TABLES:
+        if (folder / events_name).is_file() and (folder / tracks_name).is_file():
+            break
+    else:
+        events = derive_track_events(result.tracks, result.n_frames)
+        return events, "the tracks, which do not show merges"
+    if events_name == EVENTS:
+        events, _ = read_events(folder / events_name)
+    else:
+        events = _read_parquet_events(folder / events_name)
+    frame, label, track = _read_cells(folder / tracks_name)
+    graph = build_track_graph(result.tracks)
+    order = np.lexsort((track, frame))
+    same_frames = np.array_equal(frame[order], graph.frame)
+    if not same_frames or not np.array_equal(track[order], graph.track):
         raise InputError(
-            f"{folder}: {of_tracks} and the masks are of different results; track into a new folder"
+            f"{folder}: {tracks_name} and the masks are of different results; track "
+            "into a new folder"
         )
-    stride = (
-        int(
-            max(
-                label.max(initial=0),
-                events.sources.max(initial=0),
-                events.targets.max(initial=0),
-            )
+    order = np.lexsort((label, frame))
+    cells = _CellTable(frame[order], label[order], track[order])
+    sources, source_exists = cells.find_tracks(events.frame, events.sources)
+    targets, target_exists = cells.find_tracks(events.end_frames(), events.targets)
+    is_unknown = ~(source_exists & target_exists)
+    if is_unknown.any():
+        words = events.describe(int(np.argmax(is_unknown)))
+        raise InputError(
+            f"{folder / events_name}: {words}: {tracks_name} does not have its cells"
         )
-        + 1
-    )
-    order = np.argsort(frame * stride + label)
-    # one more than there are, for what lies beyond the last
-    keys, named = (
-        np.append((frame * stride + label)[order], -1),
-        np.append(track[order], NONE),
-    )
-
-    def tracks_of(labels: Labels, frames: NDArray[np.int64]) -> Labels:
-        wanted = frames[:, None] * stride + labels
-        at = np.searchsorted(keys[:-1], wanted)
-        unknown = ((keys[at] != wanted) & (labels != NONE)).any(axis=1)
-        if unknown.any():
-            words = events.describe(int(np.argmax(unknown)))
-            raise InputError(
-                f"{folder / of_events}: {words}: {of_tracks} does not have its cells"
-            )
-        names = np.where(labels == NONE, NONE, named[at])
-        swapped = (names[:, 0] > names[:, 1]) & (names[:, 1] != NONE)
-        names[swapped] = names[swapped, ::-1]
-        return names
-
-    return EventTable(
-        events.frame,
-        events.event,
-        tracks_of(events.sources, events.frame),
-        tracks_of(events.targets, events.end_frames()),
-    ), of_events
+    return EventTable(events.frame, events.event, sources, targets), events_name
 
 
-def _track_table(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
+class _CellTable:
+    """Tracks of cells, sorted by frame and label; (n,) each."""
+
+    def __init__(self, frame: NDArray[np.int64], label: Labels, track: Labels) -> None:
+        self.labels = np.unique(label)
+        self.keys = self._make_keys(frame, label)
+        self.track = track
+
+    def _make_keys(self, frame: NDArray[np.int64], label: Labels) -> NDArray[np.int64]:
+        """One integer for each cell; ranks stand for labels, which may be huge."""
+        return frame * (len(self.labels) + 1) + np.searchsorted(self.labels, label)
+
+    def find_tracks(
+        self, frame: NDArray[np.int64], labels: Labels
+    ) -> tuple[Labels, NDArray[np.bool_]]:
+        """Tracks (n, 2) of labels (n, 2), ascending, and whether all exist (n,)."""
+        is_cell = labels != NONE
+        if not len(self.keys):
+            return np.full_like(labels, NONE), ~is_cell.any(axis=1)
+        keys = self._make_keys(frame[:, None], labels)
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        exists = (self.keys[at] == keys) & np.isin(labels, self.labels)
+        tracks = np.where(is_cell, self.track[at], NONE)
+        is_swapped = (tracks[:, 0] > tracks[:, 1]) & (tracks[:, 1] != NONE)
+        tracks[is_swapped] = tracks[is_swapped, ::-1]
+        return tracks, (exists | ~is_cell).all(axis=1)
+
+
+def _read_cells(path: Path) -> tuple[NDArray[np.int64], Labels, Labels]:
     """Frame, label and track of every detection."""
-    columns = {"frame": 0, "label": 1, "track": 1}
-    table = read_table(path, dict.fromkeys(columns, ()), list(columns), list)
+    least = {"frame": 0, "label": 1, "track": 1}
+    table = read_table(path, dict.fromkeys(least, ()), list(least), list)
     faults = Faults(table.where)
     frame, label, track = (
-        table.parse_integers(name, faults, least) for name, least in columns.items()
+        table.parse_integers(name, faults, value) for name, value in least.items()
     )
     faults.refuse()
     return frame, label, track
 
 
-def _read_parquet(path: Path) -> EventTable:
-    """The events of `events.parquet`."""
-    names = ("source", "source_2", "target", "target_2")
-    table = read_table(
-        path,
-        dict.fromkeys(("frame", "event", *names), ()),
-        ["frame", "event", *names],
-        list,
-    )
-    faults = Faults(table.where)
-    sides = {
-        f"{side}s": [
+def _read_parquet_events(path: Path) -> EventTable:
+    """Read ``events.parquet``."""
+    names = ["frame", "event", "source", "source_2", "target", "target_2"]
+    table = read_table(path, dict.fromkeys(names, ()), names, list)
+    columns = {name: table.columns[name] for name in ("frame", "event")}
+    for side in ("source", "target"):
+        pairs = zip(table.columns[side], table.columns[f"{side}_2"], strict=True)
+        columns[f"{side}s"] = [
             " ".join(str(label) for label in pair if label is not None)
-            for pair in zip(
-                table.columns[side], table.columns[f"{side}_2"], strict=True
-            )
+            for pair in pairs
         ]
-        for side in ("source", "target")
-    }
-    known = {name: table.columns[name] for name in ("frame", "event")}
-    events = parse_events(Table(table.where, table.row, known | sides), faults)
+    faults = Faults(table.where)
+    events = parse_events(Table(table.where, table.row, columns), faults)
     faults.refuse()
     return events

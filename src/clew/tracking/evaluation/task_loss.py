@@ -1,4 +1,4 @@
-"""The task loss Δ: annotated events against predicted ones, by kind of event; and gaps that were found."""
+"""The task loss Δ: annotated events against predicted ones, by kind of event."""
 
 from __future__ import annotations
 
@@ -21,111 +21,139 @@ from clew.tracking.events import (
 from clew.tracking.lineage.lineage import Lineage
 
 NOTHING = len(Event)
-"""The column of a confusion matrix for cells about which nothing was predicted."""
+"""Column of the confusion matrix for cells without a predicted event."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLoss:
-    """Annotated events that were missed, and events that were said not to happen and yet predicted; (k,) by event."""
+    """Annotations that a prediction contradicts, counted by kind of event.
+
+    Attributes
+    ----------
+    annotated : ndarray of shape (n_kinds,)
+        Events that happened.
+    missed : ndarray of shape (n_kinds,)
+        Those of them that were not predicted.
+    denied : ndarray of shape (n_kinds,)
+        Events that did not happen.
+    invented : ndarray of shape (n_kinds,)
+        Those of them that were predicted.
+    confusion : ndarray of shape (n_kinds, n_kinds + 1)
+        What was predicted for the sources of missed events (the target of an
+        appearance); nothing in the last column. The diagonal counts the right kind
+        with wrong cells.
+    """
 
     annotated: NDArray[np.int64]
-    """Events that happened."""
     missed: NDArray[np.int64]
-    """Those of them that were not predicted."""
     denied: NDArray[np.int64]
-    """Events that did not happen, as annotated."""
     invented: NDArray[np.int64]
-    """Those of them that were predicted."""
     confusion: NDArray[np.int64]
-    """(k, k + 1) what was predicted instead for the sources of missed events (the target of an appearance), in the last
-    column nothing. The diagonal counts the right event with wrong cells."""
+
+    @property
+    def n_annotations(self) -> int:
+        """Number of annotations."""
+        return int(self.annotated.sum() + self.denied.sum())
+
+    @property
+    def n_errors(self) -> int:
+        """Number of annotations that the prediction contradicts."""
+        return int(self.missed.sum() + self.invented.sum())
 
     @property
     def total(self) -> float:
-        """Δ: the fraction of all annotations that the prediction contradicts; 0 where there are none."""
-        n = int(self.annotated.sum() + self.denied.sum())
-        return int(self.missed.sum() + self.invented.sum()) / n if n else 0.0
+        """Δ: the share of annotations that are contradicted; 0 if there are none."""
+        return self.n_errors / self.n_annotations if self.n_annotations else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        instead = [*map(str, Event), "nothing"]
+        """All figures for JSON."""
         return {
             "total": self.total,
-            "annotated": int(self.annotated.sum() + self.denied.sum()),
-            "missed": int(self.missed.sum() + self.invented.sum()),
-            "events": {
-                str(event): {
-                    "annotated": int(self.annotated[event]),
-                    "missed": int(self.missed[event]),
-                    "denied": int(self.denied[event]),
-                    "invented": int(self.invented[event]),
-                    "instead": {
-                        name: int(n)
-                        for name, n in zip(instead, self.confusion[event], strict=True)
-                        if n
-                    },
-                }
-                for event in PAIRWISE
-            },
+            "annotated": self.n_annotations,
+            "missed": self.n_errors,
+            "events": {str(event): self._describe_kind(event) for event in PAIRWISE},
+        }
+
+    def _describe_kind(self, event: Event) -> dict[str, Any]:
+        """The figures of one kind of event."""
+        names = [*map(str, Event), "nothing"]
+        counts = zip(names, self.confusion[event].tolist(), strict=True)
+        return {
+            "annotated": int(self.annotated[event]),
+            "missed": int(self.missed[event]),
+            "denied": int(self.denied[event]),
+            "invented": int(self.invented[event]),
+            "instead": {name: n for name, n in counts if n},
         }
 
 
 def compute_task_loss(truth: Annotations, predicted: Lineage | EventTable) -> TaskLoss:
-    """Compare annotations with a prediction in which every cell has one fate and one history at most.
+    """Compare annotations with a prediction.
 
-    This is about pairs of frames, so that a gap on either side counts as the disappearance and the appearance that it
-    is there; `count_gaps` tells of gaps.
+    Parameters
+    ----------
+    truth : Annotations
+    predicted : Lineage or EventTable
+        Each cell must be a source of one event and a target of one event at most.
+
+    Returns
+    -------
+    loss : TaskLoss
+        About pairs of frames: a gap counts as a disappearance and an appearance;
+        see `count_gaps` for gaps.
     """
-    events = (
-        predicted.events if isinstance(predicted, Lineage) else predicted
-    ).to_pairwise()
+    events = _get_events(predicted).to_pairwise()
     truth = truth.to_pairwise()
-    said, happened = truth.events, truth.happened
-    find = EventIndex(events)
-    no_source = said.sources[:, 0] == NONE
-    same = find.find(said) >= 0
-    missed = happened & ~same
+    annotated = truth.events
+    index = EventIndex(events)
+    is_predicted = index.find(annotated) >= 0
+    is_missed = truth.happened & ~is_predicted
+    has_no_source = annotated.sources[:, 0] == NONE
     confusion = np.zeros((len(Event), NOTHING + 1), dtype=np.int64)
-    for cells, later in [
-        (said.sources[:, 0], False),
-        (said.sources[:, 1], False),
-        (said.targets[:, 0], True),
-    ]:
-        asked = np.flatnonzero(missed & (cells != NONE) & (no_source | (not later)))
-        instead = find.find_cell(
-            said.frame[asked] + later, np.full(len(asked), later), cells[asked]
-        )
-        kind = np.full(len(asked), NOTHING)
+    for cells, is_target in (
+        (annotated.sources[:, 0], False),
+        (annotated.sources[:, 1], False),
+        (annotated.targets[:, 0], True),
+    ):
+        counts_here = has_no_source if is_target else np.ones(len(cells), dtype=bool)
+        rows = np.flatnonzero(is_missed & (cells != NONE) & counts_here)
+        frame = annotated.frame[rows] + is_target
+        instead = index.find_cell(frame, np.full(len(rows), is_target), cells[rows])
+        kind = np.full(len(rows), NOTHING)
         kind[instead >= 0] = events.event[instead[instead >= 0]]
-        np.add.at(confusion, (said.event[asked], kind), 1)
+        np.add.at(confusion, (annotated.event[rows], kind), 1)
 
-    def number(which: Mask) -> NDArray[np.int64]:
-        return np.bincount(said.event[which], minlength=len(Event))
+    def count_kinds(is_counted: Mask) -> NDArray[np.int64]:
+        return np.bincount(annotated.event[is_counted], minlength=len(Event))
 
     return TaskLoss(
-        number(happened),
-        number(missed),
-        number(~happened),
-        number(~happened & same),
-        confusion,
+        annotated=count_kinds(truth.happened),
+        missed=count_kinds(is_missed),
+        denied=count_kinds(~truth.happened),
+        invented=count_kinds(~truth.happened & is_predicted),
+        confusion=confusion,
     )
 
 
 def count_gaps(truth: Annotations, predicted: Lineage | EventTable) -> MatchCounts:
-    """Gaps that were found; one is false where the truth knows of an end of it, and not of this gap."""
-    told = predicted.events if isinstance(predicted, Lineage) else predicted
-    told, true = told[told.event == Event.GAP], truth.events[truth.happened]
-    known = EventIndex(true)
-    right = known.find(told) >= 0
-    sources = known.find_cell(
-        told.frame, np.zeros(len(told), dtype=bool), told.sources[:, 0]
-    )
-    targets = known.find_cell(
-        told.end_frames(), np.ones(len(told), dtype=bool), told.targets[:, 0]
-    )
-    false = ~right & ((sources >= 0) | (targets >= 0))
-    return MatchCounts(
-        int(right.sum()),
-        int(false.sum()),
-        int((true.event == Event.GAP).sum() - right.sum()),
-    )
+    """Count the gaps that were found.
+
+    A predicted gap is false if the truth has an event of its source or target, and
+    not this gap.
+    """
+    events = _get_events(predicted)
+    gaps = events[events.event == Event.GAP]
+    true_events = truth.events[truth.happened]
+    index = EventIndex(true_events)
+    is_right = index.find(gaps) >= 0
+    is_source = np.zeros(len(gaps), dtype=bool)
+    sources = index.find_cell(gaps.frame, is_source, gaps.sources[:, 0])
+    targets = index.find_cell(gaps.end_frames(), ~is_source, gaps.targets[:, 0])
+    is_false = ~is_right & ((sources >= 0) | (targets >= 0))
+    n_right = int(is_right.sum())
+    n_true = int((true_events.event == Event.GAP).sum())
+    return MatchCounts(n_right, int(is_false.sum()), n_true - n_right)
+
+
+def _get_events(predicted: Lineage | EventTable) -> EventTable:
+    return predicted.events if isinstance(predicted, Lineage) else predicted

@@ -69,6 +69,12 @@ def detect_jump(
 ) -> Array:
     """Detect a shift of the whole frame.
 
+    Parameters
+    ----------
+    source, target : Detections
+        The first and the second frame.
+    settings : VoteSettings, optional
+
     Returns
     -------
     ndarray of shape (ndim,)
@@ -87,7 +93,13 @@ def detect_jump(
 def vote_for_shifts(
     x: Array, y: Array, settings: VoteSettings = VOTE_SETTINGS
 ) -> Vote | None:
-    """Count the hits of all shifts of x onto y, (n, ndim) and (m, ndim).
+    """Count the hits of all shifts of one point pattern onto another.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, ndim)
+    y : ndarray of shape (m, ndim)
+    settings : VoteSettings, optional
 
     Returns
     -------
@@ -105,7 +117,7 @@ def vote_for_shifts(
             break
         width = settings.bin_width * measure_spacing(x)
         if np.prod(_count_bins(x, y, width)) <= settings.max_bins:
-            return _correlate(x, y, width, _hits_by_chance(x, settings))
+            return _correlate_patterns(x, y, width, _hits_by_chance(x, settings))
         n_voters = 3 * min(n_voters, len(x)) // 4
     return None
 
@@ -149,7 +161,7 @@ def _count_bins(x: Array, y: Array, width: float) -> Array:
     return np.asarray(2 * (np.ceil((high - low) / width) + 1))
 
 
-def _correlate(x: Array, y: Array, width: float, chance: float) -> Vote:
+def _correlate_patterns(x: Array, y: Array, width: float, chance: float) -> Vote:
     """Cross-correlate two point patterns."""
     low = np.minimum(x.min(axis=0), y.min(axis=0))
     n_bins = _count_bins(x, y, width).astype(int).tolist()

@@ -1,13 +1,13 @@
 """The flow: how far each cell is expected to move from one frame to the next.
 
 Neighbors move together in tissue and colonies, and all cells do when the stage drifts or
-jumps. Cells are told apart by how they move relative to their surroundings, so that
-positions, masks and reach are taken relative to the flow. It is estimated without any
-truth:
+jumps. What distinguishes a cell is its motion relative to its surroundings. Hence
+positions, masks and reach are taken relative to the flow, which is estimated without
+any truth:
 
 - from two frames by registration (`registration.py`);
 - with the flow of the previous frame pair, if there is one: flows change little, and
-  cells persist in what they do besides (`motion.py`);
+  the motion of cells relative to the flow persists (`motion.py`);
 - in movies without flow, only jumps of the whole frame are followed; between them,
   cells may persist.
 """
@@ -122,7 +122,7 @@ def estimate_flow_with_previous(
     registration = Registration.from_positions(
         source.position + step, target.position, known
     ).with_appearance(source, target, pairwise.shift)
-    moved = NearestPoints.build(previous.position + previous.shift)
+    moved = NearestPoints.from_points(previous.position + previous.shift)
     _, nearest = moved.query(source.position)
     shift = registration.initialize_flow(
         pairwise.shift,
@@ -133,7 +133,19 @@ def estimate_flow_with_previous(
 
 
 def shift_detections(cells: Detections, shift: Array | None) -> Detections:
-    """Move cells by (n, ndim) displacements; None leaves them where they are."""
+    """Move cells by their expected displacements.
+
+    Parameters
+    ----------
+    cells : Detections
+        n cells.
+    shift : ndarray of shape (n, ndim) or None
+        None leaves them where they are.
+
+    Returns
+    -------
+    Detections
+    """
     if shift is None:
         return cells
     return replace(cells, position=cells.position + shift)

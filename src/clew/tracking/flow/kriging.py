@@ -72,13 +72,13 @@ def krige_displacements(
             continue
         for p in range(count):
             for q in range(p):
-                covariance[p, q] = _matern(x, used[p], used[q], length)
+                covariance[p, q] = _matern_covariance(x, used[p], used[q], length)
             covariance[p, p] = 1 + nugget * (1 + doubt[used[p]])
             for d in range(ndim):
                 columns[p, d] = displacement[used[p], d]
-            columns[p, ndim] = _matern(x, used[p], i, length)
+            columns[p, ndim] = _matern_covariance(x, used[p], i, length)
             columns[p, ndim + 1] = 1.0
-        _whiten(covariance, columns, count)
+        _whiten_columns(covariance, columns, count)
         covered = _inner_product(columns, ndim, ndim + 1, count)
         ones = _inner_product(columns, ndim + 1, ndim + 1, count)
         for d in range(ndim):
@@ -90,7 +90,7 @@ def krige_displacements(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _matern(
+def _matern_covariance(
     x: Array, i: int, j: int, length: float
 ) -> float:  # pragma: no cover  # compiled
     """Matérn covariance of order 5/2 between two cells."""
@@ -102,7 +102,7 @@ def _matern(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _whiten(
+def _whiten_columns(
     matrix: Array, columns: Array, n: int
 ) -> None:  # pragma: no cover  # compiled
     """Replace the first n rows of `columns` by L⁻¹ `columns`, with L Lᵀ = `matrix`.

@@ -9,6 +9,7 @@ estimated from links within the movie. Cells that move alone may persist too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,9 @@ ROUNDING = 1e-6
 """Relative to a typical step: what is left where all cells move alike."""
 OUTLIER_STEPS = 3.0
 """Typical steps at which a step has half its weight: longer ones are mostly wrong links."""
+
+
+FramePairs = frozenset[tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,29 +86,42 @@ def estimate_motion(source: Source, over: Over = map) -> Motion:
     -------
     Motion
     """
-    samples = list(over(_measure_steps, _sample_triples(source)))
+    samples = list(over(_measure_steps, _sample_runs(source)))
     if not samples:
         return Motion(False, 0.0, 0.0)
-    total, relative, resting, *steps = map(np.concatenate, zip(*samples, strict=True))
-    flow_first, flow_second, resting_first, resting_second = steps
-    alone = _fit_steps(resting_first, resting_second, _summarize_lengths(resting)[0])
-    if len(alone.remainder) and not _explains(alone.remainder, alone.length):
+    steps = _Steps(*map(np.concatenate, zip(*samples, strict=True)))
+    resting_step, far_resting_step = _summarize_lengths(steps.resting)
+    alone = _fit_steps(steps.resting_first, steps.resting_second, resting_step)
+    if len(alone.remainder) and not _explains_enough(alone.remainder, alone.length):
         alone = alone._replace(persistence=0.0)
-    if len(total) and _explains(relative, total):
-        median_step, far_step = _summarize_lengths(relative)
-        flow = _fit_steps(flow_first, flow_second, median_step)
+    if len(steps.total) and _explains_enough(steps.relative, steps.total):
+        flow_step, far_flow_step = _summarize_lengths(steps.relative)
+        flow = _fit_steps(steps.flow_first, steps.flow_second, flow_step)
         # A flow is found among cells that move alone, too, by links that suit it: it
         # must leave no more than their persistence does.
         limit = np.inf
         if alone.persistence > 0:
-            limit = np.median(alone.remainder) + ROUNDING * np.median(total)
+            limit = np.median(alone.remainder) + ROUNDING * np.median(steps.total)
         if not len(flow.remainder) or limit >= np.median(flow.remainder):
-            return Motion(True, median_step, far_step, flow.persistence)
-    return Motion(False, *_summarize_lengths(resting), alone.persistence)
+            return Motion(True, flow_step, far_flow_step, flow.persistence)
+    return Motion(False, resting_step, far_resting_step, alone.persistence)
 
 
 def fit_persistence(previous: Array, current: Array, typical_step: float) -> float:
-    """Fit ``current = persistence * previous`` by robust least squares, from 0 to 1."""
+    """Fit ``current = persistence * previous`` by robust least squares.
+
+    Parameters
+    ----------
+    previous, current : ndarray of shape (n, ndim)
+        Successive steps of cells.
+    typical_step : float
+        Their typical length.
+
+    Returns
+    -------
+    float
+        From 0 to 1; 0 if nothing moved.
+    """
     weight = cauchy_weights(previous, typical_step)
     weight = weight * cauchy_weights(current, typical_step)
     variance = weight @ (previous**2).sum(axis=1)
@@ -115,9 +132,39 @@ def fit_persistence(previous: Array, current: Array, typical_step: float) -> flo
 
 
 def cauchy_weights(steps: Array, typical_step: float) -> Array:
-    """Return (n,) the Cauchy weights of steps (n, ndim), which discount outliers."""
+    """Weigh steps so that outliers count little.
+
+    Parameters
+    ----------
+    steps : ndarray of shape (n, ndim)
+    typical_step : float
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        1 for no step, 1/2 at `OUTLIER_STEPS` typical ones.
+    """
     square = (steps**2).sum(axis=1)
     return np.asarray(1 / (1 + square / (OUTLIER_STEPS * typical_step) ** 2))
+
+
+class _Steps(NamedTuple):
+    """Steps of linked cells in sampled frames."""
+
+    total: Array
+    """(n,) lengths, in cells linked by the flow."""
+    relative: Array
+    """(n,) the same relative to the flow."""
+    resting: Array
+    """(m,) lengths, in cells linked without the flow."""
+    flow_first: Array
+    """(k, ndim) steps relative to the flow, of cells linked through three frames,"""
+    flow_second: Array
+    """(k, ndim) and the steps after them."""
+    resting_first: Array
+    """(l, ndim) the same, in cells linked without the flow."""
+    resting_second: Array
+    """(l, ndim)"""
 
 
 class _Persistence(NamedTuple):
@@ -148,7 +195,7 @@ def _summarize_lengths(lengths: Array) -> tuple[float, float]:
     return median, far
 
 
-def _explains(remainder: Array, length: Array) -> bool:
+def _explains_enough(remainder: Array, length: Array) -> bool:
     """Whether what remains of displacements is enough shorter than these.
 
     By medians, since one wrong link in ten would double a mean of squares.
@@ -157,63 +204,53 @@ def _explains(remainder: Array, length: Array) -> bool:
     return bool(np.median(remainder) ** 2 < explained * np.median(length) ** 2)
 
 
-FramePairs = frozenset[tuple[int, ...]]
-
-
-def _sample_triples(source: Source) -> list[tuple[SampledFrames, FramePairs]]:
+def _sample_runs(source: Source) -> list[tuple[SampledFrames, FramePairs]]:
     """Sample runs of three frames, each with the sampled pairs that it contains.
 
     Pairs and runs are spread evenly over the movie, so that each pair is in some run.
     """
     pairs = {sample.frames for sample in sampled_frames(source)}
     samples = []
-    for triple in sampled_frames(source, 3):
-        contained = pairs & {triple.frames[:2], triple.frames[1:]}
+    for run in sampled_frames(source, min(3, source.n_frames)):
+        contained = pairs.intersection(pairwise(run.frames))
         pairs -= contained
-        samples.append((triple, frozenset(contained)))
+        samples.append((run, frozenset(contained)))
     return samples
 
 
-def _measure_steps(sample: tuple[SampledFrames, FramePairs]) -> tuple[Array, ...]:
-    """Measure the steps of linked cells in a run of three frames.
-
-    Returns
-    -------
-    total, relative, resting : ndarray of shape (n,)
-        In the sampled pairs: displacements of cells linked by the flow, these relative
-        to the flow, and displacements of cells linked without it.
-    flow_first, flow_second, resting_first, resting_second : ndarray of shape (m, ndim)
-        Successive steps of cells linked twice, relative to the flow and without it.
-    """
-    triple, pairs = sample
-    frames = triple.read()
+def _measure_steps(sample: tuple[SampledFrames, FramePairs]) -> _Steps:
+    """Measure steps in a run of frames: lengths in the sampled pairs alone."""
+    run, pairs = sample
+    frames = run.read()
     flow_links = []
     resting_links = []
     total = [np.zeros(0)]
     relative = [np.zeros(0)]
     resting = [np.zeros(0)]
-    for k in range(2):
-        source = frames[k]
-        target = frames[k + 1]
+    for source, target in pairwise(frames):
         links = register_frames(source, target).links
         flow_links.append(links)
         resting_links.append(link_resting_cells(source, target))
-        if triple.frames[k : k + 2] in pairs:
+        if (source.frame, target.frame) in pairs:
             rows, partners = find_mutual_nearest(source.position, target.position)
             step = target.position[partners] - source.position[rows]
             total.append(np.linalg.norm(links.displacement, axis=1))
             relative.append(np.linalg.norm(links.deviation, axis=1))
             resting.append(np.linalg.norm(step, axis=1))
-    return (
+    ndim = frames[0].position.shape[1]
+    return _Steps(
         np.concatenate(total),
         np.concatenate(relative),
         np.concatenate(resting),
-        *_chain_steps(*flow_links),
-        *_chain_steps(*resting_links),
+        *_chain_steps(flow_links, ndim),
+        *_chain_steps(resting_links, ndim),
     )
 
 
-def _chain_steps(previous: Links, current: Links) -> tuple[Array, Array]:
-    """Return (m, ndim) each: the steps of cells that are linked in both frame pairs."""
+def _chain_steps(links: list[Links], ndim: int) -> tuple[Array, Array]:
+    """Return (m, ndim) each: the steps of cells that are linked in two frame pairs."""
+    if len(links) < 2:
+        return np.zeros((0, ndim)), np.zeros((0, ndim))
+    previous, current = links
     _, i, j = np.intersect1d(previous.target, current.source, return_indices=True)
     return previous.deviation[i], current.deviation[j]

@@ -31,7 +31,7 @@ class NearestPoints:
     tree: cKDTree | None
 
     @classmethod
-    def build(cls, points: Array) -> Self:
+    def from_points(cls, points: Array) -> Self:
         """Prepare points of shape (m, k)."""
         if len(points) > MAX_SWEEP_POINTS:
             return cls(points, np.zeros(0, np.intp), cKDTree(points))
@@ -54,7 +54,7 @@ class NearestPoints:
             return distance, row.astype(np.intp)
         ordered = self.points[self.order]
         start = np.searchsorted(ordered[:, 0], x[:, 0])
-        distance, place = _sweep(np.ascontiguousarray(x), ordered, start)
+        distance, place = _sweep_nearest(np.ascontiguousarray(x), ordered, start)
         return distance, self.order[place]
 
     def query_mutual(self, x: Array) -> Indices:
@@ -70,12 +70,17 @@ class NearestPoints:
             -1 for queries whose nearest point is nearer to another query.
         """
         _, forward = self.query(x)
-        _, backward = NearestPoints.build(x).query(self.points)
+        _, backward = NearestPoints.from_points(x).query(self.points)
         return np.where(backward[forward] == np.arange(len(x)), forward, -1)
 
 
 def find_mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
     """Link points of two sets that are each other's nearest.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, k)
+    y : ndarray of shape (m, k)
 
     Returns
     -------
@@ -83,13 +88,23 @@ def find_mutual_nearest(x: Array, y: Array) -> tuple[Indices, Indices]:
     """
     if not len(x) or not len(y):
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
-    partner = NearestPoints.build(y).query_mutual(x)
+    partner = NearestPoints.from_points(y).query_mutual(x)
     rows = np.flatnonzero(partner >= 0)
     return rows, partner[rows]
 
 
 def measure_spacing(x: Array) -> float:
-    """Median distance of a point to its nearest neighbor; 1 if that is 0 or unknown."""
+    """Measure the median distance of a point to its nearest neighbor.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, k)
+
+    Returns
+    -------
+    float
+        1 for fewer than two points, and if most have another one in the same place.
+    """
     if len(x) < 2:
         return 1.0
     distance, _ = cKDTree(x).query(x, k=[2])
@@ -97,7 +112,7 @@ def measure_spacing(x: Array) -> float:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _sweep(
+def _sweep_nearest(
     x: Array, points: Array, start: Indices
 ) -> tuple[Array, Indices]:  # pragma: no cover  # compiled
     """Find distance and row of the nearest of points sorted along the first axis.

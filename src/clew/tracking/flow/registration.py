@@ -118,7 +118,7 @@ class PairwiseFlow:
     links: Links
 
     @classmethod
-    def link(cls, x: Array, y: Array, shift: Array) -> Self:
+    def from_shift(cls, x: Array, y: Array, shift: Array) -> Self:
         """Link the cells at x and y after a flow."""
         source, target = find_mutual_nearest(x + shift, y)
         links = Links(source, target, y[target] - x[source], shift[source])
@@ -149,7 +149,7 @@ class Matcher:
         """Match by place alone."""
         no_x = np.zeros((len(x), 0))
         no_y = np.zeros((len(y), 0))
-        return cls(x, y, no_x, no_y, NearestPoints.build(y), known=known)
+        return cls(x, y, no_x, no_y, NearestPoints.from_points(y), known=known)
 
     def with_appearance(
         self, source: Detections, target: Detections, shift: Array
@@ -179,7 +179,7 @@ class Matcher:
             self,
             appearance_x=first * weight,
             appearance_y=second * weight,
-            index=NearestPoints.build(np.hstack([self.y, second * weight])),
+            index=NearestPoints.from_points(np.hstack([self.y, second * weight])),
             typical_error=typical_error,
         )
 
@@ -432,7 +432,7 @@ def register_frames(
     x = source.position
     y = target.position
     if min(len(x), len(y)) < MIN_CELLS:
-        return PairwiseFlow.link(x, y, np.zeros_like(x))
+        return PairwiseFlow.from_shift(x, y, np.zeros_like(x))
     registration = Registration.from_positions(x, y, known, settings)
     starts = _propose_shifts(registration, vote_settings)
     rough = [registration.initialize_flow(start) for start in starts]
@@ -446,13 +446,22 @@ def register_frames(
     flow = flows[0]
     if len(flows) > 1 and registration.fits_better(flows[1], flow):
         flow = flows[1]
-    return PairwiseFlow.link(x, y, registration.smooth_flow(flow))
+    return PairwiseFlow.from_shift(x, y, registration.smooth_flow(flow))
 
 
 def link_resting_cells(source: Detections, target: Detections) -> Links:
     """Link cells that are each other's nearest without any flow.
 
     Appearance counts too if both frames have enough cells.
+
+    Parameters
+    ----------
+    source, target : Detections
+        The first and the second frame.
+
+    Returns
+    -------
+    Links
     """
     x = source.position
     y = target.position

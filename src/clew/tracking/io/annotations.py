@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clew.errors import InputError
-from clew.executors import Progress
+from clew.parallel import Progress
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.matching import derive_annotations_by_position
-from clew.tracking.evaluation.truth import LabelSource, derive_annotations
+from clew.tracking.evaluation.matching import LabelSource
+from clew.tracking.evaluation.truth import (
+    derive_annotations,
+    derive_annotations_by_position,
+)
 from clew.tracking.events import Annotations, EventTable
 from clew.tracking.io import ctc
 from clew.tracking.io.delimited import read_delimited, write_delimited

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from clew.errors import InputError
-from clew.executors import Progress, Threads
+from clew.parallel import Progress, ThreadExecutor
 from clew.tracking.blocks.parts import TrackedMovie, as_parts
 from clew.tracking.frames import Excerpt, Frames
 from clew.tracking.io import tiff
@@ -260,7 +260,7 @@ def write_ctc_result(
     provenance = {"movie": movie.name}
     with write_atomically(Path(folder), TRACK, is_result_file, provenance) as stage:
         tracked = as_parts(lineage)
-        threads = Threads(n_jobs)
+        threads = ThreadExecutor(n_jobs)
         write_label_images(stage, movie, tracked, threads, progress, tiffs=True)
         write_tracks(stage / RESULT, tracked.tracks)
 

@@ -1,7 +1,8 @@
-"""Tables as text: read as spreadsheets and scripts write them, written in one plain way.
+"""Text tables, read as spreadsheets and scripts write them.
 
-A byte-order mark, any line ends, commas, semicolons or tabs, further columns, another order, capital letters, blank
-lines and lines that begin with # make no difference.
+A byte-order mark, any line ends, commas, semicolons or tabs, additional columns,
+another order, capital letters, blank lines and lines that begin with # are accepted.
+Line numbers are kept for messages, which is why `csv` reads the rows and not pandas.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from clew.utils.storage import atomic_write
 DELIMITERS = ",;\t"
 COMMENT = "#"
 CHUNK = 10_000
-"""Rows that are put into words at once."""
+"""Rows that are formatted at a time: as Python objects they take ten times the
+memory of their text."""
 EXCEL_HINT = re.compile(r"sep=.$", re.IGNORECASE)
-"""The line by which spreadsheets tell each other the delimiter."""
+"""Line by which spreadsheets name the delimiter."""
 ENCODINGS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -35,18 +37,28 @@ ENCODINGS = {
 }
 
 Aliases = Mapping[str, Sequence[str]]
-"""Names of columns, and what else they may be called."""
+"""Names of columns, and other names that are accepted for them."""
+Columns = Callable[[slice], Sequence[Iterable[Any]]]
+"""Gives the columns of some rows."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of a file by name; numbers are made of them on demand, and what is none becomes a fault of its row."""
+    """Columns of a file by name, parsed on demand.
+
+    Attributes
+    ----------
+    where : str
+        The file, for messages.
+    row : ndarray of shape (n,)
+        Line of each row in the file, from 1.
+    columns : mapping of sequences of length n
+        Text or numbers.
+    """
 
     where: str
     row: NDArray[np.intp]
-    """(n,) the line of each row in the file, from 1 on."""
     columns: Mapping[str, Sequence[Any] | NDArray[Any]]
-    """(n,) each, text or numbers."""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -57,58 +69,80 @@ class Table:
     def parse_integers(
         self, name: str, faults: Faults, least: int
     ) -> NDArray[np.int64]:
-        """(n,) a column of integers, none under `least`."""
-        values = [as_integer(cell) for cell in self.columns[name]]
-        self.add_faults(faults, [value is None for value in values], name, "an integer")
-        numbers = np.array(
-            [least if value is None else value for value in values], dtype=np.int64
-        )
-        self.add_faults(faults, numbers < least, name, f"{least} or more")
-        return numbers
+        """Parse a column of integers.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+        faults : Faults
+            Collects a message for each cell that is no integer, or too small.
+        least : int
+            Smallest value; also stands in for cells that cannot be parsed.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+        """
+        parsed = [parse_integer(cell) for cell in self.columns[name]]
+        is_missing = [value is None for value in parsed]
+        self.add_faults(faults, is_missing, name, "an integer")
+        filled = [least if value is None else value for value in parsed]
+        values = np.array(filled, dtype=np.int64)
+        self.add_faults(faults, values < least, name, f"{least} or more")
+        return values
 
     def parse_numbers(
         self, name: str, faults: Faults, *, infinite: bool = False
     ) -> NDArray[np.float64]:
-        """(n,) a column of numbers, finite unless told otherwise."""
-        numbers = np.array(
-            [_as_number(cell) for cell in self.columns[name]], dtype=np.float64
-        )
-        self.add_faults(faults, np.isnan(numbers), name, "a number")
+        """Parse a column of numbers; `infinite` tells whether ∞ is accepted.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            NaN for cells that cannot be parsed.
+        """
+        values = np.array([_parse_number(cell) for cell in self.columns[name]])
+        values = values.astype(np.float64)
+        self.add_faults(faults, np.isnan(values), name, "a number")
         if not infinite:
-            self.add_faults(faults, np.isinf(numbers), name, "finite")
-        return numbers
+            self.add_faults(faults, np.isinf(values), name, "finite")
+        return values
 
-    def add_faults(self, faults: Faults, bad: ArrayLike, name: str, right: str) -> None:
-        """A fault for each row whose cell is bad (n,), with what would be right."""
-        at, cells = np.flatnonzero(bad), self.columns[name]
+    def add_faults(
+        self, faults: Faults, is_faulty: ArrayLike, name: str, expected: str
+    ) -> None:
+        """Add a message for each row whose cell in a column is faulty."""
+        rows = np.flatnonzero(is_faulty)
+        cells = self.columns[name]
         faults.add(
-            self.row[at],
-            lambda i: f"{name} is {quoted(cells[at[i]])}; it must be {right}",
+            self.row[rows],
+            lambda i: f"{name} is {quoted(cells[rows[i]])}; it must be {expected}",
         )
 
 
-def as_integer(cell: Any) -> int | None:
-    """The integer that a cell holds, also as 12.0, or None where it holds none that fits 64 bits."""
-    if (
-        isinstance(cell, str) and cell.isdecimal() and len(cell) < 19
-    ):  # the usual case, and the fast one
-        return int(cell)
-    try:
-        number = (
-            int(cell) if isinstance(cell, str | int) and "_" not in str(cell) else None
-        )
-    except ValueError:
-        number = None
-    if number is None:
-        whole = _as_number(cell)
-        number = int(whole) if whole.is_integer() else None
-    return number if number is not None and abs(number) < 2**63 else None
+def parse_integer(cell: Any) -> int | None:
+    """Parse an integer, also from "12.0"; None if there is none of 64 bits."""
+    if isinstance(cell, str) and cell.isdecimal() and len(cell) < 19:
+        return int(cell)  # nearly every cell
+    value = None
+    if isinstance(cell, str | int) and "_" not in str(cell):
+        try:
+            value = int(cell)
+        except ValueError:
+            value = None
+    if value is None:
+        number = _parse_number(cell)
+        value = int(number) if number.is_integer() else None
+    return value if value is not None and abs(value) < 2**63 else None
 
 
-def _as_number(cell: Any) -> float:
-    """The number that a cell holds, NaN where it holds none."""
+def _parse_number(cell: Any) -> float:
+    """Parse a number; NaN if there is none."""
+    if isinstance(cell, str) and "_" in cell:
+        return float("nan")  # 1_000 is a number in Python only
     try:
-        return float("nan") if isinstance(cell, str) and "_" in cell else float(cell)
+        return float(cell)
     except (TypeError, ValueError, OverflowError):
         return float("nan")
 
@@ -117,158 +151,177 @@ def read_delimited(
     path: str | Path,
     aliases: Aliases,
     required: Sequence[str],
-    meant: Callable[[list[str]], list[str]] = list,
+    rename: Callable[[list[str]], list[str]] = list,
 ) -> Table:
-    """The columns of a text file that are keys of `aliases` or are called as one of them; others are not kept.
+    """Read the known columns of a text table.
 
-    `meant` is given the names of all columns, and says what they are called here.
+    Parameters
+    ----------
+    path : str or Path
+    aliases : mapping
+        Names of the columns to read, with other names that are accepted.
+    required : sequence of str
+        Columns that must exist.
+    rename : callable
+        Applied to the normalized names of all columns.
+
+    Returns
+    -------
+    table : Table
     """
-    records = _records(path)
+    records = _read_records(path)
     _, names = next(records, (0, []))
     if not names:
         raise InputError(
-            f"{path}: the file is empty; its first line must name the columns {', '.join(required)}"
+            f"{path} is empty; its first line must name the columns "
+            f"{', '.join(required)}"
         )
-    header = meant([normalize_name(cell) for cell in names])
+    header = rename([normalize_name(name) for name in names])
     places = locate_columns(str(path), header, aliases, required)
     columns: dict[str, list[str]] = {name: [] for name in places}
-    kept = [(place, columns[name].append) for name, place in places.items()]
     rows = []
     for row, record in records:
-        if len(record) > len(header) and any(record[len(header) :]):
+        if any(record[len(header) :]):
             raise InputError(
-                f"{path}: row {row}: there are {len(record)} values for {len(header)} columns, the first too many is "
-                f"{quoted(record[len(header)])}; several ids in one cell are separated by a space"
+                f"{path}: row {row}: there are {len(record)} values for {len(header)} "
+                f"columns, the first too many is {quoted(record[len(header)])}; "
+                "separate several ids in one cell by a space"
             )
         rows.append(row)
-        for place, keep in kept:
-            keep(record[place] if place < len(record) else "")
+        for name, place in places.items():
+            columns[name].append(record[place] if place < len(record) else "")
     return Table(str(path), np.array(rows, dtype=np.intp), columns)
 
 
 def read_column_names(path: str | Path) -> list[str]:
-    """The names of a text file's columns, without capitals, spaces and hyphens; none of an empty file."""
-    return [normalize_name(cell) for cell in next(_records(path), (0, []))[1]]
+    """Read the normalized names of the columns of a text table."""
+    _, names = next(_read_records(path), (0, []))
+    return [normalize_name(name) for name in names]
 
 
 def locate_columns(
     where: str, header: Sequence[str], aliases: Aliases, required: Sequence[str]
 ) -> dict[str, int]:
-    """Where each column stands: by its own name, or by the first of its aliases that is there."""
-    found = {}
-    for name, also in aliases.items():
-        called = next((other for other in (name, *also) if other in header), None)
-        if called is None and name in required:
-            given = ", ".join(quoted(other) for other in header[:10])
-            is_row = "".join(header[:1]).isdigit()  # the names were left out
-            hint = (
-                f"; the first line must name them, as in {','.join(required)}"
-                if is_row
-                else ""
-            )
-            raise InputError(
-                f"{where}: there is no column {' or '.join([name, *also])}; the columns are {given}{hint}"
-            )
-        if called is None:
+    """Find columns by their names or by the first alias that exists.
+
+    Returns
+    -------
+    places : dict
+        Index of each column that exists, by its name.
+    """
+    places = {}
+    for name, others in aliases.items():
+        title = next((title for title in (name, *others) if title in header), None)
+        if title is None:
+            if name in required:
+                raise InputError(
+                    f"{where}: there is no column {' or '.join([name, *others])}; "
+                    f"{_describe_header(header, required)}"
+                )
             continue
-        if header.count(called) > 1:
+        if header.count(title) > 1:
             raise InputError(
-                f"{where}: there are two columns {quoted(called)}; leave the one that is meant"
+                f"{where}: there are two columns {quoted(title)}; remove one"
             )
-        found[name] = header.index(called)
-    return found
+        places[name] = header.index(title)
+    return places
+
+
+def _describe_header(header: Sequence[str], required: Sequence[str]) -> str:
+    """List the columns, with a hint if the first line holds values instead."""
+    titles = ", ".join(quoted(title) for title in header[:10])
+    hint = ""
+    if header and header[0].isdigit():
+        hint = f"; the first line must name them, as in {','.join(required)}"
+    return f"the columns are {titles}{hint}"
 
 
 def normalize_name(name: str) -> str:
-    """A column's name without capitals, spaces and hyphens."""
+    """Name of a column without capitals, spaces and hyphens."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
-Part = tuple[int, Callable[[slice], Sequence[Iterable[Any]]]]
-
-
 def write_delimited(
-    path: str | Path,
-    header: Sequence[str],
-    n: int,
-    columns: Callable[[slice], Sequence[Iterable[Any]]],
+    path: str | Path, header: Sequence[str], n: int, columns: Columns
 ) -> None:
-    """Write `n` rows of numbers and plain words as CSV, all or nothing; `columns` gives those of some of the rows."""
+    """Write `n` rows of numbers and plain words as CSV, as a whole."""
     write_parts(path, header, [(n, columns)])
 
 
-def write_parts(path: str | Path, header: Sequence[str], parts: Iterable[Part]) -> None:
-    """The same for rows that come in parts, one of which is in memory at a time: (number of rows, their columns)."""
+def write_parts(
+    path: str | Path, header: Sequence[str], parts: Iterable[tuple[int, Columns]]
+) -> None:
+    """Write rows that come in parts, with one part in memory at a time.
+
+    Parameters
+    ----------
+    path : str or Path
+    header : sequence of str
+    parts : iterable of (number of rows, columns)
+    """
     with atomic_write(path) as file:
         file.write((",".join(header) + "\n").encode())
         for n, columns in parts:
-            for start in range(
-                0, n, CHUNK
-            ):  # a row as Python objects takes ten times the memory of its text
-                cells = [
-                    map(str, column) for column in columns(slice(start, start + CHUNK))
-                ]
-                file.write(
-                    ("\n".join(map(",".join, zip(*cells, strict=True))) + "\n").encode()
-                )
+            for start in range(0, n, CHUNK):
+                cells = columns(slice(start, start + CHUNK))
+                text = [map(str, column) for column in cells]
+                lines = map(",".join, zip(*text, strict=True))
+                file.write(("\n".join(lines) + "\n").encode())
 
 
 def slice_columns(columns: Iterable[NDArray[Any]], rows: slice) -> list[list[Any]]:
-    """Some rows of arrays (n,) as Python's numbers."""
+    """Some rows of arrays (n,) as numbers of Python."""
     return [column[rows].tolist() for column in columns]
 
 
-def _lines(path: str | Path) -> list[str]:
-    """The lines of a file; those without content for a table are empty, so that line numbers stay."""
+def _read_lines(path: str | Path) -> list[str]:
+    """Read the lines of a file; comments become empty, so that line numbers stay."""
+    path = Path(path)
     try:
-        if not Path(path).is_file():  # a pipe or a device would block or never end
-            raise InputError(
-                f"{path}: is a folder, not a table"
-                if Path(path).is_dir()
-                else f"{path}: no such file"
-            )
-        data = Path(path).read_bytes()
-    except (OSError, ValueError) as error:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder, not a table")
+        if not path.is_file():  # a pipe or a device would block or never end
+            raise InputError(f"{path}: no such file")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})") from error
+    except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})"
-        ) from error
-    encoding = next(
-        (name for mark, name in ENCODINGS.items() if data.startswith(mark)), "utf-8"
-    )
+        raise InputError(f"{path} cannot be read ({error})") from error
+    marks = [name for mark, name in ENCODINGS.items() if data.startswith(mark)]
     try:
-        text = data.decode(encoding)
-    except (
-        UnicodeDecodeError
-    ):  # what a spreadsheet of the nineties writes; the columns that count are ASCII
-        text = data.decode("latin-1")
+        text = data.decode(marks[0] if marks else "utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # old spreadsheets; the columns are ASCII
     lines = io.StringIO(text, newline=None).readlines()
-    empty = [
-        line.lstrip(" \"'").startswith(COMMENT) or EXCEL_HINT.match(line.strip())
-        for line in lines
-    ]
-    return ["\n" if skip else line for line, skip in zip(lines, empty, strict=True)]
+    return ["\n" if _is_comment(line) else line for line in lines]
 
 
-def _delimiter(header: str) -> str:
-    """The one that occurs most in the header, outside of quotes."""
-    bare = re.sub(r'"[^"]*"', "", header)
-    return max(DELIMITERS, key=bare.count)
+def _is_comment(line: str) -> bool:
+    """Whether a line holds no row of a table."""
+    is_comment = line.lstrip(" \"'").startswith(COMMENT)
+    return is_comment or EXCEL_HINT.match(line.strip()) is not None
 
 
-def _records(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of each row that has any content."""
-    lines = _lines(path)
+def _find_delimiter(header: str) -> str:
+    """The delimiter that occurs most in the header, outside of quotes."""
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    return max(DELIMITERS, key=unquoted.count)
+
+
+def _read_records(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, cells) of each row that is not empty."""
+    lines = _read_lines(path)
     header = next((line for line in lines if line.strip()), "")
-    reader = csv.reader(lines, delimiter=_delimiter(header), strict=True)
+    reader = csv.reader(lines, delimiter=_find_delimiter(header), strict=True)
     while True:
         row = reader.line_num + 1
         try:
             record = next(reader, None)
         except csv.Error as error:
             raise InputError(
-                f"{path}: row {row}: is no row of a table ({error}); check its quotes"
+                f"{path}: row {row}: cannot be parsed ({error}); check its quotes"
             ) from error
         if record is None:
             return

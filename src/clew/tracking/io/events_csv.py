@@ -20,7 +20,7 @@ from clew.tracking.events import ARITY, BY_NAME, NONE, Event, EventTable, Labels
 from clew.tracking.io.delimited import (
     Aliases,
     Table,
-    as_integer,
+    parse_integer,
     read_delimited,
     write_parts,
 )
@@ -145,7 +145,7 @@ def _parse_ids(cell: str) -> tuple[int, ...] | None:
     if cell.lower() in NO_CELL:
         return ()
     words = [cell] if cell.isdecimal() else cell.translate(SEPARATORS).split()
-    labels = [as_integer(word) or NONE for word in words]
+    labels = [parse_integer(word) or NONE for word in words]
     return (
         tuple(sorted(labels))
         if min(labels, default=1) > NONE and len(set(labels)) == len(labels)

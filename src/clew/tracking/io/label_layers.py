@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from skimage.util import map_array
 
 from clew.errors import InputError
-from clew.executors import Executor, Progress
+from clew.parallel import Executor, Progress
 from clew.tracking.blocks.parts import PartReader, TrackedMovie
 from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import InputError
-from clew.executors import Executor, Progress, Threads
+from clew.parallel import Executor, Progress, ThreadExecutor
 from clew.tracking.blocks.parts import TrackedMovie, as_parts, parts_of
 from clew.tracking.detections import DetectionTable
 from clew.tracking.io import ctc
@@ -99,7 +99,7 @@ def write_results(
         lineage,
         movie,
         formats,
-        executor or Threads(n_jobs),
+        executor or ThreadExecutor(n_jobs),
         progress,
         pages,
         made_from,

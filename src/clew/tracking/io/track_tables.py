@@ -1,7 +1,9 @@
-"""Tables of tracks: a row for each cell of each frame, with its track, the track's parent and where it is.
+"""Tables of tracks: a row for each cell of each frame.
 
-That is `tracks.csv` as clew writes it, its Parquet, napari's table with the graph beside it, and what others write with
-the columns frame, track (and parent), y and x. Such a lineage has positions where one of the Challenge has masks.
+Read are ``tracks.csv`` and ``tracks.parquet`` of clew, the table of napari with its
+graph, and tables of other programs with the columns frame, track, y, x and perhaps
+parent. Such a lineage has positions where one of the Cell Tracking Challenge has
+masks.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from clew.tracking.io.staging import refuse_interrupted_write
 from clew.tracking.io.tables import POSITIONS, parse_positions, read_table, rename_axes
 from clew.tracking.lineage.track_faults import Faults
 from clew.tracking.lineage.tracks import NO_PARENT, Tracks, check_tracks
-from clew.utils.validation import check_path, is_number
+from clew.utils import validation as checks
+from clew.utils.validation import is_number
 
 REQUIRED = ("frame", "track", "y", "x")
 ALIASES: Aliases = {
@@ -35,194 +38,223 @@ ALIASES: Aliases = {
     "parent": ("parent_id", "parent_track", "parent_track_id", "parenttrackid"),
 }
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
-TABLES = (TRACKS, TRACKS_PARQUET, NAPARI)
-"""Of a folder of results."""
-NO_PARENTS = ("", "0", "-1", "none", "nan")
-"""What people write for no parent."""
+RESULT_TABLES = (TRACKS, TRACKS_PARQUET, NAPARI)
+NO_PARENT_WORDS = ("", "0", "-1", "none", "nan")
 
 
 @dataclass(frozen=True, eq=False)
 class PointLineage:
-    """Tracks, and where each of them is in its frames; a cell has no mask."""
+    """Tracks and the positions of their cells, without masks.
+
+    Attributes
+    ----------
+    tracks : Tracks
+    frame, track : ndarray of shape (n,)
+        Of each cell; sorted by frame, then track.
+    position : ndarray of shape (n, ndim)
+    n_frames : int
+    source : str
+        The file or folder, for messages.
+    made_from : mapping or None
+        Provenance from the manifest of a result of clew, whose positions are
+        physical.
+    """
 
     tracks: Tracks
     frame: NDArray[np.int64]
-    """(n,) of each cell; cells are sorted by frame, then track."""
     track: Labels
-    """(n,)"""
     position: Array
-    """(n, ndim)"""
     n_frames: int
     source: str
-    """The file or folder, for messages."""
     made_from: Mapping[str, Any] | None = None
-    """Of a result of clew's, what its manifest says; its positions are physical."""
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
-        """The size of a pixel where it was tracked, if the result knows it."""
-        given = (self.made_from or {}).get("spacing")
-        if not isinstance(given, list) or not all(
-            is_number(size) and size > 0 for size in given
-        ):
+        """Size of a pixel of the tracked movie, if the result has it."""
+        sizes = (self.made_from or {}).get("spacing")
+        if not isinstance(sizes, list):
             return None
-        return tuple(float(size) for size in given)
+        if not all(is_number(size) and size > 0 for size in sizes):
+            return None
+        return tuple(float(size) for size in sizes)
 
     def __getitem__(self, frames: slice) -> PointLineage:
-        """Some of the frames, one after the other, counted from 0 again; tracks end where those do."""
-        which = range(self.n_frames)[frames]
-        rows = (self.frame >= which.start) & (self.frame < which.stop)
+        """Consecutive frames, counted from 0; tracks are cut at both ends."""
+        selected = range(self.n_frames)[frames]
+        rows = (self.frame >= selected.start) & (self.frame < selected.stop)
         return replace(
             self,
-            tracks=self.tracks.within(which),
-            frame=self.frame[rows] - which.start,
+            tracks=self.tracks.within(selected),
+            frame=self.frame[rows] - selected.start,
             track=self.track[rows],
             position=self.position[rows],
-            n_frames=len(which),
+            n_frames=len(selected),
         )
 
     def cells(self, t: int) -> tuple[Labels, Array]:
-        """The tracks in a frame, ascending, and their positions."""
+        """Tracks in frame `t`, ascending, and their positions."""
         rows = slice(*np.searchsorted(self.frame, [t, t + 1]))
         return self.track[rows], self.position[rows]
 
 
 def is_track_table(path: Path) -> bool:
-    """Whether a table is one of tracks, and not of events."""
-    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+    """Whether a file is a table of tracks, and not of events."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES or not path.is_file():
         return False
-    if path.suffix.lower() not in (".csv", ".tsv"):
-        return True  # events are no annotations in Parquet
-    found = set(read_column_names(path))
-    return bool(found & {"track", *ALIASES["track"]}) and "event" not in found
+    if suffix not in (".csv", ".tsv"):
+        return True  # annotations are not read from Parquet
+    names = set(read_column_names(path))
+    return not names.isdisjoint({"track", *ALIASES["track"]}) and "event" not in names
 
 
 def open_lineage(path: str | Path) -> ctc.CtcLineage | PointLineage:
-    """The lineage that a path means: masks with their tracks, or a table of tracks; a folder with both means masks."""
-    where = check_path(path, "the lineage")
-    if where.is_file() and where.suffix.lower() in SUFFIXES:
-        return read_track_table(where)
-    if where.is_dir():
-        refuse_interrupted_write(where)
-        masks = (where / RESULT, where / TRUTH, where / "TRA" / TRUTH)
-        table = next(
-            (where / name for name in TABLES if (where / name).is_file()), None
-        )
-        if table is not None and not any(file.is_file() for file in masks):
-            manifest = require_intact(where, ctc.is_result_file)
-            found = read_track_table(table, str(where))
-            return (
-                found
-                if manifest is None
-                else replace(found, made_from=manifest.made_from)
-            )
-    return ctc.open_ctc_lineage(where)
+    """Open a lineage in masks or in a table of tracks.
+
+    Parameters
+    ----------
+    path : str or Path
+        A table, or a folder; if a folder has both, masks are used.
+    """
+    path = checks.check_path(path, "the lineage")
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        return read_track_table(path)
+    if path.is_dir():
+        refuse_interrupted_write(path)
+        masks = (path / RESULT, path / TRUTH, path / "TRA" / TRUTH)
+        tables = [path / name for name in RESULT_TABLES if (path / name).is_file()]
+        if tables and not any(file.is_file() for file in masks):
+            manifest = require_intact(path, ctc.is_result_file)
+            lineage = read_track_table(tables[0], str(path))
+            if manifest is not None:
+                lineage = replace(lineage, made_from=manifest.made_from)
+            return lineage
+    return ctc.open_ctc_lineage(path)
 
 
 def read_track_table(path: str | Path, source: str | None = None) -> PointLineage:
-    """The lineage of a table; positions are as they stand there, and every fault is told with its row."""
+    """Read a table of tracks.
+
+    Parameters
+    ----------
+    path : str or Path
+    source : str, optional
+        Name of the lineage in messages; the path by default.
+
+    Returns
+    -------
+    lineage : PointLineage
+        With positions as they are in the table. Tracks that count from 0 are
+        numbered from 1. A track with a gap becomes several, parent and child.
+    """
     path = Path(path)
-    if napari.napari_graph_path(path).is_file() and path.suffix.lower() == ".csv":
-        return _of_napari(path)
+    source = source or str(path)
+    if path.suffix.lower() == ".csv" and napari.napari_graph_path(path).is_file():
+        return _read_napari_table(path)
     table = read_table(path, ALIASES, REQUIRED, rename_axes)
     if not len(table):
-        raise InputError(
-            f"{path}: there is no row under the names of the columns; each cell of each frame needs one"
-        )
+        raise InputError(f"{path} has no rows; expected one for each cell and frame")
     faults = Faults(table.where)
     frame = table.parse_integers("frame", faults, least=0)
     table.add_faults(faults, frame >= MAX_FRAMES, "frame", f"less than {MAX_FRAMES:,}")
-    # others count tracks from 0; where parents are named, 0 is none of them
+    # where parents are named, 0 means none, so no track can have it
     track = table.parse_integers("track", faults, least=1 if "parent" in table else 0)
     position = parse_positions(table, faults)
-    parent = _parents(table, faults)
+    parent = _parse_parents(table, faults)
     if not len(faults):
         _check_cells(table, frame, track, parent, faults)
     faults.refuse()
-    shift = int(track.min() == 0)
-    named = dict(zip((track + shift).tolist(), parent.tolist(), strict=True))
-    return _lineage(frame, track + shift, position, named, source or str(path))
+    if track.min() == 0:
+        track = track + 1
+    parents = dict(zip(track.tolist(), parent.tolist(), strict=True))
+    return _make_lineage(frame, track, position, parents, source)
 
 
-def _of_napari(path: Path) -> PointLineage:
-    """Napari's table, in which a track ends at each branch, with the graph that lies beside it.
+def _read_napari_table(path: Path) -> PointLineage:
+    """Read a table of napari, in which tracks end at each branch, and its graph.
 
-    A track that came out of several, a merge, has no parent: no table of tracks can say more.
+    A track that merges several others gets no parent.
     """
     data, _, graph = napari.read_napari(path)
-    whole = data[:, :2] == np.floor(data[:, :2])
-    if (
-        not len(data)
-        or not whole.all()
-        or data[:, :2].min() < 0
-        or data[:, 1].max() >= MAX_FRAMES
-    ):
+    ids_and_frames = data[:, :2]
+    is_valid = (
+        len(data) > 0
+        and np.all(ids_and_frames == np.floor(ids_and_frames))
+        and ids_and_frames.min() >= 0
+        and data[:, 1].max() < MAX_FRAMES
+    )
+    if not is_valid:
         raise InputError(
-            f"{path}: expected a row for each cell, and in track_id and t whole numbers from 0 on, t less than "
-            f"{MAX_FRAMES:,}"
+            f"{path}: expected a row for each cell, and in track_id and t whole "
+            f"numbers from 0 on, t less than {MAX_FRAMES:,}"
         )
-    frame, track = data[:, 1].astype(np.int64), data[:, 0].astype(np.int64)
-    if len(np.unique(data[:, :2], axis=0)) < len(data):
+    if len(np.unique(ids_and_frames, axis=0)) < len(data):
         raise InputError(
-            f"{path}: a track is twice in one frame; expected one row for each track and frame"
+            f"{path}: a track is twice in one frame; expected one row for each track "
+            "and frame"
         )
-    shift = int(track.min(initial=1) == 0)
+    track, frame = ids_and_frames.astype(np.int64).T
+    shift = int(track.min() == 0)
     parents = {
-        child + shift: one[0] + shift for child, one in graph.items() if len(one) == 1
+        child + shift: sources[0] + shift
+        for child, sources in graph.items()
+        if len(sources) == 1
     }
-    return _lineage(frame, track + shift, data[:, 2:], parents, str(path))
+    return _make_lineage(frame, track + shift, data[:, 2:], parents, str(path))
 
 
-def _lineage(
+def _make_lineage(
     frame: NDArray[np.int64],
     track: Labels,
     position: Array,
     parents: Mapping[int, int],
     source: str,
 ) -> PointLineage:
-    """The lineage of checked columns; a track that is missing in some frames goes on as a child of itself."""
+    """Make a lineage of checked columns; pieces of a track with gaps become tracks."""
     check_frame_count(frame, None)
     order = np.lexsort((frame, track))
-    frame, track, position = frame[order], track[order], position[order]
-    new = np.diff(track, prepend=0) != 0
-    first = np.flatnonzero(
-        new | (np.diff(frame, prepend=-2) > 1)
-    )  # of each piece without a gap
+    frame = frame[order]
+    track = track[order]
+    position = position[order]
+    is_new_track = np.diff(track, prepend=0) != 0
+    first = np.flatnonzero(is_new_track | (np.diff(frame, prepend=-2) > 1))
     last = np.append(first[1:], len(frame)) - 1
-    again = ~new[first]
+    is_later_piece = ~is_new_track[first]
+
     name = track[first].copy()
-    name[again] = track.max(initial=0) + 1 + np.arange(again.sum())
-    # the last piece of a track is the one that its children come out of
-    ending = {int(old): int(now) for old, now in zip(track[first], name, strict=True)}
-    parent = [parents.get(int(old), NO_PARENT) for old in track[first]]
-    parent = [ending.get(one, one) for one in parent]
+    n_later = int(is_later_piece.sum())
+    name[is_later_piece] = track.max(initial=0) + 1 + np.arange(n_later)
+    # children descend from the last piece of their parent
+    last_piece = dict(zip(track[first].tolist(), name.tolist(), strict=True))
+    parent_track = [parents.get(old, NO_PARENT) for old in track[first].tolist()]
+    last_parent = [last_piece.get(old, old) for old in parent_track]
     piece_before = np.append(NO_PARENT, name[:-1])
-    tracks = Tracks(
-        name,
-        frame[first],
-        frame[last],
-        np.where(again, piece_before, parent).astype(np.int64),
-    )
+    parent = np.where(is_later_piece, piece_before, last_parent).astype(np.int64)
+    tracks = Tracks(name, frame[first], frame[last], parent)
     check_tracks(tracks, source)
+
     track = np.repeat(name, last - first + 1)
     order = np.lexsort((track, frame))
-    n_frames = int(frame.max(initial=-1)) + 1
     return PointLineage(
-        tracks, frame[order], track[order], position[order], n_frames, source
+        tracks=tracks,
+        frame=frame[order],
+        track=track[order],
+        position=position[order],
+        n_frames=int(frame.max(initial=-1)) + 1,
+        source=source,
     )
 
 
-def _parents(table: Table, faults: Faults) -> Labels:
-    """(n,) the parent of each row's track, `NO_PARENT` where there is none."""
+def _parse_parents(table: Table, faults: Faults) -> Labels:
+    """(n,) parent of the track of each row; `NO_PARENT` if it has none."""
     if "parent" not in table:
         return np.full(len(table), NO_PARENT, dtype=np.int64)
-    cells: Any = [
-        NO_PARENT if str(cell).lower() in NO_PARENTS else cell
+    cells = [
+        NO_PARENT if str(cell).lower() in NO_PARENT_WORDS else cell
         for cell in table.columns["parent"]
     ]
-    return Table(table.where, table.row, {"parent": cells}).parse_integers(
-        "parent", faults, least=0
-    )
+    column = Table(table.where, table.row, {"parent": cells})
+    return column.parse_integers("parent", faults, least=0)
 
 
 def _check_cells(
@@ -232,27 +264,31 @@ def _check_cells(
     parent: Labels,
     faults: Faults,
 ) -> None:
-    """A track is in one place of a frame, and has one parent."""
+    """Add faults for tracks with two cells in a frame, or with two parents."""
     order = np.lexsort((table.row, frame, track))
-    same = np.diff(track[order]) == 0
-    a, b = _neighbours(order, same & (np.diff(frame[order]) == 0))
+    is_same_track = np.diff(track[order]) == 0
+    is_same_frame = np.diff(frame[order]) == 0
+    first, second = _select_pairs(order, is_same_track & is_same_frame)
     faults.add(
-        table.row[b],
+        table.row[second],
         lambda i: (
-            f"track {track[b[i]]} is in frame {frame[b[i]]} by row {table.row[a[i]]} already; a track is one cell, and "
-            "ends where it divides"
+            f"track {track[second[i]]} is in frame {frame[second[i]]} by row "
+            f"{table.row[first[i]]} already; a track is one cell, and ends where it "
+            "divides"
         ),
     )
-    c, d = _neighbours(order, same & (np.diff(parent[order]) != 0))
+    is_other_parent = np.diff(parent[order]) != 0
+    before, after = _select_pairs(order, is_same_track & is_other_parent)
     faults.add(
-        table.row[d],
+        table.row[after],
         lambda i: (
-            f"track {track[d[i]]} has the parent {parent[d[i]]}, but {parent[c[i]]} in row {table.row[c[i]]}"
+            f"track {track[after[i]]} has the parent {parent[after[i]]}, but "
+            f"{parent[before[i]]} in row {table.row[before[i]]}"
         ),
     )
 
 
-def _neighbours(order: Indices, which: Mask) -> tuple[Indices, Indices]:
-    """The earlier and the later row of some pairs that follow each other in an order."""
-    at = np.flatnonzero(which)
+def _select_pairs(order: Indices, is_pair: Mask) -> tuple[Indices, Indices]:
+    """First and second row of consecutive pairs in an order."""
+    at = np.flatnonzero(is_pair)
     return order[at], order[at + 1]

@@ -1,1 +1,1 @@
-"""From pixels to detections: label images are measured once, frame by frame, and kept in a cache."""
+"""From pixels to detections: measure label images and cache the measurements."""

@@ -1,6 +1,7 @@
-"""Discs in place of masks, so that points can be seen, asked about and written as label images.
+"""Label images of discs around points, so that points can be shown and annotated.
 
-A disc is drawn around each point when a frame is asked for. Where discs meet, a pixel belongs to the nearest point.
+Discs are drawn when a frame is read. Where discs meet, a pixel belongs to the nearest
+point.
 """
 
 from __future__ import annotations
@@ -19,18 +20,29 @@ from clew.tracking.frames import Frames
 from clew.tracking.movie import Movie
 from clew.utils.validation import check_positive
 
-LARGEST = 2**28
-"""Pixels of a frame around points for which there are no images: beyond, positions are in another unit."""
+MAX_PIXELS = 2**28
+"""Pixels of a frame without images; if positions need more, they are no pixels."""
 
 
 @dataclass(frozen=True)
 class Discs:
-    """Label images of discs, or balls in 3D, around the points of a table; read as any frames are."""
+    """Label images of discs, or balls in 3D, around the points of a table.
+
+    Attributes
+    ----------
+    points : DetectionTable
+        With positions in pixels.
+    radius : float
+        In the unit of the spacing.
+    shape : tuple of int
+        Shape of a frame.
+    spacing : tuple of float
+    length : int
+        Number of frames.
+    """
 
     points: DetectionTable
-    """In pixels."""
     radius: float
-    """In the unit of the spacing."""
     shape: tuple[int, ...]
     spacing: tuple[float, ...]
     length: int
@@ -45,32 +57,26 @@ class Discs:
         if t >= self.points.n_frames:
             return frame
         cells = self.points.detections(t)
-        offsets = self._offsets()
-        middle = np.rint(cells.position).astype(np.int64)
-        pixel = (middle[:, None] + offsets).reshape(-1, len(self.shape))
+        offsets = self._list_offsets()
+        center = np.rint(cells.position).astype(np.int64)
+        pixel = (center[:, None] + offsets).reshape(-1, len(self.shape))
         cell = np.repeat(np.arange(len(cells)), len(offsets))
-        apart = (((pixel - cells.position[cell]) * self.spacing) ** 2).sum(axis=1)
-        apart[
-            np.all(pixel == middle[cell], axis=1)
-        ] = -1.0  # its own pixel is a point's in any case
-        kept = np.all((pixel >= 0) & (pixel < self.shape), axis=1) & (
-            apart <= self.radius**2
-        )
-        order = np.flatnonzero(kept)[
-            np.argsort(-apart[kept], kind="stable")
-        ]  # the nearest is written last
+        difference = (pixel - cells.position[cell]) * self.spacing
+        distance = (difference**2).sum(axis=1)
+        is_center = np.all(pixel == center[cell], axis=1)
+        distance[is_center] = -1.0  # always belongs to the point
+        is_inside = np.all((pixel >= 0) & (pixel < self.shape), axis=1)
+        drawn = np.flatnonzero(is_inside & (distance <= self.radius**2))
+        order = drawn[np.argsort(-distance[drawn], kind="stable")]  # the nearest last
         frame[tuple(pixel[order].T)] = cells.label[cell[order]]
         return frame
 
-    def _offsets(self) -> NDArray[np.int64]:
-        """(k, ndim) from the middle of a disc to all pixels that may be in it."""
-        sides = [
-            np.arange(-reach, reach + 1)
-            for reach in (int(self.radius / size) + 1 for size in self.spacing)
-        ]
-        return np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(
-            -1, len(sides)
-        )
+    def _list_offsets(self) -> NDArray[np.int64]:
+        """(k, ndim) offsets from a center to all pixels that may be in its disc."""
+        reaches = [int(self.radius / size) + 1 for size in self.spacing]
+        sides = [np.arange(-reach, reach + 1) for reach in reaches]
+        grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1)
+        return grid.reshape(-1, len(sides))
 
 
 def make_disc_movie(
@@ -79,83 +85,93 @@ def make_disc_movie(
     images: Frames | None = None,
     spacing: Sequence[float] | None = None,
 ) -> Movie:
-    """A movie of discs around points whose positions are in pixels: of the images, if there are any.
+    """Make a movie of discs around points.
 
-    `radius` is in the unit of `spacing`, the size of a pixel.
+    Parameters
+    ----------
+    points : DetectionTable
+        With positions in pixels.
+    radius : float
+        In the unit of `spacing`.
+    images : Frames, optional
+        Raw images; their shape and number are used.
+    spacing : sequence of float, optional
+        Size of a pixel; that of the images by default.
     """
     radius = check_positive(radius, "radius", 1e6)
-    size = tuple(
-        spacing
-        or (images.spacing if images is not None else None)
-        or (1.0,) * points.ndim
-    )
+    if spacing is None and images is not None:
+        spacing = images.spacing
+    size = tuple(spacing or (1.0,) * points.ndim)
     if len(size) != points.ndim:
-        raise InputError(
-            f"spacing is {size}; {points.name} has positions along {', '.join('zyx'[-points.ndim :])}"
-        )
-    shape = _box(points, radius, size) if images is None else images.shape
-    n = points.n_frames if images is None else len(images)
+        axes = ", ".join("zyx"[-points.ndim :])
+        raise InputError(f"spacing is {size}; {points.name} has positions along {axes}")
+    if images is None:
+        shape = _fit_shape(points, radius, size)
+        n_frames = points.n_frames
+    else:
+        shape = images.shape
+        n_frames = len(images)
     if len(shape) != points.ndim:
         raise InputError(
-            f"{points.name} has positions in {points.ndim}D, but the images are of shape {shape}"
+            f"{points.name} has positions in {points.ndim}D, but the images are of "
+            f"shape {shape}"
         )
-    if points.n_frames > n:
+    if points.n_frames > n_frames:
         raise InputError(
-            f"{points.name} has points in frame {points.n_frames - 1}, but there are images of frames 0 to {n - 1}"
+            f"{points.name} has points in frame {points.n_frames - 1}, but there are "
+            f"images of frames 0 to {n_frames - 1}"
         )
-    _check_places(points, shape)
-    source = f"discs of radius {radius:g} around {points.source}" + (
-        ", no images" if images is None else ", images"
-    )
-    return Movie(
-        points.name, Discs(points, radius, shape, size, n), images, size, source
-    )
+    _check_positions(points, shape)
+    suffix = "no images" if images is None else "images"
+    source = f"discs of radius {radius:g} around {points.source}, {suffix}"
+    discs = Discs(points, radius, shape, size, n_frames)
+    return Movie(points.name, discs, images, size, source)
 
 
-def _box(
+def _fit_shape(
     points: DetectionTable, radius: float, spacing: Sequence[float]
 ) -> tuple[int, ...]:
-    """The shape of frames that hold all discs."""
-    far = np.max(
-        [
-            points.detections(t).position.max(axis=0, initial=0)
-            for t in range(points.n_frames)
-        ],
-        axis=0,
-    )
+    """Shape of frames that hold all discs."""
+    largest = [
+        points.detections(t).position.max(axis=0, initial=0)
+        for t in range(points.n_frames)
+    ]
+    high = np.max(largest, axis=0).tolist()
     shape = tuple(
         math.ceil(end + radius / size) + 1
-        for end, size in zip(far.tolist(), spacing, strict=True)
+        for end, size in zip(high, spacing, strict=True)
     )
-    if math.prod(shape) > LARGEST:
+    if math.prod(shape) > MAX_PIXELS:
         raise InputError(
-            f"{points.name} has positions up to {', '.join(f'{end:g}' for end in far)}, which makes frames of shape "
-            f"{shape}; expected positions in pixels"
+            f"{points.name} has positions up to {', '.join(f'{end:g}' for end in high)}, "
+            f"which makes frames of shape {shape}; expected positions in pixels"
         )
     return shape
 
 
-def _check_places(points: DetectionTable, shape: tuple[int, ...]) -> None:
-    """Each point needs a pixel of its own."""
+def _check_positions(points: DetectionTable, shape: tuple[int, ...]) -> None:
+    """Refuse points outside of the frames, and points that share a pixel."""
     for t in range(points.n_frames):
         cells = points.detections(t)
         pixel = np.rint(cells.position).astype(np.int64)
-        outside = np.any((pixel < 0) | (pixel >= shape), axis=1)
-        if outside.any():
-            at = int(np.argmax(outside))
-            place = ", ".join(f"{value:g}" for value in cells.position[at])
+        is_outside = np.any((pixel < 0) | (pixel >= shape), axis=1)
+        if is_outside.any():
+            row = int(np.argmax(is_outside))
+            position = ", ".join(f"{value:g}" for value in cells.position[row])
             raise InputError(
-                f"{points.name}: label {cells.label[at]} of frame {t} is at ({place}), outside of frames of shape "
-                f"{shape}; expected positions in pixels, counted from 0"
+                f"{points.name}: label {cells.label[row]} of frame {t} is at "
+                f"({position}), outside of frames of shape {shape}; expected positions "
+                "in pixels, counted from 0"
             )
-        _, first, which = np.unique(
+        _, first, inverse = np.unique(
             pixel, axis=0, return_index=True, return_inverse=True
         )
-        again = first[which.ravel()] != np.arange(len(pixel))
-        if again.any():
-            at = int(np.argmax(again))
-            other = cells.label[first[which.ravel()[at]]]
+        earliest = first[inverse.ravel()]
+        is_repeated = earliest != np.arange(len(pixel))
+        if is_repeated.any():
+            row = int(np.argmax(is_repeated))
+            other = cells.label[earliest[row]]
             raise InputError(
-                f"{points.name}: labels {other} and {cells.label[at]} of frame {t} are at the same pixel; expected "
-                "points that are at least a pixel apart"
+                f"{points.name}: labels {other} and {cells.label[row]} of frame {t} "
+                "are at the same pixel; expected points at least a pixel apart"
             )

@@ -1,4 +1,4 @@
-"""Measuring all frames of a movie, in parallel and once: what was measured before is taken from the cache."""
+"""Measure all frames of a movie, in parallel and once; measurements are cached."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from clew.errors import InputError, StoreError
-from clew.executors import Executor, Threads
 from clew.learning.task import Array
 from clew.models.fingerprint import fingerprint
+from clew.parallel import Executor, ThreadExecutor
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
 from clew.tracking.measurement.regions import (
     VERSION,
@@ -21,7 +21,7 @@ from clew.tracking.measurement.regions import (
 )
 from clew.tracking.measurement.store import (
     CacheLocation,
-    OverlapColumns,
+    MeasuredFrame,
     Store,
     hash_frame,
     hash_parts,
@@ -30,33 +30,41 @@ from clew.tracking.measurement.store import (
 from clew.tracking.movie import Movie
 from clew.utils.cache import Cache
 
-CHUNK = 8
-"""Frames that one job measures: each is read once, and one more for what the last shares with its next."""
-KEPT = 64 * 2**20
-"""Bytes of measured frames that stay in memory: a movie's units, kinds of events and events are found one after the
-other, in the same frames. The same for what masks share after the flow."""
+FRAMES_PER_JOB = 8
+"""Each frame of a job is read once, and one more for the overlap of the last."""
+MAX_BYTES = 64 * 2**20
+"""Memory for measured frames, which several steps of tracking use; the same for
+overlaps after the flow."""
 
 
 class MeasurementCache:
-    """What was last measured or asked for of a movie, for all windows of it; another process begins with nothing."""
+    """What was last measured or loaded of a movie; empty in another process."""
 
     def __init__(self) -> None:
-        self.frames: Cache[tuple[Detections, OverlapColumns]] = Cache(
-            KEPT, lambda frame: _bytes(frame[0])
-        )
+        self.frames: Cache[MeasuredFrame] = Cache(MAX_BYTES, _count_bytes)
         self.overlaps: Cache[Overlap] = Cache(
-            KEPT, lambda overlap: 3 * overlap.volume.nbytes
+            MAX_BYTES, lambda overlap: 3 * overlap.volume.nbytes
         )
-        self.labels: Cache[NDArray[Any]] = Cache(
-            1
-        )  # the last label image: the next frame pair begins with it
+        # one label image: the next frame pair begins with the last one
+        self.labels: Cache[NDArray[Any]] = Cache(1)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MeasurementCache, ()
 
 
 class MeasuredMovie:
-    """The detections of a movie of label images; frames are read back one by one as they are asked for."""
+    """The detections of a movie of label images, loaded frame by frame on demand.
+
+    Parameters
+    ----------
+    movie : Movie
+    store : Store
+    keys : list of str
+        Key of each frame in the store.
+    first : int
+        Number of the frame of the first key.
+    cache : MeasurementCache, optional
+    """
 
     def __init__(
         self,
@@ -64,26 +72,33 @@ class MeasuredMovie:
         store: Store,
         keys: list[str],
         first: int = 0,
-        kept: MeasurementCache | None = None,
+        cache: MeasurementCache | None = None,
     ) -> None:
-        self.movie, self.store, self.keys, self.first = movie, store, keys, first
-        self._kept = MeasurementCache() if kept is None else kept
-        self.name, self.n_frames, self.ndim = movie.name, movie.n_frames, movie.ndim
-        pixels = {"intensity", "histogram"} if movie.images is None else set()
-        self.has = frozenset({*GROUPS, OVERLAP} - pixels)
+        self.movie = movie
+        self.store = store
+        self.keys = keys
+        self.first = first
+        self.name = movie.name
+        self.n_frames = movie.n_frames
+        self.ndim = movie.ndim
+        groups = {*GROUPS, OVERLAP}
+        if movie.images is None:
+            groups -= {"intensity", "histogram"}
+        self.has = frozenset(groups)
+        self._cache = MeasurementCache() if cache is None else cache
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MeasuredMovie, (self.movie, self.store, self.keys, self.first)
 
     def window(self, first: int, last: int) -> MeasuredMovie:
-        """Frames `first` to `last` alone, under their numbers."""
+        """Frames `first` to `last` only, with their numbers."""
         keys = self.keys[first - self.first : last + 1 - self.first]
-        # what the last frame shares with its next is measured with it, should its file be gone
+        # one frame more, to measure the overlap of the last again if its file is gone
         movie = self.movie.window(first, min(last + 1, self.n_frames - 1))
-        return MeasuredMovie(movie, self.store, keys, first, self._kept)
+        return MeasuredMovie(movie, self.store, keys, first, self._cache)
 
     def content(self, t: int) -> bytes:
-        """A digest of the pixels of frame `t` and its next, and of how they were measured."""
+        """Digest of the pixels of frames `t` and `t + 1` and of the way of measuring."""
         return self.keys[t - self.first].encode()
 
     def detections(self, t: int) -> Detections:
@@ -93,50 +108,61 @@ class MeasuredMovie:
             raise InputError(
                 f"{self.name} has no frame {t}; its frames are {self.first} to {last}"
             )
-        return self._frame(t)[0]
+        return self._load_frame(t)[0]
 
     def overlap(self, t: int, shift: Array | None = None) -> Overlap:
-        """What the masks of frames `t` and `t + 1` share, once each cell of `t` was moved by its row of `shift`.
+        """Overlap of the masks of frames `t` and `t + 1`.
 
-        Without a shift it was measured before; with one, the label images are read again.
+        Parameters
+        ----------
+        t : int
+        shift : ndarray of shape (n, ndim), optional
+            Moves each cell of frame `t` first. With a shift, label images are read
+            again; without, the overlap was measured with the frame.
         """
-        a, b = self.detections(t), self.detections(t + 1)
+        before = self.detections(t)
+        after = self.detections(t + 1)
         if shift is None:
-            source, target, volume = self._frame(t)[1]
-            return Overlap(a.rows(source), b.rows(target), volume.astype(float))
-        key = self.keys[t - self.first], fingerprint(shift)
-        return self._kept.overlaps.get(t, lambda: self._moved_overlap(a, b, shift), key)
+            source, target, volume = self._load_frame(t)[1]
+            return Overlap(
+                before.rows(source), after.rows(target), volume.astype(float)
+            )
+        key = (self.keys[t - self.first], fingerprint(shift))
+        measure = partial(self._measure_shifted, before, after, shift)
+        return self._cache.overlaps.get(t, measure, key)
 
-    def _moved_overlap(self, a: Detections, b: Detections, shift: Array) -> Overlap:
-        first, second = self._label(a.frame), self._label(b.frame)
+    def _measure_shifted(
+        self, before: Detections, after: Detections, shift: Array
+    ) -> Overlap:
+        """Measure the overlap of two label images after a shift."""
+        first = self._load_labels(before.frame)
+        second = self._load_labels(after.frame)
         rows, target, volume = measure_shifted_overlap(
-            first, second, a.label, shift, self.movie.spacing
+            first, second, before.label, shift, self.movie.spacing
         )
-        return Overlap(rows, b.rows(target), volume)
+        return Overlap(rows, after.rows(target), volume)
 
-    def _label(self, t: int) -> NDArray[Any]:
-        """The label image of a frame."""
-        return self._kept.labels.get(
-            t, lambda: self.movie.label(t), self.keys[t - self.first]
-        )
-
-    def _frame(self, t: int) -> tuple[Detections, OverlapColumns]:
-        """A measured frame, and what it shares with the next."""
+    def _load_labels(self, t: int) -> NDArray[Any]:
+        """Label image of a frame."""
         key = self.keys[t - self.first]
-        return self._kept.frames.get(
-            t, lambda: _recall(self.movie, self.store, key, t), key
-        )
+        return self._cache.labels.get(t, lambda: self.movie.label(t), key)
+
+    def _load_frame(self, t: int) -> MeasuredFrame:
+        """Measurements of a frame, and its overlap with the next."""
+        key = self.keys[t - self.first]
+        load = partial(_load_or_measure, self.movie, self.store, key, t)
+        return self._cache.frames.get(t, load, key)
 
     def remeasure_frames(self, movie: Movie, frames: Iterable[int]) -> MeasuredMovie:
-        """The detections of a movie that differs from this one in the label images of some frames.
+        """The detections of a movie that differs in the label images of some frames.
 
-        Only these are measured, and what the frames before them share with them; what was measured before is recalled.
+        These frames are measured, and the overlaps of the frames before them.
         """
         keys = self.keys.copy()
-        for t in sorted({max(at, 0) for frame in frames for at in (frame - 1, frame)}):
-            keys[t : t + 1] = _measure_chunk(
-                self.store, MeasurementCache(), (movie, range(t, t + 1))
-            )
+        changed = {max(t, 0) for frame in frames for t in (frame - 1, frame)}
+        for t in sorted(changed):
+            chunk = (movie, range(t, t + 1))
+            keys[t : t + 1] = _measure_chunk(self.store, MeasurementCache(), chunk)
         return MeasuredMovie(movie, self.store, keys)
 
 
@@ -148,35 +174,45 @@ def measure_movie(
     progress: Callable[[int, int], None] | None = None,
     executor: Executor | None = None,
 ) -> MeasuredMovie:
-    """Measure the cells of every frame; see `regions.measure_frame` for what is measured.
+    """Measure the cells of every frame; see `regions.measure_frame` for the columns.
 
-    `cache` is the folder for the measurements, "auto" for one next to the movie (a temporary one where that cannot
-    be written to), or None for a temporary one. Frames are shared among `n_jobs` threads, or the workers of `executor`,
-    which must see the same folder, or measure again; `progress` is called with the number of frames done and in all.
-    Memory grows with the size of a frame and with `n_jobs`, not with the frames.
+    Memory grows with the size of a frame and with `n_jobs`, not with the number of
+    frames.
+
+    Parameters
+    ----------
+    movie : Movie
+    cache : path, "auto" or None
+        Folder for the measurements; "auto" for one beside the movie, if that can be
+        written; None for a temporary one.
+    n_jobs : int, optional
+        Number of threads.
+    progress : callable, optional
+        Called with the number of frames done and in all.
+    executor : Executor, optional
+        Workers instead of threads; they must see the same folder, or measure again.
     """
     store = open_store(cache, movie.name, movie.folder)
     last = movie.n_frames - 1
-    chunks = [
-        (movie.window(t, min(t + CHUNK, last)), range(t, min(t + CHUNK, last + 1)))
-        for t in range(0, movie.n_frames, CHUNK)
-    ]
+    chunks = []
+    for t in range(0, movie.n_frames, FRAMES_PER_JOB):
+        end = t + FRAMES_PER_JOB
+        chunks.append((movie.window(t, min(end, last)), range(t, min(end, last + 1))))
     keys: list[str] = []
-    kept = MeasurementCache()
-    for done in (executor or Threads(n_jobs)).map(
-        partial(_measure_chunk, store, kept), chunks
-    ):
-        keys += done
+    measured = MeasurementCache()
+    measure_chunk = partial(_measure_chunk, store, measured)
+    for chunk_keys in (executor or ThreadExecutor(n_jobs)).map(measure_chunk, chunks):
+        keys += chunk_keys
         if progress is not None:
             progress(len(keys), movie.n_frames)
     store.prune(keys)
-    return MeasuredMovie(movie, store, keys, kept=kept)
+    return MeasuredMovie(movie, store, keys, cache=measured)
 
 
 def _measure_chunk(
-    store: Store, kept: MeasurementCache, chunk: tuple[Movie, range]
+    store: Store, cache: MeasurementCache, chunk: tuple[Movie, range]
 ) -> list[str]:
-    """Measure consecutive frames unless the store has them; their keys in the store."""
+    """Measure consecutive frames unless the store has them; return their keys."""
     movie, frames = chunk
     settings = repr((VERSION, tuple(map(float, movie.spacing)))).encode()
     labels = movie.label(frames[0])
@@ -186,40 +222,41 @@ def _measure_chunk(
         image = movie.image(t)
         following = movie.label(t + 1) if t + 1 < movie.n_frames else None
         next_content = hash_frame(following)
-        keys.append(hash_parts([settings, content, hash_frame(image), next_content]))
-        frame = store.load_frame(keys[-1], t)
+        key = hash_parts([settings, content, hash_frame(image), next_content])
+        frame = store.load_frame(key, t)
         if frame is None:
-            shared = measure_overlap(labels, following, movie.spacing)
-            frame = store.save_frame(
-                keys[-1], measure_frame(t, labels, image, movie.spacing), shared
-            )
-        kept.frames.put(t, keys[-1], frame)
+            overlap = measure_overlap(labels, following, movie.spacing)
+            detections = measure_frame(t, labels, image, movie.spacing)
+            frame = store.save_frame(key, detections, overlap)
+        cache.frames.put(t, key, frame)
+        keys.append(key)
         if following is not None:
-            labels, content = following, next_content
+            labels = following
+            content = next_content
     return keys
 
 
-def _bytes(cells: Detections) -> int:
-    """What the measurements of a frame take."""
-    return sum(
-        column.nbytes
-        for column in (cells.label, cells.position, *cells.columns.values())
-    )
+def _count_bytes(frame: MeasuredFrame) -> int:
+    """Memory of the measurements of a frame."""
+    detections = frame[0]
+    columns = (detections.label, detections.position, *detections.columns.values())
+    return sum(column.nbytes for column in columns)
 
 
-def _recall(
-    movie: Movie, store: Store, key: str, t: int
-) -> tuple[Detections, OverlapColumns]:
-    """A measured frame from the store; measured again should its file be gone or damaged by now."""
-    kept = store.load_frame(key, t)
-    if kept is None:
-        if _measure_chunk(store, MeasurementCache(), (movie, range(t, t + 1))) != [key]:
+def _load_or_measure(movie: Movie, store: Store, key: str, t: int) -> MeasuredFrame:
+    """Load a frame from the store; measure it again if its file is gone or damaged."""
+    frame = store.load_frame(key, t)
+    if frame is None:
+        chunk = (movie, range(t, t + 1))
+        if _measure_chunk(store, MeasurementCache(), chunk) != [key]:
             raise InputError(
-                f"{movie.name}: the pixels of frame {t} changed after they were measured; measure again"
+                f"{movie.name}: the pixels of frame {t} changed after they were "
+                "measured; measure again"
             )
-        kept = store.load_frame(key, t)
-    if kept is None:
+        frame = store.load_frame(key, t)
+    if frame is None:
         raise StoreError(
-            f"{movie.name}: frame {t} was measured, but cannot be read back from {store.folder}"
+            f"{movie.name}: frame {t} was measured, but cannot be read back from "
+            f"{store.folder}"
         )
-    return kept
+    return frame

@@ -1,4 +1,4 @@
-"""What a person looks at after tracking: one HTML page, and the figures in it."""
+"""The report of a lineage, an HTML page, and its figures."""
 
 from clew.tracking.report.figures import (
     WeightRow,

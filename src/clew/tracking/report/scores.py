@@ -1,4 +1,4 @@
-"""The part of the report that compares a result with the truth."""
+"""The section of the report that compares a result with the truth."""
 
 from __future__ import annotations
 
@@ -27,128 +27,108 @@ AOGM_PARTS = {
     "missing_vertices": "cells not detected",
     "false_vertices": "false detections",
     "false_edges": "false links",
-    "missing_edges": "links missing",
+    "missing_edges": "missing links",
     "wrong_edges": "links of the wrong kind",
 }
 
 
 def render_evaluation(evaluation: Evaluation | None) -> str:
-    """Loss by event, the scores of the Cell Tracking Challenge, AOGM and divisions; nothing without a truth."""
+    """Render loss by event, AOGM, divisions and scores; nothing without a truth."""
     if evaluation is None:
         return ""
     loss = evaluation.loss
-    n, wrong = (
-        int((loss.annotated + loss.denied).sum()),
-        int((loss.missed + loss.invented).sum()),
+    lead = (
+        f"Task loss {100 * loss.total:.2f} %: the result contradicts "
+        f"{loss.n_errors:,} of {format_count(loss.n_annotations, 'event')} that the "
+        f"truth determines. Its events come from {evaluation.events_from}."
     )
-    sentence = (
-        f"Task loss {100 * loss.total:.2f} %: of {format_count(n, 'event')} that the truth determines, the result "
-        f"contradicts {wrong:,}. Its events were taken from {evaluation.events_from}."
+    scores = markup.render_table(
+        ["score", "value"], [*_list_scores(evaluation), *_list_f1(evaluation)]
     )
-    figures = [*_scores(evaluation), *_divisions(evaluation)]
-    right = (
-        f"<div><h3>Scores</h3>{markup.render_table(['score', 'value'], figures)}</div>"
-    )
-    left = f"<div><h3>Task loss by event</h3>{_by_event(loss)}<h3>AOGM</h3>{_aogm(evaluation)}</div>"
+    losses = _render_losses(loss)
+    aogm = _render_aogm(evaluation)
+    left = f"<div><h3>Task loss by event</h3>{losses}<h3>AOGM</h3>{aogm}</div>"
+    right = f"<div><h3>Scores</h3>{scores}</div>"
     return markup.render_section(
-        "Against the truth",
-        markup.render_lead(sentence),
+        "Comparison with the truth",
+        markup.render_lead(lead),
         f'<div class="columns">{left}{right}</div>',
     )
 
 
-def _by_event(loss: TaskLoss) -> str:
+def _render_losses(loss: TaskLoss) -> str:
     """Annotated and missed events of each kind, and what was predicted instead."""
-    with_denied = bool(loss.denied.any())
-    head = [
-        "event",
-        "annotated",
-        "missed",
-        "loss",
-        *(["denied", "invented"] if with_denied else []),
-        "taken for",
-    ]
+    has_denied = bool(loss.denied.any())
+    head = ["event", "annotated", "missed", "loss"]
+    if has_denied:
+        head += ["denied", "invented"]
+    head.append("predicted instead")
 
-    def row(name: str, counts: NDArray[np.int64], instead: str) -> list[str]:
+    def make_row(name: str, counts: NDArray[np.int64], instead: str) -> list[str]:
         annotated, missed, denied, invented = counts.tolist()
-        share = (
-            f"{100 * (missed + invented) / (annotated + denied):.2f} %"
-            if annotated + denied
-            else "–"
-        )
-        more = [f"{denied:,}", f"{invented:,}"] if with_denied else []
-        return [name, f"{annotated:,}", f"{missed:,}", share, *more, instead]
+        share = markup.NOTHING
+        if annotated + denied:
+            share = f"{100 * (missed + invented) / (annotated + denied):.2f} %"
+        row = [name, f"{annotated:,}", f"{missed:,}", share]
+        if has_denied:
+            row += [f"{denied:,}", f"{invented:,}"]
+        return [*row, instead]
 
     counts = np.column_stack([loss.annotated, loss.missed, loss.denied, loss.invented])
-    rows = [row(str(event), counts[event], _instead(loss, event)) for event in PAIRWISE]
-    return markup.render_table(head, [*rows, row("total", counts.sum(axis=0), "")])
+    rows = [
+        make_row(str(event), counts[event], _describe_confusion(loss, event))
+        for event in PAIRWISE
+    ]
+    rows.append(make_row("total", counts.sum(axis=0), ""))
+    return markup.render_table(head, rows)
 
 
-def _instead(loss: TaskLoss, event: Event) -> str:
-    """What was predicted most often where an event of this kind was missed."""
+def _describe_confusion(loss: TaskLoss, event: Event) -> str:
+    """What was predicted most often for missed events of a kind."""
     counts = loss.confusion[event]
     if not counts.any():
-        return "–"
-    most = int(counts.argmax())
-    name = (
-        "nothing"
-        if most == NOTHING
-        else "other cells"
-        if most == event
-        else str(Event(most))
-    )
-    return f"{name} ({counts[most]:,})"
+        return markup.NOTHING
+    kind = int(counts.argmax())
+    if kind == NOTHING:
+        name = "nothing"
+    elif kind == event:
+        name = "other cells"
+    else:
+        name = str(Event(kind))
+    return f"{name} ({counts[kind]:,})"
 
 
-def _aogm(evaluation: Evaluation) -> str:
-    """The cost of making the result the truth, and the operations that it takes."""
-    parts = [
-        (name, f"{getattr(evaluation.aogm, part):,}")
-        for part, name in AOGM_PARTS.items()
-    ]
-    sums = [
-        ("AOGM, the weighted sum", format_number(evaluation.aogm.total)),
-        (
-            "of which these detections allow to avoid",
-            format_number(evaluation.aogm.avoidable),
-        ),
-    ]
-    return markup.render_table(["operation", "count"], [*parts, *sums])
+def _render_aogm(evaluation: Evaluation) -> str:
+    """Operations that turn the result into the truth, and their cost."""
+    aogm = evaluation.aogm
+    rows = [(name, f"{getattr(aogm, part):,}") for part, name in AOGM_PARTS.items()]
+    rows.append(("AOGM, the weighted sum", format_number(aogm.total)))
+    rows.append(("avoidable with these detections", format_number(aogm.avoidable)))
+    return markup.render_table(["operation", "count"], rows)
 
 
-def _scores(evaluation: Evaluation) -> list[tuple[str, str]]:
-    """The challenge's scores; without masks of the result's own, TRA alone, which follows from AOGM."""
+def _list_scores(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """Scores of the challenge; without masks only TRA, which follows from AOGM."""
     if evaluation.scores is None:
         return [("TRA, tracking", f"{evaluation.aogm.score:.4f}")]
-    return [
-        (
-            f"{name}, {SCORE_NAMES[name]}" if name in SCORE_NAMES else name,
-            "–" if value is None else f"{value:.4f}",
-        )
-        for name, value in evaluation.scores.items()
-    ]
+    rows = []
+    for name, value in evaluation.scores.items():
+        title = f"{name}, {SCORE_NAMES[name]}" if name in SCORE_NAMES else name
+        rows.append((title, markup.NOTHING if value is None else f"{value:.4f}"))
+    return rows
 
 
-def _divisions(evaluation: Evaluation) -> list[tuple[str, str]]:
-    """F1 of the divisions by tolerance and, where there are any, of the gaps, with what it comes from."""
-    named = [
-        (
-            "division F1, "
-            + (
-                "exact frame"
-                if tolerance == 0
-                else f"± {format_count(tolerance, 'frame')}"
-            ),
-            found,
-        )
-        for tolerance, found in evaluation.divisions.items()
-    ]
+def _list_f1(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """F1 of divisions and gaps, with counts."""
+    named = []
+    for tolerance, counts in evaluation.divisions.items():
+        frames = f"± {format_count(tolerance, 'frame')}" if tolerance else "exact frame"
+        named.append((f"division F1, {frames}", counts))
     if not evaluation.gaps.is_empty:
         named.append(("gap F1", evaluation.gaps))
-    return [
-        (
-            f"{name} ({found.right:,} right, {found.false:,} false, {found.missed:,} missed)",
-            f"{found.f1:.4f}",
-        )
-        for name, found in named
-    ]
+    rows = []
+    for name, counts in named:
+        figures = f"{counts.right:,} right, {counts.false:,} false, "
+        figures += f"{counts.missed:,} missed"
+        rows.append((f"{name} ({figures})", f"{counts.f1:.4f}"))
+    return rows

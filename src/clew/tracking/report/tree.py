@@ -1,4 +1,4 @@
-"""The picture of who came from whom: time to the right, a line for each track, a fork for each division."""
+"""Plot lineage trees: time to the right, a line for each track, forks for divisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clew.tracking.events import Event
 from clew.tracking.lineage.lineage import Lineage
 from clew.tracking.report.figures import WIDTH
 from clew.tracking.report.forest import Forest
-from clew.tracking.report.palette import (
+from clew.tracking.report.theme import (
     BLUE,
     HAIR,
     INK,
@@ -28,47 +28,60 @@ from clew.tracking.report.palette import (
     strip_axes,
 )
 
-Segments = NDArray[np.float64]
-"""(n, k, 2) polylines of k points (frame, row)."""
+Polylines = NDArray[np.float64]
+"""(n, k, 2) lines of k points (frame, row)."""
 
-ROW = 0.135
+ROW_HEIGHT = 0.135
 """Inches from one line to the next."""
-SHARES = (0.01, 0.10)
-"""Events are told apart by confidence: the least certain 1 %, those up to 10 %, and the rest."""
-VISIBLE = 1 / 250
-"""The least certain links are drawn no shorter than this part of the movie, or they would not be seen."""
-LOOKS = [
+LEAST_CERTAIN = 0.01
+LESS_CERTAIN = 0.10
+"""Shares of events that are highlighted."""
+MIN_LENGTH = 1 / 250
+"""Least length of a highlighted link, relative to the movie."""
+LINE_STYLES = [
     (INK, 0.9, "more certain"),
     (ORANGE, 2.0, "least certain 10 %"),
     (VERMILLION, 3.4, "least certain 1 %"),
 ]
-MARKS = {
+"""Color, width and name by rank of confidence, see `rank_confidence`."""
+MARKERS = {
     Event.DIVIDE: "o",
     Event.APPEAR: ">",
     Event.DISAPPEAR: "x",
     Event.SPLIT: "d",
     Event.MERGE: "s",
 }
+ENDING = (Event.DISAPPEAR, Event.MERGE, Event.DIVIDE)
+"""Events that end a track."""
 
 
 def plot_lineage(lineage: Lineage, max_tracks: int = 120) -> Figure:
-    """The largest families as trees, at most `max_tracks` lines; the less certain an event, the thicker and warmer."""
+    """Plot the largest families as trees.
+
+    The less certain an event, the thicker and warmer its line.
+
+    Parameters
+    ----------
+    lineage : Lineage
+    max_tracks : int
+        Largest number of lines.
+    """
     forest = Forest(lineage, max_tracks)
-    drawn = np.nanmax(forest.row, initial=0.0) + 1
-    figure = Figure(figsize=(WIDTH, 0.95 + ROW * max(drawn, 4)), layout="constrained")
+    n_rows = max(float(np.nanmax(forest.row, initial=0.0)) + 1, 4)
+    figure = Figure(figsize=(WIDTH, 0.95 + ROW_HEIGHT * n_rows), layout="constrained")
     axes = figure.subplots()
     strip_axes(axes)
     axes.grid(axis="x", color=HAIR, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_xlim(-0.5, max(lineage.n_frames - 0.5, 0.5))
-    axes.set_ylim(max(drawn, 4), -1)
+    axes.set_ylim(n_rows, -1)
     axes.set_yticks([])
-    axes.tick_params(axis="x", labeltop=drawn > 30)
+    axes.tick_params(axis="x", labeltop=n_rows > 30)
     axes.xaxis.set_major_locator(
         MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10])
     )
     axes.set_xlabel("frame", fontsize=9, color=MUTED)
-    keys = _draw_links(axes, forest) + _draw_marks(axes, forest)
+    keys = _draw_links(axes, forest) + _draw_markers(axes, forest)
     _draw_names(axes, forest)
     if keys:
         figure.legend(
@@ -87,167 +100,164 @@ def plot_lineage(lineage: Lineage, max_tracks: int = 120) -> Figure:
 
 
 def rank_confidence(lineage: Lineage) -> NDArray[np.int8]:
-    """(m,) 2 for the least certain events, 1 for the next, 0 for the rest and for all without an alternative."""
+    """Rank events by confidence.
+
+    Returns
+    -------
+    rank : ndarray of shape (n_events,)
+        2 for the least certain 1 %, 1 up to 10 %, 0 for the rest and for events
+        without an alternative.
+    """
     rank = np.zeros(len(lineage.events), dtype=np.int8)
-    for level, share in zip((2, 1), SHARES, strict=True):
-        rows = lineage.least_certain(int(np.ceil(share * len(rank))))
-        rank[rows] = np.maximum(rank[rows], level)
+    for value, share in ((1, LESS_CERTAIN), (2, LEAST_CERTAIN)):
+        rank[lineage.least_certain(int(np.ceil(share * len(rank))))] = value
     rank[~np.isfinite(lineage.confidence)] = 0
     return rank
 
 
 def _draw_links(axes: Axes, forest: Forest) -> list[Line2D]:
-    """Lines of tracks and forks of divisions, by confidence, and dotted lines over gaps."""
-    lineage, row = forest.lineage, forest.row
+    """Draw tracks and forks by confidence, and dotted lines over gaps."""
+    lineage = forest.lineage
+    row = forest.row
     source, target, event = lineage.edges
-    of = lineage.track - 1  # tracks are numbered from 1 in the order of their table
-    mother, daughter = of[source], of[target]
-    drawn = ~np.isnan(row[mother]) & ~np.isnan(row[daughter])
-    along = np.flatnonzero(drawn & (mother == daughter))
-    fork = np.flatnonzero(
-        drawn
-        & (forest.parent[daughter] == mother)
-        & (lineage.events.event[event] != Event.GAP)
-    )
-    level = rank_confidence(lineage)[event]
+    track_row = lineage.track - 1  # tracks are numbered in the order of their table
+    mother = track_row[source]
+    daughter = track_row[target]
+    is_drawn = ~np.isnan(row[mother]) & ~np.isnan(row[daughter])
+    is_gap = lineage.events.event[event] == Event.GAP
+    is_child = forest.parent[daughter] == mother
+    along = np.flatnonzero(is_drawn & (mother == daughter))
+    fork = np.flatnonzero(is_drawn & is_child & ~is_gap)
+    rank = rank_confidence(lineage)[event]
     time = lineage.frame[source]
     keys = []
-    for rank, (colour, width, name) in enumerate(LOOKS):
-        lines = along[level[along] == rank]
-        begin, end = _runs(mother[lines], time[lines])
-        at = row[mother[lines[begin]]]
-        more = max(VISIBLE * lineage.n_frames - 1, 0) / 2 if rank == 2 else 0
-        straight = _polylines(
-            (time[lines[begin]] - more, at), (time[lines[end]] + 1 + more, at)
+    for level, (color, width, name) in enumerate(LINE_STYLES):
+        lines = along[rank[along] == level]
+        begin, end = _find_runs(mother[lines], time[lines])
+        height = row[mother[lines[begin]]]
+        extra = 0.0
+        if level == len(LINE_STYLES) - 1:
+            extra = max(MIN_LENGTH * lineage.n_frames - 1, 0) / 2
+        straight = _make_polylines(
+            (time[lines[begin]] - extra, height),
+            (time[lines[end]] + 1 + extra, height),
         )
-        bent = fork[level[fork] == rank]
-        t, high, low = time[bent], row[mother[bent]], row[daughter[bent]]
-        forks = _polylines((t, high), (t + 0.5, high), (t + 0.5, low), (t + 1, low))
-        if _draw(axes, [straight, forks], colour, width, zorder=2 + rank):
-            keys.append(Line2D([], [], color=colour, linewidth=width, label=name))
-    tracks, parent = lineage.tracks, forest.parent
-    child = np.flatnonzero(~np.isnan(row) & (parent >= 0))
-    child = child[tracks.begin[child] > tracks.end[parent[child]] + 1]
-    gaps = _polylines(
-        (tracks.end[parent[child]], row[parent[child]]),
-        (tracks.begin[child], row[child]),
-    )
-    if _draw(axes, [gaps], MUTED, 0.9, zorder=2, style=":"):
-        keys.append(
-            Line2D(
-                [],
-                [],
-                color=MUTED,
-                linewidth=0.9,
-                linestyle=":",
-                label="merged or missed",
-            )
+        bent = fork[rank[fork] == level]
+        t = time[bent]
+        high = row[mother[bent]]
+        low = row[daughter[bent]]
+        forks = _make_polylines(
+            (t, high), (t + 0.5, high), (t + 0.5, low), (t + 1, low)
         )
+        if _draw_polylines(axes, [straight, forks], color, width, zorder=2 + level):
+            keys.append(Line2D([], [], color=color, linewidth=width, label=name))
+    gaps = _find_gaps(forest)
+    style: Any = {"linestyle": ":"}
+    if _draw_polylines(axes, [gaps], MUTED, 0.9, zorder=2, **style):
+        key = Line2D(
+            [], [], color=MUTED, linewidth=0.9, label="merged or missed", **style
+        )
+        keys.append(key)
     return keys
 
 
-def _runs(track: Indices, time: NDArray[np.int64]) -> tuple[Indices, Indices]:
-    """The first and the last of each run of links in consecutive frames of one track."""
+def _find_gaps(forest: Forest) -> Polylines:
+    """Lines from parents to children that begin more than a frame later."""
+    tracks = forest.lineage.tracks
+    child = np.flatnonzero(~np.isnan(forest.row) & (forest.parent >= 0))
+    child = child[tracks.begin[child] > tracks.end[forest.parent[child]] + 1]
+    parent = forest.parent[child]
+    return _make_polylines(
+        (tracks.end[parent], forest.row[parent]),
+        (tracks.begin[child], forest.row[child]),
+    )
+
+
+def _find_runs(track: Indices, time: NDArray[np.int64]) -> tuple[Indices, Indices]:
+    """First and last link of each run in consecutive frames of a track."""
     order = np.lexsort((time, track))
-    broken = (np.diff(track[order], prepend=-1) != 0) | (
-        np.diff(time[order], prepend=-2) != 1
-    )
-    return order[broken], order[
-        np.roll(broken, -1)
-    ]  # a run ends where the next begins; the first is one
+    is_other_track = np.diff(track[order], prepend=-1) != 0
+    is_first = is_other_track | (np.diff(time[order], prepend=-2) != 1)
+    is_last = np.roll(is_first, -1)  # the first link begins a run, so this is right
+    return order[is_first], order[is_last]
 
 
-def _polylines(*points: tuple[Array | NDArray[np.int64], Array]) -> Segments:
-    """Polylines from the coordinates of their first points, their second points …"""
-    return np.stack([np.column_stack(point) for point in points], axis=1).astype(
-        np.float64
-    )
+def _make_polylines(*points: tuple[Array | NDArray[np.int64], Array]) -> Polylines:
+    """Lines from the coordinates of their first points, second points and so on."""
+    stacked = np.stack([np.column_stack(point) for point in points], axis=1)
+    return stacked.astype(np.float64)
 
 
-def _draw(
+def _draw_polylines(
     axes: Axes,
-    lines: list[Segments],
-    colour: str,
+    lines: list[Polylines],
+    color: str,
     width: float,
     zorder: int,
-    style: str = "-",
+    **style: Any,
 ) -> bool:
-    """All lines of one look as one path, which keeps the file small; whether there were any."""
+    """Draw all lines as one path, which keeps the file small; False if there are none."""
     paths = [Path(line) for group in lines for line in group]
-    if paths:
-        whole = Path.make_compound_path(*paths)
-        look: dict[str, Any] = {
-            "edgecolor": colour,
-            "linewidth": width,
-            "linestyle": style,
-        }
-        axes.add_patch(
-            PathPatch(
-                whole,
-                fill=False,
-                zorder=zorder,
-                capstyle="butt",
-                joinstyle="round",
-                **look,
-            )
-        )
-    return bool(paths)
+    if not paths:
+        return False
+    patch = PathPatch(
+        Path.make_compound_path(*paths),
+        fill=False,
+        zorder=zorder,
+        capstyle="butt",
+        joinstyle="round",
+        edgecolor=color,
+        linewidth=width,
+        **style,
+    )
+    axes.add_patch(patch)
+    return True
 
 
-def _draw_marks(axes: Axes, forest: Forest) -> list[Line2D]:
-    """A mark where a track begins or ends for another reason than the movie's."""
+def _draw_markers(axes: Axes, forest: Forest) -> list[Line2D]:
+    """Mark where an event begins or ends a track."""
     lineage = forest.lineage
-    of = lineage.track - 1
+    track_row = lineage.track - 1
     keys = []
-    for event, mark in MARKS.items():
+    for event, marker in MARKERS.items():
         rows = np.flatnonzero(lineage.events.event == event)
-        ends = event in (Event.DISAPPEAR, Event.MERGE, Event.DIVIDE)
-        nodes = (lineage.sources if ends else lineage.targets)[rows].ravel()
+        is_ending = event in ENDING
+        nodes = (lineage.sources if is_ending else lineage.targets)[rows].ravel()
         nodes = nodes[nodes >= 0]
-        edge = lineage.tracks.end if ends else lineage.tracks.begin
-        nodes = nodes[lineage.frame[nodes] == edge[of[nodes]]]
-        nodes = nodes[~np.isnan(forest.row[of[nodes]])]
+        limit = lineage.tracks.end if is_ending else lineage.tracks.begin
+        nodes = nodes[lineage.frame[nodes] == limit[track_row[nodes]]]
+        nodes = nodes[~np.isnan(forest.row[track_row[nodes]])]
         if not len(nodes):
             continue
-        look: dict[str, Any] = {
-            "marker": mark,
+        is_division = event == Event.DIVIDE
+        style: Any = {
+            "marker": marker,
             "color": BLUE,
-            "markersize": 3.6 if event == Event.DIVIDE else 4.2,
+            "markersize": 3.6 if is_division else 4.2,
+            "linestyle": "",
         }
-        time = lineage.frame[nodes] + (
-            0.5 if event == Event.DIVIDE else 0
-        )  # amid the fork
-        axes.plot(time, forest.row[of[nodes]], linestyle="", zorder=6, **look)
-        keys.append(Line2D([], [], linestyle="", label=str(event), **look))
+        time = lineage.frame[nodes] + (0.5 if is_division else 0)  # amid the fork
+        axes.plot(time, forest.row[track_row[nodes]], zorder=6, **style)
+        keys.append(Line2D([], [], label=str(event), **style))
     return keys
 
 
 def _draw_names(axes: Axes, forest: Forest) -> None:
-    """Each line's track, at the end of those without daughters and at the start of founders."""
-    tracks, row = forest.lineage.tracks, forest.row
-    has_children = np.isin(np.arange(len(row)), forest.parent[forest.shown])
+    """Write track ids at the end of leaves and at the start of founders."""
+    tracks = forest.lineage.tracks
+    rows = forest.row
+    has_children = np.isin(np.arange(len(rows)), forest.parent[forest.shown])
     for track in forest.shown.tolist():
+        name = str(tracks.id[track])
+        style: Any = {
+            "textcoords": "offset points",
+            "va": "center",
+            "annotation_clip": False,
+        }
         if not has_children[track]:
-            axes.annotate(
-                str(tracks.id[track]),
-                (tracks.end[track], row[track]),
-                xytext=(5, 0),
-                textcoords="offset points",
-                fontsize=6,
-                color=MUTED,
-                va="center",
-                annotation_clip=False,
-            )
-        if forest.parent[track] < 0 and has_children[track]:
-            axes.annotate(
-                str(tracks.id[track]),
-                (tracks.begin[track], row[track]),
-                xytext=(-4, 0),
-                textcoords="offset points",
-                fontsize=7,
-                weight="bold",
-                color=BLUE,
-                va="center",
-                ha="right",
-                annotation_clip=False,
-            )
+            end = (tracks.end[track], rows[track])
+            axes.annotate(name, end, xytext=(5, 0), fontsize=6, color=MUTED, **style)
+        elif forest.parent[track] < 0:
+            begin = (tracks.begin[track], rows[track])
+            style |= {"fontsize": 7, "weight": "bold", "color": BLUE, "ha": "right"}
+            axes.annotate(name, begin, xytext=(-4, 0), **style)

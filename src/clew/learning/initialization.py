@@ -19,7 +19,7 @@ import numpy as np
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import learn
 from clew.learning.losses import Loss, loss_values, simplify
-from clew.learning.master import Regulariser, regularisation
+from clew.learning.model_update import Regulariser, regularisation
 from clew.learning.result import Result, Status
 from clew.learning.task import Array, Space, Task, dot, is_determined, separated
 
@@ -64,7 +64,7 @@ class Start:
             self.loss = replace(
                 simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0
             )
-            self.coarse = coarsened(self.algorithm, self.part, self.loss)
+            self.coarse = coarsen_precision(self.algorithm, self.part, self.loss)
 
     def at(self, lam: float) -> Array | None:
         """The weights to start from; None where any start will do, since the problem is convex."""
@@ -128,7 +128,7 @@ def contrast(task: Task) -> Array | None:
     return total / (SAMPLES * task.n_examples) if total.any() else None
 
 
-def coarsened(
+def coarsen_precision(
     algorithm: Algorithm,
     task: Task,
     loss: Loss,

@@ -1,4 +1,64 @@
-"""The look of the report: one style sheet, light and dark, nothing loaded from anywhere."""
+"""Colors and style sheet of the report, and figures as SVG that uses them.
+
+Figures of matplotlib refer to the colors by CSS variables, so that they follow the
+page from light to dark. Nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from clew.tracking.events import Event
+from clew.tracking.report.markup import escape_text
+
+INK = "#1c2128"
+"""Text and lines."""
+MUTED = "#636c76"
+"""Secondary text."""
+HAIR = "#d5dae0"
+"""Rules and grids."""
+# Okabe and Ito's colors, which people with any common color vision can tell apart
+BLUE = "#0072b2"
+VERMILLION = "#d55e00"
+GREEN = "#009e73"
+ORANGE = "#e69f00"
+SKY = "#56b4e9"
+PURPLE = "#cc79a7"
+
+EVENT_COLOR = {
+    Event.MOVE: MUTED,
+    Event.DIVIDE: BLUE,
+    Event.APPEAR: GREEN,
+    Event.DISAPPEAR: VERMILLION,
+    Event.SPLIT: PURPLE,
+    Event.MERGE: ORANGE,
+    Event.GAP: SKY,
+}
+VARIABLES = {
+    INK: "ink",
+    MUTED: "muted",
+    HAIR: "hair",
+    BLUE: "blue",
+    VERMILLION: "vermillion",
+    GREEN: "green",
+    ORANGE: "orange",
+    SKY: "sky",
+    PURPLE: "purple",
+    "#ffffff": "paper",
+}
+"""Names of the CSS variables of the colors."""
+SVG_SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "clew",
+    "path.simplify": True,
+}
+NO_METADATA = dict.fromkeys(["Date", "Creator", "Format", "Type"])
 
 STYLE = """
 :root {
@@ -58,3 +118,42 @@ summary { cursor: pointer; color: var(--muted); font-size: 14px; margin-bottom: 
 footer { margin-top: 56px; color: var(--muted); font-size: 13px; }
 @media print { main { max-width: none; padding: 0; } section, .doubts li { break-inside: avoid; } }
 """
+
+
+def strip_axes(axes: Axes) -> None:
+    """Remove the frame and the ticks of a plot."""
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelsize=8, labelcolor=MUTED, pad=4)
+    axes.set_facecolor("none")
+
+
+def render_svg(figure: Figure, label: str, prefix: str) -> str:
+    """Render a figure as inline SVG.
+
+    Parameters
+    ----------
+    figure : Figure
+    label : str
+        What the figure shows, for screen readers.
+    prefix : str
+        Keeps its ids apart from those of other figures.
+    """
+    buffer = StringIO()
+    with mpl.rc_context(SVG_SETTINGS):
+        figure.savefig(buffer, format="svg", metadata=NO_METADATA, transparent=True)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    box = re.search(r'viewBox="[^"]*"', svg)
+    assert box is not None
+    body = svg[svg.index(">") + 1 :].replace("xlink:href", "href")
+    body = re.sub(r'(?<=[\s{])id="([^"]*)"', rf'id="{prefix}-\1"', body)
+    body = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", body)
+    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
+    body = re.sub(r'font: ([^;"]*?[\d.]+px) [^;"]*', r"font: \1 var(--font)", body)
+    body = re.sub("#[0-9a-f]{6}", lambda match: _name_color(match[0]), body)
+    return f'<svg {box[0]} role="img" aria-label="{escape_text(label)}">{body.strip()}'
+
+
+def _name_color(color: str) -> str:
+    """The CSS variable of a color; other colors stay."""
+    return f"var(--{VARIABLES[color]})" if color in VARIABLES else color

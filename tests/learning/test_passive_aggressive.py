@@ -10,7 +10,7 @@ from clew.datasets import entity_f1, sentences, token_features, vectorise
 from clew.datasets.entities import LABELS
 from clew.errors import InputError
 from clew.learning.losses import LOSSES
-from clew.learning.online import OnlineResult, learn_batch
+from clew.learning.passive_aggressive import OnlineResult, learn_batch
 from clew.models import Chain, Multiclass
 
 from .problems import sequences
