@@ -37,6 +37,7 @@ from clew.tracking.detections import Source
 from clew.tracking.movie import Movie
 from clew.tracking.tracker import Tracker
 
+Socket = socket.socket
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8637
 """Fixed, since answers that could not be sent wait in the browser under the page's

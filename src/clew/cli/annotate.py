@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import threading
 import webbrowser
@@ -33,7 +32,7 @@ from clew.errors import InputError
 from clew.utils.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from clew.app.launch import Certificate
+    from clew.app.launch import Certificate, Socket
     from clew.app.server import Report, Server
     from clew.app.session import Session
     from clew.tracking.movie import Movie
@@ -201,7 +200,7 @@ def annotate(
     print_note("ended; all answers are stored.")
 
 
-def _bind_socket(host: str, port: int | None) -> socket.socket:
+def _bind_socket(host: str, port: int | None) -> Socket:
     """Return the socket of the page, on the given port or the default one."""
     from clew.app.launch import DEFAULT_PORT, bind, bind_default
 
