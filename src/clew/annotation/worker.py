@@ -171,6 +171,7 @@ class LearningWorker:
         except BrokenProcessPool as error:
             if self._executor is executor:
                 self._executor = None
+                self.pid = None  # another process may have it later
                 self._report_loss()
             raise WorkerLost("the learning process ended unexpectedly") from error
 

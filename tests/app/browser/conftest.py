@@ -56,18 +56,21 @@ class Served:
     def start(self) -> None:
         """Start, on the same port as before."""
         command = [sys.executable, "-m", "clew.cli", "annotate", *map(str, self.movies)]
-        self.process = subprocess.Popen(
-            [*command, "--no-browser", "--port", str(self.port), *self.options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "XDG_STATE_HOME": str(self.state)},
-        )
+        log = self.state / "stderr.txt"
+        with log.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [*command, "--no-browser", "--port", str(self.port), *self.options],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env={**os.environ, "XDG_STATE_HOME": str(self.state)},
+            )
         assert self.process.stdout is not None
-        line = next(
-            line for line in self.process.stdout if line.startswith("clew annotate: ")
-        )
-        self.address = line.removeprefix("clew annotate: ").strip()
+        for line in self.process.stdout:
+            if line.startswith("clew annotate: "):
+                self.address = line.removeprefix("clew annotate: ").strip()
+                return
+        raise AssertionError(f"the server ended: {log.read_text()}")
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """A request beside the browser."""
