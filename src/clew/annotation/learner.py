@@ -23,7 +23,7 @@ from clew.learning.initialization import Start
 from clew.learning.losses import get_loss
 from clew.learning.result import Result, Status
 from clew.learning.task import Array, Space
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 from clew.models.linear_program import LinearTask
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import FramePair, Pairs
@@ -92,7 +92,7 @@ class Learner:
             self.settings,
             self.tracker.calibration_,
         )
-        self._solvers: Cache[KeptProgram] = Cache()
+        self._solvers: Cache[WarmStartedProgram] = Cache()
         self._squared_steps: dict[int, tuple[Array, int]] = {}
 
     def use_events(self, events: frozenset[Event]) -> None:
@@ -152,7 +152,7 @@ class Learner:
         examples = self._make_examples(self.annotations)
         task = self._make_task(examples)
         self.result = self._fit(task, self.result, time_limit, is_interrupted)
-        for (n, space), solver in task.kept.items():
+        for (n, space), solver in task.programs.items():
             self._solvers.put(*_solver_key(examples[n], space), solver)
         self.w = joined(self.result.w, self.prior)
 
@@ -249,7 +249,7 @@ class Learner:
             for space in (Space.ALL, Space.COMPATIBLE):
                 solver = self._solvers.peek(*_solver_key(example, space))
                 if solver is not None:
-                    task.kept[n, space] = solver
+                    task.programs[n, space] = solver
         return task
 
     def _fit(
