@@ -13,8 +13,7 @@ import numpy as np
 
 from clew.errors import InputError
 from clew.learning.selection import Fold
-from clew.learning.task import Array, Indices, Mask, Subset, Task
-from clew.learning.weighted import weighted
+from clew.learning.task import Array, Indices, Mask, Subset, Task, weight_examples
 from clew.models.base import StructuredModel, take
 from clew.models.examples import Annotation, Examples
 from clew.utils.validation import check_choice, check_int
@@ -153,8 +152,8 @@ def make_folds(
         Weights of the examples.
     """
     if not can_hide(model) or all(map(_holds_out_examples, splits)):
-        training_task = weighted(make_training_task(X, Y), weights)
-        test_task = weighted(make_test_task(X, Y), weights)
+        training_task = weight_examples(make_training_task(X, Y), weights)
+        test_task = weight_examples(make_test_task(X, Y), weights)
         return _make_example_folds(training_task, test_task, splits)
 
     def make_annotated(make_task: TaskFactory, annotations: list[Annotation]) -> Task:
@@ -162,7 +161,7 @@ def make_folds(
             n for n, annotation in enumerate(annotations) if model.n_parts(annotation)
         ]
         task = make_task(take(X, used), take(annotations, used))
-        return weighted(task, None if weights is None else weights[used])
+        return weight_examples(task, None if weights is None else weights[used])
 
     return [
         Fold(

@@ -114,7 +114,8 @@ class Result:
         return np.array([getattr(record, name) for record in self.history], dtype=float)
 
     def __str__(self) -> str:
-        s, rough = self.seconds, self.objectives[:-1]
+        s = self.seconds
+        rough = self.objectives[:-1]
         starts = (
             f" ({min(rough):.4g} to {max(rough):.4g} from the starts, less precisely)"
             if rough
