@@ -12,8 +12,8 @@ from clew.estimators.svm import StructuredSVM
 from clew.learning.cccp import Algorithm, learn
 from clew.learning.losses import convex_part, loss_values
 from clew.learning.task import Space, Subset, separated
+from clew.models.base import CLPL, list_outputs
 from clew.models.chain import Chain
-from clew.models.listed import CLPL, list_outputs
 from clew.models.multiclass import Multiclass
 
 from .problems import GENERATORS, cases

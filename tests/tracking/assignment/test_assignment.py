@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from clew.errors import InfeasibleAnnotation
 from clew.models.binary_program import BinaryProgram
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 from clew.tracking.assignment.assignment import (
     assign,
     build_incidence,
@@ -127,7 +127,7 @@ def test_prices_hold_for_dominated_candidates(seed, ndim):
     answer = assign(found, scores)
     A = build_incidence(found)
     one, n = np.ones(A.shape[0]), len(found)
-    lp = KeptProgram(A, one, one, np.zeros(n), np.ones(n)).maximise_relaxed(scores)
+    lp = WarmStartedProgram(A, one, one, np.zeros(n), np.ones(n)).solve_relaxed(scores)
     if np.isin(lp, [0, 1]).all():
         assert answer.reduced.max() < 1e-6
         np.testing.assert_allclose(answer.reduced[answer.chosen], 0, atol=1e-6)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 from clew.tracking.assignment.margins import compute_margins, find_alternatives
 
 from ...helpers.effort import examples
@@ -40,7 +40,8 @@ def solve(rows, n_detections, scores, lower, upper):
         shape=(n_detections, len(rows)),
     )
     one = np.ones(n_detections)
-    return A, KeptProgram(A, one, one, lower, upper).maximise_with_prices(scores)
+    solution = WarmStartedProgram(A, one, one, lower, upper).solve(scores)
+    return A, None if solution is None else (solution.y, solution.duals)
 
 
 @examples(60)
