@@ -449,7 +449,7 @@ class _Run:
                 continue
             if stalled or repeats > REPEATS:
                 log.warning(
-                    "the gap stays at %.3g: numbers so far apart allow no more precision",
+                    "the gap stays at %.3g: limited by floating-point precision; consider scaling the features",
                     upper - lower,
                 )
                 return True

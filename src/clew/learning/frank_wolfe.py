@@ -1,11 +1,10 @@
-"""Passes that learn while they look: block-coordinate ascent in the dual, one example or one batch after the other.
+"""Block-coordinate Frank–Wolfe on the dual (Lacoste-Julien et al. 2013).
 
-An exact pass asks the argmax about all examples at one w, and then solves the model update. On large data both are
-wasteful: w could have improved after the first examples, and few weights depend on any one of them. Here a pass goes
-over the groups in random order: the argmax at the current w gives a group a new bound, and pairwise steps on the
-group's bounds move its α and w at once. That is block-coordinate Frank–Wolfe (Lacoste-Julien et al. 2013) with pairwise
-steps and a cache of bounds (Osokin et al. 2016; Shah et al. 2015), on the bounds of the exact phase: every α on the
-simplices gives a lower bound, and one pass at a single w certifies what was reached.
+A pass visits the groups in random order. The argmax at the current w gives a group a new
+bound, and pairwise steps on the group's bounds move its α and w at once (Osokin et al.
+2016; Shah et al. 2015). Every α on the simplices gives a lower bound, and one exact pass
+at a single w certifies the result. Until then, the sum of the groups' gaps, each measured
+when its group was visited, estimates the gap.
 """
 
 from __future__ import annotations

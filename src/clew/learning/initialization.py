@@ -1,4 +1,4 @@
-"""Where CCCP starts when nobody says where.
+"""Default initial weights for CCCP, and fits from several starts.
 
 At w = 0 every output of Y* ties, and CCCP would follow whichever the argmax happens to return, often into a local
 minimum at w = 0 itself. Two ways to know better, both from the annotations alone:

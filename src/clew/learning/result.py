@@ -138,7 +138,7 @@ class Result:
 def warn_if_not_converged(
     status: Status, gap: float, tol: float, inexactness: float
 ) -> None:
-    """Not converged is said, never hidden; nor is an argmax that is none."""
+    """Warn if the fit did not converge or the argmax was inexact."""
     if status is not Status.CONVERGED:
         warnings.warn(
             f"the fit ended by {status.value} with a gap of {gap:.3g} (asked: {tol:.3g}); "

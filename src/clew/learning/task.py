@@ -1,4 +1,4 @@
-"""Task, Space, Argmax: all that learning knows of a problem."""
+"""Task, Space and Argmax: the interface between a learner and a model."""
 
 from __future__ import annotations
 
