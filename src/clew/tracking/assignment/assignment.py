@@ -34,8 +34,8 @@ class Assignment:
     """(m,) rows of the candidates, ascending."""
     reduced: Array
     """(n,) reduced score: the score less the LP's prices of the candidate's detections.
-    0 for chosen candidates; for others at most 0 if the LP is integral, and then a bound
-    of what choosing them would cost."""
+    0 for chosen candidates; for others at most 0 if the LP is integral, and then a
+    bound of what choosing them would cost."""
 
     @property
     def events(self) -> NDArray[np.int8]:
