@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clew.annotation.questions import DEFAULT
 from paper import active_annotation, fig34, fig56, table3
+from paper.strategies import DEFAULT
 from paper.tables import Json, curve, summary, values, where
 
 OBJECTIVE_TOLERANCE = 2e-3

@@ -190,9 +190,7 @@ class EventTable:
 
     def row_keys(self) -> NDArray[Any]:
         """(n,) values that are equal exactly for equal events, as for `np.isin`."""
-        columns = np.column_stack(
-            [self.frame, self.event, self.sources, self.targets]
-        )
+        columns = np.column_stack([self.frame, self.event, self.sources, self.targets])
         table = np.ascontiguousarray(columns.astype(np.int64))
         return table.view([("", np.int64)] * table.shape[1]).ravel()
 

@@ -1,7 +1,7 @@
 """Label images that carry track ids, as TIFF masks of the challenge or as OME-Zarr.
 
-Each part of a movie is written by the worker that has it: a frame is a file of its
-own, or chunks of its own, so that no worker waits for another.
+Each part of a movie is written by the worker that has it: a frame is one file,
+or several chunks, so that no worker waits for another.
 """
 
 from __future__ import annotations
