@@ -174,14 +174,14 @@ class QuestionQuery(Query):
 
 
 class PictureQuery(Query):
-    """Which slice, and of which revision of the masks."""
+    """The slice, and the revision of the masks."""
 
     z: Count | None = None
     v: Count = 0
 
 
 class StatusQuery(Query):
-    """Who asks, and how many wrong events are acceptable."""
+    """The browser tab, and the acceptable number of wrong events."""
 
     page: Name = ""
     target: Count = 0

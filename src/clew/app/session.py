@@ -213,7 +213,9 @@ class Session:
             state = self.state
             cache = self.predictions.cache
             prediction = await asyncio.to_thread(
-                self.predictions.current, frame, state.annotations.select_frame(frame)
+                self.predictions.get_current,
+                frame,
+                state.annotations.select_frame(frame),
             )
             # Solve again if masks, kinds of events or initial weights changed meanwhile.
             if cache is self.predictions.cache:
