@@ -160,6 +160,8 @@ class QuestionQuery(Query):
     """How many questions, and which events may be asked about."""
 
     n: Count = 20
+    page: Name = ""
+    """The browser tab; open tabs receive different questions."""
     event: EventName | None = None
     first: Count | None = Field(default=None, alias="from")
     last: Count | None = Field(default=None, alias="to")
