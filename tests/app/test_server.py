@@ -484,6 +484,17 @@ def test_question_that_was_answered_is_not_asked_again(page):
     assert (first["event"], first["sources"], first["targets"]) in asked
 
 
+def test_open_pages_receive_different_questions(page):
+    for t in range(5):
+        get(page, f"/pair/{t}")
+    alone = get(page, "/questions?n=6&page=one")["questions"]
+    page.session.open_pages.update(["one", "two"])
+    one = get(page, "/questions?n=6&page=one")["questions"]
+    two = get(page, "/questions?n=6&page=two")["questions"]
+    assert (one[0], two[0]) == (alone[0], alone[1])
+    assert not [question for question in one if question in two]
+
+
 def test_answer_to_masks_that_changed_since_is_refused(page):
     pair = get(page, "/pair/4")
     first, second = moves(pair)[:2]

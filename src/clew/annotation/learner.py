@@ -183,7 +183,7 @@ class Learner:
         return solve(self.get_pair(frame), self.w, annotations, version=version)
 
     def predict(self, frame: int, version: int = 0) -> Prediction:
-        """Return the events of a frame pair, with what corrections would teach.
+        """Return the events of a frame pair, and the effect of corrections.
 
         Parameters
         ----------

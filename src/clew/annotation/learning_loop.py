@@ -27,7 +27,7 @@ NEAR_PAIRS = 2
 """Frame pairs on both sides of the last answer that are predicted early."""
 
 Listener = Callable[[str, dict[str, Any]], None]
-"""Called with what happened ("learned", "predictions", "questions" or "problem"), and
+"""Called with the kind of news ("learned", "predictions", "questions" or "problem"), and
 with details."""
 
 

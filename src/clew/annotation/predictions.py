@@ -19,7 +19,7 @@ from clew.tracking.solve import SolvedPair, solve
 
 @dataclass(frozen=True, eq=False)
 class Prediction(SolvedPair):
-    """The predicted events of a frame pair, with what a correction would teach."""
+    """The predicted events of a frame pair, and the effect of corrections."""
 
     step_length: Array | None = None
     """(n,) how far the weights would move if an event were wrong, in units of a
@@ -235,7 +235,7 @@ class Predictions:
             length = previous.known_step_length(solution.events)
         return Prediction.from_solution(solution, length)
 
-    def current(self, frame: int, annotations: Annotations) -> Prediction:
+    def get_current(self, frame: int, annotations: Annotations) -> Prediction:
         """Return the prediction by the present weights; solve it if necessary."""
         known = self.by_frame.get(frame)
         if (

@@ -93,7 +93,7 @@ def _renumber(is_inside: Mask) -> Indices:
 
 
 def _window_key(pair: FramePair, is_inside: Mask) -> Hashable:
-    """Return which cells of which candidates a window has."""
+    """Return a key for the cells and candidates of a window."""
     return pair.extra, np.packbits(is_inside).tobytes()
 
 
