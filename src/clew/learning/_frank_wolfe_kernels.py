@@ -1,8 +1,4 @@
-"""Compiled kernels of the block-coordinate Frank–Wolfe method.
-
-The bounds of each group form a linked list. A visit to a group reads and changes only
-the bounds in its list.
-"""
+"""Bounds linked by group, as compiled code sees them: what a visit to one group reads and changes."""
 
 from __future__ import annotations
 
@@ -17,38 +13,35 @@ from clew.learning.task import Array, Indices, Mask
 
 
 class Bounds(NamedTuple):
-    """Arrays of the bounds for compiled code, with spare capacity."""
+    """The arrays, as compiled code sees them; those of the bounds have room at the end."""
 
     data: Array
     indices: NDArray[np.uint32]
-    indptr: NDArray[np.int64]
-    """Bound k has the columns `indices[indptr[k]:indptr[k+1]]`."""
+    begins: NDArray[np.int64]
+    """Bound k has the columns `indices[begins[k]:begins[k+1]]`."""
     offsets: Array
     alpha: Array
-    """Dual weights, on the simplex in each group."""
+    """On the simplex in each group."""
     idle: NDArray[np.int64]
     """Passes since α was last positive."""
     tags: NDArray[np.int64]
-    """Identifier by which an oracle recognizes the output of a bound, or −1."""
+    """What an oracle knows the output of a bound by; −1 where it does not."""
     group: NDArray[np.int64]
     following: NDArray[np.int64]
-    """Next bound of the same group; −1 at the end."""
+    """The next bound of the same group; −1 at the end."""
     head: NDArray[np.int64]
-    """(G,) first bound of each group; −1 if it has none."""
+    """(G,) the first bound of each group; −1 where there is none."""
     sizes: NDArray[np.int64]
-    """(G,) number of bounds in each group."""
+    """(G,) how many it has."""
     products: Array
-    """⟨a_i, a_j⟩ of group g at start[g] + i·room[g] + j; the oldest bound has i = 0."""
+    """Inner products: ⟨a_i, a_j⟩ of bounds i and j of group g, counted from the oldest, at start[g] + i·room[g] + j."""
     start: NDArray[np.int64]
     room: NDArray[np.int64]
-    """(G,) capacity of each group's block of inner products."""
+    """(G,) for how many bounds of a group there is room among the products."""
 
 
 class Scratch(NamedTuple):
-    """Buffers of a visit to a group, ordered from its oldest bound to its newest.
-
-    They hold the rows of its bounds, their values at w and the changes of α.
-    """
+    """What a visit to a group writes: the rows of its bounds from the oldest on, their values at w, changes of α."""
 
     rows: NDArray[np.int64]
     score: Array
@@ -57,7 +50,7 @@ class Scratch(NamedTuple):
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def make_scratch(b: Bounds, groups: Indices) -> Scratch:
-    """Allocate buffers for the largest of these groups and one more bound."""
+    """Large enough for each of these groups and one bound more."""
     largest = 1
     for g in groups:
         largest = max(largest, b.sizes[g] + 1)
@@ -65,10 +58,10 @@ def make_scratch(b: Bounds, groups: Indices) -> Scratch:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def add_weighted_rows(
+def combine(
     data: Array,
     indices: Indices,
-    indptr: Indices,
+    begins: Indices,
     weights: Array,
     n_rows: int,
     out: Array,
@@ -76,13 +69,13 @@ def add_weighted_rows(
     """Add Σ_k weights_k · row_k to out (d,)."""
     for k in range(n_rows):
         if weights[k] != 0.0:
-            for p in range(indptr[k], indptr[k + 1]):
+            for p in range(begins[k], begins[k + 1]):
                 out[indices[p]] += weights[k] * data[p]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def link_bounds(b: Bounds, n_rows: int) -> None:
-    """Rebuild the linked lists of the groups, the newest bound first."""
+def link(b: Bounds, n_rows: int) -> None:
+    """The lists of the groups, anew; the newest bound first."""
     b.head[:] = -1
     b.sizes[:] = 0
     for k in range(n_rows):
@@ -93,38 +86,33 @@ def link_bounds(b: Bounds, n_rows: int) -> None:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def compact_bounds(b: Bounds, mask: Mask, n_rows: int) -> int:
-    """Move the bounds in the mask to the front, in place; return their number.
-
-    `link_bounds` must be called afterwards.
-    """
+def compact(b: Bounds, mask: Mask, n_rows: int) -> int:
+    """Move the bounds in the mask to the front, in place; returns how many there are. `link` must follow."""
     _compact_products(b, mask)
     kept = 0
-    end = b.indptr[0]
+    end = b.begins[0]
     for k in range(n_rows):
-        first = b.indptr[k]
-        last = b.indptr[k + 1]
+        first = b.begins[k]
+        last = b.begins[k + 1]
         if not mask[k]:
             continue
         for p in range(first, last):
             b.data[end + p - first] = b.data[p]
             b.indices[end + p - first] = b.indices[p]
-        b.offsets[kept] = b.offsets[k]
-        b.alpha[kept] = b.alpha[k]
-        b.idle[kept] = b.idle[k]
-        b.tags[kept] = b.tags[k]
-        b.group[kept] = b.group[k]
-        # kept ≤ k, so that this overwrites no start that is still needed
-        b.indptr[kept] = end
+        b.offsets[kept], b.alpha[kept] = b.offsets[k], b.alpha[k]
+        b.idle[kept], b.tags[kept], b.group[kept] = b.idle[k], b.tags[k], b.group[k]
+        b.begins[kept] = (
+            end  # kept ≤ k, so that the begins that are still to be read stay
+        )
         end += last - first
         kept += 1
-    b.indptr[kept] = end
+    b.begins[kept] = end
     return kept
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _compact_products(b: Bounds, mask: Mask) -> None:
-    """Move the inner products of the bounds in the mask to the front, by group."""
+    """Move the inner products of the bounds in the mask to the front of their groups' blocks, in place."""
     places = np.empty(max(1, b.sizes.max()), np.int64)
     for g in range(len(b.head)):
         size = b.sizes[g]
@@ -138,15 +126,15 @@ def _compact_products(b: Bounds, mask: Mask) -> None:
         if kept == size:
             continue
         chosen = places[size - kept : size]
-        for i in range(kept):  # in place: reads never precede writes
+        for i in range(kept):  # what is read lies at or behind what is written
             for j in range(kept):
-                source = b.start[g] + chosen[i] * b.room[g] + chosen[j]
-                b.products[b.start[g] + i * b.room[g] + j] = b.products[source]
+                there = b.start[g] + chosen[i] * b.room[g] + chosen[j]
+                b.products[b.start[g] + i * b.room[g] + j] = b.products[there]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def copy_products(b: Bounds, products: Array, start: Indices, room: Indices) -> None:
-    """Copy the inner products into blocks of other sizes."""
+    """Write the inner products into blocks of other sizes."""
     for g in range(len(b.head)):
         for i in range(b.sizes[g]):
             for j in range(b.sizes[g]):
@@ -156,55 +144,46 @@ def copy_products(b: Bounds, products: Array, start: Indices, room: Indices) -> 
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def multiply_bound(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
-    """Compute the inner products of bound k with the earlier bounds of group g.
-
-    Bound k is at position `place` of its group; `dense` (d,) is scratch and stays zero.
-    """
-    for p in range(b.indptr[k], b.indptr[k + 1]):
+def multiply(b: Bounds, g: int, k: int, place: int, dense: Array) -> None:
+    """The inner products of bound k, at this place of group g, with the bounds before it; `dense` (d,) is scratch."""
+    for p in range(b.begins[k], b.begins[k + 1]):
         dense[b.indices[p]] = b.data[p]
     origin = b.start[g]
     room = b.room[g]
     other = k
     for i in range(place, -1, -1):
         product = 0.0
-        for p in range(b.indptr[other], b.indptr[other + 1]):
+        for p in range(b.begins[other], b.begins[other + 1]):
             product += b.data[p] * dense[b.indices[p]]
         b.products[origin + place * room + i] = product
         b.products[origin + i * room + place] = product
         other = b.following[other]
-    for p in range(b.indptr[k], b.indptr[k + 1]):
+    for p in range(b.begins[k], b.begins[k + 1]):
         dense[b.indices[p]] = 0.0
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def multiply_groups(b: Bounds, groups: Indices, dense: Array) -> None:
-    """Recompute all inner products of these groups."""
+def multiply_all(b: Bounds, groups: Indices, dense: Array) -> None:
+    """All inner products of these groups, anew."""
     for g in groups:
         k = b.head[g]
         for place in range(b.sizes[g] - 1, -1, -1):
-            multiply_bound(b, g, k, place, dense)
+            multiply(b, g, k, place, dense)
             k = b.following[k]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def bound_value(b: Bounds, k: int, w: Array) -> float:
-    """Return the value of bound k at w, relative to its group's base."""
+    """Bound k at w, relative to its group's base."""
     total = 0.0
-    for p in range(b.indptr[k], b.indptr[k + 1]):
+    for p in range(b.begins[k], b.begins[k + 1]):
         total += b.data[p] * w[b.indices[p]]
     return total + float(b.offsets[k])
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
-    """Write the rows of a group's bounds and their values at w to the scratch.
-
-    Returns
-    -------
-    best : float
-        The highest value.
-    """
+    """The rows of a group's bounds and their values at w, into the scratch; returns the highest."""
     k = b.head[g]
     best = -np.inf
     for i in range(b.sizes[g] - 1, -1, -1):
@@ -219,14 +198,9 @@ def score_group(b: Bounds, g: int, w: Array, scratch: Scratch) -> float:
 def link_if_higher(
     b: Bounds, g: int, k: int, w: Array, tag: int, dense: Array, scratch: Scratch
 ) -> bool:
-    """Link the new bound k into group g if it is above the group's other bounds at w.
+    """Score group g and add bound k, written at the end, if it is above all others at w; says whether it was.
 
-    The bound is already written at the end, and its group's block of inner products has
-    capacity for it. A linked bound is the last one in the scratch.
-
-    Returns
-    -------
-    linked : bool
+    There is room for it among the group's inner products; the scratch has it as the last one then.
     """
     best = score_group(b, g, w, scratch)
     value = bound_value(b, k, w)
@@ -238,7 +212,7 @@ def link_if_higher(
     b.group[k] = g
     b.following[k] = b.head[g]
     b.head[g] = k
-    multiply_bound(b, g, k, b.sizes[g], dense)
+    multiply(b, g, k, b.sizes[g], dense)
     scratch.rows[b.sizes[g]] = k
     scratch.score[b.sizes[g]] = value
     b.sizes[g] += 1
@@ -246,7 +220,7 @@ def link_if_higher(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def append_rows(
+def append(
     b: Bounds,
     n_rows: int,
     data: Array,
@@ -257,21 +231,15 @@ def append_rows(
     w: Array,
     dense: Array,
 ) -> int:
-    """Write rows at the end; link those above their group's other bounds at w.
-
-    Returns
-    -------
-    n_rows : int
-        Number of bounds afterwards.
-    """
+    """Write rows at the end and link those that are above their group's other bounds at w."""
     scratch = make_scratch(b, groups)
     for i in range(len(groups)):
-        begin = b.indptr[n_rows]
+        begin = b.begins[n_rows]
         size = indptr[i + 1] - indptr[i]
         for p in range(size):
             b.data[begin + p] = data[indptr[i] + p]
             b.indices[begin + p] = indices[indptr[i] + p]
-        b.indptr[n_rows + 1] = begin + size
+        b.begins[n_rows + 1] = begin + size
         b.offsets[n_rows] = offsets[i]
         n_rows += link_if_higher(b, groups[i], n_rows, w, -1, dense, scratch)
     return n_rows
@@ -281,14 +249,9 @@ def append_rows(
 def improve_group(
     b: Bounds, g: int, w: Array, lam: float, max_steps: int, scratch: Scratch
 ) -> float:
-    """Take pairwise steps on a group whose values at w are in the scratch.
+    """Pairwise steps on a group whose values at w are in the scratch; α and w move, returns the gap before.
 
-    The inner products give the values after a step, so that w moves once for all steps.
-
-    Returns
-    -------
-    gap : float
-        The group's gap before the steps.
+    The inner products tell the values after a step, so that w moves once for all steps.
     """
     size = b.sizes[g]
     rows = scratch.rows[:size]
@@ -317,7 +280,7 @@ def improve_group(
         if moved[i] != 0.0:
             move = moved[i] / lam
             k = rows[i]
-            for p in range(b.indptr[k], b.indptr[k + 1]):
+            for p in range(b.begins[k], b.begins[k + 1]):
                 w[b.indices[p]] -= move * b.data[p]
             moved[i] = 0.0
     return gap
@@ -327,10 +290,7 @@ def improve_group(
 def visit_groups(
     b: Bounds, groups: Indices, w: Array, lam: float, max_steps: int, gaps: Array
 ) -> None:
-    """Take pairwise steps on groups in turn.
-
-    `gaps` (n_groups,) receives the gap of each visited group before its steps.
-    """
+    """Pairwise steps on groups in turn; `gaps` (G,) has what each was before."""
     scratch = make_scratch(b, groups)
     for g in groups:
         score_group(b, g, w, scratch)

@@ -1,10 +1,8 @@
-"""Model update by block-coordinate ascent in the dual of Theorem 1.
+"""The model update by block-coordinate ascent in the dual of Theorem 1, for many weights and many bounds.
 
-For many weights and many bounds. A block is the α of a group on its simplex. A visit to
-a group computes its bounds' values at w, solves the block's small quadratic program by
-pairwise steps on the group's inner products, and moves w accordingly. Warm-started from
-the last α, a model update costs a few sweeps. Every α on the simplices gives a valid
-lower bound, so that the ascent may stop early.
+One block is a group's α on its simplex. A visit to a group computes its bounds' values at w, solves the block's small
+quadratic programme by pairwise steps on the group's inner products, and moves w along. Warm-started from the last α,
+a model update costs a few sweeps; every α on the simplices gives a valid lower bound, so it may stop early.
 """
 
 from __future__ import annotations
@@ -22,28 +20,23 @@ from clew.learning.task import Array, Indices
 
 @dataclass(frozen=True)
 class AscentSettings:
-    """Schedule and limits of the ascent; benchmarks/master.py measures their cost."""
+    """When the ascent changes its means, and when it gives up; benchmarks/master.py measures what they cost."""
 
     sweeps: int = 9
-    """Sweeps between two subspace steps.
-
-    Every fourth sweep is over all groups, the others over groups with a large gap.
-    """
+    """Sweeps between two steps in the subspace: full ones, each but the last followed by three over what is far off."""
     slack: float = 4.0
-    """Largest ratio of the gap at one w to the gaps that a sweep sums while w moves."""
+    """How much the gap at one w may exceed the gaps that a sweep adds up while w moves."""
     rounds: int = 300
-    """Largest number of rounds; a round is a set of sweeps and a subspace step."""
+    """Sweeps and subspace steps before it gives up."""
     gradients: int = 25
-    """Conjugate-gradient iterations of a subspace step.
-
-    More do not pay: a bound that becomes inactive ends the step first.
-    """
+    """Conjugate gradients of a subspace step. More do not pay: bounds that become inactive end a step before its
+    precision does."""
     halvings: int = 8
-    """Halvings of a subspace step that does not raise the dual value."""
+    """Of a subspace step that does not raise the dual value."""
     rise: float = 1e-15
-    """Smallest relative increase of the dual value; a smaller one is rounding."""
+    """A round that raises the dual value by less than this share of it is rounding: it gives up."""
     patience: int = 10
-    """Consecutive rounds that may be too slow to close the gap within the limit."""
+    """Rounds in a row, each too small a rise for the rounds left to close the gap, before it gives up."""
 
 
 DEFAULTS = AscentSettings()
@@ -51,10 +44,9 @@ DEFAULTS = AscentSettings()
 
 @dataclass(frozen=True)
 class _Dual:
-    """max_α ⟨b, α⟩ − λ/2 ‖w(α)‖² on the simplices, w(α) = −(v + Aα)/λ (Eqs. 14, 15).
+    """max_α ⟨b, α⟩ − λ/2 ‖w(α)‖² on the simplices, with w(α) = −(v + Aα)/λ: Eqs. 14 and 15.
 
-    `v` includes the groups' bases. The α of a group sums to one, so that this does not
-    change gaps and steps.
+    `v` has the groups' bases in it. As a group's α sums to one, gaps and steps do not change by that.
     """
 
     slopes: Rows
@@ -65,16 +57,16 @@ class _Dual:
     lam: float
 
     def weights(self, alpha: Array) -> Array:
-        """Return w(α), Eq. 15."""
+        """w(α), Eq. 15."""
         return np.asarray(-(self.v + self.slopes.combine(alpha)) / self.lam)
 
     def value(self, alpha: Array) -> float:
-        """Return Eq. 14 up to a constant."""
+        """Eq. 14 but for a constant."""
         w = self.weights(alpha)
         return float(self.offsets @ alpha) - 0.5 * self.lam * float(w @ w)
 
     def gap(self, alpha: Array) -> float:
-        """Return the primal value at w(α) minus the dual value at α."""
+        """Primal value at w(α) minus dual value at α."""
         scores = self.slopes.multiply(self.weights(alpha)) + self.offsets
         best = np.full(self.n_groups, -np.inf)
         np.maximum.at(best, self.group, scores)
@@ -88,25 +80,11 @@ def ascend(
     tol: float,
     settings: AscentSettings = DEFAULTS,
 ) -> Array:
-    """Minimize λ/2 ‖w‖² + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k) in the dual.
+    """α for min_w λ/2 ‖w‖² + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k), to a duality gap of about `tol`.
 
-    Sweeps identify the active bounds quickly but converge slowly; conjugate gradients
-    on the active bounds then make the long steps.
-
-    Parameters
-    ----------
-    bundle : Bundle
-        Its dual weights are the starting point.
-    v : ndarray of shape (n_features,)
-    lam : float
-    tol : float
-        Approximate duality gap: sweeps sum the groups' gaps while w moves, and the
-        gap at a single w may be `slack` times as large.
-    settings : AscentSettings
-
-    Returns
-    -------
-    alpha : ndarray of shape (n_bounds,)
+    About: the sweeps add the groups' gaps up while w moves; at one w it may be `slack` times as large. Sweeps find out
+    quickly which bounds are active, but then creep; a step of conjugate gradients on the active bounds jumps to where
+    the creeping leads.
     """
     members, first = bundle.sorted_by_group()
     gram = bundle.inner_products()
@@ -119,7 +97,7 @@ def ascend(
     hopeless = 0
     for left in reversed(range(settings.rounds)):
         w = dual.weights(alpha)
-        gap = _sweep_groups(
+        gap = _sweeps(
             rows.data,
             rows.indices,
             rows.indptr,
@@ -140,7 +118,7 @@ def ascend(
         value = dual.value(alpha)
         if not value - reached > settings.rise * abs(value):  # NaN too
             break
-        # with features of very different scales, the dual value rises too slowly
+        # where features are of very different sizes, every round raises the dual a little, and none ever enough
         hopeless = hopeless + 1 if left * (value - reached) < gap - tol else 0
         if hopeless > settings.patience:
             break
@@ -152,7 +130,7 @@ def ascend(
 def _subspace_step(
     dual: _Dual, alpha: Array, before: float, settings: AscentSettings
 ) -> Array:
-    """Maximize the dual over the active bounds without α ≥ 0, then clip the step.
+    """Maximise the dual over the bounds that are active now, as if α ≥ 0 did not matter, and go as far as it allows.
 
     `before` is the dual value at `alpha`.
     """
@@ -166,8 +144,9 @@ def _subspace_step(
         moved = alpha.copy()
         moved[active] = np.maximum(alpha[active] + length * step, 0.0)
         total = np.bincount(dual.group, weights=moved, minlength=dual.n_groups)
-        # a step that empties a group gives NaN and is halved
-        with np.errstate(invalid="ignore"):
+        with np.errstate(
+            invalid="ignore"
+        ):  # a step that empties a group gives NaN, and is halved
             moved /= total[dual.group]
         if dual.value(moved) > before:
             return moved
@@ -178,27 +157,25 @@ def _subspace_step(
 def _conjugate_gradients(
     dual: _Dual, alpha: Array, active: Indices, steps: int
 ) -> Array:
-    """Return the change of the active α that maximizes the dual at fixed group sums."""
+    """The change of α on the active bounds that maximises the dual, within what keeps every group's sum."""
     rows = dual.slopes.select(active)
     group = dual.group[active]
     size = np.maximum(np.bincount(group, minlength=dual.n_groups), 1)
 
-    def center_by_group(p: Array) -> Array:
-        """Project a direction to those that preserve the sum of each group."""
+    def centred(p: Array) -> Array:
+        """What of a direction keeps every group's sum."""
         return np.asarray(
             p - (np.bincount(group, weights=p, minlength=dual.n_groups) / size)[group]
         )
 
-    residual = center_by_group(
-        dual.offsets[active] + rows.multiply(dual.weights(alpha))
-    )
+    residual = centred(dual.offsets[active] + rows.multiply(dual.weights(alpha)))
     step = np.zeros(len(active))
     direction = residual
     norm = enough = float(residual @ residual)
     for _ in range(steps):
         if norm <= 1e-6 * enough:
             break
-        curved = center_by_group(rows.multiply(rows.combine(direction))) / dual.lam
+        curved = centred(rows.multiply(rows.combine(direction))) / dual.lam
         curvature = float(direction @ curved)
         if curvature <= 1e-15 * norm:
             break
@@ -211,7 +188,7 @@ def _conjugate_gradients(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _sweep_groups(
+def _sweeps(
     data: Array,
     indices: Indices,
     indptr: Indices,
@@ -227,10 +204,7 @@ def _sweep_groups(
     tol: float,
     max_sweeps: int,
 ) -> float:
-    """Sweep over the groups until the summed gap is at most tol; return that gap.
-
-    `alpha` and `w` change in place.
-    """
+    """Sweep over the groups until the summed gap is below tol; changes alpha and w in place, returns the gap."""
     n_groups = len(first) - 1
     largest = 0
     for g in range(n_groups):
@@ -240,8 +214,7 @@ def _sweep_groups(
     gap_of = np.full(n_groups, np.inf)
     total = np.inf
     for sweep in range(max_sweeps):
-        # Every fourth sweep visits all groups and measures the gap; the others visit
-        # only groups with a large gap.
+        # Every fourth sweep visits all groups and decides; the others only those that are still far off.
         full = sweep % 4 == 0
         threshold = 0.0 if full else 0.2 * total / n_groups
         if full:

@@ -19,24 +19,24 @@ from numpy.typing import NDArray
 
 from clew.learning._frank_wolfe_kernels import (
     Bounds,
-    add_weighted_rows,
-    append_rows,
-    compact_bounds,
+    append,
+    combine,
+    compact,
     copy_products,
-    link_bounds,
-    multiply_groups,
+    link,
+    multiply_all,
     visit_groups,
 )
 from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
 from clew.learning.bounds import (
     PEAK,
     Bundle,
+    by_group,
     dual_value,
-    fits_in_memory,
+    fit_unseen,
     normalize_dual_weights,
-    sort_by_group,
-    sum_by_group,
     sum_rows_by_group,
+    sums,
 )
 from clew.learning.gram import Gram, find_slots
 from clew.learning.losses import LinearBounds, Loss
@@ -109,14 +109,14 @@ class WorkingSet:
         b = self.bounds
         n = self.n_rows
         bundle = self.bundle
-        end = int(b.indptr[n])
+        end = int(b.begins[n])
         columns = self.layout.columns_out(b.indices[:end]).astype(np.int32)
         shape = (n, bundle.n_features)
         rows = Rows.of(
-            sp.csr_array((b.data[:end], columns, b.indptr[: n + 1]), shape=shape)
+            sp.csr_array((b.data[:end], columns, b.begins[: n + 1]), shape=shape)
         )
         group = b.group[:n].astype(np.intp)
-        members, first = sort_by_group(group, bundle.n_groups)
+        members, first = by_group(group, bundle.n_groups)
         products = Gram(b.products, b.start, b.room, find_slots(members, first))
         bundle.replace(
             rows,
@@ -132,7 +132,7 @@ class WorkingSet:
         self.v = self.layout.vector_in(v + self.bundle.shared[0])
         b = self.bounds
         total = self.v.copy()
-        add_weighted_rows(b.data, b.indices, b.indptr, b.alpha, self.n_rows, total)
+        combine(b.data, b.indices, b.begins, b.alpha, self.n_rows, total)
         self.w = total / -self.lam
 
     def dual_value(self) -> float:
@@ -152,7 +152,7 @@ class WorkingSet:
     @property
     def n_entries(self) -> int:
         """Entries that are stored."""
-        return int(self.bounds.indptr[self.n_rows])
+        return int(self.bounds.begins[self.n_rows])
 
     def reserve(self, n_rows: int, n_entries: int, groups: Indices) -> None:
         """Make room for so many bounds more, of these groups, with so many entries, within the bundle's memory."""
@@ -171,7 +171,7 @@ class WorkingSet:
             self.bundle.make_room(n_entries, groups)
             self.load_bounds()
         b = self.bounds
-        if self.n_rows + n_rows >= len(b.indptr) or self.n_rows + n_rows > len(
+        if self.n_rows + n_rows >= len(b.begins) or self.n_rows + n_rows > len(
             b.offsets
         ):
             rows = int(ROOM * (self.n_rows + n_rows)) + 2
@@ -179,7 +179,7 @@ class WorkingSet:
             grown = {
                 name: _grown(getattr(b, name), rows, self.n_rows) for name in names
             }
-            b = b._replace(indptr=_grown(b.indptr, rows + 1, self.n_rows + 1), **grown)
+            b = b._replace(begins=_grown(b.begins, rows + 1, self.n_rows + 1), **grown)
         if self.n_entries + n_entries > len(b.data):
             entries = int(ROOM * self.n_entries) + n_entries
             b = b._replace(
@@ -208,11 +208,11 @@ class WorkingSet:
 
     def multiply(self, groups: Indices) -> None:
         """Compute the inner products of these groups anew, after their bounds have changed."""
-        multiply_groups(self.bounds, groups, self.dense)
+        multiply_all(self.bounds, groups, self.dense)
 
     def keep(self, mask: Mask) -> None:
         """Drop the bounds that are not in the mask."""
-        self.n_rows = int(compact_bounds(self.bounds, mask, self.n_rows))
+        self.n_rows = int(compact(self.bounds, mask, self.n_rows))
         self._link()
 
     def age(self, patience: int) -> None:
@@ -230,7 +230,7 @@ class WorkingSet:
         indices = self.layout.columns_in(rows.indices).astype(np.uint32)
         before = self.n_rows
         self.n_rows = int(
-            append_rows(
+            append(
                 self.bounds,
                 before,
                 rows.data,
@@ -249,7 +249,7 @@ class WorkingSet:
         visit_groups(self.bounds, groups, self.w, self.lam, steps, gaps)
 
     def _link(self) -> None:
-        link_bounds(self.bounds, self.n_rows)
+        link(self.bounds, self.n_rows)
 
 
 def _grown(array: NDArray[Kept], size: int, used: int) -> NDArray[Kept]:
@@ -388,8 +388,7 @@ class FrankWolfeState:
                 bundle.base[groups],
             )
             offsets = (
-                sum_by_group(linear.offsets, local, len(groups))
-                - bundle.base_offsets[groups]
+                sums(linear.offsets, local, len(groups)) - bundle.base_offsets[groups]
             )
             self.set.append(slopes, offsets, groups)
             self.set.visit(batch, self.settings.steps, self.gaps)
@@ -445,7 +444,7 @@ def begins_unseen(
     """Whether the groups are known before C was evaluated, so that a stochastic phase can begin at once."""
     base = sp.csr_array(reward.features)
     online = answers_one_at_a_time(task, loss)
-    fits = algorithm.groups == "auto" and fits_in_memory(
+    fits = algorithm.groups == "auto" and fit_unseen(
         task.n_examples, base, algorithm.memory, online
     )
     phased = uses_stochastic_phase(algorithm, regulariser, task, loss, task.n_examples)
