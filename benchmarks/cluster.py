@@ -169,7 +169,8 @@ def run(
     from clew.tracking.candidates.features import feature_names
     from clew.tracking.io.checkpoints import Checkpoints
     from clew.tracking.io.parquet import write_parquet
-    from clew.tracking.solve import build_lineage, solve_pairs
+    from clew.tracking.lineage.build import build_lineage
+    from clew.tracking.solve import solve_pairs
     from clew.tracking.tracker import Tracker
 
     tracker = Tracker.generic(
@@ -190,9 +191,8 @@ def run(
     if mode == "plain":
         started, used = time.perf_counter(), cpu()
         pairs = tracker.pairs(movie, groups)
-        lineage = build_lineage(
-            movie, [solve_pairs(pairs, w, t) for t in range(frames - 1)]
-        )
+        solutions = solve_pairs(pairs, w, range(frames - 1))
+        lineage = build_lineage(movie, solutions)
         tracks = len(lineage.tracks)
         return facts | {
             "seconds": time.perf_counter() - started,
@@ -217,7 +217,7 @@ def run(
     pairs = tracker.pairs(movie, groups, executor=executor)
     work = MovieProblem(pairs, w)
     if kills and cluster is not None:
-        killer = Killer(cluster, output, kills, len(work.blocks))
+        killer = Killer(cluster, output, kills, len(work.blocks()))
         killer.start()
     tracked = StoredLineage.of(work, executor, Checkpoints.for_output(output))
     if killer is not None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from clew.tracking.assignment.gaps import find_gaps
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import expit
@@ -17,13 +16,16 @@ from clew.learning.task import Array
 from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.events import Annotations, Event, EventIndex, EventTable
+from clew.tracking.lineage.build import SolvedBlock, finish_block, join_movie
+from clew.tracking.lineage.gaps import find_gaps
 from clew.tracking.lineage.repair import TEARING
 from clew.tracking.measurement.measure import MeasuredMovie
-from clew.tracking.solve import joined_pairs, solve_pairs, told
+from clew.tracking.solve import solve_pairs
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import (
     ENDS,
-    LARGEST,
+    GENERIC_CALIBRATION,
+    MAX_MARGIN,
     Calibration,
     MovieMargins,
     expected_wrong,
@@ -82,12 +84,17 @@ def judge(
     What is `given` was learned from: events whose first cell it tells about do not count.
     """
     pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
-    w = weights_by_name(tracker, feature_names(pairs.groups))
-    joined, gaps = joined_pairs(
-        [solve_pairs(pairs, w, frame) for frame in range(len(pairs))]
-    )
+    w = weights_by_name(tracker, feature_names(pairs.profile.groups))
+    source = pairs.source
+    solutions = solve_pairs(pairs, w, range(len(pairs)))
+    block = SolvedBlock.of(source, range(source.n_frames), solutions)
+    movie_events = join_movie([block.links()])
+    changes = movie_events.changes(block.frames, GENERIC_CALIBRATION)
+    part = finish_block(block, changes)
     unit = float(np.linalg.norm(w))
-    events, confidence, context, seen = told(joined, gaps, unit)
+    events, confidence, seen = part.events, part.confidence, movie_events.margins
+    known_context = EventIndex(changes.events).find(events)
+    context = np.append(changes.context, 0.0)[known_context]
     index = EventIndex(movie.truth.events)
     right = index.find(events) >= 0
     known = right | (index.find_by_cells(events) >= 0).any(axis=1)
@@ -103,7 +110,7 @@ def judge(
             )
             < 0
         )
-    margin = np.minimum(confidence[used] / unit, LARGEST)
+    margin = np.minimum(confidence[used] / unit, MAX_MARGIN)
     return Judged(
         movie.kind,
         movie.name,
@@ -182,7 +189,11 @@ def usual_rank(judged: list[Judged]) -> float:
     """How far up doubtful margins are in the mean over movies."""
     return float(
         np.mean(
-            [each.seen.rank(faint=0) for each in judged if each.seen.doubtful.any()]
+            [
+                each.seen.mean_rank(prior_count=0)
+                for each in judged
+                if each.seen.small.any()
+            ]
         )
     )
 
@@ -223,25 +234,6 @@ def calibrate(judged: list[Judged]) -> Calibration:
     return replace(platt(judged), spread=float(spread))
 
 
-def written(calibration: Calibration, usual: float) -> str:
-    """The lines of src/clew/tracking/training/generic_weights.py that have a calibration."""
-    kinds = [
-        f'    "{event}": {b:.4f},\n'
-        for event, b in zip(Event, calibration.intercept, strict=True)
-    ]
-    c = calibration
-    numbers = ", ".join(
-        f"{value:.4f}" for value in (c.slope, c.growth, c.border, c.torn, usual)
-    )
-    return (
-        f"SLOPE, GROWTH, BORDER, TORN, USUAL_RANK = {numbers}\n"
-        f"INTERCEPTS = {{\n{''.join(kinds)}}}\n"
-        '"""Of the probability that an event is right, see `probability.py`."""\n'
-        f"SPREAD = {calibration.spread:.4f}\n"
-        '"""Of the logarithm of the number of wrong events, as expected over as counted, on kinds left out."""\n'
-    )
-
-
 class FalseShares(NamedTuple):
     """The shares of events that are taken for merges and gaps in movies without."""
 
@@ -255,17 +247,13 @@ def false_shares(
     """What is taken for merges and gaps, with all kinds of events switched on, in movies without."""
     false, total = {Event.MERGE: 0, Event.GAP: 0}, {Event.MERGE: 0, Event.GAP: 0}
     for movie in movies:
-        pairs = replace(
-            tracker.pairs(movie.source, movie.source.has), events=ALL_EVENTS
-        )
-        solved = [
-            solve_pairs(pairs, tracker.coef_, frame) for frame in range(len(pairs))
-        ]
+        pairs = tracker.pairs(movie.source, movie.source.has).with_events(ALL_EVENTS)
+        solved = solve_pairs(pairs, tracker.coef_, range(len(pairs)))
         every = EventTable.join([one.events for one in solved])
-        ends = [(one.frame, one.ends) for one in solved if one.ends is not None]
+        unlinked = {one.frame: one.unlinked for one in solved}
         found = {
             Event.MERGE: int((every.event == Event.MERGE).sum()),
-            Event.GAP: len(find_gaps(ends)[0]),
+            Event.GAP: len(find_gaps(unlinked).gaps),
         }
         for kind, number in found.items():
             if not (movie.truth.events.event == kind).any():

@@ -25,8 +25,8 @@ from generic_calibration import (
     false_shares,
     in_twos,
     judge,
-    written,
 )
+from generic_file import calibration_section, update_generic
 from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
@@ -43,17 +43,20 @@ from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.io.ctc import open_ctc_lineage
 from clew.tracking.measurement.measure import measure_movie
 from clew.tracking.movie import open_movie
-from clew.tracking.profile import Domain, look_at
+from clew.tracking.profile import (
+    TrainingRange,
+    appearance_of_pairs,
+    sample_evenly,
+)
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.calibration import Calibration
-from clew.tracking.training.generic_weights import USUAL_RANK
+from clew.tracking.training.generic_weights import TYPICAL_RANK
 from clew.tracking.training.prior import weights_by_name
 
 LAM = 0.05
 """Tried beside 0.2 on held-out movies of all kinds: better on nuclei and fast cells. Not chosen by leaving one out."""
 HELD_OUT = 4
 """Movies of each kind that are tracked and never learned from; probabilities are fitted to them too."""
-HEADER = '"""Weights that come with clew, learned from simulated movies by benchmarks/generic_weights.py; by feature."""\n'
 
 
 def open_sequence(path: Path, kind: str, cache: Path) -> Sequence:
@@ -127,38 +130,33 @@ def write(
     odds: SplitOdds,
     false: FalseShares,
 ) -> Path:
-    target = Path(__file__).parents[1] / "src/clew/tracking/training/generic_weights.py"
-    lines = [
-        f'    "{name}": {w:.5f},\n' for name, w in zip(names, weights, strict=True)
-    ]
-    target.write_text(
-        f"{HEADER}\nGENERIC = {{\n{''.join(lines)}}}\n{written(calibration, USUAL_RANK)}"
-        f"{odds.written()}"
-        f"FALSE_MERGES, FALSE_GAPS = {false.merges:.2g}, {false.gaps:.2g}\n"
-        '"""The share of events that are taken for merges, and for gaps, in movies that have none."""\n'
+    rounded = (round(w, 5) for w in weights.tolist())
+    return update_generic(
+        weights=dict(zip(names, rounded, strict=True)),
+        calibration=calibration_section(calibration, TYPICAL_RANK),
+        splits=odds.section(),
+        false_rates={
+            "merges": float(f"{false.merges:.2g}"),
+            "gaps": float(f"{false.gaps:.2g}"),
+        },
     )
-    return target
 
 
-def write_domain(tracker: Tracker, movies: list[Sequence]) -> Path:
-    """What the movies that were learned from look like, for warnings about others."""
-    looks = []
+def write_training_range(tracker: Tracker, movies: list[Sequence]) -> Path:
+    """The range of the training data, for warnings about other movies."""
+    samples = []
     for movie in movies:
-        pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
-        looks.append(
-            look_at(pairs, weights_by_name(tracker, feature_names(pairs.groups)))
-        )
-    target = Path(__file__).parents[1] / "src/clew/tracking/profiling/generic_domain.py"
-    known = Domain.of(looks).quantiles.items()
-    rows = [
-        f'    "{name}": ({", ".join(f"{value:.3f}" for value in values)}),\n'
-        for name, values in known
-    ]
-    head, _ = target.read_text().split("DOMAIN", 1)
-    target.write_text(
-        f"{head}DOMAIN: Mapping[str, Sequence[float]] = {{\n{''.join(rows)}}}\n"
+        builder = tracker.pairs(movie.source, tracker.groups_for(movie.source))
+        w = weights_by_name(tracker, feature_names(builder.profile.groups))
+        frames = sample_evenly(range(len(builder)))
+        samples.append(appearance_of_pairs([builder.build(t) for t in frames], w))
+    quantiles = TrainingRange.of(samples).quantiles
+    return update_generic(
+        quantiles={
+            name: [round(value, 3) for value in values]
+            for name, values in quantiles.items()
+        }
     )
-    return target
 
 
 def main() -> None:
@@ -251,7 +249,9 @@ def main() -> None:
         )
         false = false_shares(tracker, list(movies.values()), console)
         path = write(tracker.feature_names_, tracker.coef_, calibration, odds, false)
-        console.print(f"written {path.name}, {write_domain(tracker, training).name}")
+        console.print(
+            f"written {path.name}, {write_training_range(tracker, training).name}"
+        )
 
 
 if __name__ == "__main__":

@@ -27,11 +27,9 @@ from typing import Any
 
 STEPS = {
     "measuring": [("clew.tracking.tracker", "measure_movie")],
-    "motion": [("clew.tracking.candidates.frame_pairs", "estimate_motion")],
-    "units": [("clew.tracking.candidates.frame_pairs", "estimate_scales")],
-    "kinds of events": [("clew.tracking.tracker", "decide_events")],
-    "coverage": [("clew.tracking.tracker", "look_for")],
-    "domain": [("clew.tracking.tracker", "look_at")],
+    "motion": [("clew.tracking.profile", "estimate_motion")],
+    "scales": [("clew.tracking.profile", "estimate_scales")],
+    "profile": [("clew.tracking.tracker", "profile_movie")],
     "flow": [("clew.tracking.flow.flow", "register_frames")],
     "confidences": [("clew.tracking.assignment.assignment", "compute_margins")],
 }

@@ -25,7 +25,8 @@ from rich.table import Table
 
 def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     """In a process of its own: measure and track, and print what it took as JSON."""
-    from clew.tracking.blocks import track_pairs
+    from clew.parallel import ThreadExecutor
+    from clew.tracking.blocks import MovieProblem, solve_movie
     from clew.tracking.evaluation.task_loss import compute_task_loss
     from clew.tracking.evaluation.truth import derive_annotations
     from clew.tracking.io.ctc import open_ctc_lineage
@@ -38,7 +39,8 @@ def track_beginning(sequence: Path, frames: int, jobs: int) -> None:
     source = tracker.measure(movie)
     measured = time.perf_counter()
     groups = tracker.groups_for(source)
-    lineage = track_pairs(tracker.pairs(source, groups), tracker.coef_, None, jobs)
+    problem = MovieProblem(tracker.pairs(source, groups), tracker.coef_)
+    lineage = solve_movie(problem, ThreadExecutor(jobs))
     tracked = time.perf_counter()
     n_tracks = len(lineage.tracks)
     joined = time.perf_counter()

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from generic_calibration import Sequence
+from generic_file import update_generic
 from rich.console import Console
 from rich.progress import track as bar
 from rich.table import Table
@@ -26,14 +27,17 @@ from sklearn.linear_model import LogisticRegression
 from clew.learning.task import Array
 from clew.simulation.kinds import KINDS
 from clew.tracking.candidates.features import feature_names
-from clew.tracking.events import Event, EventTable
-from clew.tracking.lineage.splits import USUAL_RANK, merged_before, split_by_size
-from clew.tracking.solve import solve
+from clew.tracking.events import Event
+from clew.tracking.lineage.build import SolvedBlock, join_links
+from clew.tracking.lineage.repair import find_torn_events
+from clew.tracking.lineage.splits import (
+    TYPICAL_RANK,
+    count_cells,
+    split_margin_from_rank,
+)
+from clew.tracking.solve import solve_frame_pair
 from clew.tracking.tracker import Tracker
 from clew.tracking.training.prior import weights_by_name
-
-GENERIC = Path(__file__).parents[1] / "src/clew/tracking/training/generic_weights.py"
-BEGIN, END = "MERGED_BEFORE, NOT", "FALSE_MERGES"
 
 
 class SplitOdds(NamedTuple):
@@ -55,46 +59,48 @@ class SplitOdds(NamedTuple):
         base = float(model.intercept_[0])
         return cls((merged + base) / slope, base / slope, rank / slope, slope)
 
-    def written(self) -> str:
-        """As generic.py has it."""
-        return (
-            "MERGED_BEFORE, NOT_MERGED_BEFORE, PART_RANK, SPLIT_SLOPE = "
-            f"{self.merged:.4f}, {self.not_merged:.4f}, {self.rank:.4f}, {self.slope:.2f}\n"
-            '"""What is added to a split\'s lead over the division after a merge, without one, and times the rank of\n'
-            "its smaller part, and the slope of the log-odds on their sum, in norms of the weights; see\n"
-            '`linking/counts.py`."""\n'
-        )
+    def section(self) -> dict[str, float]:
+        """The section of generic_weights.json."""
+        return {
+            "merged_before": round(self.merged, 4),
+            "not_merged_before": round(self.not_merged, 4),
+            "part_rank": round(self.rank, 4),
+            "slope": round(self.slope, 2),
+        }
 
 
 def rows_of(tracker: Tracker, movie: Sequence) -> Array:
     """(n, 4) the lead by scores, whether the source is merged, the rank beyond the usual one, and whether it split."""
-    pairs = tracker.pairs(movie.source, tracker.groups_for(movie.source))
-    w, true = (
-        weights_by_name(tracker, feature_names(pairs.groups)),
-        movie.truth.events.row_keys(),
-    )
-    tables, leads, ranks = [EventTable.empty()], [np.zeros(0)], [np.zeros(0)]
-    for frame in range(len(pairs)):
-        pair = pairs.pair(frame)
-        solved = solve(pair, w)
-        assert solved.assignment is not None
-        assert solved.lead is not None
-        tables.append(solved.events)
-        leads.append(solved.lead / np.linalg.norm(w))
-        ranks.append(pair.part_ranks(solved.assignment.chosen))
-    every, lead, rank = (
-        EventTable.join(tables),
-        np.concatenate(leads),
-        np.concatenate(ranks),
-    )
-    merged, by_score = merged_before(every, lead), lead - split_by_size(rank)
+    builder = tracker.pairs(movie.source, tracker.groups_for(movie.source))
+    w = weights_by_name(tracker, feature_names(builder.profile.groups))
+    true = movie.truth.events.row_keys()
+    solutions, ranks = [], [np.zeros(0)]
+    for frame in range(len(builder)):
+        pair = builder.build(frame)
+        solution = solve_frame_pair(pair, w)
+        assert solution.assignment is not None
+        ranks.append(pair.part_ranks(solution.assignment.chosen))
+        solutions.append(solution)
+    frames = range(builder.source.n_frames)
+    block = SolvedBlock.of(builder.source, frames, solutions)
+    links = join_links([block.links()])
+    others = links.others
+    torn = find_torn_events(others.kind, others.sources, others.targets)
+    counted = count_cells(links, torn)
+    every = block.events
+    lead = block.split_margin / np.linalg.norm(w)
+    rank = np.concatenate(ranks)
+    merged = np.zeros(len(every), dtype=bool)
+    rows = np.flatnonzero(every.event != Event.MOVE)
+    merged[rows[np.argsort(every.frame[rows], kind="stable")]] = counted.is_merged
+    by_score = lead - split_margin_from_rank(rank)
     # the same cells under both names
     split, divided = (
         np.isin(replace(every, event=np.full_like(every.event, kind)).row_keys(), true)
         for kind in (Event.SPLIT, Event.DIVIDE)
     )
     known = np.isfinite(lead) & (split | divided)
-    return np.column_stack([by_score, merged, rank - USUAL_RANK, split])[known]
+    return np.column_stack([by_score, merged, rank - TYPICAL_RANK, split])[known]
 
 
 def judged(fitted: Array, tried: Array, columns: list[int]) -> tuple[float, int]:
@@ -146,10 +152,7 @@ def main() -> None:
     odds = SplitOdds.of(np.concatenate(list(rows.values())))
     console.print(table, odds)
     if options.write:
-        text = GENERIC.read_text()
-        GENERIC.write_text(
-            text[: text.index(BEGIN)] + odds.written() + text[text.index(END) :]
-        )
+        update_generic(splits=odds.section())
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ from generic_calibration import (
     platt,
     probability,
     usual_rank,
-    written,
 )
+from generic_file import calibration_section, update_generic
 from generic_weights import LAM, learn, open_sequence, simulated
 from rich.console import Console
 from rich.progress import track as bar
@@ -53,9 +53,9 @@ from clew.tracking.training.generic_weights import SPREAD
 from clew.tracking.training.recalibration import (
     GENERIC,
     LEARNED,
-    Found,
-    Gain,
-    posterior,
+    GainPrior,
+    HeldOutEvents,
+    posterior_mode,
 )
 
 LEARNED_FROM = 4
@@ -169,13 +169,13 @@ class Fitted:
 
     judged: Judged
     calibration: Calibration
-    found: Found
+    found: HeldOutEvents
     """What held-out annotations told."""
     improved: bool
 
-    def with_gain(self, gain: Gain) -> Calibration:
+    def with_gain(self, gain: GainPrior) -> Calibration:
         """The calibration if another gain were expected."""
-        (level, slope), _ = posterior(
+        (level, slope), _ = posterior_mode(
             self.found, SPREAD, gain if self.improved else GENERIC
         )
         before = GENERIC_CALIBRATION
@@ -194,13 +194,13 @@ def fit(movie: Sequence, amount: float, seed: int) -> Fitted:
         )
     )
     given = sample(movie.truth, rng=np.random.default_rng([seed, 5]), number=number)
-    told: list[Found] = []
+    told: list[HeldOutEvents] = []
 
-    def listening(found: Found, *args: Any) -> Any:
+    def listening(found: HeldOutEvents, *args: Any) -> Any:
         told.append(found)
-        return posterior(found, *args)
+        return posterior_mode(found, *args)
 
-    with patch.object(recalibration, "posterior", listening):
+    with patch.object(recalibration, "posterior_mode", listening):
         tracker = Tracker(n_jobs=1, random_state=seed).fit(movie.source, given)
     return Fitted(
         judge(tracker, movie, False, given),
@@ -330,7 +330,7 @@ def main() -> None:
         for path in options.test
     ]
     best = calibrate(found["fitted"])
-    console.print(written(best, usual_rank(found["fitted"])))
+    console.print(calibration_section(best, usual_rank(found["fitted"])))
     for beyond in (False, True):
         of_kind = {
             kind: replace(
@@ -373,14 +373,8 @@ def main() -> None:
             )
         console.print(table)
     if options.write:
-        target = (
-            Path(__file__).parents[1] / "src/clew/tracking/training/generic_weights.py"
-        )
-        text = target.read_text()
-        begin, end = text.index("SLOPE"), text.index("MERGED_BEFORE")
-        target.write_text(
-            text[:begin] + written(best, usual_rank(found["fitted"])) + text[end:]
-        )
+        section = calibration_section(best, usual_rank(found["fitted"]))
+        update_generic(calibration=section)
 
 
 if __name__ == "__main__":

@@ -485,12 +485,9 @@ def _close_gaps(
 
 def _movie_margins(links: MovieLinks, is_torn: Mask) -> MovieMargins:
     """The margins of a movie's events, but for torn masks."""
-    moves = np.flatnonzero(links.successor != NO_NODE)
+    confidence = links.move_confidence[links.successor != NO_NODE]
+    moves = np.full(len(confidence), Event.MOVE, dtype=np.int8)
+    of_moves = MovieMargins.of(moves, confidence, links.weight_norm)
     kind = links.others.kind[~is_torn]
-    of_moves = MovieMargins.of(
-        np.full(len(moves), Event.MOVE, dtype=np.int8),
-        links.move_confidence[moves].astype(np.float64),
-        links.weight_norm,
-    )
     rest = MovieMargins.of(kind, links.others.confidence[~is_torn], links.weight_norm)
     return MovieMargins.sum([of_moves, rest])

@@ -160,12 +160,16 @@ class MovieLinks:
         sources = self.nodes_of(events.frame[:, None], events.sources)
         return sources, self.nodes_of(events.end_frames()[:, None], events.targets)
 
-    def relative_volume(self) -> Array:
-        """Return the volume of each node in typical ones, (n + 1,); the last is NaN."""
+    def relative_volume(self, nodes: NodeIds) -> Array:
+        """Return the volumes of nodes, of any shape, in typical ones.
+
+        NaN for `NO_NODE`, and where volumes are unknown.
+        """
         volume = self.columns.get("volume")
-        if volume is None:
-            return np.full(len(self) + 1, np.nan)
-        return np.append(volume, np.nan).astype(np.float64) / self.typical_volume
+        if volume is None or not len(volume):
+            return np.full(nodes.shape, np.nan)
+        relative = volume[nodes].astype(np.float64) / self.typical_volume
+        return np.where(nodes == NO_NODE, np.nan, relative)
 
     def with_others(self, others: NodeEvents) -> Self:
         """Return the same with other events."""

@@ -116,10 +116,12 @@ def repair_torn_masks(
     -------
     MovieLinks
     """
+    others = links.others
+    if not is_one_of(others.kind, PARTING).any():
+        return links
     torn = _find_torn_masks(links, fixed_sources, fixed_targets)
     if not len(torn.parting):
         return links
-    others = links.others
     confidence = links.weight_norm * torn.evidence
     whole = others.sources[torn.parting, 0]
     frame = others.frame[torn.parting]
@@ -176,8 +178,6 @@ def _find_torn_masks(
 ) -> _TornMasks:
     """Masks that are torn according to their volumes."""
     others = links.others
-    volume = links.relative_volume()
-    successor = np.append(links.successor, NO_NODE)
     parting = np.flatnonzero(is_one_of(others.kind, PARTING))
     event_from = np.full(len(links) + 1, -1, dtype=np.int32)
     event_from[others.sources] = np.arange(len(others), dtype=np.int32)[:, None]
@@ -191,14 +191,17 @@ def _find_torn_masks(
     parts = np.where(first_is_gone, parts[:, ::-1], parts)
     rows = event_from[parts]
     merges = (rows[:, 0] == rows[:, 1]) & (kind[rows[:, 0]] == Event.MERGE)
-    moves = successor[parts[:, 0]] >= 0
-    ends = moves & (kind[rows[:, 1]] == Event.DISAPPEAR)
-    after = np.where(merges, others.targets[rows[:, 0], 0], successor[parts[:, 0]])
+    successor = links.successor[parts[:, 0]]
+    ends = (successor != NO_NODE) & (kind[rows[:, 1]] == Event.DISAPPEAR)
+    after = np.where(merges, others.targets[rows[:, 0], 0], successor)
     after = np.where(merges | ends, after, NO_NODE)
 
     # One cell rather than two, and whole again rather than still a piece.
-    evidence = np.log(2 / (volume[whole] * volume[after]))
-    is_whole = np.log(volume[after] ** 2 / (volume[whole] * volume[parts[:, 0]]))
+    volume = links.relative_volume(parts)
+    before_volume = links.relative_volume(whole)
+    after_volume = links.relative_volume(after)
+    evidence = np.log(2 / (before_volume * after_volume))
+    is_whole = np.log(after_volume**2 / (before_volume * volume[:, 0]))
     evidence = np.where(merges, evidence, np.minimum(evidence, is_whole))
 
     fate_fixed = np.append(fixed_sources, False)
@@ -212,7 +215,7 @@ def _find_torn_masks(
     torn = (merges | ends) & (evidence > 0) & ~is_fixed
 
     pieces = parts[torn]
-    is_swapped = volume[pieces[:, 0]] < volume[pieces[:, 1]]
+    is_swapped = volume[torn, 0] < volume[torn, 1]
     pieces = np.where(is_swapped[:, None], pieces[:, ::-1], pieces)
     return _TornMasks(
         parting[torn],

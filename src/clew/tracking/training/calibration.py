@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,12 +73,16 @@ class MovieMargins:
 
     @classmethod
     def of(
-        cls, event: NDArray[np.int8], confidence: Array, weight_norm: float
+        cls,
+        event: NDArray[np.int8],
+        confidence: NDArray[np.floating[Any]],
+        weight_norm: float,
     ) -> MovieMargins:
         """Count events of kinds (n,) with confidences (n,)."""
+        scale = N_BINS / SMALL_MARGIN / (weight_norm or 1.0)
         moves = confidence[event == Event.MOVE]
-        place = moves * (N_BINS / SMALL_MARGIN / (weight_norm or 1.0))
-        place = place[place < N_BINS].astype(np.int64)
+        place = (moves[moves < N_BINS / scale] * scale).astype(np.int64)
+        place = place[place < N_BINS]
         return cls(
             np.bincount(event, minlength=len(Event)).astype(np.int64),
             np.bincount(place, minlength=N_BINS).astype(np.int64),

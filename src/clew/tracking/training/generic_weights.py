@@ -1,119 +1,51 @@
-"""Weights that come with clew, learned from simulated movies by benchmarks/generic_weights.py; by feature."""
+"""Weights and coefficients that come with clew, from generic_weights.json.
 
-GENERIC = {
-    "move: bias": 0.38709,
-    "move: distance": -0.24955,
-    "move: distance in usual steps": -0.15600,
-    "move: overlap missing": 0.03095,
-    "move: smaller mask uncovered": -0.09117,
-    "move: change of volume": -0.03487,
-    "move: change of brightness": -0.13995,
-    "move: change of mass": -0.14147,
-    "move: change of histogram": -0.10402,
-    "move: change of texture": -0.05291,
-    "move: change of shape": -0.10516,
-    "move: change of direction": -0.07282,
-    "divide: bias": 0.04216,
-    "divide: distance of the nearer daughter": 0.03587,
-    "divide: distance of the farther daughter": -0.19021,
-    "divide: distance of the daughters' middle": -0.15867,
-    "divide: angle of the daughters": -0.09157,
-    "divide: unevenness of volume": -0.12163,
-    "divide: change of volume": -0.09421,
-    "divide: size of the mother": 0.04468,
-    "divide: size of the daughters": -0.07382,
-    "divide: brightness of the mother": 0.02157,
-    "divide: brightness of the daughters": -0.01433,
-    "divide: unevenness of brightness": -0.11477,
-    "divide: change of mass": -0.04559,
-    "divide: eccentricity of the mother": -0.02419,
-    "divide: compactness of the daughters": -0.01726,
-    "divide: overlap missing": 0.02177,
-    "divide: daughter uncovered": -0.03413,
-    "divide: daughters off the mother's halves": -0.17988,
-    "divide: daughters beside the mother's axis": -0.05077,
-    "divide: change of direction": -0.09961,
-    "divide: change of length": -0.05130,
-    "appear: bias": -0.18774,
-    "appear: distance to the border": -0.03560,
-    "appear: uncovered on the border": 0.11660,
-    "appear: distance to the nearest cell": -0.03549,
-    "appear: mask uncovered": -0.06414,
-    "disappear: bias": -0.20467,
-    "disappear: distance to the border": -0.06136,
-    "disappear: uncovered on the border": 0.01262,
-    "disappear: distance to the nearest cell": 0.01220,
-    "disappear: mask uncovered": -0.00810,
-    "split: bias": -0.11894,
-    "split: distance of the farther part": -0.13153,
-    "split: distance of the parts' middle": -0.05194,
-    "split: change of volume": -0.06091,
-    "split: change of mass": -0.11872,
-    "split: compactness of the parts": 0.05031,
-    "split: part uncovered": -0.15786,
-    "split: overlap missing": -0.13880,
-    "split: parts off the halves": -0.08331,
-    "split: parts beside the axis": -0.03316,
-    "split: change of length": -0.06416,
-    "merge: bias": -0.05383,
-    "merge: distance of the farther part": -0.11209,
-    "merge: distance of the parts' middle": -0.10667,
-    "merge: change of volume": -0.09114,
-    "merge: change of mass": -0.09127,
-    "merge: compactness of the parts": -0.01296,
-    "merge: part uncovered": -0.15108,
-    "merge: overlap missing": -0.08607,
-    "merge: parts off the halves": -0.11560,
-    "merge: parts beside the axis": -0.04327,
-    "merge: change of length": -0.12748,
-    "gap: bias": -0.30761,
-    "gap: distance": -0.05477,
-    "gap: distance in usual steps": -0.18825,
-    "gap: change of volume": -0.04773,
-    "gap: change of brightness": -0.03477,
-    "gap: change of mass": -0.07463,
-    "gap: change of histogram": -0.03011,
-    "gap: change of texture": -0.00667,
-    "gap: change of shape": -0.02645,
-    "gap: change of direction": -0.01792,
-    "gap: distance to the border": -0.01796,
-    "gap: uncovered on the border": -0.05227,
-    "gap: distance to the nearest cell": 0.20286,
-    "gap: mask uncovered": 0.08743,
-}
-SLOPE, GROWTH, BORDER, TORN, TYPICAL_RANK = 6.5613, 0.2627, 2.7688, -1.4883, 0.6471
-INTERCEPTS = {
-    "move": 0.2716,
-    "divide": 4.8571,
-    "appear": -2.9883,
-    "disappear": -3.1502,
-    "split": 5.8096,
-    "merge": 5.5525,
-    "gap": 0.8599,
-}
-"""Of the probability that an event is right, see `probability.py`."""
-SPREAD = 0.3200
-"""Of the logarithm of the number of wrong events, as expected over as counted, on kinds left out."""
-MERGED_BEFORE, NOT_MERGED_BEFORE, PART_RANK, SPLIT_SLOPE = 0.2366, 0.1151, 0.1887, 36.51
-"""What is added to a split's lead over the division after a merge, without one, and times the rank of
-its smaller part, and the slope of the log-odds on their sum, in norms of the weights; see
-`linking/counts.py`."""
-FALSE_MERGES, FALSE_GAPS = 0.0013, 0.00027
-"""The share of events that are taken for merges, and for gaps, in movies that have none."""
+They were learned from simulated movies by benchmarks/generic_weights.py, and those of
+probabilities by benchmarks/wrong_events.py.
+"""
 
-QUANTILES = {
-    "distance": (0.009, 0.044, 0.095, 0.202, 0.884),
-    "distance in usual steps": (0.083, 0.406, 0.625, 0.866, 1.544),
-    "overlap missing": (0.071, 0.198, 0.306, 0.490, 1.000),
-    "smaller mask uncovered": (0.000, 0.026, 0.098, 0.249, 1.000),
-    "change of volume": (0.004, 0.053, 0.109, 0.193, 0.545),
-    "change of brightness": (0.002, 0.025, 0.052, 0.097, 0.307),
-    "change of mass": (0.002, 0.030, 0.073, 0.139, 0.520),
-    "change of histogram": (0.009, 0.032, 0.058, 0.110, 0.418),
-    "change of texture": (0.001, 0.015, 0.034, 0.067, 0.250),
-    "change of shape": (0.007, 0.037, 0.071, 0.118, 0.325),
-    "change of direction": (0.000, 0.000, 0.002, 0.008, 0.341),
-    "size against the distance to the next cell": (0.144, 0.536, 0.715, 0.959, 1.759),
-    "eccentricity": (0.290, 0.514, 0.750, 0.912, 0.985),
-}
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+FILE = "generic_weights.json"
+
+
+def load_generic() -> dict[str, Any]:
+    """Read the weights and coefficients that come with clew."""
+    text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+_CONTENT = load_generic()
+GENERIC: dict[str, float] = _CONTENT["weights"]
+"""Weights by the names of features."""
+QUANTILES: dict[str, list[float]] = _CONTENT["quantiles"]
 """Of cells and moves in the training data, see `clew.tracking.profile`."""
+
+_CALIBRATION = _CONTENT["calibration"]
+SLOPE: float = _CALIBRATION["slope"]
+GROWTH: float = _CALIBRATION["growth"]
+BORDER: float = _CALIBRATION["border"]
+TORN: float = _CALIBRATION["torn"]
+TYPICAL_RANK: float = _CALIBRATION["typical_rank"]
+INTERCEPTS: dict[str, float] = _CALIBRATION["intercepts"]
+SPREAD: float = _CALIBRATION["spread"]
+
+_SPLITS = _CONTENT["splits"]
+MERGED_BEFORE: float = _SPLITS["merged_before"]
+"""Added to the margin of a split after a merge, in norms of the weights."""
+NOT_MERGED_BEFORE: float = _SPLITS["not_merged_before"]
+"""Added without a merge before."""
+PART_RANK: float = _SPLITS["part_rank"]
+"""Times the rank of the smaller part."""
+SPLIT_SLOPE: float = _SPLITS["slope"]
+"""Of the log-odds of a split on the sum."""
+
+FALSE_MERGES: float = _CONTENT["false_rates"]["merges"]
+"""Share of events that look like merges in movies without merges."""
+FALSE_GAPS: float = _CONTENT["false_rates"]["gaps"]
+"""Share of events that look like gaps in movies without gaps."""
