@@ -23,8 +23,8 @@ from clew.learning.bounds import Bundle, make_groups
 from clew.learning.frank_wolfe import (
     StochasticPhase,
     Watch,
-    asked,
-    begins_unseen,
+    evaluate_uninterrupted,
+    knows_groups_in_advance,
     uses_stochastic_phase,
 )
 from clew.learning.losses import (
@@ -334,12 +334,12 @@ class _Run:
 
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Run Algorithm 1; return the best iterate even after a limit or Ctrl-C."""
-        reward, interrupted = asked(self.passes.reward, w)
+        reward, interrupted = evaluate_uninterrupted(self.passes.reward, w)
         linear: LinearBounds | None = None
-        if not begins_unseen(
+        if not knows_groups_in_advance(
             self.algorithm, self.regulariser, self.task, self.loss, reward
         ):
-            linear, again = asked(self.passes.penalty, w)
+            linear, again = evaluate_uninterrupted(self.passes.penalty, w)
             interrupted |= again
         self.bundle = self.passes.first_bundle(linear, reward, warm_start)
         phased = uses_stochastic_phase(
@@ -603,7 +603,7 @@ class _Run:
             w, lower = self.phase.update(point.v, precision * self.n)
             return w, (lower + point.constant) / self.n
         if self.phase is not None:
-            self.phase.one_pass(point.v)
+            self.phase.run_single_pass(point.v)
         return self._exact_update(point, tol)
 
     def _exact_update(self, point: _Point, tol: float) -> tuple[Array, float]:
