@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from clew.errors import InputError
 from clew.learning import gram
 from clew.learning.losses import LinearBounds
-from clew.learning.sparse_rows import ENTRY_BYTES, ROW_BYTES, Rows, differences
+from clew.learning.sparse_rows import ENTRY_BYTES, ROW_BYTES, Rows, subtract_sparse
 from clew.learning.task import Array, Indices, Mask, Matrix, dot
 
 EXPECTED_BOUNDS = 2
@@ -218,7 +218,7 @@ class Bundle:
 
     def extend(self, slopes: Matrix, offsets: Array, group: Indices) -> int:
         """Add bounds with these slopes (n, d) and offsets (n,), one for each of these groups; room is made for them."""
-        fresh = differences(slopes, self.base[group])
+        fresh = subtract_sparse(slopes, self.base[group])
         self.make_room(int(fresh.nnz), group)
         n = len(group)
         self.slopes = self.slopes.append(fresh)
@@ -268,7 +268,7 @@ class Bundle:
 
     def inner_products(self) -> gram.Gram:
         """⟨a_j, a_k⟩ within the groups; computed once for each pair of bounds."""
-        self._gram = gram.updated(self._gram, self.slopes, *self.sorted_by_group())
+        self._gram = gram.update_gram(self._gram, self.slopes, *self.sorted_by_group())
         return self._gram
 
     def rebase(self) -> None:
@@ -290,7 +290,7 @@ class Bundle:
             shift = sp.csr_array(sp.diags_array((~bare).astype(float)) @ shift)
         offsets = np.where(bare, 0.0, self.offsets[chosen])
         group = self.group[members]
-        self.slopes = Rows.of(differences(self.slopes.csr[members], shift[group]))
+        self.slopes = Rows.of(subtract_sparse(self.slopes.csr[members], shift[group]))
         self.offsets = self.offsets[members] - offsets[group]
         self.base = sp.csr_array(self.base + shift)
         self.base_offsets = self.base_offsets + offsets
@@ -326,7 +326,7 @@ class Bundle:
         whole = sp.csr_array(self.slopes.csr + self.base[self.group])
         offsets = self.offsets + self.base_offsets[self.group]
         self.set_base(base)
-        self.slopes = Rows.of(differences(whole, self.base[self.group]))
+        self.slopes = Rows.of(subtract_sparse(whole, self.base[self.group]))
         self._gram = None
         self.offsets = offsets - self.base_offsets[self.group]
 

@@ -42,8 +42,8 @@ from clew.learning.model_update import (
     solve_model_update,
 )
 from clew.learning.result import Record, Result, Status, warn_if_not_converged
-from clew.learning.sparse_rows import differences
-from clew.learning.task import Array, Indices, Task, dot, separated
+from clew.learning.sparse_rows import subtract_sparse
+from clew.learning.task import Array, Indices, Task, dot, separate_examples
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import (
     check_callable,
@@ -166,7 +166,7 @@ class OracleCounter:
         options = self.algorithm
         groups = np.arange(task.n_examples)
         if convex is not None:
-            plane = differences(
+            plane = subtract_sparse(
                 sp.csr_array(convex.features), sp.csr_array(base.features)
             )
             groups = make_groups(task.n_examples, options.groups, plane, options.memory)
@@ -233,7 +233,7 @@ def learn(
         loss = simplify(loss, task)
     require_spaces(loss, task)
     w = _start(task, start, warm_start)
-    finest = separated(task) if algorithm.groups == "auto" else task
+    finest = separate_examples(task) if algorithm.groups == "auto" else task
     result = _Run(finest, loss, lam, regulariser, algorithm, callback).fit(
         w, warm_start
     )

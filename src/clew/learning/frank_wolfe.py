@@ -38,10 +38,10 @@ from clew.learning.bounds import (
     sum_rows_by_group,
     sums,
 )
-from clew.learning.gram import Gram, places
+from clew.learning.gram import Gram, find_slots
 from clew.learning.losses import LinearBounds, Loss
 from clew.learning.model_update import Regulariser, choose_solver
-from clew.learning.sparse_rows import ENTRY_BYTES, Rows, differences
+from clew.learning.sparse_rows import ENTRY_BYTES, Rows, subtract_sparse
 from clew.learning.task import (
     Array,
     Indices,
@@ -117,7 +117,7 @@ class WorkingSet:
         )
         group = b.group[:n].astype(np.intp)
         members, first = by_group(group, bundle.n_groups)
-        products = Gram(b.products, b.start, b.room, places(members, first))
+        products = Gram(b.products, b.start, b.room, find_slots(members, first))
         bundle.replace(
             rows,
             b.offsets[:n].copy(),
@@ -383,7 +383,7 @@ class FrankWolfeState:
             examples = np.flatnonzero(inside[bundle.group_of])
             linear = self.evaluate(self.set.weights, examples)
             local = np.searchsorted(groups, bundle.group_of[examples])
-            slopes = differences(
+            slopes = subtract_sparse(
                 sum_rows_by_group(sp.csr_array(linear.features), local),
                 bundle.base[groups],
             )

@@ -22,7 +22,7 @@ from clew.learning.cccp import Callback, learn
 from clew.learning.losses import Loss, loss_values, simplify
 from clew.learning.model_update import Regulariser, regularisation
 from clew.learning.result import Result, Status
-from clew.learning.task import Array, Space, Task, dot, is_determined, separated
+from clew.learning.task import Array, Space, Task, dot, is_determined, separate_examples
 
 COARSE = 0.01
 """The precision of starts, as a share of the loss at w = 0: they are improved upon."""
@@ -147,7 +147,7 @@ def coarsen_precision(
         loss_values(part, simplify(loss, part), np.zeros(task.n_features)).mean()
     )
     # of a sum of hinges, most are zero almost anywhere else
-    enough = share * at_zero * task.n_examples / separated(task).n_examples
+    enough = share * at_zero * task.n_examples / separate_examples(task).n_examples
     if start is not None:
         enough = min(
             enough,
