@@ -69,7 +69,7 @@ def test_no_predicted_event_leads_out_of_a_window_and_all_that_is_annotated_is_i
         ]
         for event in guess:
             assert len(set(inside[event[event >= 0]])) == 1
-        assert set(example.pair.annotated(annotations)) <= set(example.window.rows)
+        assert set(example.pair.find_annotated(annotations)) <= set(example.window.rows)
         assert len(example.annotated) >= len(annotations)
 
 

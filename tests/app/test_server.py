@@ -18,7 +18,7 @@ from clew.tracking.io.annotations import read_annotation_table
 from clew.tracking.io.geff import is_geff
 from clew.tracking.movie import Movie
 from clew.tracking.persistence import load_tracker
-from clew.tracking.profiling.event_kinds import parse_events
+from clew.tracking.profile import parse_events
 from clew.tracking.tracker import Origin
 from tests.app.conftest import use_weights
 
@@ -256,7 +256,7 @@ def test_a_contradiction_is_told_in_words_and_can_replace(page):
 
 def test_an_answer_that_leaves_no_assignment_is_refused(page):
     """Everything else that a cell could do was denied."""
-    pair = page.session.predictions.cache.pairs.pair(0)
+    pair = page.session.predictions.cache.pairs.build(0)
     table = pair.candidates.table(pair.a, pair.b, np.arange(len(pair.candidates)))
     source = int(pair.a.label[0])
     mine = list(table[np.flatnonzero((table.sources == source).any(axis=1))])

@@ -173,7 +173,7 @@ class LearningLoop:
         if task.tracker is not self.task.tracker or task.events != self.task.events:
             return
         edited = find_changed_frames(task.edits, self.task.edits)
-        outdated = self.predictions.cache.pairs.touched(edited) if edited else []
+        outdated = self.predictions.cache.pairs.pairs_using(edited) if edited else []
         usable = [one for one in predictions if one.frame not in outdated]
         accepted = self.predictions.update(usable, self.task.annotations)
         self._waiting -= {one.frame for one in accepted}

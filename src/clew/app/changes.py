@@ -235,7 +235,7 @@ class Changes:
     def _solve_changed(self, masks: MaskState) -> _ChangedMasks:
         """Solve the frame pairs that follow from changed masks."""
         edited = find_changed_frames(self.masks.edits, masks.edits)
-        frames = self.predictions.cache.pairs.touched(edited)
+        frames = self.predictions.cache.pairs.pairs_using(edited)
         cache = self.predictions.cache.with_source(masks.positions.source, frames)
         annotations = State.read(self.store, masks.positions).annotations
         predictions = tuple(

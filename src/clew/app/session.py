@@ -61,9 +61,9 @@ from clew.app.views import Json, view_event, view_family, view_pair, view_questi
 from clew.errors import ClewError, InputError
 from clew.tracking.candidates.candidates import ALL_EVENTS
 from clew.tracking.events import Annotations
+from clew.tracking.lineage.build import build_lineage
 from clew.tracking.movie import Movie
-from clew.tracking.profiling.event_kinds import parse_events, with_annotated
-from clew.tracking.solve import join_pairs
+from clew.tracking.profile import add_annotated_kinds, parse_events
 from clew.tracking.tracker import Tracker
 
 POSITION = "place"
@@ -277,7 +277,7 @@ class Session:
             state.annotations,
             self.positions,
             n,
-            diameter=self.predictions.cache.pairs.scales.diameter,
+            diameter=self.predictions.cache.pairs.profile.scales.diameter,
             chosen=chosen,
             seed=state.revision,
         )
@@ -463,7 +463,7 @@ class Session:
         self.pictures.movie = self.movie
         kinds = state.annotations.happened_kinds()
         if not kinds <= self.predictions.events:
-            events = with_annotated(self.predictions.events, kinds)
+            events = add_annotated_kinds(self.predictions.events, kinds)
             self.predictions.use_events(events)
         frame = max(by_frame, default=None)
         news = {
@@ -556,7 +556,7 @@ class Session:
             predictions = self.predictions.solve_missing(annotations)
             # Solve again if masks were edited meanwhile.
             if masks is self.changes.masks:
-                lineage = join_pairs(masks.positions, predictions, annotations)
+                lineage = build_lineage(masks.positions, predictions, annotations)
                 export_tracks(kind, path, lineage, masks.movie)
                 return
 
