@@ -108,7 +108,8 @@ class Algorithm:
             "auto",
         ):
             raise InputError(
-                f"stochastic must be True, False or 'auto', not {short_repr(self.stochastic)}"
+                "stochastic must be True, False or 'auto', not "
+                f"{short_repr(self.stochastic)}"
             )
         check_choice(self.solver, "solver", SOLVERS)
 
@@ -147,6 +148,7 @@ def get_algorithm(algorithm: str | Algorithm) -> Algorithm:
         return algorithm
     if not isinstance(algorithm, str) or algorithm not in PRESETS:
         raise InputError(
-            f"unknown algorithm {short_repr(algorithm)}; the presets are {', '.join(PRESETS)}"
+            f"unknown algorithm {short_repr(algorithm)}; the presets are "
+            f"{', '.join(PRESETS)}"
         )
     return PRESETS[algorithm]

@@ -73,12 +73,12 @@ def make_groups(
     count = n_examples
     while True:
         group_of = _assign_consecutive_groups(n_examples, count)
-        need = (
+        n_bytes = (
             PEAK
             * EXPECTED_BOUNDS
             * (ENTRY_BYTES * _count_entries(plane, group_of) + BOUND_BYTES * count)
         )
-        if need <= memory or count == 1:
+        if n_bytes <= memory or count == 1:
             return group_of
         count = (count + 1) // 2
 
@@ -227,9 +227,7 @@ class Bundle:
         return ENTRY_BYTES * n_entries + BOUND_BYTES * len(group) + 8 * pairs
 
     def copy(self) -> Self:
-        """Return an independent bundle; arrays are replaced on change, so none is
-        copied.
-        """
+        """Return an independent bundle; arrays are replaced on change."""
         return copy.copy(self)
 
     def sum_by_group(self, values: Array) -> Array:
@@ -339,9 +337,7 @@ class Bundle:
         return np.asarray(scores + radius * steepness + rounding < assured[self.group])
 
     def sorted_by_group(self) -> tuple[Indices, Indices]:
-        """Return the bounds sorted by group, and the (n_groups + 1,) start of each
-        group.
-        """
+        """Return bounds sorted by group, and (n_groups + 1,) starts of groups."""
         return sort_by_group(self.group, self.n_groups)
 
     def inner_products(self) -> gram.Gram:
@@ -350,8 +346,7 @@ class Bundle:
         return self._gram
 
     def rebase(self) -> None:
-        """Make the bound with the largest α the base of its group; sort bounds by
-        group.
+        """Make the bound with the largest α the base of its group; sort by group.
 
         The initial base is the reward at the start. With few annotations the reward
         changes between CCCP iterations, and differences from the old base fill up.

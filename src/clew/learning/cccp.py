@@ -251,7 +251,8 @@ def learn(
     ):
         if not isinstance(argument, kind):
             raise InputError(
-                f"learn got {short_repr(argument)}; expected a {getattr(kind, '__name__', 'Result or None')}"
+                f"learn got {short_repr(argument)}; expected a "
+                f"{getattr(kind, '__name__', 'Result or None')}"
             )
     check_callable(callback, "callback")
     if task.n_examples == 0:
@@ -482,7 +483,8 @@ class _Run:
                 continue
             if stalled or repeats > REPEATS:
                 log.warning(
-                    "the gap stays at %.3g: limited by floating-point precision; consider scaling the features",
+                    "the gap stays at %.3g: limited by floating-point precision; "
+                    "consider scaling the features",
                     upper - lower,
                 )
                 return True
@@ -569,8 +571,9 @@ class _Run:
         )
 
     def _evaluate_step(self, point: _Point, w: Array, upper: float) -> float:
-        """Evaluate J̃_t between the best w and this one; add bounds; return the best
-        value.
+        """Evaluate J̃_t on the way from the best w to this one; return the best value.
+
+        The bounds at the evaluated point are added.
         """
         if self.algorithm.stabilise:
             w = self.best[0] + self.reach * (w - self.best[0])

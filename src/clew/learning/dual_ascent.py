@@ -115,9 +115,9 @@ def ascend(
     dual = _Dual(
         rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam
     )
-    reached = -np.inf
-    hopeless = 0
-    for left in reversed(range(settings.rounds)):
+    last_value = -np.inf
+    slow_rounds = 0
+    for rounds_left in reversed(range(settings.rounds)):
         w = dual.weights(alpha)
         gap = _sweep_groups(
             rows.data,
@@ -138,13 +138,15 @@ def ascend(
         if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
             break
         value = dual.value(alpha)
-        if not value - reached > settings.rise * abs(value):  # NaN too
+        if not value - last_value > settings.rise * abs(value):  # NaN too
             break
         # with features of very different scales, the dual value rises too slowly
-        hopeless = hopeless + 1 if left * (value - reached) < gap - tol else 0
-        if hopeless > settings.patience:
+        slow_rounds = (
+            slow_rounds + 1 if rounds_left * (value - last_value) < gap - tol else 0
+        )
+        if slow_rounds > settings.patience:
             break
-        reached = value
+        last_value = value
         alpha = _subspace_step(dual, alpha, value, settings)
     return alpha
 
@@ -163,14 +165,14 @@ def _subspace_step(
     step = _conjugate_gradients(dual, alpha, active, settings.gradients)
     length = 1.0
     for _ in range(settings.halvings):
-        moved = alpha.copy()
-        moved[active] = np.maximum(alpha[active] + length * step, 0.0)
-        total = np.bincount(dual.group, weights=moved, minlength=dual.n_groups)
+        candidate = alpha.copy()
+        candidate[active] = np.maximum(alpha[active] + length * step, 0.0)
+        total = np.bincount(dual.group, weights=candidate, minlength=dual.n_groups)
         # a step that empties a group gives NaN and is halved
         with np.errstate(invalid="ignore"):
-            moved /= total[dual.group]
-        if dual.value(moved) > before:
-            return moved
+            candidate /= total[dual.group]
+        if dual.value(candidate) > before:
+            return candidate
         length /= 2
     return alpha
 
@@ -194,16 +196,16 @@ def _conjugate_gradients(
     )
     step = np.zeros(len(active))
     direction = residual
-    norm = enough = float(residual @ residual)
+    norm = initial_norm = float(residual @ residual)
     for _ in range(steps):
-        if norm <= 1e-6 * enough:
+        if norm <= 1e-6 * initial_norm:
             break
-        curved = center_by_group(rows.multiply(rows.combine(direction))) / dual.lam
-        curvature = float(direction @ curved)
+        image = center_by_group(rows.multiply(rows.combine(direction))) / dual.lam
+        curvature = float(direction @ image)
         if curvature <= 1e-15 * norm:
             break
         step = step + (norm / curvature) * direction
-        residual = residual - (norm / curvature) * curved
+        residual = residual - (norm / curvature) * image
         previous = norm
         norm = float(residual @ residual)
         direction = residual + (norm / previous) * direction
@@ -270,12 +272,12 @@ def _sweep_groups(
                 total += gap
             if gap <= 1e-3 * tol / n_groups:
                 continue
-            inside = members[first[g] : first[g + 1]]
+            rows = members[first[g] : first[g + 1]]
             pairwise_steps(
                 score,
                 moved,
                 alpha,
-                inside,
+                rows,
                 gram,
                 start[g],
                 stride[g],

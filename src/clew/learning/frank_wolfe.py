@@ -1,10 +1,10 @@
 """Block-coordinate Frank–Wolfe on the dual (Lacoste-Julien et al. 2013).
 
-A pass visits the groups in random order. The argmax at the current w gives a group a new
-bound, and pairwise steps on the group's bounds move its α and w at once (Osokin et al.
-2016; Shah et al. 2015). Every α on the simplices gives a lower bound, and one exact pass
-at a single w certifies the result. Until then, the sum of the groups' gaps, each measured
-when its group was visited, estimates the gap.
+A pass visits the groups in random order. The argmax at the current w gives a group a
+new bound, and pairwise steps on the group's bounds move its α and w at once (Osokin et
+al. 2016; Shah et al. 2015). Every α on the simplices gives a lower bound, and one exact
+pass at a single w certifies the result. Until then, the sum of the groups' gaps, each
+measured when its group was visited, estimates the gap.
 """
 
 from __future__ import annotations
@@ -267,9 +267,7 @@ class WorkingSet:
         self.bundle.added += self.n_rows - before
 
     def visit(self, groups: Indices, steps: int, gaps: Array) -> None:
-        """Take pairwise steps on these groups in turn; write their prior gaps to
-        `gaps`.
-        """
+        """Take pairwise steps on groups in turn; write their prior gaps to `gaps`."""
         visit_groups(self.bounds, groups, self.w, self.lam, steps, gaps)
 
     def _link(self) -> None:
@@ -414,9 +412,9 @@ class FrankWolfeState:
         count = max(1, round(self.settings.batches * len(order) / bundle.n_groups))
         for batch in np.array_split(order, count):
             groups = np.sort(batch)
-            inside = np.zeros(bundle.n_groups, dtype=bool)
-            inside[groups] = True
-            examples = np.flatnonzero(inside[bundle.group_of])
+            is_in_batch = np.zeros(bundle.n_groups, dtype=bool)
+            is_in_batch[groups] = True
+            examples = np.flatnonzero(is_in_batch[bundle.group_of])
             linear = self.evaluate(self.set.weights, examples)
             local = np.searchsorted(groups, bundle.group_of[examples])
             slopes = subtract_sparse(
@@ -461,8 +459,8 @@ def uses_stochastic_phase(
     if answers_one_at_a_time(task, loss) and n_groups == task.n_examples:
         return True
     by_ascent = choose_solver(algorithm.solver, task.n_features) == "ascent"
-    enough = online_task(task) is not None or task.n_features >= STOCHASTIC_WEIGHTS
-    return by_ascent and enough and n_groups >= STOCHASTIC_GROUPS
+    is_large = online_task(task) is not None or task.n_features >= STOCHASTIC_WEIGHTS
+    return by_ascent and is_large and n_groups >= STOCHASTIC_GROUPS
 
 
 def answers_one_at_a_time(task: Task, loss: Loss) -> bool:
@@ -497,8 +495,7 @@ def knows_groups_in_advance(
 def evaluate_uninterrupted(
     evaluate: Callable[[Array], LinearBounds], w: Array
 ) -> tuple[LinearBounds, bool]:
-    """Evaluate at w; repeat once after Ctrl-C, because there is no iterate to return
-    yet.
+    """Evaluate at w, and once more after Ctrl-C: a fit needs a first iterate to return.
 
     Returns
     -------

@@ -176,14 +176,14 @@ def coarsen_precision(
         loss_values(part, simplify(loss, part), np.zeros(task.n_features)).mean()
     )
     # most hinges of a sum are zero almost everywhere else
-    enough = share * at_zero * task.n_examples / separate_examples(task).n_examples
+    precision = share * at_zero * task.n_examples / separate_examples(task).n_examples
     if start is not None:
-        enough = min(
-            enough,
+        precision = min(
+            precision,
             OF_START * float(loss_values(task, simplify(loss, task), start).mean()),
         )
     return replace(
-        algorithm, tol=max(algorithm.tol, enough), eta=max(algorithm.eta, enough)
+        algorithm, tol=max(algorithm.tol, precision), eta=max(algorithm.eta, precision)
     )
 
 

@@ -48,9 +48,7 @@ class LikelihoodResult:
     gap: float
     """‖gradient‖² / (2λ): a certificate if everything is annotated."""
     convex: bool
-    """Whether everything is annotated, so that `gap` bounds the distance from the
-    minimum.
-    """
+    """Whether everything is annotated, so that `gap` is a certificate."""
     converged: bool
     lam: float
     iterations: int
@@ -73,7 +71,8 @@ class LikelihoodResult:
         end = "converged" if self.converged else "not converged"
         kind = "gap" if self.convex else "‖gradient‖²/2λ"
         return (
-            f"{end}: objective {self.objective:.6g}, {kind} {self.gap:.2g}, λ = {self.lam:.4g}; {self.n_examples} "
+            f"{end}: objective {self.objective:.6g}, {kind} {self.gap:.2g}, λ = "
+            f"{self.lam:.4g}; {self.n_examples} "
             f"examples, {self.evaluations} passes in {self.seconds:.2g} s"
         )
 
@@ -148,7 +147,8 @@ def maximise_likelihood(
     gap = problem.gap(w)
     if gap > tol:
         warnings.warn(
-            f"L-BFGS ended after {len(history)} iterations with a gap of {gap:.3g} (asked: {tol:.3g})",
+            f"L-BFGS ended after {len(history)} iterations with a gap of {gap:.3g} "
+            f"(asked: {tol:.3g})",
             NotConvergedWarning,
             stacklevel=3,
         )
@@ -174,7 +174,7 @@ class _Problem:
         self.task, self.examples, self.share = _find_summable_task(task)
         self.lam = lam
         self.evaluations = 0
-        # if everything is annotated, Y* has one output, whose features do not depend on w
+        # if everything is annotated, the features of Y* do not depend on w
         zero = np.zeros(task.n_features)
         free, self.known = self.task.log_partition(
             zero, Space.COMPATIBLE, self.share, self.examples
@@ -237,7 +237,8 @@ def _find_summable_task(task: Task) -> tuple[SummableTask, Indices | None, Array
         whole = whole.task
     if not isinstance(whole, SummableTask):
         raise MissingCapability(
-            "a likelihood sums over all outputs, which the task of this model does not offer (log_partition); those of "
+            "a likelihood sums over all outputs, which the task of this model does "
+            "not offer (log_partition); those of "
             "Multiclass, Chain and Tree do"
         )
     return whole, examples, share / share.sum()

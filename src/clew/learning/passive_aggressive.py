@@ -61,7 +61,10 @@ class OnlineResult:
     """Mean loss of the last batch, each example before its step."""
 
     def __str__(self) -> str:
-        return f"online: {self.n_examples} examples in {self.steps} steps, λ = {self.lam:.4g}, last loss {self.loss:.4g}"
+        return (
+            f"online: {self.n_examples} examples in {self.steps} steps, "
+            f"λ = {self.lam:.4g}, last loss {self.loss:.4g}"
+        )
 
 
 class _Ascent:
@@ -74,9 +77,7 @@ class _Ascent:
         self.largest = state.largest
 
     def learn(self, task: Task, loss: Loss, examples: Indices) -> float:
-        """Take a step for each example, with bounds from the same w; return their loss
-        there.
-        """
+        """Take a step per example, with bounds at the same w; return the loss there."""
         penalty = convex_part(task, loss, self.w, examples)
         reward = concave_part(task, loss, self.w, examples)
         losses = penalty.values - reward.values
@@ -124,7 +125,8 @@ def learn_batch(
     require_spaces(loss, task)
     if task.n_features != len(state.w):
         raise InputError(
-            f"this batch has {task.n_features} features; expected {len(state.w)}, as before"
+            f"this batch has {task.n_features} features; expected {len(state.w)}, as "
+            "before"
         )
     ascent = _Ascent(state)
     mean = state.w.copy()

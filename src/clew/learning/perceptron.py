@@ -102,7 +102,7 @@ def perceptron(
         epochs.run(rng.permutation(task.n_examples))
         steps += task.n_examples
         # The mean of w over all steps is w − late / steps, where late sums each change
-        # times the steps before it. A step then costs as much as its change has entries.
+        # times the steps before it. A step then costs as much as its change.
         w, late = epochs.weights
         candidate = w - late / steps if averaged else w.copy()
         loss = float(task.argmax(candidate, Space.ALL, 0.0).loss.mean())

@@ -64,7 +64,8 @@ def plot_result(result: Result) -> Figure:
         axis.set_xlabel("passes over the data")
         axis.grid(alpha=0.3)
     figure.suptitle(
-        f"{result.status.value}: objective {result.objective:.5g}, gap {result.gap:.2g}, λ = {result.lam:.3g}"
+        f"{result.status.value}: objective {result.objective:.5g}, gap "
+        f"{result.gap:.2g}, λ = {result.lam:.3g}"
     )
     return figure
 

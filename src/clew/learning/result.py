@@ -105,7 +105,8 @@ class Result:
         """Return the result, or raise NotConverged if the fit ended at a limit."""
         if not self.converged:
             raise NotConverged(
-                f"the fit ended by {self.status.value} with a gap of {self.gap:.3g} at λ = {self.lam:.3g}"
+                f"the fit ended by {self.status.value} with a gap of {self.gap:.3g} "
+                f"at λ = {self.lam:.3g}"
             )
         return self
 
@@ -122,10 +123,13 @@ class Result:
             else ""
         )
         return (
-            f"{self.status.value}: objective {self.objective:.6g}{starts}, gap {self.gap:.2g}, λ = {self.lam:.3g}, "
-            f"{self.iterations} CCCP iterations, {self.passes:.4g} + {self.reward_passes:.4g} passes, "
+            f"{self.status.value}: objective {self.objective:.6g}{starts}, gap "
+            f"{self.gap:.2g}, λ = {self.lam:.3g}, "
+            f"{self.iterations} CCCP iterations, {self.passes:.4g} + "
+            f"{self.reward_passes:.4g} passes, "
             f"{self.bounds} bounds in {self.n_groups} groups, "
-            f"{s['total']:.2f} s (argmax {s['oracle']:.2f}, model update {s['master']:.2f})"
+            f"{s['total']:.2f} s (argmax {s['oracle']:.2f}, model update "
+            f"{s['master']:.2f})"
         )
 
     def plot(self) -> Figure:
@@ -141,14 +145,16 @@ def warn_if_not_converged(
     """Warn if the fit did not converge or the argmax was inexact."""
     if status is not Status.CONVERGED:
         warnings.warn(
-            f"the fit ended by {status.value} with a gap of {gap:.3g} (asked: {tol:.3g}); "
+            f"the fit ended by {status.value} with a gap of {gap:.3g} (asked: "
+            f"{tol:.3g}); "
             "the best weights so far were kept",
             NotConvergedWarning,
             stacklevel=4,
         )
     if inexactness > 0:
         warnings.warn(
-            f"the argmax is not exact: it fell short of an output that it had returned before by {inexactness:.3g}. "
+            "the argmax is not exact: it fell short of an output that it had "
+            f"returned before by {inexactness:.3g}. "
             "The gap is not a certificate",
             InexactArgmaxWarning,
             stacklevel=4,

@@ -188,8 +188,7 @@ def _surrogate_losses(test: Task, loss: Loss, w: Array, predicted: Argmax) -> Ar
 
 
 def best_point(points: Sequence[PathPoint]) -> PathPoint:
-    """Choose the strongest regularization that is not significantly worse than the
-    best.
+    """Choose the strongest λ that is not significantly worse than the best.
 
     Points that are not significantly worse in task loss are compared by surrogate loss,
     and the strongest λ not significantly worse in that is chosen. Differences are
