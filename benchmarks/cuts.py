@@ -23,7 +23,7 @@ from rich.table import Table
 from clew.learning.task import Space
 from clew.models import Graph
 from clew.models import highs_solver as highs
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 
 QUESTIONS = 25
 
@@ -40,19 +40,19 @@ def walk(start: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
 
 def pairs(
     rng: np.random.Generator, seed: int
-) -> list[tuple[KeptProgram, list[np.ndarray]]]:
+) -> list[tuple[WarmStartedProgram, list[np.ndarray]]]:
     made = []
     for pair in make_pairs(3, 80, seed):
         x = pair.program
         n, w = x.A.shape[1], rng.normal(size=x.features.shape[1])
-        program = KeptProgram(x.A, x.lower, x.upper, np.zeros(n), np.ones(n))
+        program = WarmStartedProgram(x.A, x.lower, x.upper, np.zeros(n), np.ones(n))
         made.append((program, [np.asarray(x.features @ v) for v in walk(w, rng)]))
     return made
 
 
 def grids(
     rng: np.random.Generator, size: int = 7, n_states: int = 3
-) -> list[tuple[KeptProgram, list[np.ndarray]]]:
+) -> list[tuple[WarmStartedProgram, list[np.ndarray]]]:
     nodes = np.arange(size * size).reshape(size, size)
     edges = np.vstack(
         [
@@ -70,13 +70,13 @@ def grids(
         scores = [
             example.scores(v, 0.0) for v in walk(rng.normal(size=model.n_features), rng)
         ]
-        made.append((example.kept(Space.ALL), scores))
+        made.append((example.make_program(Space.ALL), scores))
     return made
 
 
 def stable_sets(
     rng: np.random.Generator, n: int = 41
-) -> list[tuple[KeptProgram, list[np.ndarray]]]:
+) -> list[tuple[WarmStartedProgram, list[np.ndarray]]]:
     made = []
     for _ in range(3):
         chords = rng.integers(n, size=(n, 2))
@@ -90,7 +90,7 @@ def stable_sets(
         A = sp.csr_array(
             (np.ones(2 * len(ends)), (rows, ends.ravel())), shape=(len(ends), n)
         )
-        program = KeptProgram(
+        program = WarmStartedProgram(
             A, np.full(len(ends), -np.inf), np.ones(len(ends)), np.zeros(n), np.ones(n)
         )
         made.append((program, walk(rng.random(n) + 0.5, rng)))
@@ -98,15 +98,15 @@ def stable_sets(
 
 
 def ask(
-    program: KeptProgram, costs: list[np.ndarray], most_cuts: int
-) -> tuple[float, list[float], KeptProgram]:
+    program: WarmStartedProgram, costs: list[np.ndarray], most_cuts: int
+) -> tuple[float, list[float], WarmStartedProgram]:
     """CPU seconds, the values found, and the programme with its counts."""
-    fresh = KeptProgram(
+    fresh = WarmStartedProgram(
         program.A, program.row_lower, program.row_upper, program.lower, program.upper
     )
-    with patch.object(highs, "MOST_CUTS", most_cuts):
+    with patch.object(highs, "MAX_CUTS", most_cuts):
         began = process_time()
-        answers = [fresh.maximise(c) for c in costs]
+        answers = [fresh.solve(c).y for c in costs]
         return (
             process_time() - began,
             [float(c @ y) for c, y in zip(costs, answers, strict=True)],
@@ -146,11 +146,11 @@ def main() -> None:
                 some, others, cut = ask(program, costs, 1000)
                 np.testing.assert_allclose(values, others, rtol=1e-6, atol=1e-6)
                 seconds += none, some
-                fractional += plain.fractional_lps
+                fractional += plain.counts.fractional
                 without_mips, with_mips, cuts = (
-                    without_mips + plain.mip_solves,
-                    with_mips + cut.mip_solves,
-                    cuts + cut.cuts,
+                    without_mips + plain.counts.mips,
+                    with_mips + cut.counts.mips,
+                    cuts + cut.counts.cuts,
                 )
             ratios.append(seconds[0] / seconds[1])
         mean = float(np.exp(np.mean(np.log(ratios))))

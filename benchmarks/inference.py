@@ -23,7 +23,7 @@ from rich.table import Table
 from clew import LOSSES, PRESETS, learn
 from clew.models import BinaryProgram
 from clew.models.binary_program import Program
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 
 METHODS = ("kept", "anew", "HiGHS", "motile")
 
@@ -49,9 +49,9 @@ def weights_of_a_fit(method: str, n_weights: int, seed: int) -> np.ndarray:
     return np.array(visited[-n_weights:])
 
 
-def kept_program(x: Program) -> KeptProgram:
+def kept_program(x: Program) -> WarmStartedProgram:
     n = x.A.shape[1]
-    return KeptProgram(x.A, x.lower, x.upper, np.zeros(n), np.ones(n))
+    return WarmStartedProgram(x.A, x.lower, x.upper, np.zeros(n), np.ones(n))
 
 
 def fresh_highs(x: Program, scores: np.ndarray) -> np.ndarray:
@@ -98,15 +98,15 @@ def measure(pair: Pair, visited: np.ndarray, motile_questions: int) -> dict[str,
     """Milliseconds of each method for each question, and how far apart the optima are."""
     x = pair.program
     kept = kept_program(x)
-    _, first = timed(kept.maximise, pair.features @ visited[0])
+    _, first = timed(kept.solve, pair.features @ visited[0])
     solver, building = timed(motile_solver, motile_graph([pair]), [pair])
     ms: dict[str, list[float]] = {method: [] for method in METHODS}
     difference = 0.0
     for question, w in enumerate(visited[1:]):
         scores = pair.features @ w
         asked = {
-            "kept": (kept.maximise, scores),
-            "anew": (lambda scores: kept_program(x).maximise(scores), scores),
+            "kept": (kept.solve, scores),
+            "anew": (lambda scores: kept_program(x).solve(scores), scores),
             "HiGHS": (fresh_highs, x, scores),
         }
         if question < motile_questions:
@@ -116,11 +116,10 @@ def measure(pair: Pair, visited: np.ndarray, motile_questions: int) -> dict[str,
         for method, call in asked.items():
             answer, taken = timed(*call)
             ms[method].append(taken)
-            y = (
-                motile_outputs(solver, answer, [pair])[0]
-                if method == "motile"
-                else answer
-            )
+            if method == "motile":
+                y = motile_outputs(solver, answer, [pair])[0]
+            else:
+                y = answer if method == "HiGHS" else answer.y
             assert (x.A @ y == 1).all(), f"{method} broke conservation"
             values.append(float(scores @ y))
         difference = max(difference, np.ptp(values) / abs(values[0]))
@@ -131,8 +130,8 @@ def measure(pair: Pair, visited: np.ndarray, motile_questions: int) -> dict[str,
         "difference": difference,
         "variables": len(pair.candidates),
         "in motile": solver.num_variables,
-        "fractional": kept.fractional_lps,
-        "integer": kept.mip_solves,
+        "fractional": kept.counts.fractional,
+        "integer": kept.counts.mips,
     }
 
 

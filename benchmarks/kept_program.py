@@ -14,8 +14,7 @@ from instances import annotate, assignment_programs
 
 from clew.learning.task import Space
 from clew.models.binary_program import BinaryProgram, Program
-from clew.models.highs_model import make_model, run
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import Solution, WarmStartedProgram, make_model, run_model
 
 
 def weights_of_a_fit(programs, truths, steps):
@@ -35,8 +34,8 @@ def weights_of_a_fit(programs, truths, steps):
     return np.array(visited[5:])
 
 
-def fresh_model(x: Program) -> KeptProgram:
-    return KeptProgram(
+def fresh_model(x: Program) -> WarmStartedProgram:
+    return WarmStartedProgram(
         x.A, x.lower, x.upper, np.zeros(x.A.shape[1]), np.ones(x.A.shape[1])
     )
 
@@ -45,9 +44,9 @@ def plain_integer(x: Program, scores):
     """The integer programme, handed to HiGHS as it is."""
     n = x.A.shape[1]
     highs = make_model(
-        x.A, x.lower, x.upper, np.zeros(n), np.ones(n), scores, integer=True
+        x.A, x.lower, x.upper, np.zeros(n), np.ones(n), scores, is_integer=True
     )
-    return run(highs)
+    return run_model(highs)
 
 
 def timed(function, *arguments):
@@ -68,38 +67,39 @@ def main(n_programs: int = 6, questions: int = 20) -> None:
     for x, y in zip(programs, truths, strict=True):
         shift = (1.0 - 2.0 * y) / len(y)
         kept, fresh_iterations, fresh_lps, ms = fresh_model(x), 0, 0, np.zeros(3)
-        kept.maximise(x.features @ visited[0] + shift)
+        kept.solve(x.features @ visited[0] + shift)
         warm_iterations, warm_lps, warm_fractional, warm_mips = counts(kept)
         for w in visited:
             scores = x.features @ w + shift
             fresh = fresh_model(x)
             questions = (
-                (kept.maximise, scores),
-                (fresh.maximise, scores),
+                (kept.solve, scores),
+                (fresh.solve, scores),
                 (plain_integer, x, scores),
             )
             answers, times = zip(
                 *(timed(*question) for question in questions), strict=True
             )
             ms += times
-            values = [scores @ np.rint(answer) for answer in answers]
+            ys = [a.y if isinstance(a, Solution) else np.rint(a) for a in answers]
+            values = [scores @ y for y in ys]
             assert np.ptp(values) < 1e-6, f"kept, fresh and plain disagree: {values}"
             fresh_iterations, fresh_lps = (
-                fresh_iterations + fresh.simplex_iterations,
-                fresh_lps + fresh.lp_solves,
+                fresh_iterations + fresh.counts.simplex_iterations,
+                fresh_lps + fresh.counts.lps,
             )
         n, (iterations, lps, fractional, mips) = len(visited), counts(kept)
         print(
             f"{len(y):9d} {ms[0] / n:7.2f} {ms[1] / n:7.2f} ({ms[1] / ms[0]:4.1f}×)"
             f" {ms[2] / n:7.2f} ({ms[2] / ms[0]:5.1f}×)"
             f" {(iterations - warm_iterations) / (lps - warm_lps):7.1f} {fresh_iterations / fresh_lps:6.1f}"
-            f" {(fractional - warm_fractional) / n:12.0%} {(mips - warm_mips) / n:8.0%} {kept.cuts:8d}"
+            f" {(fractional - warm_fractional) / n:12.0%} {(mips - warm_mips) / n:8.0%} {kept.counts.cuts:8d}"
         )
     threads(programs, truths, visited)
 
 
-def counts(kept: KeptProgram) -> tuple[int, int, int, int]:
-    return kept.simplex_iterations, kept.lp_solves, kept.fractional_lps, kept.mip_solves
+def counts(kept: WarmStartedProgram) -> tuple[int, int, int, int]:
+    return kept.counts.simplex_iterations, kept.counts.lps, kept.counts.fractional, kept.counts.mips
 
 
 def threads(programs, truths, visited) -> None:
@@ -131,7 +131,7 @@ def threads(programs, truths, visited) -> None:
 
     def models(count: int) -> list:
         arrays = x.A, x.lower, x.upper, np.zeros(n), np.ones(n), x.features @ visited[0]
-        return [make_model(*arrays, integer=True) for _ in range(count)]
+        return [make_model(*arrays, is_integer=True) for _ in range(count)]
 
     _, one = timed(lambda: [solve(highs) for highs in models(4)])
     with ThreadPoolExecutor(2) as pool:

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from clew import StructuredSVM
 from clew.models import BinaryProgram
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 from clew.tracking.events import Event
 
 
@@ -126,9 +126,8 @@ def held_out(pairs: Sequence[Pair], w: np.ndarray) -> tuple[float, float]:
     missed = events = wrong = edges = 0
     for pair in pairs:
         x, n = pair.program, len(pair.truth)
-        y = KeptProgram(x.A, x.lower, x.upper, np.zeros(n), np.ones(n)).maximise(
-            pair.features @ w
-        )
+        program = WarmStartedProgram(x.A, x.lower, x.upper, np.zeros(n), np.ones(n))
+        y = program.solve(pair.features @ w).y
         missed, events = (
             missed + int(((pair.truth == 1) & (y == 0)).sum()),
             events + int(pair.truth.sum()),

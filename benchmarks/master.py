@@ -31,10 +31,9 @@ from rich.table import Table
 
 from clew.learning.bounds import Bundle, dual_value
 from clew.learning.dual_ascent import ascend
-from clew.learning.interior_point import interior_point
-from clew.learning.losses import Linear
-from clew.learning.model_update import update
-from clew.learning.programmes import general_interior_point, project
+from clew.learning.interior_point import project_to_simplices, solve_interior_point
+from clew.learning.losses import LinearBounds
+from clew.learning.model_update import solve_model_update
 
 try:
     import piqp
@@ -127,7 +126,6 @@ def measure(bounds: list[int], weights: list[int], seed: int, budget: float) -> 
     begin = time.perf_counter()
     solvers = [
         Solver("clew's\ninterior point", own_interior_point),
-        Solver("Clarabel primal", clarabel_primal),
         Solver("Clarabel dual", clarabel_dual, limit=30.0),
         Solver("PIQP primal", piqp_primal, installed=piqp is not None),
         Solver("DAQP dual", daqp_dual, max_bounds=500, installed=daqp is not None),
@@ -203,7 +201,7 @@ def relative_gap(problem: Problem, alpha: Array, w: Array) -> float:
     if not (np.isfinite(alpha).all() and np.isfinite(w).all()):
         return np.nan
     primal = 0.5 * lam * float(w @ w) + float(v @ w) + float(bundle.values(w).sum())
-    return (primal - dual_value(bundle, v, lam, project(alpha, bundle))) / problem.scale
+    return (primal - dual_value(bundle, v, lam, project_to_simplices(alpha, bundle))) / problem.scale
 
 
 # --- problems ---------------------------------------------------------------------------------------------------------
@@ -221,7 +219,7 @@ def make_problem(n_bounds: int, n_groups: int, n_weights: int, seed: int) -> Pro
         )  # offsets are between 0 and 1, as losses are
         slopes = curvature * w - centre
         offsets = 1 - 0.5 * curvature @ w**2
-        bundle.add(Linear(sp.csr_array(slopes), offsets, slopes @ w + offsets), w)
+        bundle.add(LinearBounds(sp.csr_array(slopes), offsets, slopes @ w + offsets), w)
     bundle.keep(np.arange(len(bundle)) < n_bounds)
     v = NEAR * n_groups * direction(rng, n_weights)
     scale = abs(float(bundle.values(np.zeros(n_weights)).sum()))
@@ -265,22 +263,14 @@ def share_active(bundle: Bundle, v: Array, lam: float, tol: float) -> float:
 
 
 def own_interior_point(problem: Problem) -> Solution:
-    answer = interior_point(problem.bundle, problem.v, problem.lam, TOL * problem.scale)
-    assert answer is not None
-    return answer
-
-
-def clarabel_primal(problem: Problem) -> Solution:
-    answer = general_interior_point(
-        problem.bundle, problem.v, problem.lam, TOL * problem.scale
-    )
+    answer = solve_interior_point(problem.bundle, problem.v, problem.lam, TOL * problem.scale)
     assert answer is not None
     return answer
 
 
 def ascent_cold(problem: Problem) -> Solution:
     bundle = problem.bundle.copy()
-    w = update(
+    w = solve_model_update(
         bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "ascent"
     ).w
     return bundle.alpha, w
@@ -291,7 +281,7 @@ def ascent_warm(problem: Problem) -> Solution:
     bundle, whole = problem.solved.copy(), problem.bundle
     new = np.arange(len(bundle), len(whole))
     bundle.extend(whole.slopes.csr[new], whole.offsets[new], whole.group[new])
-    w = update(
+    w = solve_model_update(
         bundle, problem.v, problem.lam, "l2", np.inf, TOL * problem.scale, "ascent"
     ).w
     return bundle.alpha, w
@@ -375,7 +365,7 @@ def dual_programme(problem: Problem) -> tuple[Array, Array, sp.csr_array]:
 def weights_of(problem: Problem, alpha: Array) -> Array:
     """Eq. 15, from α on the simplices."""
     bundle = problem.bundle
-    return -(problem.v + bundle.slopes.combined(project(alpha, bundle))) / problem.lam
+    return -(problem.v + bundle.slopes.combine(project_to_simplices(alpha, bundle))) / problem.lam
 
 
 if __name__ == "__main__":

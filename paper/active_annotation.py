@@ -17,21 +17,25 @@ from paper.experiment_data import ExperimentData, cpu_seconds
 from paper.simulated_annotator import annotate
 
 BUDGETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08)
-"""Shares of a movie's events that are annotated one after the other."""
+"""Shares of the events after which the loss is measured."""
 REFERENCE = 0.25
-"""At random, to be reached with less."""
+"""Share at random to compare with."""
 QUICK_BUDGETS = (0.01, 0.02, 0.04, 0.08)
 ROUNDS = 2
-"""How often the model learns, and chooses anew what to ask, between two budgets."""
-OWN, OTHER = "own", "other"
-"""Annotated in the test movie itself, or in the training movie."""
-GENERIC, NOTHING = "generic", "nothing"
-"""What is known before the first answer: clew's generic weights, or nothing."""
+"""How often the model learns and asks between two budgets."""
+OWN = "own"
+"""Annotate the test movie."""
+OTHER = "other"
+"""Annotate the training movie."""
+GENERIC = "generic"
+"""Start with clew's generic weights."""
+NOTHING = "nothing"
+"""Start with zero weights."""
 RANDOM = "random"
 
 
 def list_jobs(draws: int, budgets: Sequence[float]) -> list[dict[str, Any]]:
-    """Sessions of annotating, and random draws as in Figure 3."""
+    """List the sessions, and random draws as in Figure 3."""
     strategies = [name for name in STRATEGIES if name != RANDOM]
     return [
         {
@@ -52,7 +56,7 @@ def list_jobs(draws: int, budgets: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
-    """One session: answers, loss of the weights alone, and what is left wrong in the annotated movie."""
+    """Run one session; measure the loss of the weights and of the annotated movie."""
     dataset = data.test if job["movie"] == OWN else data.train
     learner = Learner(dataset.source, tracker=make_tracker(job["prior"]))
     examiner = (
@@ -71,7 +75,7 @@ def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_tracker(prior: str) -> Tracker:
-    """What a learner begins with."""
+    """Make the tracker that a session starts with."""
     start = Tracker.generic()
     if prior == NOTHING:
         start.coef_ = np.zeros_like(start.coef_)
@@ -81,7 +85,7 @@ def make_tracker(prior: str) -> Tracker:
 def _session(
     dataset: Dataset, learner: Learner, job: dict[str, Any], seed: int
 ) -> Iterator[int]:
-    """The number of answers each time that a budget is reached, and the learner has learned from them."""
+    """Yield the number of answers when the learner has learned from each budget."""
     numbers = [max(round(share * len(dataset.truth)), 1) for share in job["budgets"]]
     if job["strategy"] != RANDOM:
         yield from annotate(
@@ -100,7 +104,7 @@ def _session(
 def _point(
     answers: int, dataset: Dataset, learner: Learner, examiner: Examiner
 ) -> dict[str, float]:
-    """The test task loss of the weights, and of the annotated movie's lineage, which keeps to the annotations."""
+    """Measure the test task loss, and the errors left in the annotated movie."""
     predicted = EventTable.join(
         [learner.solved(frame).events for frame in range(len(learner.pairs))]
     )

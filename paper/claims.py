@@ -30,7 +30,7 @@ NAMES = {name: name.replace("-delta", " − Δ") for name in table3.LOSSES} | {
     "paper": "both",
     "clew": "clew's default",
 }
-"""Losses and algorithms as they are printed."""
+"""Names of losses and algorithms in the report."""
 STARTS = {"zero": "from w = 0", "auto": "from clew's start"}
 
 

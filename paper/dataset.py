@@ -1,4 +1,4 @@
-"""A movie with its whole truth, or some frames of one: what experiments are made on."""
+"""Movies with their truth, or some frames of one, and the test task loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clew.tracking.movie import Movie, open_movie
 
 @dataclass(frozen=True)
 class FramesOf:
-    """Some consecutive frames of a movie as a movie of its own, counted from 0 again."""
+    """Consecutive frames of a movie, counted from 0."""
 
     source: Source
     begin: int
@@ -61,7 +61,7 @@ class FramesOf:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Detections of a movie and all of its true events."""
+    """Detections of a movie and its true events."""
 
     source: Source
     truth: Annotations
@@ -76,38 +76,47 @@ class Dataset:
         """Frame pairs."""
         return self.source.n_frames - 1
 
-    def here(self, frame: int) -> Annotations:
+    def events_at(self, frame: int) -> Annotations:
         """The true events from one frame to the next."""
         return self.truth.select_frame(frame)
 
 
 def open_dataset(address: str, cache: Path | None = None, n_jobs: int = 1) -> Dataset:
-    """A sequence folder of the Cell Tracking Challenge (…/01 with …/01_GT/TRA), or some frames of it: …/01[0:60]."""
-    found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", address)
-    if found is None or not found[1]:
+    """Open a sequence folder of the Cell Tracking Challenge with its truth.
+
+    Parameters
+    ----------
+    address : str
+        …/01 with …/01_GT/TRA beside it, or some frames of it: …/01[0:60].
+    cache : Path, optional
+        Folder for measurements.
+    n_jobs : int
+    """
+    match = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", address)
+    if match is None or not match[1]:
         raise InputError(
-            f"{address!r}: expected a sequence folder, or frames of one, as in data/01[0:60]"
+            f"{address!r}: expected a sequence folder, or frames of one, as in "
+            "data/01[0:60]"
         )
-    folder = Path(found[1])
+    folder = Path(match[1])
     truth_folder = folder.absolute().with_name(f"{folder.absolute().name}_GT") / "TRA"
     if not truth_folder.is_dir():
         raise InputError(
-            f"{truth_folder}: there is no such folder; experiments need the true lineage beside {folder}"
+            f"{truth_folder}: there is no such folder; experiments need the true "
+            f"lineage beside {folder}"
         )
     movie = open_movie(folder)
     source: Source = measure_movie(movie, cache=cache, n_jobs=n_jobs)
-    truth = derive_annotations(
-        open_ctc_lineage(truth_folder), movie
-    ).to_pairwise()  # learned and judged by frame pairs
-    if found[2] is None:
+    # learning and the test use frame pairs
+    truth = derive_annotations(open_ctc_lineage(truth_folder), movie).to_pairwise()
+    if match[2] is None:
         return Dataset(source, truth)
-    begin, end = (
-        int(found[2] or 0),
-        min(int(found[3] or source.n_frames), source.n_frames),
-    )
+    begin = int(match[2] or 0)
+    end = min(int(match[3] or source.n_frames), source.n_frames)
     if end - begin < 2:
         raise InputError(
-            f"{address!r}: at least two frames are needed; the movie has {source.n_frames}"
+            f"{address!r}: at least two frames are needed; the movie has "
+            f"{source.n_frames}"
         )
     inside = (truth.events.frame >= begin) & (truth.events.frame < end - 1)
     events = truth.events[inside]
@@ -118,7 +127,7 @@ def open_dataset(address: str, cache: Path | None = None, n_jobs: int = 1) -> Da
 
 
 class Examiner:
-    """The test task loss: the share of a movie's true events that weights miss, without any help of annotations."""
+    """Computes the test task loss: the share of true events that weights miss."""
 
     def __init__(self, dataset: Dataset, groups: frozenset[str]) -> None:
         self.dataset = dataset
@@ -126,7 +135,10 @@ class Examiner:
         self._made: dict[int, tuple[FramePair, EventTable]] = {}
 
     def missed(self, w: Array) -> Array:
-        """(n,) 1 for each true event that the prediction does not have; true events may lie beyond the candidates."""
+        """Return 1 for each true event that is not predicted, else 0.
+
+        True events need not be among the candidates.
+        """
         found = np.zeros(len(self.dataset.truth), dtype=bool)
         for frame in range(self.dataset.n_pairs):
             pair, true = self._pair(frame)
@@ -138,10 +150,13 @@ class Examiner:
         return 1.0 - found
 
     def loss(self, w: Array) -> float:
-        """The share of all true events."""
+        """Return the share of true events that are missed."""
         return float(self.missed(w).mean())
 
     def _pair(self, frame: int) -> tuple[FramePair, EventTable]:
         if frame not in self._made:
-            self._made[frame] = self.pairs.pair(frame), self.dataset.here(frame).events
+            self._made[frame] = (
+                self.pairs.pair(frame),
+                self.dataset.events_at(frame).events,
+            )
         return self._made[frame]

@@ -1,4 +1,4 @@
-"""Which jobs the figures need, in the whole edition and in the quick one."""
+"""Jobs of each figure, in the whole edition and in the quick one."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ PARTS = {
     "fig6": "fig56",
     "beyond": "beyond",
 }
-"""What can be asked for, and the experiment that gives it."""
+"""Figures and tables, and the experiment behind each."""
 ALL = "all"
 
 
 @dataclass(frozen=True)
 class Edition:
-    """How much of everything."""
+    """Size of a run."""
 
     pairs: int
+    """Frame pairs to learn from."""
     fractions: tuple[float, ...]
     draws: int
-    """Of Figures 3 and 4 and of Table 3."""
+    """Draws of Figures 3 and 4 and of Table 3."""
     lesion_draws: int
-    """Of Figures 5 and 6."""
+    """Draws of Figures 5 and 6."""
     sessions: int
-    """Of active annotation."""
+    """Sessions of active annotation."""
     budgets: tuple[float, ...]
 
 
@@ -41,16 +42,16 @@ QUICK = Edition(10, fig34.QUICK_FRACTIONS, 2, 1, 1, active_annotation.QUICK_BUDG
 
 
 def experiments_for(parts: Iterable[str]) -> list[str]:
-    """The experiments behind the parts that were asked for, each once."""
-    asked = list(parts) or [ALL]
-    unknown = [part for part in asked if part not in (*PARTS, ALL)]
+    """Return the experiments behind some parts, each once."""
+    names = list(parts) or [ALL]
+    unknown = [part for part in names if part not in (*PARTS, ALL)]
     if unknown:
         raise InputError(
             f"there is no {unknown[0]!r} to reproduce; there are {', '.join(PARTS)} and {ALL}"
         )
     return list(
         dict.fromkeys(
-            PARTS.values() if ALL in asked else (PARTS[part] for part in asked)
+            PARTS.values() if ALL in names else (PARTS[part] for part in names)
         )
     )
 
@@ -58,7 +59,7 @@ def experiments_for(parts: Iterable[str]) -> list[str]:
 def jobs_for(
     experiments: Iterable[str], edition: Edition, draws: int | None = None
 ) -> list[Job]:
-    """All jobs of some experiments; `draws` overrules the edition's."""
+    """List the jobs of some experiments; `draws` replaces that of the edition."""
     n = draws if draws is not None else edition.draws
     if n < 1:
         raise InputError(f"{n} draws were asked for; expected at least one")

@@ -1,4 +1,4 @@
-"""What all experiments share: two movies, some frame pairs to learn from, draws of annotations, and the test."""
+"""Data of the experiments: two movies, frame pairs, draws of annotations, the test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from clew.tracking.training.examples import TrainingExample, training_examples
 from paper.dataset import Dataset, Examiner, open_dataset
 
 MODEL = BinaryProgram(normalize=True)
-"""Δ is the fraction of the annotated events that are missed, as in the paper."""
+"""Δ is the fraction of annotated events that are missed, as in the paper."""
 
 SIMULATED = {
     "train": NucleiSettings(
@@ -72,7 +72,7 @@ QUICK = {
 
 @dataclass(frozen=True)
 class Setup:
-    """Which movies, and how much of them; the same setup gives the same results, but for the times."""
+    """Movies and sizes; the same setup gives the same results, except times."""
 
     train: str
     """A sequence folder, or frames of one (…/01[0:60])."""
@@ -85,7 +85,7 @@ class Setup:
     lam: float = 1.0
     """λ, as in the paper."""
     simulated: dict[str, Any] = field(default_factory=dict)
-    """The settings of the simulated movies, so that other ones are other results."""
+    """Settings of the simulated movies."""
 
     def as_dict(self) -> dict[str, Any]:
         """What results depend on."""
@@ -95,7 +95,7 @@ class Setup:
 def simulate_movies(
     folder: Path, settings: dict[str, NucleiSettings], progress: Any = None
 ) -> tuple[str, str]:
-    """The addresses of simulated movies for training and testing; they are made if they are not there."""
+    """Simulate a training and a test movie, and return their addresses."""
     addresses = []
     for name, wanted in settings.items():
         home = folder / f"{name}-{wanted.frames}x{wanted.cells}-{wanted.seed}"
@@ -142,12 +142,12 @@ class ExperimentData:
 
     @cached_property
     def all_examples(self) -> list[TrainingExample]:
-        """Those frame pairs with full annotation: all true events are among the candidates."""
+        """The frame pairs with full annotation."""
         return training_examples(Pairs.of(self.train.source, self.groups), self.full)
 
     @property
     def programs(self) -> list[Program]:
-        """The inputs to learn from: one programme for each frame pair."""
+        """The inputs to learn from: one 0/1 program for each frame pair."""
         return [example.program for example in self.all_examples]
 
     @cached_property
@@ -168,7 +168,7 @@ class ExperimentData:
     def examples(
         self, annotations: Annotations
     ) -> tuple[Sequence[Program], Sequence[dict[int, int]]]:
-        """Inputs and annotations of the frame pairs that carry any."""
+        """Return inputs and annotations of the annotated frame pairs."""
         drawn = [example.with_annotations(annotations) for example in self.all_examples]
         used = [example for example in drawn if example.annotated]
         return [example.program for example in used], [
@@ -178,7 +178,7 @@ class ExperimentData:
 
 @contextmanager
 def cpu_seconds() -> Iterator[list[float]]:
-    """The processor time that the block takes, as the only entry of a list: it is the same on a busy machine."""
+    """Measure the processor time of a block, as the only entry of a list."""
     spent: list[float] = []
     began = time.process_time()
     yield spent

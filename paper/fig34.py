@@ -13,17 +13,16 @@ from paper.experiment_data import MODEL, ExperimentData, cpu_seconds
 
 FRACTIONS = tuple(percent / 100 for percent in range(50, 0, -5))
 QUICK_FRACTIONS = (0.5, 0.25, 0.1, 0.05)
-PARTIAL, FULL, PERCEPTRON, AVERAGED = (
-    "clew",
-    "full",
-    "perceptron",
-    "averaged perceptron",
-)
-"""clew with partial annotation, BMRM with full annotation, and the perceptron with partial annotation, two ways."""
+PARTIAL = "clew"
+"""The bridge loss with partial annotation."""
+FULL = "full"
+"""BMRM with full annotation."""
+PERCEPTRON = "perceptron"
+AVERAGED = "averaged perceptron"
 
 
 def list_jobs(draws: int, fractions: Sequence[float]) -> list[dict[str, Any]]:
-    """What is to be fitted: full annotation once, since there is nothing to draw."""
+    """List the fits; there is one draw of full annotation."""
     partial = [
         {"method": method, "fraction": fraction, "draw": draw}
         for fraction in fractions
@@ -34,12 +33,15 @@ def list_jobs(draws: int, fractions: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
-    """Fit one model and test it."""
-    full = job["method"] == FULL
-    X, Y = data.examples(data.full if full else data.draw(job["fraction"], job["draw"]))
+    """Fit one estimator and test it."""
+    if job["method"] == FULL:
+        annotations = data.full
+    else:
+        annotations = data.draw(job["fraction"], job["draw"])
+    X, Y = data.examples(annotations)
     model = make_estimator(data, job["method"], job["draw"])
     with cpu_seconds() as spent, warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)  # told by `converged`
+        warnings.simplefilter("ignore", NotConvergedWarning)
         model.fit(X, Y)
     return {
         "loss": data.examiner.loss(model.coef_),
@@ -47,12 +49,12 @@ def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
         "annotated": sum(map(len, Y)),
         "pairs": len(X),
         "converged": bool(model.result_.converged),
-        "told": str(model.result_),
+        "summary": str(model.result_),
     }
 
 
 def make_estimator(data: ExperimentData, method: str, seed: int) -> Any:
-    """The learner by its name; all at the paper's λ and precision, on one thread."""
+    """Make the estimator of a method, with the paper's λ and precision."""
     if method in (PERCEPTRON, AVERAGED):
         return StructuredPerceptron(
             MODEL, averaged=method == AVERAGED, random_state=seed, n_jobs=1

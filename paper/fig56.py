@@ -1,4 +1,4 @@
-"""Figures 5 and 6: objective against time, and bounds against CCCP iteration, for five ways to optimise."""
+"""Figures 5 and 6: objective against time, bounds against CCCP iteration."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from paper.experiment_data import MODEL, ExperimentData
 WAYS = ("yu-joachims", "recycling-only", "adaptive-only", "paper", "clew")
 FRACTION = 0.25
 STARTS = ("zero", "auto")
-"""The paper's, w = 0; and clew's own."""
+"""w = 0 as in the paper, and clew's default."""
 MAX_PASSES = 3000
 
 
 def list_jobs(draws: int) -> list[dict[str, Any]]:
-    """What is to be fitted."""
+    """List the fits."""
     return [
         {"way": way, "draw": draw, "start": start, "fraction": FRACTION}
         for draw in range(draws)
@@ -35,7 +35,7 @@ def list_jobs(draws: int) -> list[dict[str, Any]]:
 
 
 def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
-    """Fit in one of the ways, and keep its history with the processor time of each record."""
+    """Fit with one algorithm; the history has the processor time of each record."""
     X, Y = data.examples(data.draw(job["fraction"], job["draw"]))
     task = make_task(MODEL.prepare(X, Y), X, Y)
     loss = get_loss("bridge")
@@ -44,16 +44,22 @@ def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
         if job["start"] == "zero"
         else Start(task, loss).at(data.setup.lam)
     )
-    began, seconds = time.process_time(), list[float]()
+    began = time.process_time()
+    seconds: list[float] = []
 
-    def note(record: Record) -> None:  # noqa: ARG001  # the result has them all
+    def note_time(record: Record) -> None:  # noqa: ARG001
         seconds.append(time.process_time() - began)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         algorithm = replace(PRESETS[job["way"]], max_passes=MAX_PASSES)
         result = learn(
-            task, loss, data.setup.lam, algorithm=algorithm, start=start, callback=note
+            task,
+            loss,
+            data.setup.lam,
+            algorithm=algorithm,
+            start=start,
+            callback=note_time,
         )
     return {
         "loss": data.examiner.loss(result.w),

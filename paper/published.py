@@ -1,4 +1,4 @@
-"""What the paper found, to stand beside what is found here; figures are read off its plots, so approximate."""
+"""Published results, read off the figures of the paper and so approximate."""
 
 FIG3 = {
     "clew": {0.5: 0.72, 0.25: 0.75, 0.1: 0.95, 0.05: 0.9},
@@ -27,12 +27,12 @@ FIG5 = {
     "adaptive-only": ("750", "12"),
     "paper": ("200", "27"),
 }
-"""Seconds until the objective is flat, and CCCP iterations; all reach the same objective."""
+"""Seconds until the objective is flat, and CCCP iterations."""
 FIG6 = {
     "yu-joachims": "over 600",
     "recycling-only": "420",
     "adaptive-only": "370",
     "paper": "100",
 }
-"""Bounds that were computed."""
+"""Number of bounds."""
 CITATION = "Lou & Hamprecht, Structured Learning from Partial Annotations, ICML 2012"

@@ -1,4 +1,4 @@
-"""A simulated annotator: answers a strategy's questions from the truth, and a learner learns from the answers."""
+"""A simulated annotator that answers questions from the truth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clew.learning.task import Indices
 from clew.tracking.events import Annotations
 
 SPARE = 20
-"""Questions beyond those that are needed, since the truth leaves some open."""
+"""Additional questions, since the truth leaves some open."""
 
 
 def annotate(
@@ -23,11 +23,12 @@ def annotate(
     seed: int,
     rounds: int,
 ) -> Iterator[int]:
-    """Answer questions until each of the budgets is reached, and tell the number of answers.
+    """Answer questions until each budget is reached; yield the number of answers.
 
-    The learner learns, and the strategy chooses anew, `rounds` times on the way from one budget to the next.
+    The learner learns, and the strategy asks, `rounds` times between two budgets.
     """
-    ask, rng = STRATEGIES[strategy], np.random.default_rng(seed)
+    ask = STRATEGIES[strategy]
+    rng = np.random.default_rng(seed)
     rows: Indices = np.zeros(0, dtype=np.intp)
     extra = SPARE
     for budget in budgets:
@@ -42,9 +43,9 @@ def annotate(
                 asked = ask(learner, truth[rows], n, rng)
                 rows = np.union1d(rows, answers(asked, truth, rows, goal - len(rows)))
                 if len(rows) < goal:
-                    if len(asked) < n:  # all that is open
+                    if len(asked) < n:  # nothing else is open
                         break
-                    extra *= 2  # the truth does not know the answer to many a question
+                    extra *= 2
             learner.learn(truth[rows])
         yield len(rows)
 
@@ -52,7 +53,7 @@ def annotate(
 def answers(
     asked: Sequence[Question], truth: Annotations, known: Indices, wanted: int
 ) -> Indices:
-    """New rows of the truth that the first questions lead to, at most `wanted`."""
+    """Return new rows of the truth that answer the first questions."""
     new: list[int] = []
     taken = set(known.tolist())
     for question in asked:

@@ -15,15 +15,19 @@ from paper.experiment_data import MODEL, ExperimentData, cpu_seconds
 
 LOSSES = ("hinge", "ramp", "max", "bridge", "ramp-delta", "max-delta")
 TWINS = (("bridge", "hinge"), ("max", "ramp"), ("max-delta", "ramp-delta"))
-"""Which are the same function of w where Δ counts annotated events only."""
+"""Losses that are the same function of w if Δ counts annotated events only."""
 FRACTION = 0.25
-"""Of the events; the paper does not say which fraction its table is for."""
-LITERAL, IDENTITIES, STARTED = "literal", "identities", "clew's start"
-"""Y° really searched, from w = 0; searches spared, from w = 0; the same from clew's own start."""
+"""Annotated fraction; the paper does not say which one its table has."""
+LITERAL = "literal"
+"""Y° is searched, from w = 0."""
+IDENTITIES = "identities"
+"""Searches that cannot matter are skipped, from w = 0."""
+STARTED = "clew's start"
+"""The same from clew's start."""
 
 
 def list_jobs(draws: int) -> list[dict[str, Any]]:
-    """What is to be fitted."""
+    """List the fits."""
     return [
         {"surrogate": loss, "way": way, "draw": draw, "fraction": FRACTION}
         for draw in range(draws)
@@ -33,7 +37,7 @@ def list_jobs(draws: int) -> list[dict[str, Any]]:
 
 
 def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
-    """Fit with one loss and test; `twins` are the values of both losses of a pair at the weights that were found."""
+    """Fit with one loss and test; `twins` are the values of a pair of equal losses."""
     X, Y = data.examples(data.draw(job["fraction"], job["draw"]))
     model = StructuredSVM(
         MODEL,
@@ -47,17 +51,15 @@ def run_job(data: ExperimentData, job: dict[str, Any]) -> dict[str, Any]:
         warnings.simplefilter("ignore", NotConvergedWarning)
         model.fit(X, Y)
     result = model.result_
-    task, twin = (
-        make_task(model.model_, X, Y),
-        next(pair for pair in TWINS if job["surrogate"] in pair),
-    )
+    task = make_task(model.model_, X, Y)
+    twin = next(pair for pair in TWINS if job["surrogate"] in pair)
     return {
         "loss": data.examiner.loss(model.coef_),
         "seconds": spent[0],
         "objective": result.objective,
         "norm": float((model.coef_**2).sum() ** 0.5),
         "converged": bool(result.converged),
-        "told": str(result),
+        "summary": str(result),
         "twins": [
             float(loss_values(task, get_loss(name), result.w).mean()) for name in twin
         ],

@@ -1,4 +1,4 @@
-"""Results of jobs, gathered: means and standard deviations over draws."""
+"""Means and standard deviations of results over draws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Summary:
-    """One quantity over draws."""
+    """Mean and standard deviation of a quantity over draws."""
 
     mean: float
     std: float
@@ -21,7 +21,7 @@ class Summary:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Summary:
-        """Mean and standard deviation (of the sample, as the paper's ±)."""
+        """Summarize values; the deviation is that of the sample, as in the paper."""
         array = np.array(list(values), dtype=float)
         if not len(array):
             return cls(float("nan"), float("nan"), 0)
@@ -41,7 +41,7 @@ class Summary:
 
 
 def where(entries: Sequence[Json], **wanted: Any) -> list[Json]:
-    """The entries with these settings."""
+    """Select the entries with some settings."""
     return [
         entry
         for entry in entries
@@ -50,17 +50,17 @@ def where(entries: Sequence[Json], **wanted: Any) -> list[Json]:
 
 
 def summary(entries: Sequence[Json], quantity: str, **wanted: Any) -> Summary:
-    """One quantity of the entries with these settings."""
+    """Summarize a quantity of the entries with some settings."""
     return Summary.of(entry[quantity] for entry in where(entries, **wanted))
 
 
 def values(entries: Sequence[Json], name: str) -> list[Any]:
-    """The different values of a setting, in the order in which they come."""
+    """Return the different values of a setting, in order."""
     return list(dict.fromkeys(entry[name] for entry in entries))
 
 
 def curve(entries: Sequence[Json], quantity: str) -> list[tuple[float, Summary]]:
-    """Sessions of annotating as one curve: (share of the events annotated, quantity over the sessions)."""
+    """Summarize sessions of annotation: share of annotated events, and a quantity."""
     by_place: dict[int, list[Json]] = {}
     for entry in entries:
         for place, point in enumerate(entry["points"]):

@@ -12,8 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from clew.errors import InputError
-from clew.models.base import n_examples
-from clew.models.examples import Examples, Input
+from clew.models.examples import Examples, Input, n_examples
 
 
 class NodeTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # untyped

@@ -9,6 +9,7 @@ from clew import StructuredPerceptron, StructuredSVM, load
 from clew.datasets import LETTERS, annotate, simulate
 from clew.errors import InputError, MissingCapability
 from clew.estimators.calibration import Calibration, fit_calibration
+from clew.estimators.data import TrainingData
 from clew.estimators.model_selection import make_folds, split_annotations
 from clew.learning.task import Space
 from clew.models import Chain, Multiclass
@@ -110,7 +111,7 @@ def test_weights_that_are_judged_are_learned_with_the_same_weights_of_classes():
     svm = StructuredSVM(
         Multiclass(), lam=0.1, class_weight={1: 20.0}, random_state=0
     ).fit(X, Y)
-    judged = svm._fit_again(X, svm.model_.parsed(X, Y))
+    judged = svm._fit_again(X, svm.model_.encode_annotations(X, Y))
     np.testing.assert_allclose(
         judged.coef_, svm.coef_, atol=0.05 * np.abs(svm.coef_).max()
     )
@@ -309,11 +310,16 @@ def test_a_weight_is_so_many_copies():
 @pytest.mark.parametrize("hold_out", ["examples", "parts"])
 def test_folds_have_the_weights_of_their_examples(read, hold_out):
     svm, X, Y, *_ = read
-    X, Y = X[:30], svm.model_.parsed(X[:30], Y[:30])
+    X, Y = X[:30], svm.model_.encode_annotations(X[:30], Y[:30])
     weights = np.random.default_rng(0).random(30) + 0.5
     splits = split_annotations(svm.model_, Y, 3, hold_out, np.random.default_rng(1))
     plain, heavy = (
-        make_folds(svm.model_, X, Y, svm.model_.task, svm.model_.task, splits, given)
+        make_folds(
+            TrainingData(svm.model_, X, Y, given),
+            svm.model_.task,
+            svm.model_.task,
+            splits,
+        )
         for given in (None, weights)
     )
     for one, other in zip(plain, heavy, strict=True):

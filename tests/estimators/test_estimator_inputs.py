@@ -47,7 +47,7 @@ def test_candidates_that_are_all_columns_of_one_example_are_some_of_another():
     X = [rng.normal(size=(2, 2, 3)), rng.normal(size=(2, 3, 3))]
     Y = [[{0, 1}, 0], [{0, 1}, 0]]
     svm = StructuredSVM(Assignment(), lam=0.1).fit(X, Y)
-    parsed = svm.model_.parsed(X, Y)
+    parsed = svm.model_.encode_annotations(X, Y)
     assert [svm.model_.n_parts(y) for y in parsed] == [1, 2]
     for y, masks, x in zip(Y, parsed, X, strict=True):
         for output in svm.model_.outputs(x):

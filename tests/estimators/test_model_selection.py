@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from clew.errors import InputError
+from clew.estimators.data import TrainingData
 from clew.estimators.model_selection import make_folds, split_annotations
 from clew.learning.task import Space
 from clew.models.assignment import Assignment
@@ -25,7 +26,7 @@ def split(model, X, Y, n_folds=3, hold_out="auto", seed=0):
         return make_task(model, X, Y)
 
     splits = split_annotations(model, Y, n_folds, hold_out, np.random.default_rng(seed))
-    return make_folds(model, X, Y, task, task, splits), asked, model
+    return make_folds(TrainingData(model, X, Y), task, task, splits), asked, model
 
 
 def test_by_examples_each_is_held_out_once_and_keeps_its_annotation():

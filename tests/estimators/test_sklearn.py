@@ -190,7 +190,7 @@ def test_weights_of_classes_count_in_the_task_loss():
     Y = [[0, 1, None, {1, 2}, 2]] * 6
     for normalize in (False, True):
         plain = Chain(n_states=3, normalize=normalize).prepare(X, Y)
-        parsed = plain.parsed(X, Y)
+        parsed = plain.encode_annotations(X, Y)
         model, none = plain.with_class_weight({1: 3.0, 2: 0.5}, parsed)
         assert none is None
         costs = [1.0, 3.0, None, 1.75, 0.5]

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from clew.learning.bounds import Bundle
-from clew.learning.losses import Linear, Loss
+from clew.learning.losses import LinearBounds, Loss
 from clew.learning.task import Argmax, Space
 from clew.models.assignment import Assignment
 from clew.models.chain import Chain
@@ -309,5 +309,5 @@ def assignment_task(**settings):
     return Assignment().prepare(X, Y).task(X, Y)
 
 
-def as_linear(features, offsets, w) -> Linear:
-    return Linear(sp.csr_array(features), offsets, features @ w + offsets)
+def as_linear(features, offsets, w) -> LinearBounds:
+    return LinearBounds(sp.csr_array(features), offsets, features @ w + offsets)

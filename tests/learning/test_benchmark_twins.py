@@ -110,7 +110,6 @@ def test_model_updates_of_random_bundles_are_precise(n_groups, n_weights):
     problem = master["make_problem"](50, n_groups, n_weights, seed=0)
     for solver in (
         "own_interior_point",
-        "clarabel_primal",
         "clarabel_dual",
         "ascent_cold",
         "ascent_warm",

@@ -9,11 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InputError
-from clew.learning.bounds import Bundle, dual_value, on_simplices
+from clew.learning.bounds import Bundle, dual_value, normalize_dual_weights
 from clew.learning.gram import updated
-from clew.learning.groups import EXPECTED_BOUNDS, PEAK, group_keys, make_groups, summed
-from clew.learning.losses import LOSSES, penalty_part
-from clew.learning.model_update import update
+from clew.learning.groups import (
+    EXPECTED_BOUNDS,
+    PEAK,
+    group_keys,
+    make_groups,
+    sum_rows_by_group,
+)
+from clew.learning.losses import LOSSES, convex_part
+from clew.learning.model_update import solve_model_update
 
 from ..helpers.effort import examples
 from .problems import GENERATORS, as_linear, cases, fill, precision, random_bundle
@@ -44,13 +50,13 @@ def test_every_bound_lies_under_the_sum_of_its_group(
     task, rng = case.task, np.random.default_rng(seed)
     bundle = Bundle(task.n_features, make_groups(task.n_examples, n_groups, None, 1))
     for w in rng.normal(size=(4, task.n_features)):
-        linear = penalty_part(task, loss, w)
+        linear = convex_part(task, loss, w)
         bundle.add(linear, w)
         np.testing.assert_allclose(
             bundle.values(w), bundle.sum_by_group(linear.values), atol=precision(model)
         )
     for w in rng.normal(size=(6, task.n_features)) * 3:
-        highest = bundle.sum_by_group(penalty_part(task, loss, w).values)[bundle.group]
+        highest = bundle.sum_by_group(convex_part(task, loss, w).values)[bundle.group]
         assert (
             bundle.scores(w) <= highest + precision(model) * (1 + np.abs(highest))
         ).all()
@@ -103,7 +109,7 @@ def test_room_is_made_before_bounds_are_added_and_the_dual_value_survives(
         random_bundle(rng, n_groups, n_features=6, per_group=12),
         rng.normal(size=6),
     )
-    solved = update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
+    solved = solve_model_update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
     everything, before = bundle.copy(), len(bundle)
     bundle.memory = int(share * bundle.nbytes)
     fresh = sp.csr_array(rng.normal(size=(n_groups, 6)))
@@ -119,7 +125,7 @@ def test_room_is_made_before_bounds_are_added_and_the_dual_value_survives(
     )
     for w in rng.normal(size=(5, 6)):
         assert (old.values(w) <= everything.values(w) + 1e-9).all()
-    again = update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
+    again = solve_model_update(bundle, v, 0.7, "l2", 1.0, 1e-9, solver)
     assert again.lower_bound >= solved.lower_bound - 1e-7
 
 
@@ -129,7 +135,7 @@ def test_memory_that_holds_nothing_leaves_each_group_one_bound():
         random_bundle(rng, n_groups=3, n_features=5, per_group=20),
         rng.normal(size=5),
     )
-    solved = update(bundle, v, 0.5, "l2", 1.0, 1e-9)
+    solved = solve_model_update(bundle, v, 0.5, "l2", 1.0, 1e-9)
     bundle.memory = 1
     bundle.extend(sp.csr_array(np.ones((1, 5))), np.ones(1), np.array([1]))
     np.testing.assert_array_equal(np.bincount(bundle.group), [1, 2, 1])
@@ -153,7 +159,7 @@ def test_a_base_changes_neither_bounds_nor_minimum(seed, n_groups, base):
     for regulariser in ("l2", "l1"):
         for solver in ("ascent", "interior-point"):
             one, other = (
-                update(b.copy(), v, 0.5, regulariser, 50.0, 1e-9, solver)
+                solve_model_update(b.copy(), v, 0.5, regulariser, 50.0, 1e-9, solver)
                 for b in (with_base, without)
             )
             assert one.lower_bound == pytest.approx(other.lower_bound, abs=1e-6)
@@ -177,7 +183,7 @@ def keyed(keys, group_of):
 def test_bounds_carry_over_exactly_where_the_keys_are_unchanged():
     old = keyed([b"a", b"b", b"c", b"d"], np.arange(4))
     before = state(old)
-    new = old.carried_to(Bundle(2, np.arange(4), [b"d", b"x", b"a", b"y"]))
+    new = old.transfer_bounds(Bundle(2, np.arange(4), [b"d", b"x", b"a", b"y"]))
     assert len(new) == 6
     for source, target in ((0, 2), (3, 0)):
         np.testing.assert_array_equal(
@@ -195,15 +201,27 @@ def test_bounds_carry_over_exactly_where_the_keys_are_unchanged():
 
 def test_a_group_carries_over_only_as_a_whole():
     old = keyed([b"a", b"b", b"c", b"d"], np.array([0, 0, 1, 1]))
-    new = old.carried_to(Bundle(2, np.array([0, 0, 1, 1]), [b"a", b"b", b"c", b"x"]))
+    new = old.transfer_bounds(
+        Bundle(2, np.array([0, 0, 1, 1]), [b"a", b"b", b"c", b"x"])
+    )
     assert set(new.group) == {0}
     assert (
-        len(old.carried_to(Bundle(2, np.array([0, 0, 1, 1]), [b"b", b"a", b"d", b"c"])))
+        len(
+            old.transfer_bounds(
+                Bundle(2, np.array([0, 0, 1, 1]), [b"b", b"a", b"d", b"c"])
+            )
+        )
         == 0
     )
-    assert len(old.carried_to(Bundle(2, np.arange(4), [b"a", b"b", b"c", b"d"]))) == 0
     assert (
-        len(old.carried_to(Bundle(2, np.zeros(4, dtype=int), [b"a", b"b", b"c", b"d"])))
+        len(old.transfer_bounds(Bundle(2, np.arange(4), [b"a", b"b", b"c", b"d"]))) == 0
+    )
+    assert (
+        len(
+            old.transfer_bounds(
+                Bundle(2, np.zeros(4, dtype=int), [b"a", b"b", b"c", b"d"])
+            )
+        )
         == 0
     )
 
@@ -212,10 +230,10 @@ def test_unchanged_keys_carry_over_everything_and_leave_the_old_bundle_alone():
     keys = [b"a", b"b", b"c"]
     old = keyed(keys, np.arange(3))
     before = state(old)
-    new = old.carried_to(Bundle(2, np.arange(3), keys))
+    new = old.transfer_bounds(Bundle(2, np.arange(3), keys))
     assert_same_state(state(new)[:4], before[:4])
     new.add(as_linear(np.ones((3, 2)), np.full(3, 1e3), np.ones(2)), np.ones(2))
-    update(new, np.ones(2), 1.0, "l2", 1.0, 1e-6, "ascent")
+    solve_model_update(new, np.ones(2), 1.0, "l2", 1.0, 1e-6, "ascent")
     new.prune(0)
     new.memory = 1
     new.extend(sp.csr_array(np.ones((3, 2))), np.ones(3), np.arange(3))
@@ -224,7 +242,7 @@ def test_unchanged_keys_carry_over_everything_and_leave_the_old_bundle_alone():
 
 def test_examples_that_are_alike_share_their_bounds():
     old = keyed([b"a", b"a", b"b"], np.arange(3))
-    new = old.carried_to(Bundle(2, np.arange(2), [b"a", b"b"]))
+    new = old.transfer_bounds(Bundle(2, np.arange(2), [b"a", b"b"]))
     assert set(new.group) == {0, 1}
     assert (new.group == 0).sum() == 3  # relative to one base
 
@@ -235,7 +253,7 @@ def test_examples_that_are_alike_share_their_bounds():
 def test_without_keys_nothing_carries_over(old_keys, new_keys):
     old = Bundle(2, np.arange(1), old_keys)
     old.add(as_linear(np.ones((1, 2)), np.ones(1), np.ones(2)), np.ones(2))
-    assert len(old.carried_to(Bundle(2, np.arange(1), new_keys))) == 0
+    assert len(old.transfer_bounds(Bundle(2, np.arange(1), new_keys))) == 0
 
 
 def test_group_keys_depend_on_members_and_order():
@@ -284,7 +302,7 @@ def test_no_more_groups_are_joined_than_the_memory_asks_for():
         return (
             PEAK
             * EXPECTED_BOUNDS
-            * (12 * summed(plane, group_of).nnz + 40 * (group_of.max() + 1))
+            * (12 * sum_rows_by_group(plane, group_of).nnz + 40 * (group_of.max() + 1))
         )
 
     whole = need(np.arange(2000))
@@ -320,11 +338,14 @@ def test_another_base_changes_nothing_but_the_differences(seed):
         bundle.extend(sp.csr_array(slopes), rng.normal(size=len(groups)), groups)
     bundle.alpha = rng.random(len(bundle)) * (rng.random(len(bundle)) < 0.7)
     w, v = rng.normal(size=9), rng.normal(size=9)
-    values, dual = bundle.values(w), dual_value(bundle, v, 0.3, on_simplices(bundle))
+    values, dual = (
+        bundle.values(w),
+        dual_value(bundle, v, 0.3, normalize_dual_weights(bundle)),
+    )
     bundle.rebase()
     assert (np.diff(bundle.group) >= 0).all()
     np.testing.assert_allclose(bundle.values(w), values, atol=1e-12)
-    assert dual_value(bundle, v, 0.3, on_simplices(bundle)) == pytest.approx(
+    assert dual_value(bundle, v, 0.3, normalize_dual_weights(bundle)) == pytest.approx(
         dual, abs=1e-10
     )
     bundle.extend(

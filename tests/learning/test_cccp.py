@@ -16,7 +16,7 @@ from clew.errors import InputError, MissingCapability, NotConverged, NotConverge
 from clew.learning.algorithm import PRESETS, Algorithm
 from clew.learning.bounds import Bundle
 from clew.learning.cccp import learn
-from clew.learning.losses import LOSSES, loss_values, penalty_part, simplify
+from clew.learning.losses import LOSSES, convex_part, loss_values, simplify
 from clew.learning.result import Status
 from clew.learning.task import Space, Subset
 from clew.models.assignment import Assignment
@@ -126,7 +126,7 @@ def test_invariants(
     # every bound lies under C, at any w
     bundle, rng = result.bundle, np.random.default_rng(number)
     for w in [result.w, *rng.normal(size=(4, task.n_features))]:
-        highest = bundle.sum_by_group(penalty_part(task, result.loss, w).values)[
+        highest = bundle.sum_by_group(convex_part(task, result.loss, w).values)[
             bundle.group
         ]
         assert (bundle.scores(w) <= highest + exact * (1 + np.abs(highest))).all()
@@ -299,7 +299,7 @@ def frozen(result):
         bundle.group_of,
     )
     slopes = bundle.slopes
-    sparse = (slopes.data, slopes.indices, slopes.begins)
+    sparse = (slopes.data, slopes.indices, slopes.indptr)
     return [array.copy() for array in (*arrays, *sparse)] + [
         bundle.added,
         tuple(bundle.keys or ()),
@@ -354,7 +354,7 @@ def test_one_changed_annotation_drops_the_bounds_of_that_example_alone():
     model = Assignment().prepare(X, Y)
     first = learn(model.task(X, Y), BRIDGE, 0.1, start=small(model))
     changed = [truth[n] if n == 5 else y for n, y in enumerate(Y)]
-    carried = first.bundle.carried_to(
+    carried = first.bundle.transfer_bounds(
         Bundle(model.n_features, np.arange(12), model.task(X, changed).keys)
     )
     old = first.bundle
@@ -371,7 +371,7 @@ def test_one_changed_annotation_drops_the_bounds_of_that_example_alone():
     assert warm.passes < cold.passes
     assert_unchanged(first, before)
     for w in np.random.default_rng(0).normal(size=(5, model.n_features)):
-        highest = penalty_part(model.task(X, changed), warm.loss, w).values[
+        highest = convex_part(model.task(X, changed), warm.loss, w).values[
             warm.bundle.group
         ]
         assert (warm.bundle.scores(w) <= highest + 1e-9).all()

@@ -10,10 +10,10 @@ from sklearn.svm import LinearSVC
 from clew.errors import InfeasibleAnnotation, MissingCapability
 from clew.estimators.svm import StructuredSVM
 from clew.learning.cccp import Algorithm, learn
-from clew.learning.losses import loss_values, penalty_part
+from clew.learning.losses import convex_part, loss_values
 from clew.learning.task import Space, Subset, separated
+from clew.models.base import CLPL, list_outputs
 from clew.models.chain import Chain
-from clew.models.listed import CLPL, list_outputs
 from clew.models.multiclass import Multiclass
 
 from .problems import GENERATORS, cases
@@ -43,7 +43,7 @@ def test_values_and_bounds_are_those_of_the_formula(model):
                 loss_values(task, CLPL, w), by_formula(case, w), rtol=1e-9, atol=1e-9
             )
             linear, other = (
-                penalty_part(task, CLPL, w),
+                convex_part(task, CLPL, w),
                 rng.normal(size=task.n_features),
             )
             np.testing.assert_allclose(

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew import StructuredSVM
-from clew.learning import dual_ascent as ascent
-from clew.learning.bounds import dual_value, on_simplices
+from clew.learning import dual_ascent
+from clew.learning.bounds import dual_value, normalize_dual_weights
 from clew.learning.dual_ascent import ascend
-from clew.learning.model_update import update
+from clew.learning.model_update import solve_model_update
 from clew.models import Chain
 
 from ..helpers.effort import examples
@@ -71,7 +71,7 @@ def test_inner_products_stay_right_while_bounds_come_and_go(seed, steps):
         fresh = bundle.copy()
         fresh._gram = None
         one, other = (
-            update(b, v, 0.5, "l2", 1.0, 1e-8, "ascent").lower_bound
+            solve_model_update(b, v, 0.5, "l2", 1.0, 1e-8, "ascent").lower_bound
             for b in (bundle, fresh)
         )
         assert one == pytest.approx(other, abs=1e-7)
@@ -94,12 +94,12 @@ def test_ascent_reaches_its_precision_on_the_simplices(
         random_bundle(rng, n_groups, n_features, per_group),
         rng.normal(size=n_features),
     )
-    before = dual_value(bundle, v, lam, on_simplices(bundle))
+    before = dual_value(bundle, v, lam, normalize_dual_weights(bundle))
     tol *= 1 + abs(before)
     alpha = ascend(bundle, v, lam, tol)
     assert (alpha >= 0).all()
     np.testing.assert_allclose(np.bincount(bundle.group, weights=alpha), 1.0, atol=1e-9)
-    w = -(v + bundle.slopes.combined(alpha)) / lam
+    w = -(v + bundle.slopes.combine(alpha)) / lam
     primal = 0.5 * lam * w @ w + v @ w + bundle.values(w).sum()
     dual = dual_value(bundle, v, lam, alpha)
     assert dual >= before - 1e-9 * (1 + abs(before))
@@ -119,7 +119,7 @@ def test_where_it_cannot_reach_the_precision_its_bound_is_still_one():
     rng = np.random.default_rng(0)
     bundle = random_bundle(rng, n_groups=30, n_features=5, per_group=8)
     rough, exact = (
-        update(bundle.copy(), np.zeros(5), 1e-4, "l2", 1.0, 1e-6, s)
+        solve_model_update(bundle.copy(), np.zeros(5), 1e-4, "l2", 1.0, 1e-6, s)
         for s in ("ascent", "interior-point")
     )
     assert rough.lower_bound <= exact.lower_bound + 1e-6
@@ -135,9 +135,9 @@ def test_it_gives_up_early_where_no_number_of_rounds_would_do(monkeypatch):
         [[1.0, 1.0]],
     ]
     Y = [[0, 1, 0], [1, 0], [None, 1], [0]]
-    rounds, real = [], ascent._subspace_step
+    rounds, real = [], dual_ascent._subspace_step
     monkeypatch.setattr(
-        ascent, "_subspace_step", lambda *args: (rounds.append(1), real(*args))[1]
+        dual_ascent, "_subspace_step", lambda *args: (rounds.append(1), real(*args))[1]
     )
     svm = StructuredSVM(Chain(), lam=0.1).fit(X, Y)
     assert svm.result_.gap <= 1e-3

@@ -11,9 +11,9 @@ from clew.datasets import entity_f1, hide, sentences, token_features, vectorise
 from clew.learning.algorithm import Algorithm
 from clew.learning.bounds import Bundle, dual_value
 from clew.learning.cccp import learn
-from clew.learning.frank_wolfe import DEFAULTS, DualPoint, StochasticSettings
+from clew.learning.frank_wolfe import DEFAULTS, FrankWolfeState, StochasticSettings
 from clew.learning.groups import fit_unseen
-from clew.learning.losses import LOSSES, loss_values, penalty_part, reward_part
+from clew.learning.losses import LOSSES, concave_part, convex_part, loss_values
 from clew.learning.sparse_rows import differences
 from clew.learning.task import Space, Subset, online_task
 from clew.learning.weighted import weighted
@@ -37,7 +37,7 @@ HINGE, BRIDGE = LOSSES["hinge"], LOSSES["bridge"]
 def point_of(task, lam, groups=None, settings=DEFAULTS, online=False):
     """The dual at the reward's features, and the linear term; by batches, or one example after the other."""
     w = np.zeros(task.n_features)
-    reward = reward_part(task, HINGE, w)
+    reward = concave_part(task, HINGE, w)
     bundle = Bundle(
         task.n_features,
         np.arange(task.n_examples) if groups is None else groups,
@@ -51,9 +51,9 @@ def point_of(task, lam, groups=None, settings=DEFAULTS, online=False):
         oracle = whole.online(w, Space.COMPATIBLE, 0.0, 1.0, examples)
 
     def evaluate(w, examples):
-        return penalty_part(task, HINGE, w, examples)
+        return convex_part(task, HINGE, w, examples)
 
-    return DualPoint(bundle, lam, evaluate, oracle, settings), -np.asarray(
+    return FrankWolfeState(bundle, lam, evaluate, oracle, settings), -np.asarray(
         reward.features.sum(axis=0)
     ).ravel()
 
@@ -80,7 +80,7 @@ def check_pass(task, point, v, lam, rng):
     point.run_pass(rng)
     value = point.set.dual_value()
     assert value >= before - 1e-9 * (1 + abs(before))
-    point.set.give_back()
+    point.set.store_bounds()
     assert (bundle.alpha >= 0).all()
     np.testing.assert_allclose(
         np.bincount(bundle.group, weights=bundle.alpha), 1.0, atol=1e-9
@@ -88,7 +88,7 @@ def check_pass(task, point, v, lam, rng):
     w = point.set.weights
     np.testing.assert_allclose(
         w,
-        -(v + bundle.shared[0] + bundle.slopes.combined(bundle.alpha)) / lam,
+        -(v + bundle.shared[0] + bundle.slopes.combine(bundle.alpha)) / lam,
         atol=1e-7,
     )
     assert value == pytest.approx(dual_value(bundle, v, lam, bundle.alpha), abs=1e-7)
@@ -96,11 +96,11 @@ def check_pass(task, point, v, lam, rng):
     for other in (w, np.zeros_like(v), rng.normal(size=len(v))):
         primal = (
             lam / 2 * other @ other
-            + penalty_part(task, HINGE, other).values.sum()
+            + convex_part(task, HINGE, other).values.sum()
             + v @ other
         )
         assert value <= primal + 1e-9 * (1 + abs(primal))
-        highest = bundle.sum_by_group(penalty_part(task, HINGE, other).values)[
+        highest = bundle.sum_by_group(convex_part(task, HINGE, other).values)[
             bundle.group
         ]
         assert (bundle.scores(other) <= highest + 1e-9 * (1 + np.abs(highest))).all()
@@ -121,7 +121,7 @@ def test_the_dual_value_never_falls_and_lies_under_the_primal(
     options = StochasticSettings(batches=batches, period=2, sweeps=sweeps, patience=1)
     point, v = point_of(task, lam, np.arange(12) * n_groups // 12, options)
     rng = np.random.default_rng(seed)
-    point.aim(v)
+    point.set_linear_term(v)
     for _ in range(6):
         check_pass(task, point, v, lam, rng)
 
@@ -188,7 +188,7 @@ def test_one_example_after_the_other_keeps_the_same_laws(
         settings=StochasticSettings(period=2, patience=1, chunk=chunk),
         online=True,
     )
-    point.aim(v)
+    point.set_linear_term(v)
     for _ in range(4):
         check_pass(task, point, v, lam, rng)
 
@@ -200,10 +200,10 @@ def test_the_first_bounds_of_a_pass_are_those_of_the_argmax(name, differ):
     task, lam = some_weights(forest_task(name, 5), differ), 1e12
     point, _ = point_of(task, lam, online=True)
     bundle, w = point.bundle, np.random.default_rng(0).normal(size=task.n_features)
-    point.aim(-lam * w - bundle.shared[0])
+    point.set_linear_term(-lam * w - bundle.shared[0])
     point.run_pass(np.random.default_rng(0))
-    point.set.give_back()
-    linear = penalty_part(task, HINGE, w)
+    point.set.store_bounds()
+    linear = convex_part(task, HINGE, w)
     expected = differences(linear.features, bundle.base).toarray()
     for k in range(task.n_examples, len(bundle)):  # the first ones are the bases
         g = bundle.group[k]
@@ -237,17 +237,17 @@ def test_bounds_that_follow_another_completion_are_bounds(
     if subset:
         task = Subset(task, np.array([7, 0, 3, 1]))
     point, v = point_of(task, lam, online=True)
-    point.aim(v)
+    point.set_linear_term(v)
     for _ in range(2):
         check_pass(task, point, v, lam, rng)
     if unknown:
-        point.set.take_over()
+        point.set.load_bounds()
     w = rng.normal(size=task.n_features)
-    reward = reward_part(task, HINGE, w)
+    reward = concave_part(task, HINGE, w)
     point.oracle.follow(point.set, w)
     point.bundle.set_base(reward)
     v = -np.asarray(reward.features.sum(axis=0)).ravel()
-    point.aim(v)
+    point.set_linear_term(v)
     for _ in range(2):
         check_pass(task, point, v, lam, rng)
 
@@ -258,18 +258,18 @@ def test_w_stays_where_it_was_when_bounds_follow():
     Y = [[0, None, 1], [None, 1]]
     task = Chain(n_states=3, bias=False, label_scale=1e-9).prepare(X, Y).task(X, Y)
     point, v = point_of(task, 1.0, online=True)
-    point.aim(v)
+    point.set_linear_term(v)
     for _ in range(5):
         point.run_pass(np.random.default_rng(0))
     before, w = point.set.weights, np.zeros(task.n_features)
     w[2 * 4 + 1] = (
         1.0  # label 2 for the nodes that are not annotated, both of which have input 1
     )
-    reward = reward_part(task, HINGE, w)
+    reward = concave_part(task, HINGE, w)
     assert (abs(reward.features - point.bundle.base).max(axis=1).toarray() > 0).all()
     point.oracle.follow(point.set, w)
     point.bundle.set_base(reward)
-    point.aim(-np.asarray(reward.features.sum(axis=0)).ravel())
+    point.set_linear_term(-np.asarray(reward.features.sum(axis=0)).ravel())
     np.testing.assert_allclose(point.set.weights, before, atol=1e-7)
 
 
@@ -292,11 +292,11 @@ def test_passes_alone_close_the_gap(online):
     lam = 4.0
     point, v = point_of(task, lam, online=online)
     rng = np.random.default_rng(0)
-    point.aim(v)
+    point.set_linear_term(v)
     for _ in range(60):
         point.run_pass(rng)
     w = point.set.weights
-    primal = lam / 2 * w @ w + penalty_part(task, HINGE, w).values.sum() + v @ w
+    primal = lam / 2 * w @ w + convex_part(task, HINGE, w).values.sum() + v @ w
     assert primal - point.set.dual_value() <= 0.02 * primal
 
 
@@ -304,8 +304,8 @@ def test_little_memory_merges_bounds_and_keeps_the_lower_bound():
     task, lam = forest_task("chain", 1, known=1.0, dense=True, n=40), 0.5
     point, v = point_of(task, lam, online=True)
     point.bundle.memory = 40_000
-    point.set.take_over()
-    point.aim(v)
+    point.set.load_bounds()
+    point.set_linear_term(v)
     rng = np.random.default_rng(0)
     for _ in range(8):
         check_pass(task, point, v, lam, rng)
@@ -342,7 +342,7 @@ def test_partial_annotations_are_certified_whatever_the_loss(loss):
     assert result.objective == pytest.approx(by_definition, abs=precision("chain"))
     rng = np.random.default_rng(0)
     for w in rng.normal(size=(4, task.n_features)):
-        highest = result.bundle.sum_by_group(penalty_part(task, result.loss, w).values)[
+        highest = result.bundle.sum_by_group(convex_part(task, result.loss, w).values)[
             result.bundle.group
         ]
         assert (result.bundle.scores(w) <= highest + 1e-9 * (1 + np.abs(highest))).all()
@@ -409,7 +409,7 @@ def test_sentences_keep_groups_of_their_own_in_a_memory_that_whole_bounds_would_
 ):
     X, Y, _, _ = text
     task = Chain().prepare(X, Y).task(X, Y)
-    base = reward_part(task, BRIDGE, np.zeros(task.n_features)).features
+    base = concave_part(task, BRIDGE, np.zeros(task.n_features)).features
     memory = 6_000_000
     assert fit_unseen(len(X), base, memory, online=True)
     assert not fit_unseen(len(X), base, memory)

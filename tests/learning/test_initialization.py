@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from clew.learning.cccp import learn
-from clew.learning.initialization import OF_START, OWN_SHARE, Start, coarsened, contrast
+from clew.learning.initialization import (
+    OF_START,
+    OWN_SHARE,
+    Start,
+    coarsen_precision,
+    contrast,
+)
 from clew.learning.losses import LOSSES, loss_values
 from clew.learning.task import Space
 from clew.models import BinaryProgram, Chain
@@ -90,10 +96,10 @@ def test_coarse_precision_is_a_share_of_the_loss_at_zero():
 
     problem = task()
     at_zero = loss_values(problem, LOSSES["bridge"], np.zeros(4)).mean()
-    assert coarsened(Algorithm(), problem, LOSSES["bridge"]).tol == pytest.approx(
-        0.01 * at_zero
-    )
-    assert coarsened(Algorithm(tol=5.0), problem, LOSSES["bridge"]).tol == 5.0
+    assert coarsen_precision(
+        Algorithm(), problem, LOSSES["bridge"]
+    ).tol == pytest.approx(0.01 * at_zero)
+    assert coarsen_precision(Algorithm(tol=5.0), problem, LOSSES["bridge"]).tol == 5.0
 
 
 def test_coarse_precision_from_a_good_start_is_a_share_of_the_loss_there():
@@ -103,12 +109,12 @@ def test_coarse_precision_from_a_good_start_is_a_share_of_the_loss_there():
     start = 0.2 * TASTE
     there, at_zero = (loss_values(problem, loss, w).mean() for w in (start, 0 * start))
     assert 0 < there < at_zero / 2
-    assert coarsened(Algorithm(), problem, loss, 0.3, start).tol == pytest.approx(
-        OF_START * there
-    )
-    assert coarsened(Algorithm(), problem, loss, 0.03, -start).tol == pytest.approx(
-        0.03 * at_zero
-    )
+    assert coarsen_precision(
+        Algorithm(), problem, loss, 0.3, start
+    ).tol == pytest.approx(OF_START * there)
+    assert coarsen_precision(
+        Algorithm(), problem, loss, 0.03, -start
+    ).tol == pytest.approx(0.03 * at_zero)
 
 
 def test_the_loss_at_zero_is_told_by_the_annotated_part(monkeypatch):
@@ -129,7 +135,7 @@ def test_the_loss_at_zero_is_told_by_the_annotated_part(monkeypatch):
     whole = model.prepare(X, Y).task(X, Y)
     at_zero = loss_values(whole, LOSSES["bridge"], np.zeros(5)).mean()
     monkeypatch.setattr(whole, "argmax", None)
-    assert coarsened(Algorithm(), whole, LOSSES["bridge"]).tol == pytest.approx(
+    assert coarsen_precision(Algorithm(), whole, LOSSES["bridge"]).tol == pytest.approx(
         0.01 * at_zero
     )
 

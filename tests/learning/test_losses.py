@@ -12,11 +12,11 @@ from clew.errors import InputError, MissingCapability
 from clew.learning.losses import (
     LOSSES,
     Loss,
+    concave_part,
+    convex_part,
     get_loss,
     loss_values,
-    penalty_part,
     require_spaces,
-    reward_part,
     simplify,
 )
 from clew.learning.task import Argmax, Space
@@ -146,7 +146,7 @@ def test_both_parts_are_linear_bounds_that_are_tight_where_they_were_computed(
         scale * rng.normal(size=case.task.n_features),
         rng.normal(size=(5, case.task.n_features)),
     )
-    for part in (penalty_part, reward_part):
+    for part in (convex_part, concave_part):
         linear = part(case.task, loss, w)
         np.testing.assert_allclose(
             linear.features @ w + linear.offsets, linear.values, atol=1e-9 * (1 + scale)
@@ -165,8 +165,8 @@ def test_dense_features_give_what_sparse_ones_give(loss):
     for case in cases("assignment")[:4]:
         for w in some_weights(case):
             sparse, dense = (
-                penalty_part(case.task, loss, w),
-                penalty_part(Dense(case.task), loss, w),
+                convex_part(case.task, loss, w),
+                convex_part(Dense(case.task), loss, w),
             )
             np.testing.assert_array_equal(sparse.features.toarray(), dense.features)
             np.testing.assert_array_equal(sparse.offsets, dense.offsets)
@@ -228,4 +228,4 @@ def test_scores_that_are_not_finite_name_the_example(bad):
 
     task = Broken(cases("assignment")[0].task)
     with pytest.raises(InputError, match="example 2"):
-        penalty_part(task, LOSSES["hinge"], np.zeros(task.n_features))
+        convex_part(task, LOSSES["hinge"], np.zeros(task.n_features))

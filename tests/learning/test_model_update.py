@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import clarabel
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,16 +10,15 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from clew.errors import InputError
-from clew.learning import interior_point as interior
-from clew.learning import model_update as master
-from clew.learning.bounds import Bundle, dual_value, on_simplices
+from clew.learning import interior_point, model_update
+from clew.learning.bounds import Bundle, dual_value, normalize_dual_weights
 from clew.learning.cccp import learn
 from clew.learning.losses import LOSSES
 from clew.learning.model_update import (
     check_regulariser,
-    known_bound,
+    lower_bound_from_duals,
     regularisation,
-    update,
+    solve_model_update,
 )
 
 from ..helpers.effort import examples
@@ -53,9 +51,11 @@ def bundles(draw):
 def test_ascent_and_interior_point_find_the_same_minimum(problem):
     bundle, v, lam, rng = problem
     scale = 1 + np.abs(bundle.offsets).sum()
-    scale += abs(update(bundle.copy(), v, lam, "l2", 1.0, 1e-6).lower_bound)
+    scale += abs(solve_model_update(bundle.copy(), v, lam, "l2", 1.0, 1e-6).lower_bound)
     found = {
-        solver: update(bundle.copy(), v, lam, "l2", 1.0, 1e-6 * scale, solver)
+        solver: solve_model_update(
+            bundle.copy(), v, lam, "l2", 1.0, 1e-6 * scale, solver
+        )
         for solver in SOLVERS
     }
     for solved in found.values():
@@ -93,7 +93,7 @@ def test_the_minimum_is_that_of_a_general_solver(seed, solver):
         method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 500},
     )
-    solved = update(bundle, v, 0.8, "l2", 1.0, 1e-9, solver)
+    solved = solve_model_update(bundle, v, 0.8, "l2", 1.0, 1e-9, solver)
     assert solved.lower_bound == pytest.approx(reference.fun, abs=1e-6)
     np.testing.assert_allclose(solved.w, reference.x[:3], atol=1e-3)
 
@@ -134,7 +134,7 @@ def test_the_l1_update_is_the_linear_programme(
         random_bundle(rng, n_groups, per_group=per_group, flat=flat, twice=twice),
         rng.normal(size=4),
     )
-    solved = update(bundle, v, lam, "l1", radius, 1e-6)
+    solved = solve_model_update(bundle, v, lam, "l1", radius, 1e-6)
     assert solved.lower_bound == pytest.approx(
         l1_minimum(bundle, v, lam, radius), abs=1e-6
     )
@@ -147,26 +147,26 @@ def test_the_l1_update_is_the_linear_programme(
 @given(problem=bundles())
 def test_known_dual_weights_bound_the_model_with_another_linear_term(problem):
     bundle, v, lam, rng = problem
-    before = known_bound(bundle, v, lam, "l2")
-    solved = update(bundle, v, lam, "l2", 1.0, 1e-6)
+    before = lower_bound_from_duals(bundle, v, lam, "l2")
+    solved = solve_model_update(bundle, v, lam, "l2", 1.0, 1e-6)
     scale = 1 + np.abs(bundle.offsets).sum() + abs(solved.lower_bound)
     assert before <= solved.lower_bound + 1e-6 * scale
-    assert known_bound(bundle, v, lam, "l2") == pytest.approx(
+    assert lower_bound_from_duals(bundle, v, lam, "l2") == pytest.approx(
         solved.lower_bound, abs=1e-9 * scale
     )
     moved = v + rng.normal(size=len(v)) * np.sqrt(lam)
-    after = update(bundle.copy(), moved, lam, "l2", 1.0, 1e-7 * scale)
+    after = solve_model_update(bundle.copy(), moved, lam, "l2", 1.0, 1e-7 * scale)
     assert (
-        known_bound(bundle, moved, lam, "l2")
+        lower_bound_from_duals(bundle, moved, lam, "l2")
         <= after.lower_bound + after.residual + 1e-9 * scale
     )
-    assert known_bound(bundle, moved, lam, "l1") == -np.inf
+    assert lower_bound_from_duals(bundle, moved, lam, "l1") == -np.inf
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_dual_weights_lie_on_the_simplices(solver):
     bundle = random_bundle(np.random.default_rng(0), n_groups=6, per_group=7)
-    update(bundle, np.zeros(4), 0.3, "l2", 1.0, 1e-8, solver)
+    solve_model_update(bundle, np.zeros(4), 0.3, "l2", 1.0, 1e-8, solver)
     assert (bundle.alpha >= 0).all()
     np.testing.assert_allclose(np.bincount(bundle.group, weights=bundle.alpha), 1.0)
 
@@ -182,7 +182,9 @@ def test_a_singular_model_is_solved(solver, regulariser):
         bundle.add(
             as_linear(slopes, np.array([shift, shift]), np.zeros(5)), np.zeros(5)
         )
-    solved = update(bundle, np.zeros(5), 1.0, regulariser, 10.0, 1e-9, solver)
+    solved = solve_model_update(
+        bundle, np.zeros(5), 1.0, regulariser, 10.0, 1e-9, solver
+    )
     assert np.isfinite(solved.w).all()
     np.testing.assert_allclose(solved.w[1:], 0.0, atol=1e-9)
     assert solved.residual == pytest.approx(0.0, abs=1e-6)
@@ -198,7 +200,7 @@ def test_an_l1_model_with_one_bound_is_held_by_the_radius():
     bundle.add(
         as_linear(np.array([[3.0, 0.0]]), np.array([1.0]), np.zeros(2)), np.zeros(2)
     )
-    solved = update(bundle, np.zeros(2), 1.0, "l1", 7.0, 1e-9)
+    solved = solve_model_update(bundle, np.zeros(2), 1.0, "l1", 7.0, 1e-9)
     np.testing.assert_allclose(solved.w, [-7.0, 0.0])
     assert solved.lower_bound == pytest.approx(1.0 - 7.0 * 2.0)
 
@@ -206,7 +208,7 @@ def test_an_l1_model_with_one_bound_is_held_by_the_radius():
 def test_a_group_without_dual_weights_starts_at_its_newest_bound():
     bundle = random_bundle(np.random.default_rng(0), n_groups=2, per_group=3)
     bundle.alpha = np.where(bundle.group == 0, 0.2, 0.0)
-    alpha = on_simplices(bundle)
+    alpha = normalize_dual_weights(bundle)
     np.testing.assert_allclose(alpha[bundle.group == 0], 1 / 3)
     np.testing.assert_allclose(alpha[bundle.group == 1], [0, 0, 1])
 
@@ -218,56 +220,32 @@ def test_regularisers():
         check_regulariser("l3")
 
 
-class Answer:
-    """What an interior point would return, changed."""
+def break_interior_point(monkeypatch, fault):
+    """Let both interior points return something else than the solution."""
+    solve = interior_point._Program.solve
+    solve_by_clarabel = model_update._solve_by_clarabel
 
-    def __init__(self, solution, status, z, x):
-        self.status, self.z, self.x = status, z, x
+    def solve_wrongly(program, z, gap):
+        return FAULTS[fault](*solve(program, z, gap))
 
+    def solve_wrongly_by_clarabel(bundle, *problem):
+        alpha, w = FAULTS[fault](*solve_by_clarabel(bundle, *problem))
+        if not np.isfinite(w).all():
+            return None
+        return interior_point.project_to_simplices(alpha, bundle), w
 
-def broken(monkeypatch, change):
-    """Let both interior points, clew's and Clarabel's, answer something else than the solution."""
-    real, own = clarabel.DefaultSolver, interior._Programme.solve
-
-    class Broken:
-        def __init__(self, *problem):
-            self.solver = real(*problem)
-
-        def solve(self):
-            return change(self.solver.solve())
-
-    def solve(programme, z, gap):
-        answer = change(Answer(None, STATUS.Solved, *own(programme, z, gap)))
-        return np.array(answer.z), np.array(answer.x)
-
-    monkeypatch.setattr(clarabel, "DefaultSolver", Broken)
-    monkeypatch.setattr(interior._Programme, "solve", solve)
+    monkeypatch.setattr(interior_point._Program, "solve", solve_wrongly)
+    monkeypatch.setattr(model_update, "_solve_by_clarabel", solve_wrongly_by_clarabel)
 
 
-STATUS = clarabel.SolverStatus
 NOISE = np.random.default_rng(0)
 FAULTS = {
-    "nothing at all": lambda s: Answer(
-        s, STATUS.NumericalError, np.full(len(s.z), np.nan), np.full(len(s.x), np.nan)
-    ),
-    "w = 0": lambda s: Answer(
-        s, STATUS.AlmostSolved, np.ones(len(s.z)), np.zeros(len(s.x))
-    ),
-    "far off": lambda s: Answer(
-        s,
-        STATUS.InsufficientProgress,
-        1e8 * NOISE.random(len(s.z)),
-        1e8 * np.array(s.x),
-    ),
-    "an imprecise α": lambda s: Answer(
-        s, STATUS.AlmostSolved, np.array(s.z) + NOISE.random(len(s.z)), np.array(s.x)
-    ),
-    "an imprecise w": lambda s: Answer(
-        s, STATUS.AlmostSolved, np.array(s.z), np.array(s.x) + 1.0
-    ),
-    "solved, it says": lambda s: Answer(
-        s, STATUS.Solved, NOISE.random(len(s.z)), np.array(s.x) - 3.0
-    ),
+    "nothing at all": lambda z, w: (np.full(len(z), np.nan), np.full(len(w), np.nan)),
+    "w = 0": lambda z, w: (np.ones(len(z)), np.zeros(len(w))),
+    "far off": lambda z, w: (1e8 * NOISE.random(len(z)), 1e8 * w),
+    "an imprecise α": lambda z, w: (z + NOISE.random(len(z)), w),
+    "an imprecise w": lambda z, w: (z, w + 1.0),
+    "both imprecise": lambda z, w: (NOISE.random(len(z)), w - 3.0),
 }
 
 
@@ -281,10 +259,10 @@ def test_where_the_interior_point_fails_the_other_solver_makes_up_for_it(
         random_bundle(rng, n_groups, n_features=8, per_group=6),
         rng.normal(size=8),
     )
-    right = update(bundle.copy(), v, 0.5, "l2", 1.0, 1e-7, "interior-point")
+    right = solve_model_update(bundle.copy(), v, 0.5, "l2", 1.0, 1e-7, "interior-point")
     assert not right.fell_back
-    broken(monkeypatch, FAULTS[fault])
-    solved = update(bundle, v, 0.5, "l2", 1.0, 1e-7, "interior-point")
+    break_interior_point(monkeypatch, fault)
+    solved = solve_model_update(bundle, v, 0.5, "l2", 1.0, 1e-7, "interior-point")
     assert solved.fell_back or fault == "an imprecise w"  # Eq. 15 alone mends that
     assert solved.residual <= 1e-5
     assert solved.lower_bound == pytest.approx(right.lower_bound, abs=1e-5)
@@ -299,7 +277,7 @@ def test_a_fit_with_a_solver_that_fails_certifies_the_same_minimum(monkeypatch, 
     for lam in (0.1, 0.001):
         with monkeypatch.context() as patch:
             right = learn(task, LOSSES["bridge"], lam)
-            broken(patch, FAULTS[fault])
+            break_interior_point(patch, fault)
             result = learn(task, LOSSES["bridge"], lam)
         assert result.converged
         assert result.fallbacks > 0 or fault == "an imprecise w"
@@ -311,7 +289,7 @@ def test_a_fit_with_a_solver_that_fails_certifies_the_same_minimum(monkeypatch, 
 def test_clews_interior_point_reaches_the_gap_that_it_is_asked_for(problem, tol):
     bundle, v, lam, _ = problem
     tol *= max(1.0, float(np.abs(bundle.offsets).max()))
-    alpha, w = interior.interior_point(bundle, v, lam, tol)
+    alpha, w = interior_point.solve_interior_point(bundle, v, lam, tol)
     assert (alpha >= 0).all()
     np.testing.assert_allclose(
         bundle.sum_by_group(np.bincount(bundle.group, weights=alpha)), 1.0
@@ -324,7 +302,7 @@ def test_clews_interior_point_reaches_the_gap_that_it_is_asked_for(problem, tol)
 def test_a_group_without_bounds_is_none_of_the_interior_points_business():
     bundle = Bundle(2, np.arange(2))
     bundle.extend(sp.csr_array(np.ones((1, 2))), np.ones(1), np.array([1]))
-    assert interior.interior_point(bundle, np.zeros(2), 1.0, 1e-3) is None
+    assert interior_point.solve_interior_point(bundle, np.zeros(2), 1.0, 1e-3) is None
 
 
 def test_bounds_that_would_fill_the_memory_if_dense_go_to_the_sparse_solver(
@@ -332,10 +310,10 @@ def test_bounds_that_would_fill_the_memory_if_dense_go_to_the_sparse_solver(
 ):
     rng = np.random.default_rng(0)
     bundle, v = random_bundle(rng, n_groups=4, n_features=8), rng.normal(size=8)
-    dense = update(bundle.copy(), v, 0.5, "l2", 1.0, 1e-7)
-    monkeypatch.setattr(master, "DENSE_ENTRIES", 8)
-    monkeypatch.setattr(interior._Programme, "solve", None)  # it would fail
-    sparse = update(bundle, v, 0.5, "l2", 1.0, 1e-7)
+    dense = solve_model_update(bundle.copy(), v, 0.5, "l2", 1.0, 1e-7)
+    monkeypatch.setattr(model_update, "DENSE_ENTRIES", 8)
+    monkeypatch.setattr(interior_point._Program, "solve", None)  # it would fail
+    sparse = solve_model_update(bundle, v, 0.5, "l2", 1.0, 1e-7)
     assert not sparse.fell_back
     assert sparse.lower_bound == pytest.approx(dense.lower_bound, abs=1e-6)
 
@@ -343,5 +321,5 @@ def test_bounds_that_would_fill_the_memory_if_dense_go_to_the_sparse_solver(
 def test_where_the_ascent_gives_up_the_interior_point_is_asked():
     rng = np.random.default_rng(0)
     bundle = random_bundle(rng, n_groups=30, n_features=5, per_group=8)
-    solved = update(bundle, np.zeros(5), 1e-6, "l2", 1.0, 1e-6, "ascent")
+    solved = solve_model_update(bundle, np.zeros(5), 1e-6, "l2", 1.0, 1e-6, "ascent")
     assert solved.residual <= 1e-4

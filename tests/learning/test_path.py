@@ -12,7 +12,7 @@ from clew.learning.losses import LOSSES, loss_values
 from clew.learning.path import fit_path, lambda_grid
 from clew.learning.task import Argmax, Space
 from clew.models.assignment import Assignment
-from clew.models.listed import CLPL
+from clew.models.base import CLPL
 
 from ..helpers.effort import sweep
 from .problems import GENERATORS, assignment_task, cases, chain_task, matchings

@@ -10,7 +10,7 @@ from clew.learning.initialization import Start
 from clew.learning.losses import LOSSES
 from clew.learning.task import Space, is_determined
 from clew.models.binary_program import BinaryProgram, Program
-from clew.models.linear_program import minimal_conflict
+from clew.models.linear_program import find_minimal_conflict
 
 from ..helpers.effort import sweep
 
@@ -62,7 +62,7 @@ def test_annotations_that_leave_one_output_are_known_to_be_convex(x, model):
         assert is_determined(task) is one_each
         start = Start(task, LOSSES["hinge"])
         assert (start.part is None and start.contrast is None) is one_each
-        assert bool(task.kept) is False  # nobody had to ask
+        assert bool(task.programs) is False  # nobody had to ask
 
 
 def test_an_annotated_part_has_the_determined_variables_alone(x, model):
@@ -71,7 +71,7 @@ def test_an_annotated_part_has_the_determined_variables_alone(x, model):
     assert [example.A.shape for example in part.examples] == [(1, 2), (0, 0)]
     for w in np.random.default_rng(0).normal(size=(5, 3)):
         part.argmax(w, Space.COMPATIBLE, 1.0)
-        assert (0, Space.COMPATIBLE) not in part.kept  # there is nothing to decide
+        assert (0, Space.COMPATIBLE) not in part.programs  # there is nothing to decide
     assert part.argmax(w, Space.INCOMPATIBLE, 1.0).found.tolist() == [True, False]
 
 
@@ -96,7 +96,7 @@ def test_open_variables_take_nothing_away_from_an_annotated_part(n):
         part = task.annotated_part()
         if part is None:
             continue
-        determined = task.examples[0].determined[0] >= 0
+        determined = task.examples[0].determined >= 0
         w = rng.normal(size=3)
         scores = (outputs * determined) @ x.features @ w + [
             model.loss(known, y) for y in outputs
@@ -129,7 +129,7 @@ def test_minimal_conflict_finds_each_of_many_hidden_sets():
     for hidden in ({3}, {0, 99}, {17, 18, 60}, set(range(5))):
         assert (
             set(
-                minimal_conflict(
+                find_minimal_conflict(
                     range(100), lambda parts, hidden=hidden: not hidden <= set(parts)
                 )
             )
@@ -257,7 +257,7 @@ def test_an_annotation_that_leaves_one_output_asks_no_solver(x, model):
     assert answer.values(w, 0.0)[1] == pytest.approx(
         x.features[[0, 3]].sum(axis=0) @ w + (x.features[4:] @ w).max()
     )
-    assert set(task.kept) == {(1, Space.COMPATIBLE)}
+    assert set(task.programs) == {(1, Space.COMPATIBLE)}
     # all variables follow row by row here too, but from rows that cannot hold together
     rows = sp.csr_array(np.vstack([x.A.toarray(), np.ones((1, 6))]))
     four = changed(
@@ -272,8 +272,8 @@ def test_a_task_can_be_pickled_and_its_solvers_dropped(x, model):
     w = np.array([0.3, -1.0, 0.7])
     expected = task.argmax(w, Space.ALL, 1.0).features.toarray()
     other = pickle.loads(pickle.dumps(task))
-    assert task.kept
-    assert not other.kept
+    assert task.programs
+    assert not other.programs
     task.drop_solvers()
     for each in (task, other):
         np.testing.assert_array_equal(

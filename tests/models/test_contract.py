@@ -11,7 +11,8 @@ from sklearn.base import clone
 
 from clew.errors import InputError
 from clew.learning.task import Space, Subset, Task
-from clew.models.base import ExampleTask, forced_margins, take
+from clew.models.base import ExampleTask, forced_margins
+from clew.models.examples import take
 
 from ..helpers.effort import sweep
 from .contract import MODELS, instance, instances, mapped_floats

@@ -18,7 +18,7 @@ def test_an_odd_cycle_that_wants_to_differ_is_solved_exactly():
     w = np.array([0.0, 1.0, -1.0, 0.0, 0.0, -1.0])
     task = model.task([x], [None])
     assert task.argmax(w, Space.ALL, 0.0).values(w, 0.0) == pytest.approx([-0.9])
-    assert task.kept[0, Space.ALL].lp_solves > 1  # the first answer was fractional
+    assert task.programs[0, Space.ALL].counts.lps > 1  # the first answer was fractional
     (labels,) = model.predict([x], w)
     assert labels[0] == 1
     assert len(set(labels.tolist())) == 2

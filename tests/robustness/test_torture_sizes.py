@@ -19,7 +19,7 @@ from clew.cli.options import _describe_error
 from clew.errors import DataWarning, InputError
 from clew.tracking.candidates.candidates import find_candidates
 from clew.tracking.detections import DetectionTable
-from clew.tracking.evaluation.challenge import _segmentation
+from clew.tracking.evaluation.challenge import _compute_overlaps
 from clew.tracking.evaluation.matching import match_frame
 from clew.tracking.io import tiff
 from clew.tracking.io.ctc import open_ctc_lineage
@@ -138,7 +138,7 @@ def test_segmentations_of_frames_that_are_not(tmp_path, name, words):
     (tmp_path / "01_GT/SEG").mkdir()
     tiff.write_frame(tmp_path / "01_GT/SEG" / name, truth.masks[0])
     with pytest.raises(InputError, match=words):
-        _segmentation(truth, truth)
+        _compute_overlaps(truth, truth)
 
 
 def test_a_segmentation_with_an_odd_name_is_passed_over_with_a_warning(tmp_path):
@@ -147,7 +147,7 @@ def test_a_segmentation_with_an_odd_name_is_passed_over_with_a_warning(tmp_path)
     for name in ("man_seg_x.tif", "man_seg001.tif"):
         tiff.write_frame(tmp_path / "01_GT/SEG" / name, truth.masks[0])
     with pytest.warns(DataWarning, match=r"man_seg_x\.tif is ignored"):
-        assert [index.tolist() for index in _segmentation(truth, truth)] == [[1.0]]
+        assert [index.tolist() for index in _compute_overlaps(truth, truth)] == [[1.0]]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])

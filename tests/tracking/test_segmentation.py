@@ -154,7 +154,7 @@ def test_sensitivity_decides_on_the_dimmest():
     [np.zeros(5), np.zeros((2, 2, 2, 2)), np.zeros((3, 3), bool), np.zeros((0, 4))],
 )
 def test_what_is_no_image_is_refused(image):
-    with pytest.raises(InputError, match="an image of shape"):
+    with pytest.raises(InputError, match="the image has shape"):
         detect_frame(image)
 
 
@@ -171,7 +171,7 @@ def test_settings_that_make_no_sense_are_refused(name):
     for value in [(0.0, 1.0)] if name == "spacing" else [0, -1, np.nan, np.inf]:
         with pytest.raises(InputError, match=f"{name} is"):
             DetectionSettings(**{name: value})
-    with pytest.raises(InputError, match="2 dimensions has 2"):
+    with pytest.raises(InputError, match="2 dimensions needs 2"):
         detect_frame(
             picture(SCATTERED)[0], settings=DetectionSettings(spacing=(1, 1, 1))
         )

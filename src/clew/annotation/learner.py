@@ -17,7 +17,7 @@ from clew.learning.initialization import Start
 from clew.learning.losses import get_loss
 from clew.learning.result import Result, Status
 from clew.learning.task import Array, Space
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 from clew.models.linear_program import LinearTask
 from clew.tracking.candidates.features import feature_names
 from clew.tracking.candidates.frame_pairs import FramePair, Pairs
@@ -85,7 +85,7 @@ class Learner:
             self.settings,
             self.tracker.calibration_,
         )
-        self._solvers: Cache[KeptProgram] = Cache()
+        self._solvers: Cache[WarmStartedProgram] = Cache()
         self._solved: dict[int, SolvedPair] = {}
 
     def use_events(self, events: frozenset[Event]) -> None:
@@ -136,7 +136,7 @@ class Learner:
         examples = self._examples(self.annotations)
         task = self._task(examples)
         self.result = self._fit(task, self.result)
-        for (n, space), solver in task.kept.items():
+        for (n, space), solver in task.programs.items():
             self._solvers.put(*_solver_key(examples[n], space), solver)
         self.w = joined(self.result.w, self.prior)
         self.version += 1
@@ -216,7 +216,7 @@ class Learner:
                 if (
                     solver := self._solvers.peek(*_solver_key(example, space))
                 ) is not None:
-                    task.kept[n, space] = solver
+                    task.programs[n, space] = solver
         return task
 
     def _fit(self, task: LinearTask, warm: Result | None) -> Result:

@@ -124,7 +124,7 @@ class Lexicon:
 
 
 def make_sentences(n: int, rng: Rng) -> tuple[list[list[str]], list[NDArray[np.str_]]]:
-    """Simulate sentences of about 14 tokens, a sixth of which are names.
+    """Simulate sentences of about 14 tokens; a sixth of the tokens are names.
 
     Returns
     -------

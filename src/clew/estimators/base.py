@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from clew.errors import InputError, MissingCapability, NotCalibrated
 from clew.estimators.calibration import Calibration, Method, fit_calibration
 from clew.estimators.data import (
+    TrainingData,
     check_sample_weight,
     convert_annotations,
     convert_inputs,
@@ -25,7 +26,7 @@ from clew.estimators.data import (
     make_task,
     parse_annotations,
 )
-from clew.estimators.model_selection import split_annotations
+from clew.estimators.model_selection import Split, split_annotations
 from clew.estimators.uncertainty import Query, select_least_certain
 from clew.learning.algorithm import LAMBDAS
 from clew.learning.likelihood import LikelihoodResult
@@ -36,13 +37,18 @@ from clew.models.base import (
     Model,
     StructuredModel,
     check_kind,
-    check_lengths,
     check_weights,
     forced_margins,
+)
+from clew.models.examples import (
+    Annotation,
+    Answers,
+    Examples,
+    Output,
+    check_lengths,
     n_examples,
     take,
 )
-from clew.models.examples import Annotation, Answers, Examples, Output
 from clew.models.labels import ClassWeight
 from clew.models.weight_blocks import feature_names
 from clew.parallel import Client, distribute_task, map_examples, resolve_jobs
@@ -60,16 +66,6 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
 HoldOut = Literal["auto", "examples", "parts"]
-
-
-class TrainingData(NamedTuple):
-    """A prepared model, and the annotated examples to learn its weights from."""
-
-    model: StructuredModel
-    X: Examples
-    Y: Examples
-    weights: Array | None
-    """Weights of the examples."""
 
 
 class StructuredEstimator(BaseEstimator):  # type: ignore[misc]  # untyped
@@ -497,6 +493,11 @@ class RegularizedEstimator(StructuredEstimator):
         if self.C is None:
             return check_lam(self.lam)
         return convert_c(self.C, self.lam, n_examples)
+
+    def _split_annotations(self, data: TrainingData) -> list[Split]:
+        """Split the annotations to choose λ by."""
+        rng = make_generator(self.random_state)
+        return split_annotations(data.model, data.Y, self.folds, self.hold_out, rng)
 
     def _set_result(
         self,

@@ -13,15 +13,14 @@ from clew.estimators.base import (
     HoldOut,
     RegularizedEstimator,
     StructuredEstimator,
-    TrainingData,
 )
 from clew.estimators.data import (
+    TrainingData,
     convert_annotations,
     convert_outputs,
-    make_generator,
     parse_annotations,
 )
-from clew.estimators.model_selection import make_folds, split_annotations
+from clew.estimators.model_selection import make_folds
 from clew.learning.likelihood import (
     LikelihoodResult,
     log_likelihood,
@@ -31,8 +30,8 @@ from clew.learning.losses import LOSSES
 from clew.learning.path import lambda_grid
 from clew.learning.task import Array, Task
 from clew.learning.weighted import weighted
-from clew.models.base import StructuredModel, check_lengths
-from clew.models.examples import Answers, Examples
+from clew.models.base import StructuredModel
+from clew.models.examples import Answers, Examples, check_lengths
 from clew.utils.parameters import check_fitted
 from clew.utils.progress import ProgressLine
 from clew.utils.validation import Seed, check_callable
@@ -191,11 +190,8 @@ class StructuredCRF(RegularizedEstimator):
         def make_task(X: Examples, Y: Examples) -> Task:
             return self._make_task(data.model, X, Y, None)
 
-        rng = make_generator(self.random_state)
-        splits = split_annotations(data.model, data.Y, self.folds, self.hold_out, rng)
-        folds = make_folds(
-            data.model, data.X, data.Y, make_task, make_task, splits, data.weights
-        )
+        splits = self._split_annotations(data)
+        folds = make_folds(data, make_task, make_task, splits)
         starts: list[Array | None] = [None] * len(folds)
         path: list[tuple[float, float]] = []
         for lam in lams:

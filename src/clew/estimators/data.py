@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,17 @@ from clew.models.base import ExampleTask, StructuredModel, check_kind
 from clew.models.examples import Answers, Examples, Output
 from clew.models.labels import Label
 from clew.utils.validation import Seed, check_floats, short_repr
+
+
+class TrainingData(NamedTuple):
+    """A prepared model, and annotated examples to learn its weights from."""
+
+    model: StructuredModel
+    X: Examples
+    Y: Examples
+    """Parsed annotations."""
+    weights: Array | None = None
+    """Weights of the examples."""
 
 
 def convert_inputs(X: Examples) -> Examples:
@@ -51,7 +62,7 @@ def _convert_series(y: Any) -> Any:
 def parse_annotations(model: StructuredModel, X: Examples, Y: Examples) -> Examples:
     """Parse annotations once, if the model offers a faster representation."""
     check_kind(model, X)
-    return model.parsed(X, Y) if hasattr(model, "parsed") else Y
+    return model.encode_annotations(X, Y) if hasattr(model, "encode_annotations") else Y
 
 
 def count_parts(model: StructuredModel, Y: Examples) -> Indices:

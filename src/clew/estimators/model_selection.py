@@ -12,11 +12,12 @@ from typing import Protocol, TypeGuard
 import numpy as np
 
 from clew.errors import InputError
+from clew.estimators.data import TrainingData
 from clew.learning.selection import Fold
-from clew.learning.task import Array, Indices, Mask, Subset, Task
+from clew.learning.task import Indices, Mask, Subset, Task
 from clew.learning.weighted import weighted
-from clew.models.base import StructuredModel, take
-from clew.models.examples import Annotation, Examples
+from clew.models.base import StructuredModel
+from clew.models.examples import Annotation, Examples, take
 from clew.utils.validation import check_choice, check_int
 
 MIN_EXAMPLES_PER_FOLD = 10
@@ -126,13 +127,10 @@ def _split_parts(
 
 
 def make_folds(
-    model: StructuredModel,
-    X: Examples,
-    Y: Examples,
+    data: TrainingData,
     make_training_task: TaskFactory,
     make_test_task: TaskFactory,
     splits: Sequence[Split],
-    weights: Array | None = None,
 ) -> list[Fold]:
     """Make the tasks of each split.
 
@@ -142,33 +140,25 @@ def make_folds(
 
     Parameters
     ----------
-    model : StructuredModel
-    X, Y : sequences
-        Inputs and annotations.
+    data : TrainingData
     make_training_task, make_test_task : callable
         Make the task to learn from, and the one whose task loss is counted. They
         differ for CLPL and for pseudo-labels.
     splits : sequence of Split
-    weights : ndarray of shape (n_examples,), optional
-        Weights of the examples.
     """
+    model, X, Y, weights = data
     if not can_hide(model) or all(map(_holds_out_examples, splits)):
         training_task = weighted(make_training_task(X, Y), weights)
         test_task = weighted(make_test_task(X, Y), weights)
         return _make_example_folds(training_task, test_task, splits)
 
-    def make_annotated(make_task: TaskFactory, annotations: list[Annotation]) -> Task:
-        used = [
-            n for n, annotation in enumerate(annotations) if model.n_parts(annotation)
-        ]
-        task = make_task(take(X, used), take(annotations, used))
+    def make_task(factory: TaskFactory, partial: list[Annotation]) -> Task:
+        used = [n for n, annotation in enumerate(partial) if model.n_parts(annotation)]
+        task = factory(take(X, used), take(partial, used))
         return weighted(task, None if weights is None else weights[used])
 
     return [
-        Fold(
-            make_annotated(make_training_task, train),
-            make_annotated(make_test_task, test),
-        )
+        Fold(make_task(make_training_task, train), make_task(make_test_task, test))
         for train, test in splits
     ]
 

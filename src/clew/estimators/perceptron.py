@@ -7,8 +7,8 @@ from typing import Self
 
 from numpy.typing import ArrayLike
 
-from clew.estimators.base import StructuredEstimator, TrainingData
-from clew.estimators.data import make_generator
+from clew.estimators.base import StructuredEstimator
+from clew.estimators.data import TrainingData, make_generator
 from clew.learning.perceptron import perceptron
 from clew.learning.weighted import weighted
 from clew.models.base import StructuredModel

@@ -27,8 +27,7 @@ from clew.learning.passive_aggressive import OnlineResult
 from clew.learning.perceptron import PerceptronResult
 from clew.learning.result import Record, Result, Status
 from clew.learning.task import Space
-from clew.models.base import Model, StructuredModel
-from clew.models.listed import ListedLoss
+from clew.models.base import ListedLoss, Model, StructuredModel
 from clew.utils.parameters import check_fitted
 from clew.utils.storage import (
     Arrays,

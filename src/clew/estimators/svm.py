@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,17 +13,17 @@ from clew.errors import InputError
 from clew.estimators.base import (
     HoldOut,
     RegularizedEstimator,
-    TrainingData,
     select_annotated,
 )
 from clew.estimators.data import (
+    TrainingData,
     check_sample_weight,
     convert_annotations,
     count_parts,
     make_generator,
     parse_annotations,
 )
-from clew.estimators.model_selection import Split, make_folds, split_annotations
+from clew.estimators.model_selection import Split, make_folds
 from clew.learning.algorithm import Algorithm, get_algorithm
 from clew.learning.losses import LOSSES, Loss, get_loss
 from clew.learning.model_update import Regulariser, check_regulariser
@@ -34,10 +34,9 @@ from clew.learning.result import Record, Result
 from clew.learning.selection import PathPoint, best_point, cross_validate
 from clew.learning.task import Array, Space, Task
 from clew.learning.weighted import weighted
-from clew.models.base import StructuredModel, check_lengths, n_examples
-from clew.models.examples import Annotation, Examples
-from clew.models.labels import Classes, ClassWeight, declared_classes
-from clew.models.listed import CLPL, ListedLoss
+from clew.models.base import CLPL, ListedLoss, StructuredModel
+from clew.models.examples import Annotation, Examples, check_lengths, n_examples
+from clew.models.labels import Classes, ClassWeight, check_classes
 from clew.parallel import Client
 from clew.utils.parameters import clone
 from clew.utils.progress import ProgressLine
@@ -197,6 +196,14 @@ class StructuredSVM(RegularizedEstimator):
                 return loss.task(data.model, X, Y)
             return make_test_task(X, Y)
 
+        task = weighted(make_training_task(data.X, data.Y), data.weights)
+        if Space.COMPATIBLE in task.spaces - loss.spaces:
+            # finds annotations that no output satisfies
+            task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
+        start = self._resolve_start(task)
+        known_weights = [] if start is None else [start]
+        path: list[PathPoint] = []
+        splits: list[Split] = []
         with ProgressLine(self.verbose) as line:
 
             def report_update(record: Record) -> None:
@@ -204,62 +211,37 @@ class StructuredSVM(RegularizedEstimator):
                 if callback is not None:
                     callback(record)
 
-            task = weighted(make_training_task(data.X, data.Y), data.weights)
-            if Space.COMPATIBLE in task.spaces - loss.spaces:
-                # finds annotations that no output satisfies
-                task.argmax(np.zeros(task.n_features), Space.COMPATIBLE, 0.0)
-            start = self._resolve_start(task)
-            known_weights = [] if start is None else [start]
-            path: list[PathPoint] = []
-            splits: list[Split] = []
+            settings: dict[str, Any] = {
+                "regulariser": self.regulariser,
+                "algorithm": algorithm,
+            }
             if not isinstance(lam, float):
-                rng = make_generator(self.random_state)
-                splits = split_annotations(
-                    data.model, data.Y, self.folds, self.hold_out, rng
-                )
-                folds = make_folds(
-                    data.model,
-                    data.X,
-                    data.Y,
-                    make_training_task,
-                    make_test_task,
-                    splits,
-                    data.weights,
-                )
                 if isinstance(lam, str):
                     lam = lambda_grid(task, loss, self.regulariser).tolist()
+                splits = self._split_annotations(data)
                 path = cross_validate(
-                    folds,
+                    make_folds(data, make_training_task, make_test_task, splits),
                     loss,
                     lam,
-                    regulariser=self.regulariser,
-                    algorithm=algorithm,
                     start=start,
                     callback=report_update,
+                    **settings,
                 )
                 best = best_point(path)
                 lam = best.lam
                 known_weights = [best.w, *best.weights]
             elif start is None and warm_start is not None:
                 known_weights = [warm_start.w]
-            starts = starting_points(
-                task,
-                loss,
-                lam,
-                known_weights,
-                regulariser=self.regulariser,
-                algorithm=algorithm,
-                given=start,
-            )
             result = learn_from(
-                starts,
+                starting_points(
+                    task, loss, lam, known_weights, given=start, **settings
+                ),
                 task,
                 loss,
                 lam,
-                regulariser=self.regulariser,
-                algorithm=algorithm,
                 warm_start=warm_start if isinstance(warm_start, Result) else None,
                 callback=report_update,
+                **settings,
             )
         self.held_out_ = [held_out for _, held_out in splits]
         return self._set_result(data.model, result, path)
@@ -357,7 +339,7 @@ class StructuredSVM(RegularizedEstimator):
         check_lengths(X, Y)
         if classes is not None:
             known_classes = tuple(self.classes_.tolist())
-            if declared_classes(classes, None) != known_classes:
+            if check_classes(classes, None) != known_classes:
                 raise InputError(
                     f"classes is {short_repr(classes)}; expected those of the first "
                     f"batch, {self.classes_}"

@@ -1,4 +1,4 @@
-"""Uncertainty sampling: which parts of which outputs to annotate next."""
+"""Uncertainty sampling: select the parts of outputs to annotate next."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.learning import gram
-from clew.learning.groups import BOUND_BYTES, PEAK, group_keys, summed, sums
-from clew.learning.losses import Linear
+from clew.learning.groups import BOUND_BYTES, PEAK, group_keys, sum_rows_by_group, sums
+from clew.learning.losses import LinearBounds
 from clew.learning.sparse_rows import ENTRY_BYTES, Rows, differences
 from clew.learning.task import Array, Indices, Mask, Matrix, dot
 
@@ -37,7 +37,7 @@ class Bundle:
         n_features: int,
         group_of: Indices,
         keys: Sequence[bytes] | None = None,
-        base: Linear | None = None,
+        base: LinearBounds | None = None,
         memory: int = UNLIMITED,
     ) -> None:
         self.n_features = n_features
@@ -50,7 +50,7 @@ class Bundle:
             np.zeros(self.n_groups),
         )
         if base is not None:
-            self.base = summed(sp.csr_array(base.features), group_of)
+            self.base = sum_rows_by_group(sp.csr_array(base.features), group_of)
             self.base_offsets = sums(base.offsets, group_of, self.n_groups)
         self.slopes = Rows(n_features)
         self.offsets: Array = np.zeros(0)
@@ -98,7 +98,7 @@ class Bundle:
     def scores(self, w: Array) -> Array:
         """(K,) the value of each bound at w."""
         base = np.asarray(self.base @ w) + self.base_offsets
-        return np.asarray(base[self.group] + self.slopes.times(w) + self.offsets)
+        return np.asarray(base[self.group] + self.slopes.multiply(w) + self.offsets)
 
     def values(self, w: Array) -> Array:
         """(G,) the model's value of each group at w; minus infinity for a group without bounds."""
@@ -106,13 +106,15 @@ class Bundle:
         np.maximum.at(best, self.group, self.scores(w))
         return best
 
-    def add(self, linear: Linear, w: Array, known: Array | None = None) -> int:
+    def add(self, linear: LinearBounds, w: Array, known: Array | None = None) -> int:
         """Add the bounds that say something new at w; returns how many. `known` are the model's `values(w)`."""
         value = self.sum_by_group(linear.values)
         model = self.values(w) if known is None else known
         new = np.flatnonzero(value > model + 1e-12 * (1 + np.abs(value)))
         return self._append(
-            summed(sp.csr_array(linear.features), self.group_of), linear.offsets, new
+            sum_rows_by_group(sp.csr_array(linear.features), self.group_of),
+            linear.offsets,
+            new,
         )
 
     def _append(self, slopes: Matrix, offsets: Array, new: Indices) -> int:
@@ -126,7 +128,7 @@ class Bundle:
         fresh = differences(slopes, self.base[group])
         self.make_room(int(fresh.nnz), group)
         n = len(group)
-        self.slopes = self.slopes.extended(fresh)
+        self.slopes = self.slopes.append(fresh)
         self.offsets = np.concatenate(
             [self.offsets, offsets - self.base_offsets[group]]
         )
@@ -177,7 +179,7 @@ class Bundle:
         return self._gram
 
     def rebase(self) -> None:
-        """Make the heaviest bound of each group its base, and put the bounds in the order of the groups.
+        """Make the argmax_per_group bound of each group its base, and put the bounds in the order of the groups.
 
         The base was what the reward said at the start. Where little is annotated that changes from one CCCP iteration
         to the next, and the differences from it fill up; those from a bound that is active now are sparse again.
@@ -185,8 +187,8 @@ class Bundle:
         members, first = self.sorted_by_group()
         if not len(members):
             return
-        gram, alpha = self.inner_products(), on_simplices(self)
-        references = heaviest(alpha, members, first)
+        gram, alpha = self.inner_products(), normalize_dual_weights(self)
+        references = argmax_per_group(alpha, members, first)
         bare = references < 0
         chosen = np.where(bare, members[0], references)
         shift = sp.csr_array(self.slopes.csr[chosen])
@@ -200,7 +202,7 @@ class Bundle:
             sp.csr_array(self.base + shift),
             self.base_offsets + offsets,
         )
-        self._gram = gram.relative_to(references).kept(members)
+        self._gram = gram.relative_to(references).select(members)
         self.group, self.alpha, self.idle = (
             group,
             self.alpha[members],
@@ -220,14 +222,14 @@ class Bundle:
         self.slopes, self.offsets, self.group = slopes, offsets, group
         self.alpha, self.idle, self._gram = alpha, idle, products
 
-    def set_base(self, base: Linear) -> None:
+    def set_base(self, base: LinearBounds) -> None:
         """Take another linear function of each group, for bounds that will be given relative to it (`replace`)."""
         self.base, self.base_offsets = (
-            summed(sp.csr_array(base.features), self.group_of),
+            sum_rows_by_group(sp.csr_array(base.features), self.group_of),
             self.sum_by_group(base.offsets),
         )
 
-    def relative_to(self, base: Linear) -> None:
+    def relative_to(self, base: LinearBounds) -> None:
         """Keep the bounds as differences from another linear function of each group."""
         whole = sp.csr_array(self.slopes.csr + self.base[self.group])
         offsets = self.offsets + self.base_offsets[self.group]
@@ -242,11 +244,11 @@ class Bundle:
         """Drop the bounds that are not in the mask."""
         if mask.all():
             return
-        self.slopes = self.slopes.chosen(np.flatnonzero(mask))
+        self.slopes = self.slopes.select(np.flatnonzero(mask))
         self.offsets, self.group = self.offsets[mask], self.group[mask]
         self.alpha, self.idle = self.alpha[mask], self.idle[mask]
         known = 0 if self._gram is None else len(self._gram.slot)
-        self._gram = None if self._gram is None else self._gram.kept(mask[:known])
+        self._gram = None if self._gram is None else self._gram.select(mask[:known])
 
     def clear(self) -> None:
         """Drop every bound."""
@@ -282,7 +284,7 @@ class Bundle:
 
     def _merge(self, groups: Indices) -> None:
         """Replace the lighter half of the bounds of each of these groups, two at least, by their combination."""
-        alpha = on_simplices(self)
+        alpha = normalize_dual_weights(self)
         members, first = self.sorted_by_group()
         order = members[np.lexsort((alpha[members], self.group[members]))]
         sizes = np.diff(first)
@@ -305,13 +307,13 @@ class Bundle:
         stays = np.ones(len(self), dtype=bool)
         stays[which] = False
         self.keep(stays)
-        self.slopes = self.slopes.extended(slopes)
+        self.slopes = self.slopes.append(slopes)
         self.offsets = np.concatenate([self.offsets, offsets])
         self.group = np.concatenate([self.group, groups])
         self.alpha = np.concatenate([self.alpha, total])
         self.idle = np.concatenate([self.idle, np.zeros(len(groups), dtype=np.intp)])
 
-    def carried_to(self, fresh: Bundle) -> Bundle:
+    def transfer_bounds(self, fresh: Bundle) -> Bundle:
         """An empty bundle of another fit with the bounds of every group that is in both."""
         if self.keys is None or fresh.keys is None or not len(self):
             return fresh
@@ -337,7 +339,7 @@ class Bundle:
         last = np.full(fresh.n_groups, -1)
         last[place[place >= 0]] = np.flatnonzero(place >= 0)
         stays = (place[self.group] >= 0) & (last[place[self.group]] == self.group)
-        bundle.slopes = self.slopes.chosen(np.flatnonzero(stays))
+        bundle.slopes = self.slopes.select(np.flatnonzero(stays))
         bundle.offsets, bundle.group = self.offsets[stays], place[self.group][stays]
         bundle.alpha, bundle.idle = (
             self.alpha[stays],
@@ -352,7 +354,7 @@ def by_group(group: Indices, n_groups: int) -> tuple[Indices, Indices]:
     return members, np.searchsorted(group[members], np.arange(n_groups + 1))
 
 
-def on_simplices(bundle: Bundle) -> Array:
+def normalize_dual_weights(bundle: Bundle) -> Array:
     """The bundle's α, scaled to sum to one in each group; a group that has none yet starts at its newest bound."""
     alpha = np.maximum(bundle.alpha, 0.0)
     totals = np.bincount(bundle.group, weights=alpha, minlength=bundle.n_groups)
@@ -366,7 +368,7 @@ def on_simplices(bundle: Bundle) -> Array:
     return np.asarray(alpha / totals[bundle.group])
 
 
-def heaviest(alpha: Array, members: Indices, first: Indices) -> Indices:
+def argmax_per_group(alpha: Array, members: Indices, first: Indices) -> Indices:
     """(G,) the bound of each group with the largest α; −1 for a group without bounds. `members` are sorted by group."""
     order = members[
         np.lexsort(
@@ -381,5 +383,5 @@ def heaviest(alpha: Array, members: Indices, first: Indices) -> Indices:
 def dual_value(bundle: Bundle, v: Array, lam: float, alpha: Array) -> float:
     """Eq. 14, with several groups: a lower bound on the model's minimum for every α on the simplices."""
     shared, constant = bundle.shared
-    u = v + shared + bundle.slopes.combined(alpha)
+    u = v + shared + bundle.slopes.combine(alpha)
     return constant + float(dot(bundle.offsets, alpha)) - float(dot(u, u)) / (2 * lam)

@@ -16,16 +16,16 @@ import numpy as np
 from clew.errors import InputError
 from clew.learning.algorithm import LAMBDAS, PRESETS, Algorithm
 from clew.learning.bounds import Bundle
-from clew.learning.losses import Linear, Loss, require_spaces, simplify
+from clew.learning.losses import LinearBounds, Loss, require_spaces, simplify
 from clew.learning.model_update import (
     Regulariser,
     check_regulariser,
     choose_solver,
-    known_bound,
+    lower_bound_from_duals,
     regularisation,
-    update,
+    solve_model_update,
 )
-from clew.learning.passes import Callback, LimitReached, Passes
+from clew.learning.passes import Callback, LimitReached, OracleCounter
 from clew.learning.phase import (
     StochasticPhase,
     Watch,
@@ -33,7 +33,7 @@ from clew.learning.phase import (
     begins_unseen,
     uses_stochastic_phase,
 )
-from clew.learning.result import Result, Status, warn_of
+from clew.learning.result import Result, Status, warn_if_not_converged
 from clew.learning.task import Array, Task, dot, separated
 from clew.utils.threads import single_threaded_blas
 from clew.utils.validation import (
@@ -47,13 +47,13 @@ __all__ = ["PRESETS", "Algorithm", "Callback", "learn"]
 
 log = logging.getLogger("clew")
 
-FIRST_REACH, SHORTEST_REACH = 0.5, 0.2
+INITIAL_STEP_SIZE, SMALLEST_STEP_SIZE = 0.5, 0.2
 """The share of the way from the best w to the model's minimiser."""
 MODEL_PRECISION, FINEST_PRECISION = 0.2, 1e-3
 """How precisely a model update is solved, as a share of the gap that is still open; and what is asked for before a fit
 that gets no further is said to have stalled."""
 REPEATS = 10
-"""Passes in a row that propose the same w and move neither bound: rounding hides what is left of the gap."""
+"""OracleCounter in a row that propose the same w and move neither bound: rounding hides what is left of the gap."""
 STALLS = 3
 """CCCP iterations in a row that stalled where they began: more precision is asked for in vain."""
 
@@ -116,7 +116,7 @@ class _Convex:
     """Σ_n C_n(w) at some w, and the bounds that are tight there."""
 
     total: float
-    linear: Linear
+    linear: LinearBounds
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ class _Run:
         self.task, self.loss, self.lam, self.regulariser = task, loss, lam, regulariser
         self.algorithm = algorithm
         self.n = task.n_examples
-        self.passes = Passes(task, loss, algorithm, callback)
-        self.reach = FIRST_REACH
+        self.passes = OracleCounter(task, loss, algorithm, callback)
+        self.reach = INITIAL_STEP_SIZE
         self.master = 0.0
         self.residual = self.inexactness = 0.0
         self.iteration = self.fallbacks = 0
@@ -162,7 +162,7 @@ class _Run:
     def fit(self, w: Array, warm_start: Result | None) -> Result:
         """Algorithm 1; whatever ends it, the best iterate is returned."""
         reward, interrupted = asked(self.passes.reward, w)
-        linear: Linear | None = None
+        linear: LinearBounds | None = None
         if not begins_unseen(
             self.algorithm, self.regulariser, self.task, self.loss, reward
         ):
@@ -205,7 +205,7 @@ class _Run:
                 self._point(*self.best, reward if interrupted else None),
                 Status.INTERRUPTED,
             )
-        warn_of(status, self.gap, self.algorithm.tol, self.inexactness)
+        warn_if_not_converged(status, self.gap, self.algorithm.tol, self.inexactness)
         return Result(
             w=point.w, objective=point.objective, lower_bound=self.lower_bound, gap=self.gap, status=status,
             lam=self.lam, regulariser=self.regulariser, loss=self.loss, passes=self.passes.count,
@@ -253,7 +253,9 @@ class _Run:
     def _inner(self, point: _Point, precision: float) -> bool:
         """Minimise J̃_t to the given precision: lines 6 to 12. `best` is w_{t+1} then; whether it stalled before."""
         upper = point.objective
-        lower = known_bound(self.bundle, point.v, self.lam * self.n, self.regulariser)
+        lower = lower_bound_from_duals(
+            self.bundle, point.v, self.lam * self.n, self.regulariser
+        )
         lower = (lower + point.constant) / self.n
         share, proposed, repeats = MODEL_PRECISION, point.w, 0
         if self.phase is not None and upper - lower <= precision:
@@ -306,8 +308,8 @@ class _Run:
             )
 
     def _stochastic_phase(
-        self, w: Array, linear: Linear | None, reward: Linear
-    ) -> tuple[Array, Linear, Linear]:
+        self, w: Array, linear: LinearBounds | None, reward: LinearBounds
+    ) -> tuple[Array, LinearBounds, LinearBounds]:
         """Where passes that learn while they look lead from w, with C and R there; or w itself, if J is lower there."""
         if linear is not None and self.loss.reward is None:
             self._add(
@@ -341,7 +343,7 @@ class _Run:
         known = w, self.passes.penalty(w) if linear is None else linear, reward
         return min(found, known, key=lambda at: self._objective(*at))
 
-    def _objective(self, w: Array, convex: Linear, reward: Linear) -> float:
+    def _objective(self, w: Array, convex: LinearBounds, reward: LinearBounds) -> float:
         """J(w), Eq. 7, as a sum over examples."""
         return (
             self._regularised(w)
@@ -349,10 +351,10 @@ class _Run:
             - float(reward.values.sum())
         )
 
-    def _is_solved(self, w: Array, convex: Linear, reward: Linear) -> bool:
+    def _is_solved(self, w: Array, convex: LinearBounds, reward: LinearBounds) -> bool:
         """Whether the bounds of an earlier fit certify w already."""
         v = -np.asarray(reward.features.sum(axis=0)).ravel()
-        lower = known_bound(
+        lower = lower_bound_from_duals(
             self.bundle, v, self.lam * self.n, self.regulariser
         ) - float(reward.offsets.sum())
         return self._objective(w, convex, reward) - lower <= self.algorithm.tol * self.n
@@ -378,7 +380,7 @@ class _Run:
         self.reach = (
             min(1.0, 1.5 * self.reach)
             if value < upper
-            else max(SHORTEST_REACH, 0.7 * self.reach)
+            else max(SMALLEST_STEP_SIZE, 0.7 * self.reach)
         )
         if value < upper:
             self.best = w, convex
@@ -404,7 +406,7 @@ class _Run:
         began = time.perf_counter()
         radius = max(point.objective, 0.0) / self.lam
         with single_threaded_blas():
-            solved = update(
+            solved = solve_model_update(
                 self.bundle,
                 point.v,
                 self.lam * self.n,
@@ -419,7 +421,9 @@ class _Run:
         self.fallbacks += solved.fell_back
         return solved.w, (solved.lower_bound + point.constant) / self.n
 
-    def _point(self, w: Array, convex: _Convex, reward: Linear | None = None) -> _Point:
+    def _point(
+        self, w: Array, convex: _Convex, reward: LinearBounds | None = None
+    ) -> _Point:
         """J and the linear upper bound on −R at w: line 4."""
         reward = self.passes.reward(w) if reward is None else reward
         v = -np.asarray(reward.features.sum(axis=0)).ravel()
@@ -428,7 +432,7 @@ class _Run:
         ) / self.n
         return _Point(w, convex, objective, v, -float(reward.offsets.sum()))
 
-    def _add(self, linear: Linear, w: Array) -> _Convex:
+    def _add(self, linear: LinearBounds, w: Array) -> _Convex:
         """Add bounds (line 8) and return Σ C_n(w); an argmax below a bound that it gave itself is noticed here."""
         began = time.perf_counter()
         found = self.bundle.sum_by_group(linear.values)

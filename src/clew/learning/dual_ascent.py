@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from clew.learning.bounds import Bundle, on_simplices
+from clew.learning.bounds import Bundle, normalize_dual_weights
 from clew.learning.gram import pairwise_steps
 from clew.learning.sparse_rows import Rows
 from clew.learning.task import Array, Indices
@@ -58,7 +58,7 @@ class _Dual:
 
     def weights(self, alpha: Array) -> Array:
         """w(α), Eq. 15."""
-        return np.asarray(-(self.v + self.slopes.combined(alpha)) / self.lam)
+        return np.asarray(-(self.v + self.slopes.combine(alpha)) / self.lam)
 
     def value(self, alpha: Array) -> float:
         """Eq. 14 but for a constant."""
@@ -67,7 +67,7 @@ class _Dual:
 
     def gap(self, alpha: Array) -> float:
         """Primal value at w(α) minus dual value at α."""
-        scores = self.slopes.times(self.weights(alpha)) + self.offsets
+        scores = self.slopes.multiply(self.weights(alpha)) + self.offsets
         best = np.full(self.n_groups, -np.inf)
         np.maximum.at(best, self.group, scores)
         return float(best[np.isfinite(best)].sum() - alpha @ scores)
@@ -88,7 +88,7 @@ def ascend(
     """
     members, first = bundle.sorted_by_group()
     gram, rows = bundle.inner_products(), bundle.slopes
-    alpha = on_simplices(bundle)
+    alpha = normalize_dual_weights(bundle)
     dual = _Dual(
         rows, bundle.offsets, bundle.group, bundle.n_groups, v + bundle.shared[0], lam
     )
@@ -96,7 +96,7 @@ def ascend(
     for left in reversed(range(settings.rounds)):
         w = dual.weights(alpha)
         gap = _sweeps(
-            rows.data, rows.indices, rows.begins, dual.offsets, members, first, gram.blocks, gram.start, gram.size,
+            rows.data, rows.indices, rows.indptr, dual.offsets, members, first, gram.blocks, gram.start, gram.size,
             alpha, w, lam, tol, settings.sweeps,
         )  # fmt: skip
         if gap <= tol and dual.gap(alpha) <= settings.slack * tol:
@@ -143,7 +143,7 @@ def _conjugate_gradients(
     dual: _Dual, alpha: Array, active: Indices, steps: int
 ) -> Array:
     """The change of α on the active bounds that maximises the dual, within what keeps every group's sum."""
-    rows, group = dual.slopes.chosen(active), dual.group[active]
+    rows, group = dual.slopes.select(active), dual.group[active]
     size = np.maximum(np.bincount(group, minlength=dual.n_groups), 1)
 
     def centred(p: Array) -> Array:
@@ -152,13 +152,13 @@ def _conjugate_gradients(
             p - (np.bincount(group, weights=p, minlength=dual.n_groups) / size)[group]
         )
 
-    residual = centred(dual.offsets[active] + rows.times(dual.weights(alpha)))
+    residual = centred(dual.offsets[active] + rows.multiply(dual.weights(alpha)))
     step, direction = np.zeros(len(active)), residual
     norm = enough = float(residual @ residual)
     for _ in range(steps):
         if norm <= 1e-6 * enough:
             break
-        curved = centred(rows.times(rows.combined(direction))) / dual.lam
+        curved = centred(rows.multiply(rows.combine(direction))) / dual.lam
         curvature = float(direction @ curved)
         if curvature <= 1e-15 * norm:
             break

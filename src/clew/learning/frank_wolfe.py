@@ -17,13 +17,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from clew.learning.bounds import Bundle
-from clew.learning.groups import summed, sums
-from clew.learning.losses import Linear
+from clew.learning.groups import sum_rows_by_group, sums
+from clew.learning.losses import LinearBounds
 from clew.learning.sparse_rows import differences
 from clew.learning.task import Array, Indices, OnlineOracle, SameOrder
 from clew.learning.working_set import WorkingSet
 
-Evaluate = Callable[[Array, Indices], Linear]
+Evaluate = Callable[[Array, Indices], LinearBounds]
 """C_n and its subgradients at w for some of the examples."""
 
 
@@ -54,7 +54,7 @@ class StochasticSettings:
 DEFAULTS = StochasticSettings()
 
 
-class DualPoint:
+class FrankWolfeState:
     """α on the bundle with w(α), which moves with it, and the gap that each group had when last visited.
 
     With an `oracle` examples are answered one after the other, else in batches by `evaluate`.
@@ -78,7 +78,7 @@ class DualPoint:
         self.gaps = np.full(bundle.n_groups, np.inf)
         self.passes = 0
 
-    def far_off(self) -> Indices:
+    def groups_with_large_gap(self) -> Indices:
         """The groups whose gap was above a share of the mean."""
         return np.flatnonzero(self.gaps > self.settings.far * self.gaps.mean())
 
@@ -87,16 +87,18 @@ class DualPoint:
         """The sum of the groups' gaps when last visited: about the gap, were it measured at one w."""
         return float(self.gaps.sum())
 
-    def aim(self, v: Array) -> None:
+    def set_linear_term(self, v: Array) -> None:
         """Take another linear term; what the groups' gaps are then, the next pass has to find out."""
-        self.set.aim(v)
+        self.set.set_linear_term(v)
         self.gaps[:] = np.inf
 
     def run_pass(self, rng: np.random.Generator) -> float:
         """A pass over all groups or those that are far off; returns its share of the groups."""
         unknown = self.passes < self.settings.period or not np.isfinite(self.estimate)
         full = unknown or self.passes % self.settings.period == 0
-        chosen = np.arange(self.bundle.n_groups) if full else self.far_off()
+        chosen = (
+            np.arange(self.bundle.n_groups) if full else self.groups_with_large_gap()
+        )
         self.passes += 1
         order = rng.permutation(chosen)
         if self.oracle is None:
@@ -106,7 +108,9 @@ class DualPoint:
         found = self.gaps.copy()
         for _ in range(self.settings.sweeps):
             self.set.visit(
-                rng.permutation(self.far_off()), self.settings.steps, self.gaps
+                rng.permutation(self.groups_with_large_gap()),
+                self.settings.steps,
+                self.gaps,
             )
         self.gaps = (
             found  # at fresh bounds; those of the sweeps only say what is cached
@@ -146,7 +150,8 @@ class DualPoint:
             linear = self.evaluate(self.set.weights, examples)
             local = np.searchsorted(groups, bundle.group_of[examples])
             slopes = differences(
-                summed(sp.csr_array(linear.features), local), bundle.base[groups]
+                sum_rows_by_group(sp.csr_array(linear.features), local),
+                bundle.base[groups],
             )
             offsets = (
                 sums(linear.offsets, local, len(groups)) - bundle.base_offsets[groups]

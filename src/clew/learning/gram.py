@@ -24,7 +24,7 @@ class Gram:
     slot: Indices
     """(K,) the place of each bound within its group's block."""
 
-    def kept(self, mask: Mask | Indices) -> Gram:
+    def select(self, mask: Mask | Indices) -> Gram:
         """The same inner products, for the bounds in the mask, or for these in this order."""
         return Gram(self.blocks, self.start, self.size, self.slot[mask])
 
@@ -68,7 +68,7 @@ def updated(old: Gram | None, rows: Rows, members: Indices, first: Indices) -> G
     )
     blocks = np.empty(start[-1])
     _fill(
-        rows.data, rows.indices, rows.begins, rows.n_columns, members, first, blocks, start,
+        rows.data, rows.indices, rows.indptr, rows.n_columns, members, first, blocks, start,
         old.blocks, old.start, old.size, old_slot,
     )  # fmt: skip
     return Gram(blocks, start, size, slot)

@@ -78,10 +78,10 @@ def _consecutive(n_examples: int, count: int) -> Indices:
 
 def _entries(plane: Matrix, group_of: Indices) -> int:
     """Entries of the rows' sums by group."""
-    return int(summed(sp.csr_array(plane), group_of).nnz)
+    return int(sum_rows_by_group(sp.csr_array(plane), group_of).nnz)
 
 
-def summed(rows: Matrix, group_of: Indices) -> Matrix:
+def sum_rows_by_group(rows: Matrix, group_of: Indices) -> Matrix:
     """(G, d) CSR: the sums of sparse rows (n, d) over each group."""
     n, n_groups = len(group_of), int(group_of.max(initial=-1)) + 1
     if n == n_groups and (group_of == np.arange(n)).all():

@@ -64,7 +64,7 @@ class Start:
             self.loss = replace(
                 simplify(loss, self.part), reward=Space.COMPATIBLE, reward_weight=0.0
             )
-            self.coarse = coarsened(self.algorithm, self.part, self.loss)
+            self.coarse = coarsen_precision(self.algorithm, self.part, self.loss)
 
     def at(self, lam: float) -> Array | None:
         """The weights to start from; None where any start will do, since the problem is convex."""
@@ -128,7 +128,7 @@ def contrast(task: Task) -> Array | None:
     return total / (SAMPLES * task.n_examples) if total.any() else None
 
 
-def coarsened(
+def coarsen_precision(
     algorithm: Algorithm,
     task: Task,
     loss: Loss,

@@ -135,7 +135,7 @@ def require_spaces(loss: Loss, task: Task) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearBounds:
     """One linear function ⟨features_n, w⟩ + offset_n for each example: a bound that is tight where it was computed."""
 
     features: Matrix
@@ -143,25 +143,25 @@ class Linear:
     values: Array
     """(n,) the value at the w where it was computed."""
 
-    def at(self, w: Array) -> Linear:
+    def at(self, w: Array) -> LinearBounds:
         """The same functions with their values at another w."""
         return replace(self, values=np.asarray(self.features @ w) + self.offsets)
 
 
-def penalty_part(
+def convex_part(
     task: Task, loss: Loss, w: Array, examples: Indices | None = None
-) -> Linear:
+) -> LinearBounds:
     """C_n at w with a subgradient: max(P_n, R_n), or P_n alone where it is never the smaller one."""
     found = task.argmax(w, loss.penalty, loss.penalty_weight, examples)
     values = found.values(w, loss.penalty_weight) + loss.margin
     offsets = loss.penalty_weight * found.loss + loss.margin
     if not loss.needs_clipping:
-        return _checked(Linear(found.features, offsets, values))
-    reward = reward_part(task, loss, w, examples)
+        return _checked(LinearBounds(found.features, offsets, values))
+    reward = concave_part(task, loss, w, examples)
     keep = values >= reward.values
     features = _choose(keep, found.features, reward.features)
     return _checked(
-        Linear(
+        LinearBounds(
             features,
             np.where(keep, offsets, reward.offsets),
             np.where(keep, values, reward.values),
@@ -169,16 +169,18 @@ def penalty_part(
     )
 
 
-def reward_part(
+def concave_part(
     task: Task, loss: Loss, w: Array, examples: Indices | None = None
-) -> Linear:
+) -> LinearBounds:
     """R_n at w with a subgradient (Eq. 10; its sign is minus in v)."""
     if loss.reward is None:
         n = task.n_examples if examples is None else len(examples)
-        return Linear(sp.csr_array((n, task.n_features)), np.zeros(n), np.zeros(n))
+        return LinearBounds(
+            sp.csr_array((n, task.n_features)), np.zeros(n), np.zeros(n)
+        )
     found = task.argmax(w, loss.reward, loss.reward_weight, examples)
     return _checked(
-        Linear(
+        LinearBounds(
             found.features,
             loss.reward_weight * found.loss,
             found.values(w, loss.reward_weight),
@@ -191,8 +193,8 @@ def loss_values(
 ) -> Array:
     """(n,) L_n(w), by its definition."""
     return (
-        penalty_part(task, loss, w, examples).values
-        - reward_part(task, loss, w, examples).values
+        convex_part(task, loss, w, examples).values
+        - concave_part(task, loss, w, examples).values
     )
 
 
@@ -205,7 +207,7 @@ def _choose(keep: Mask, yes: Matrix, no: Matrix) -> Matrix:
     return np.where(keep[:, None], yes, no)
 
 
-def _checked(linear: Linear) -> Linear:
+def _checked(linear: LinearBounds) -> LinearBounds:
     """Refuse what no bound can be made of: it would poison every later model."""
     bad = ~np.isfinite(linear.values)
     if bad.any():

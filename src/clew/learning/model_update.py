@@ -1,9 +1,8 @@
-"""The model update: the minimum of regulariser + bounds + linear term (Eq. 13, Theorem 1), for L2 and L1.
+"""The model update (Eq. 13, Theorem 1): minimize regularizer + linear term + bounds.
 
-Which solver: benchmarks/master.py measured Clarabel, PIQP and DAQP on the primal and the dual, and clew's ascent.py.
-Whatever solver proposed them, the dual weights α are put on the simplices here and the lower bound is computed from
-them by its formula (Eq. 14). It is therefore a valid bound even where the solver was imprecise; and where one solver's
-own gap is too large, whatever it says of itself, the next one is asked too and the best of all answers is taken.
+The lower bound of an update is computed from its dual weights by Eq. 14, whatever solver
+proposed them: it is valid even if the solver was imprecise. If the duality gap of one
+solver is too large, another one continues from its dual weights.
 """
 
 from __future__ import annotations
@@ -13,13 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import clarabel
 import numpy as np
+import scipy  # scipy.optimize takes a second to import, so only when it is used
+import scipy.sparse as sp
 
-from clew.learning.bounds import Bundle, dual_value, on_simplices
+from clew.errors import SolverError
+from clew.learning.bounds import Bundle, dual_value, normalize_dual_weights
 from clew.learning.dual_ascent import DEFAULTS, ascend
-from clew.learning.interior_point import interior_point
-from clew.learning.programmes import active_set, box_programme, general_interior_point
-from clew.learning.task import Array, dot
+from clew.learning.interior_point import (
+    GAP_SHARE,
+    SMALLEST_GAP,
+    find_scales,
+    project_to_simplices,
+    solve_interior_point,
+)
+from clew.learning.task import Array, Matrix, dot
 from clew.utils.validation import check_choice
 
 log = logging.getLogger("clew")
@@ -29,63 +37,59 @@ Solver = Literal["auto", "interior-point", "ascent"]
 SOLVERS = ("auto", "interior-point", "ascent")
 
 INTERIOR_POINT_WEIGHTS = 500
-"""Up to this many weights the interior point is taken: its time does not depend on λ, where the ascent's does.
-
-benchmarks/master.py: with 40 weights it is the fastest on one group; with many groups the ascent is faster, but either
-is fast beside an argmax. With 4,000 weights nothing else than the ascent is usable.
-"""
+"""Up to so many weights "auto" is the interior point, whose time does not depend on λ."""
 DENSE_ENTRIES = 10_000_000
-"""Bounds times weights up to which the slopes are made dense, for clew's own interior point: a few times 80 MB."""
-GENERAL_SOLVER_LIMIT = 2000
-"""With more weights no general solver is asked, not even where the ascent fell short: it would take minutes."""
+"""Largest number of bounds times weights for the dense interior point."""
+FALLBACK_WEIGHTS = 2000
+"""With more weights an interior point would take minutes."""
 
 
 @dataclass(frozen=True)
-class Update:
-    """The minimiser of the model and what certifies it."""
+class ModelUpdate:
+    """The minimizer of the model, with its certificate."""
 
     w: Array
     lower_bound: float
-    """Dual value: under the model's minimum, and so under J̃'s."""
+    """Dual value: at most the model's minimum, and so at most that of J̃."""
     residual: float
-    """Primal minus dual value of the model update itself."""
+    """Duality gap of the update itself."""
     fell_back: bool = False
-    """Whether the first solver's answer was not precise enough, so that another one was asked too."""
+    """Whether the first solver was not precise enough."""
+
+
+Attempt = Callable[[Bundle, Array, float, float], tuple[Array, Array] | None]
+"""Maps (bundle, v, λ, tol) to α on the simplices and w; None without finite numbers."""
 
 
 def regularisation(w: Array, regulariser: Regulariser) -> float:
-    """Ω(w): ½‖w‖² or ‖w‖₁."""
-    return float(np.abs(w).sum()) if regulariser == "l1" else 0.5 * float(dot(w, w))
+    """Return Ω(w): ½‖w‖² or ‖w‖₁."""
+    if regulariser == "l1":
+        return float(np.abs(w).sum())
+    return 0.5 * float(dot(w, w))
 
 
 def check_regulariser(regulariser: str) -> None:
-    """Refuse a regulariser that does not exist."""
+    """Raise InputError unless the regularizer exists."""
     check_choice(regulariser, "regulariser", ("l2", "l1"))
 
 
-def known_bound(
+def lower_bound_from_duals(
     bundle: Bundle, v: Array, lam: float, regulariser: Regulariser
 ) -> float:
-    """What the dual weights of the last update say about the model with another v: a lower bound for free."""
-    return (
-        dual_value(bundle, v, lam, on_simplices(bundle))
-        if regulariser == "l2"
-        else -np.inf
-    )
+    """Bound the model's minimum for a new v by the dual weights of the last update."""
+    if regulariser == "l1":
+        return -np.inf
+    return dual_value(bundle, v, lam, normalize_dual_weights(bundle))
 
 
 def choose_solver(solver: Solver, n_features: int) -> Solver:
-    """The solver of the L2 model update that "auto" stands for."""
+    """Return the solver of the L2 model update that "auto" stands for."""
     if solver != "auto":
         return solver
     return "interior-point" if n_features <= INTERIOR_POINT_WEIGHTS else "ascent"
 
 
-Attempt = Callable[[Bundle, Array, float, float], tuple[Array, Array] | None]
-"""From (bundle, v, λ, tol) to α on the simplices and w, or None where a solver gave no numbers."""
-
-
-def update(
+def solve_model_update(
     bundle: Bundle,
     v: Array,
     lam: float,
@@ -93,93 +97,171 @@ def update(
     radius: float,
     tol: float,
     solver: Solver = "auto",
-) -> Update:
-    """min_w λΩ(w) + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k); the bundle takes over the dual weights.
+) -> ModelUpdate:
+    """Minimize λΩ(w) + ⟨v, w⟩ + Σ_g max_{k ∈ g} (⟨a_k, w⟩ + b_k).
 
-    `radius` bounds ‖w‖₁ from outside (λΩ(w) ≤ J(w) ≤ J(w_t) at the minimiser); only L1 needs it, whose model can be
-    unbounded while it has few bounds. `tol` is how precise the update must be.
+    Parameters
+    ----------
+    bundle : Bundle
+        Its dual weights are the starting point, and those of the solution afterwards.
+    v : ndarray of shape (n_features,)
+    lam : float
+    regulariser : "l2" or "l1"
+    radius : float
+        Upper bound on ‖w‖₁ at the minimizer of J. Only L1 needs it, whose model is
+        unbounded while it has few bounds.
+    tol : float
+        Largest duality gap.
+    solver : str
+        Solver of the L2 update that is tried first.
     """
     if regulariser == "l1":
-        return _l1(bundle, v, lam, radius)
-    dense = len(bundle) * bundle.n_features <= DENSE_ENTRIES
-    others: list[Attempt] = (
-        [interior_point, general_interior_point] if dense else [general_interior_point]
-    )
-    if choose_solver(solver, bundle.n_features) == "ascent":
-        attempts = [_by_ascent, *others, active_set]
+        return _solve_l1(bundle, v, lam, radius)
+    if bundle.n_features > FALLBACK_WEIGHTS:
+        attempts: list[Attempt] = [_solve_by_ascent]
     else:
-        attempts = [*others, active_set, _by_ascent]
-    if bundle.n_features > GENERAL_SOLVER_LIMIT:
-        attempts = [_by_ascent]
-    return _first_good(attempts, bundle, v, lam, tol)
+        attempts = [solve_interior_point, _solve_by_clarabel]
+        if len(bundle) * bundle.n_features > DENSE_ENTRIES:
+            attempts = [_solve_by_clarabel]
+        by_ascent = choose_solver(solver, bundle.n_features) == "ascent"
+        attempts.insert(0 if by_ascent else len(attempts), _solve_by_ascent)
+    return _solve_with_fallback(attempts, bundle, v, lam, tol)
 
 
-def _first_good(
+def _solve_with_fallback(
     attempts: list[Attempt], bundle: Bundle, v: Array, lam: float, tol: float
-) -> Update:
-    """Ask one solver after the other until the gap is small; of all answers, the highest dual and lowest primal value.
+) -> ModelUpdate:
+    """Run solvers until the gap is small; keep the best dual and primal values.
 
-    Each starts from the best α so far, so that the second one continues where the first one fell short.
+    Each solver starts from the best α so far.
     """
-    alpha, w = on_simplices(bundle), np.zeros(bundle.n_features)
-    lower, primal = dual_value(bundle, v, lam, alpha), _primal(bundle, v, lam, w)
-    asked = 0
+    alpha = normalize_dual_weights(bundle)
+    w = np.zeros(bundle.n_features)
+    lower = dual_value(bundle, v, lam, alpha)
+    primal = _primal_value(bundle, v, lam, w)
+    n_solvers = 0
     for attempt in attempts:
         answer = attempt(bundle, v, lam, tol)
-        asked += 1
+        n_solvers += 1
         if answer is not None:
             value = dual_value(bundle, v, lam, answer[0])  # Eq. 14
             if value >= lower:
-                alpha, lower = answer[0], value
-            # A solver's own w, and Eq. 15's from its α: either may be the more precise one.
-            for candidate in (answer[1], _weights(bundle, v, lam, answer[0])):
-                value = _primal(bundle, v, lam, candidate)
+                alpha = answer[0]
+                lower = value
+            # the solver's own w, and that of Eq. 15: either may be more precise
+            for candidate in (answer[1], _primal_weights(bundle, v, lam, answer[0])):
+                value = _primal_value(bundle, v, lam, candidate)
                 if value <= primal:
-                    w, primal = candidate, value
+                    w = candidate
+                    primal = value
                 if primal - lower <= tol:
                     break
-        # The ascent measures its gap roughly, see there; for the others much less than tol is the rule.
-        if primal - lower <= (DEFAULTS.slack * tol if attempt is _by_ascent else tol):
+        # the ascent only estimates its gap
+        enough = DEFAULTS.slack * tol if attempt is _solve_by_ascent else tol
+        if primal - lower <= enough:
             break
         bundle.alpha = alpha
-    if asked > 1:
-        log.debug(
-            "the first solver fell short; after %d solvers the model update's gap is %.3g",
-            asked,
-            primal - lower,
-        )
-    residual = max(primal - lower, 0.0)
-    bundle.set_alpha(
-        alpha, bundle.find_slack_bounds(w, float(np.sqrt(2.0 * residual / lam)))
-    )
-    return Update(w, lower, primal - lower, asked > 1)
+    if n_solvers > 1:
+        log.debug("model update: gap %.3g after %d solvers", primal - lower, n_solvers)
+    # by strong convexity, the model's minimum lies in this ball around w
+    radius = float(np.sqrt(2.0 * max(primal - lower, 0.0) / lam))
+    bundle.set_alpha(alpha, bundle.find_slack_bounds(w, radius))
+    return ModelUpdate(w, lower, primal - lower, n_solvers > 1)
 
 
-def _primal(bundle: Bundle, v: Array, lam: float, w: Array) -> float:
-    """The model's value at w."""
-    return 0.5 * lam * float(w @ w) + float(v @ w) + float(bundle.values(w).sum())
+def _primal_value(bundle: Bundle, v: Array, lam: float, w: Array) -> float:
+    """Return the model's value at w."""
+    linear = float(dot(v, w)) + float(bundle.values(w).sum())
+    return 0.5 * lam * float(dot(w, w)) + linear
 
 
-def _weights(bundle: Bundle, v: Array, lam: float, alpha: Array) -> Array:
-    """W from α, Eq. 15."""
-    return np.asarray(-(v + bundle.shared[0] + bundle.slopes.combined(alpha)) / lam)
+def _primal_weights(bundle: Bundle, v: Array, lam: float, alpha: Array) -> Array:
+    """Return w(α), Eq. 15."""
+    return np.asarray(-(v + bundle.shared[0] + bundle.slopes.combine(alpha)) / lam)
 
 
-def _by_ascent(
+def _solve_by_ascent(
     bundle: Bundle, v: Array, lam: float, tol: float
 ) -> tuple[Array, Array] | None:
-    """α and w by ascent in the dual."""
+    """Return α and w by dual ascent."""
     alpha = ascend(bundle, v, lam, tol)
-    return alpha, _weights(bundle, v, lam, alpha)
+    return alpha, _primal_weights(bundle, v, lam, alpha)
 
 
-def _l1(bundle: Bundle, v: Array, lam: float, radius: float) -> Update:
-    """The linear programme with |w| ≤ radius, by HiGHS; the lower bound from its α by the formula."""
-    alpha, w, again = box_programme(bundle, v, lam, radius)
-    bundle.set_alpha(alpha)
-    # The dual value for any α: what the box lets |v + Aα| gain beyond λ is taken off.
+def _solve_by_clarabel(
+    bundle: Bundle, v: Array, lam: float, tol: float
+) -> tuple[Array, Array] | None:
+    """Return α and w by Clarabel, on the primal program over w and ξ.
+
+    Its equilibration copes with features of very different sizes.
+    """
+    n_features = bundle.n_features
+    n_columns = n_features + bundle.n_groups
+    slope, height = find_scales(bundle)
+    quadratic = np.zeros(n_columns)
+    quadratic[:n_features] = height * lam / slope**2
+    linear = np.concatenate([(v + bundle.shared[0]) / slope, np.ones(bundle.n_groups)])
+    rows = sp.hstack([bundle.slopes.csr / slope, _slack_columns(bundle)], format="csc")
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = max(SMALLEST_GAP, GAP_SHARE * tol / height)
+    settings.tol_gap_rel = SMALLEST_GAP
+    settings.tol_feas = min(1e-6, settings.tol_gap_abs)
+    solution = clarabel.DefaultSolver(
+        sp.csc_matrix(sp.diags_array(quadratic)),
+        linear,
+        sp.csc_matrix(rows),
+        -bundle.offsets / height,
+        [clarabel.NonnegativeConeT(len(bundle))],
+        settings,
+    ).solve()
+    alpha = np.asarray(solution.z)
+    w = np.asarray(solution.x)[:n_features] * (height / slope)
+    if not (np.isfinite(alpha).all() and np.isfinite(w).all()):
+        return None
+    return project_to_simplices(alpha, bundle), w
+
+
+def _slack_columns(bundle: Bundle) -> Matrix:
+    """Return (n_bounds, n_groups) with −1 at the group of each bound."""
+    n_bounds = len(bundle)
+    return sp.csr_array(
+        (-np.ones(n_bounds), (np.arange(n_bounds), bundle.group)),
+        shape=(n_bounds, bundle.n_groups),
+    )
+
+
+def _solve_l1(bundle: Bundle, v: Array, lam: float, radius: float) -> ModelUpdate:
+    """Solve the linear program with w = p − q and 0 ≤ p, q ≤ radius.
+
+    The lower bound follows from its α: the box lets |v + Aα| gain what exceeds λ.
+    """
+    n_features = bundle.n_features
     shared, constant = bundle.shared
-    excess = np.maximum(np.abs(v + shared + bundle.slopes.combined(alpha)) - lam, 0.0)
-    lower = constant + float(bundle.offsets @ alpha) - radius * float(excess.sum())
-    primal = lam * float(np.abs(w).sum()) + float(v @ w) + float(bundle.values(w).sum())
-    return Update(w, lower, primal - lower, again)
+    linear = v + shared
+    slope, _ = find_scales(bundle)
+    slopes = bundle.slopes.csr / slope
+    cost = np.concatenate(
+        [(lam + linear) / slope, (lam - linear) / slope, np.ones(bundle.n_groups)]
+    )
+    limits: list[tuple[float | None, float | None]]
+    limits = [(0.0, radius * slope)] * (2 * n_features)
+    limits += [(None, None)] * bundle.n_groups
+    rows = sp.csr_array(sp.hstack([slopes, -slopes, _slack_columns(bundle)]))
+    solution = scipy.optimize.linprog(cost, rows, -bundle.offsets, bounds=limits)
+    fell_back = solution.status != 0
+    if fell_back:  # presolve can spoil the scaling
+        solution = scipy.optimize.linprog(
+            cost, rows, -bundle.offsets, bounds=limits, options={"presolve": False}
+        )
+    if solution.x is None or solution.ineqlin.marginals is None:
+        raise SolverError(f"the L1 model update failed: {solution.message}")
+
+    alpha = project_to_simplices(-solution.ineqlin.marginals, bundle)
+    bundle.set_alpha(alpha)
+    w = (solution.x[:n_features] - solution.x[n_features : 2 * n_features]) / slope
+    excess = np.maximum(np.abs(linear + bundle.slopes.combine(alpha)) - lam, 0.0)
+    lower = constant + float(dot(bundle.offsets, alpha)) - radius * float(excess.sum())
+    primal = lam * float(np.abs(w).sum()) + float(dot(v, w))
+    primal += float(bundle.values(w).sum())
+    return ModelUpdate(w, lower, primal - lower, fell_back)

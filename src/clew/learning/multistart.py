@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import Callback, learn
-from clew.learning.initialization import Start, coarsened
+from clew.learning.initialization import Start, coarsen_precision
 from clew.learning.losses import Loss
 from clew.learning.model_update import Regulariser
 from clew.learning.result import Result, Status
@@ -87,7 +87,7 @@ def learn_from(
 
     runs: list[Result] = []
     if len(starts) > 1:
-        coarse = coarsened(algorithm, task, loss, start=starts[0])
+        coarse = coarsen_precision(algorithm, task, loss, start=starts[0])
         for start in starts:
             runs.append(run(start, runs[-1] if runs else warm_start, coarse))
             if runs[-1].status is Status.INTERRUPTED:

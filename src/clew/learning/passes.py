@@ -1,6 +1,6 @@
 """The passes of a fit over its data: C and R at some w, what they cost, when they were enough, and their first bundle.
 
-Passes are what a fit is measured by: one of them is an augmented inference for each example. All questions about the
+OracleCounter are what a fit is measured by: one of them is an augmented inference for each example. All questions about the
 data go through here, so that none is left uncounted, whichever phase of a fit asks.
 """
 
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from clew.learning.algorithm import Algorithm
 from clew.learning.bounds import Bundle
 from clew.learning.groups import make_groups
-from clew.learning.losses import Linear, Loss, penalty_part, reward_part
+from clew.learning.losses import LinearBounds, Loss, concave_part, convex_part
 from clew.learning.result import Record, Result, Status
 from clew.learning.sparse_rows import differences
 from clew.learning.task import Array, Indices, Task
@@ -32,7 +32,7 @@ class LimitReached(Exception):  # not an error: a limit that ends the loops
         self.status = status
 
 
-class Passes:
+class OracleCounter:
     """What a fit has asked of its data, how long that took, and the lines of its history."""
 
     def __init__(
@@ -59,25 +59,27 @@ class Passes:
         """Seconds since the fit began."""
         return time.perf_counter() - self.began
 
-    def reward(self, w: Array) -> Linear:
+    def reward(self, w: Array) -> LinearBounds:
         """R_n and its subgradients at w."""
         began = time.perf_counter()
-        reward = reward_part(self.task, self.loss, w)
+        reward = concave_part(self.task, self.loss, w)
         self.seconds += time.perf_counter() - began
         self.reward_count += self.loss.reward is not None
         return reward
 
-    def penalty(self, w: Array) -> Linear:
+    def penalty(self, w: Array) -> LinearBounds:
         """C_n and its subgradients at w: line 7."""
         return self._penalty(w, None, 1.0)
 
-    def batch(self, w: Array, examples: Indices) -> Linear:
+    def batch(self, w: Array, examples: Indices) -> LinearBounds:
         """C_n and its subgradients at w for some examples, counted as their share of a pass."""
         return self._penalty(w, examples, len(examples) / self.task.n_examples)
 
-    def _penalty(self, w: Array, examples: Indices | None, share: float) -> Linear:
+    def _penalty(
+        self, w: Array, examples: Indices | None, share: float
+    ) -> LinearBounds:
         began = time.perf_counter()
-        linear = penalty_part(self.task, self.loss, w, examples)
+        linear = convex_part(self.task, self.loss, w, examples)
         self.seconds += time.perf_counter() - began
         self.count += share
         self.reward_count += self.loss.needs_clipping * share
@@ -127,7 +129,7 @@ class Passes:
             raise LimitReached(status)
 
     def first_bundle(
-        self, convex: Linear | None, base: Linear, warm_start: Result | None
+        self, convex: LinearBounds | None, base: LinearBounds, warm_start: Result | None
     ) -> Bundle:
         """An empty bundle, or the bounds of an earlier fit that still hold. Without C, examples are groups."""
         task, options = self.task, self.algorithm
@@ -146,4 +148,4 @@ class Passes:
             or old.n_features != task.n_features
         ):
             return bundle
-        return old.carried_to(bundle)
+        return old.transfer_bounds(bundle)

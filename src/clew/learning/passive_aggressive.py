@@ -23,9 +23,9 @@ import scipy.sparse as sp
 from clew.errors import InputError
 from clew.learning.losses import (
     Loss,
-    penalty_part,
+    concave_part,
+    convex_part,
     require_spaces,
-    reward_part,
     simplify,
 )
 from clew.learning.task import Array, Indices, Task
@@ -75,8 +75,8 @@ class _Ascent:
     def learn(self, task: Task, loss: Loss, examples: Indices) -> float:
         """A step for each of these examples, at bounds that are found at the same w; their losses there, summed."""
         penalty, reward = (
-            penalty_part(task, loss, self.w, examples),
-            reward_part(task, loss, self.w, examples),
+            convex_part(task, loss, self.w, examples),
+            concave_part(task, loss, self.w, examples),
         )
         losses = penalty.values - reward.values
         rows = sp.csr_array(penalty.features - reward.features)

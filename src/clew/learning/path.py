@@ -16,7 +16,7 @@ from clew.errors import InputError
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import Callback, learn
 from clew.learning.initialization import Start
-from clew.learning.losses import Loss, loss_values, penalty_part, reward_part, simplify
+from clew.learning.losses import Loss, concave_part, convex_part, loss_values, simplify
 from clew.learning.model_update import Regulariser, regularisation
 from clew.learning.result import Result
 from clew.learning.task import Array, Task
@@ -38,8 +38,8 @@ def lambda_grid(
     part = task.annotated_part() or task
     zero = np.zeros(task.n_features)
     loss = simplify(loss, part)
-    slopes = sp.csr_array(penalty_part(part, loss, zero).features) - sp.csr_array(
-        reward_part(part, loss, zero).features
+    slopes = sp.csr_array(convex_part(part, loss, zero).features) - sp.csr_array(
+        concave_part(part, loss, zero).features
     )
     if regulariser == "l1":
         top = float(np.abs(slopes.mean(axis=0)).max())

@@ -16,13 +16,13 @@ import scipy.sparse as sp
 
 from clew.learning.algorithm import STOCHASTIC_GROUPS, STOCHASTIC_WEIGHTS, Algorithm
 from clew.learning.bounds import Bundle, dual_value
-from clew.learning.frank_wolfe import DualPoint, Evaluate
+from clew.learning.frank_wolfe import Evaluate, FrankWolfeState
 from clew.learning.groups import fit_unseen
-from clew.learning.losses import Linear, Loss
+from clew.learning.losses import LinearBounds, Loss
 from clew.learning.model_update import Regulariser, choose_solver
 from clew.learning.task import Array, OnlineOracle, Space, Task, online_task
 
-WINDOW, PROGRESS = 20, 0.8
+WINDOW, PROGRESS = 8, 0.8
 """Passes are given up when so many of them in a row did not bring the gap under this share of what it was."""
 FLOOR = 0.01
 """An estimate below this share of a precision that no certificate confirms is rounding: passes are given up."""
@@ -66,7 +66,7 @@ def begins_unseen(
     regulariser: Regulariser,
     task: Task,
     loss: Loss,
-    reward: Linear,
+    reward: LinearBounds,
 ) -> bool:
     """Whether the groups are known before C was evaluated, so that a stochastic phase can begin at once."""
     base, online = sp.csr_array(reward.features), answers_one_at_a_time(task, loss)
@@ -77,7 +77,7 @@ def begins_unseen(
     return fits and loss.reward is not None and phased
 
 
-def asked(ask: Callable[[Array], Linear], w: Array) -> tuple[Linear, bool]:
+def asked(ask: Callable[[Array], LinearBounds], w: Array) -> tuple[LinearBounds, bool]:
     """What is found at w, asked once more after Ctrl-C: without it there is no iterate to keep. Whether that was so."""
     try:
         return ask(w), False
@@ -89,7 +89,7 @@ def asked(ask: Callable[[Array], Linear], w: Array) -> tuple[Linear, bool]:
 class Watch:
     """What a phase tells the fit that it is part of, and asks it."""
 
-    reward: Callable[[Array], Linear]
+    reward: Callable[[Array], LinearBounds]
     """R_n and its subgradients at w."""
     passed: Callable[[float, float], None]
     """A pass has ended: the share of the examples that it looked at, its seconds."""
@@ -124,12 +124,12 @@ class StochasticPhase:
         self.interrupted = self.fixed_reward = False
         self.exhausted = False
         """Whether passes alone no longer close the gap, so that exact model updates are worth their price."""
-        self.point: DualPoint
+        self.point: FrankWolfeState
         self.constant = 0.0
         self.target = np.inf
         """The estimate at which passes end; below the precision where the estimate was too rosy."""
 
-    def run(self, w: Array, reward: Linear) -> Array:
+    def run(self, w: Array, reward: LinearBounds) -> Array:
         """CCCP from w, where the reward is known; returns the last w. What Ctrl-C leaves is kept as well."""
         oracle = self._oracle(w)
         if oracle is not None and len(self.bundle):
@@ -138,16 +138,16 @@ class StochasticPhase:
             )  # bounds of an earlier fit may have other bases
         if self.loss.reward is not None:
             self.bundle.start_at_base()
-        self.point = DualPoint(self.bundle, self.lam, self.evaluate, oracle)
+        self.point = FrankWolfeState(self.bundle, self.lam, self.evaluate, oracle)
         self.fixed_reward = oracle is not None and oracle.fixed_reward
         try:
             self._iterate(reward)
         except KeyboardInterrupt:
             self.interrupted = True
-        self.point.set.give_back()
+        self.point.set.store_bounds()
         return self.point.set.weights
 
-    def _iterate(self, reward: Linear) -> None:
+    def _iterate(self, reward: LinearBounds) -> None:
         """The CCCP iterations: until the last one lowered the objective by no more than η, or passes lead no further.
 
         At full precision the dual value is the objective to within that.
@@ -162,7 +162,7 @@ class StochasticPhase:
                 else options.tol
             )
             self.constant = -float(reward.offsets.sum())
-            self.point.aim(-np.asarray(reward.features.sum(axis=0)).ravel())
+            self.point.set_linear_term(-np.asarray(reward.features.sum(axis=0)).ravel())
             self.point.sweep_cached_bounds(precision * n, self.rng)
             self._passes(precision * n)
             value = self.point.set.dual_value() + self.constant
@@ -181,21 +181,21 @@ class StochasticPhase:
     def update(self, v: Array, precision: float) -> tuple[Array, float]:
         """More passes on the bundle as it is now, until about the precision; w and the lower bound there."""
         self.target = min(TIGHTER * self.target, precision)
-        self.point.set.take_over()
-        self.point.aim(v)
+        self.point.set.load_bounds()
+        self.point.set_linear_term(v)
         self._passes(self.target)
         self.exhausted |= self.target < FLOOR * precision
-        self.point.set.give_back()
+        self.point.set.store_bounds()
         return self.point.set.weights, dual_value(
             self.bundle, v, self.lam, self.bundle.alpha
         )
 
     def one_pass(self, v: Array) -> None:
         """One pass on the bundle as it is now."""
-        self.point.set.take_over()
-        self.point.aim(v)
+        self.point.set.load_bounds()
+        self.point.set_linear_term(v)
         self._pass(np.nan)
-        self.point.set.give_back()
+        self.point.set.store_bounds()
 
     def _passes(self, precision: float) -> None:
         """Passes until the estimated gap is at most this, or until they lead no further."""

@@ -72,7 +72,7 @@ class Result:
     reward_passes: float
     """Inferences for R, in the same units."""
     bounds: int
-    """Linear bounds that were added in this fit."""
+    """LinearBounds bounds that were added in this fit."""
     iterations: int
     """CCCP iterations."""
     seconds: dict[str, float]
@@ -134,7 +134,9 @@ class Result:
         return plot_result(self)
 
 
-def warn_of(status: Status, gap: float, tol: float, inexactness: float) -> None:
+def warn_if_not_converged(
+    status: Status, gap: float, tol: float, inexactness: float
+) -> None:
     """Not converged is said, never hidden; nor is an argmax that is none."""
     if status is not Status.CONVERGED:
         warnings.warn(

@@ -14,14 +14,14 @@ import numpy as np
 
 from clew.learning.algorithm import Algorithm
 from clew.learning.cccp import Callback
-from clew.learning.initialization import coarsened
-from clew.learning.losses import Loss, loss_values, penalty_part, reward_part, simplify
+from clew.learning.initialization import coarsen_precision
+from clew.learning.losses import Loss, concave_part, convex_part, loss_values, simplify
 from clew.learning.model_update import Regulariser
 from clew.learning.path import Path, check_path
 from clew.learning.result import Status
 from clew.learning.task import Argmax, Array, Space, Task
 
-CLEARLY = 1.5
+N_STANDARD_ERRORS = 1.5
 """Standard errors of a difference between two λ from which on it counts: three mistakes more and none less."""
 HELD_OUT_PRECISION = 0.03
 """The precision of held-out fits, as a share of the loss at w = 0: what is compared is coarser than that."""
@@ -91,7 +91,7 @@ def cross_validate(
     Of many λ every second one is tried first; the path ends where it has clearly become worse, and then the neighbours
     of the best one are tried.
     """
-    coarse = coarsened(
+    coarse = coarsen_precision(
         algorithm or Algorithm(), folds[0].train, loss, HELD_OUT_PRECISION, start
     )
     paths = [
@@ -161,8 +161,8 @@ def _surrogates(test: Task, loss: Loss, w: Array, predicted: Argmax) -> Array:
     rewards = predicted.values(w, 0.0)
     wrong = np.flatnonzero(predicted.loss > 0)
     if len(wrong):
-        rewards[wrong] = reward_part(test, loss, w, wrong).values
-    return penalty_part(test, loss, w).values - rewards
+        rewards[wrong] = concave_part(test, loss, w, wrong).values
+    return convex_part(test, loss, w).values - rewards
 
 
 def best_point(points: Sequence[PathPoint]) -> PathPoint:
@@ -193,5 +193,6 @@ def _excess(one: Array, other: Array) -> float:
     """By how much the mean of `one` exceeds that of `other` beyond what is mere chance, from paired differences."""
     difference = one - other
     return float(
-        difference.mean() - CLEARLY * difference.std() / np.sqrt(len(difference))
+        difference.mean()
+        - N_STANDARD_ERRORS * difference.std() / np.sqrt(len(difference))
     )

@@ -19,7 +19,7 @@ from clew.learning.task import Array, Indices, Matrix
 SPARE = 1.25
 """Capacity over need when the arrays move: the copies of a growing matrix add up to five times its size."""
 ENTRY_BYTES, ROW_BYTES = 12, 8
-"""A value and its column; where a row begins."""
+"""A value and its column; where a row indptr."""
 
 
 @dataclass
@@ -28,13 +28,13 @@ class _Buffer:
 
     data: Array
     indices: NDArray[np.int32]
-    begins: NDArray[np.int64]
+    indptr: NDArray[np.int64]
     n_rows: int
     """How many rows are written; only a `Rows` that ends here may write the next one."""
 
 
 class Rows:
-    """(n, d) sparse rows; row k has the columns `indices[begins[k]:begins[k+1]]`, each at most once."""
+    """(n, d) sparse rows; row k has the columns `indices[indptr[k]:indptr[k+1]]`, each at most once."""
 
     def __init__(
         self, n_columns: int, buffer: _Buffer | None = None, n_rows: int = 0
@@ -48,20 +48,20 @@ class Rows:
     @classmethod
     def of(cls, matrix: Matrix) -> Rows:
         """The rows of a CSR matrix without duplicate entries."""
-        return cls(int(matrix.shape[1])).extended(matrix)
+        return cls(int(matrix.shape[1])).append(matrix)
 
     def __len__(self) -> int:
         return self.n_rows
 
     @property
-    def begins(self) -> NDArray[np.int64]:
-        """(n + 1,) where each row begins."""
-        return self._buffer.begins[: self.n_rows + 1]
+    def indptr(self) -> NDArray[np.int64]:
+        """(n + 1,) where each row indptr."""
+        return self._buffer.indptr[: self.n_rows + 1]
 
     @property
     def n_entries(self) -> int:
         """Entries that are stored."""
-        return int(self._buffer.begins[self.n_rows])
+        return int(self._buffer.indptr[self.n_rows])
 
     @property
     def data(self) -> Array:
@@ -83,11 +83,11 @@ class Rows:
         """The rows as a scipy.sparse.csr_array."""
         shape = (self.n_rows, self.n_columns)
         return sp.csr_array(
-            (self.data, self._buffer.indices[: self.n_entries], self.begins),
+            (self.data, self._buffer.indices[: self.n_entries], self.indptr),
             shape=shape,
         )
 
-    def extended(self, matrix: Matrix) -> Rows:
+    def append(self, matrix: Matrix) -> Rows:
         """These rows and those of a CSR matrix."""
         n_rows, n_entries = (
             self.n_rows + matrix.shape[0],
@@ -97,85 +97,85 @@ class Rows:
         if (
             buffer.n_rows != self.n_rows
             or n_entries > len(buffer.data)
-            or n_rows >= len(buffer.begins)
+            or n_rows >= len(buffer.indptr)
         ):
-            buffer = self._moved(n_rows, n_entries)
+            buffer = self._grow(n_rows, n_entries)
         buffer.data[self.n_entries : n_entries] = matrix.data[: matrix.indptr[-1]]
         buffer.indices[self.n_entries : n_entries] = matrix.indices[: matrix.indptr[-1]]
-        buffer.begins[self.n_rows + 1 : n_rows + 1] = self.n_entries + matrix.indptr[
+        buffer.indptr[self.n_rows + 1 : n_rows + 1] = self.n_entries + matrix.indptr[
             1:
         ].astype(np.int64)
         buffer.n_rows = n_rows
         return Rows(self.n_columns, buffer, n_rows)
 
-    def _moved(self, n_rows: int, n_entries: int) -> _Buffer:
+    def _grow(self, n_rows: int, n_entries: int) -> _Buffer:
         """The same rows in arrays with room for more."""
         room = int(SPARE * n_entries)
         data, indices = np.empty(room), np.empty(room, dtype=np.int32)
-        begins = np.zeros(int(SPARE * n_rows) + 2, dtype=np.int64)
+        indptr = np.zeros(int(SPARE * n_rows) + 2, dtype=np.int64)
         data[: self.n_entries], indices[: self.n_entries] = (
             self.data,
             self._buffer.indices[: self.n_entries],
         )
-        begins[: self.n_rows + 1] = self.begins
-        return _Buffer(data, indices, begins, self.n_rows)
+        indptr[: self.n_rows + 1] = self.indptr
+        return _Buffer(data, indices, indptr, self.n_rows)
 
-    def chosen(self, rows: Indices) -> Rows:
+    def select(self, rows: Indices) -> Rows:
         """Some of the rows, in arrays of their own."""
         return Rows.of(self.csr[rows])
 
     def dense(self, rows: Indices) -> Array:
         """(n, d) some of the rows, dense."""
         out = np.zeros((len(rows), self.n_columns))
-        _spread(self.data, self.indices, self.begins, rows, out)
+        _spread(self.data, self.indices, self.indptr, rows, out)
         return out
 
-    def times(self, w: Array, rows: Indices | None = None) -> Array:
+    def multiply(self, w: Array, rows: Indices | None = None) -> Array:
         """(n,) ⟨row, w⟩ of all rows or of some."""
         out = np.zeros(self.n_rows if rows is None else len(rows))
         which = np.arange(self.n_rows) if rows is None else rows
-        _times(self.data, self.indices, self.begins, which, w, out)
+        _multiply(self.data, self.indices, self.indptr, which, w, out)
         return out
 
-    def combined(self, weights: Array) -> Array:
+    def combine(self, weights: Array) -> Array:
         """(d,) Σ_k weights_k · row_k."""
         out = np.zeros(self.n_columns)
-        _combine(self.data, self.indices, self.begins, weights, out)
+        _combine(self.data, self.indices, self.indptr, weights, out)
         return out
 
     def squared_norms(self) -> Array:
         """(n,) ‖row‖²."""
         sums = np.concatenate([[0.0], np.cumsum(self.data**2)])
-        return np.asarray(np.diff(sums[self.begins]))
+        return np.asarray(np.diff(sums[self.indptr]))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _times(
-    data: Array, indices: Indices, begins: Indices, which: Indices, w: Array, out: Array
+def _multiply(
+    data: Array, indices: Indices, indptr: Indices, which: Indices, w: Array, out: Array
 ) -> None:
     for i in range(len(which)):
         total = 0.0
-        for p in range(begins[which[i]], begins[which[i] + 1]):
+        for p in range(indptr[which[i]], indptr[which[i] + 1]):
             total += data[p] * w[indices[p]]
         out[i] = total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _spread(
-    data: Array, indices: Indices, begins: Indices, which: Indices, out: Array
+    data: Array, indices: Indices, indptr: Indices, which: Indices, out: Array
 ) -> None:
     for i in range(len(which)):
-        for p in range(begins[which[i]], begins[which[i] + 1]):
+        for p in range(indptr[which[i]], indptr[which[i] + 1]):
             out[i, indices[p]] = data[p]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _combine(
-    data: Array, indices: Indices, begins: Indices, weights: Array, out: Array
+    data: Array, indices: Indices, indptr: Indices, weights: Array, out: Array
 ) -> None:
     for k in range(len(weights)):
         if weights[k] != 0.0:
-            for p in range(begins[k], begins[k + 1]):
+            for p in range(indptr[k], indptr[k + 1]):
                 out[indices[p]] += weights[k] * data[p]
 
 
@@ -187,8 +187,8 @@ def row_of_entries(matrix: Matrix) -> Indices:
 def sparse(dense: Array) -> Matrix:
     """(n, d) CSR of a small dense array: scipy.sparse goes by coordinates, which takes longer than all that follows."""
     row, column = np.nonzero(dense)
-    begins = np.searchsorted(row, np.arange(len(dense) + 1))
-    return sp.csr_array((dense[row, column], column, begins), shape=dense.shape)
+    indptr = np.searchsorted(row, np.arange(len(dense) + 1))
+    return sp.csr_array((dense[row, column], column, indptr), shape=dense.shape)
 
 
 def differences(matrix: Matrix, reference: Matrix) -> Matrix:
@@ -196,14 +196,14 @@ def differences(matrix: Matrix, reference: Matrix) -> Matrix:
     n_rows, n_columns = matrix.shape
     room = int(matrix.indptr[-1]) + int(reference.indptr[-1])
     data, indices = np.empty(room), np.empty(room, dtype=np.int32)
-    begins = np.zeros(n_rows + 1, dtype=np.int64)
+    indptr = np.zeros(n_rows + 1, dtype=np.int64)
     one, other = (
         (m.data, m.indices.astype(np.int32, copy=False), m.indptr)
         for m in (matrix, reference)
     )
-    used = _subtract(*one, *other, n_columns, data, indices, begins)
+    used = _subtract(*one, *other, n_columns, data, indices, indptr)
     return sp.csr_array(
-        (data[:used], indices[:used], begins), shape=(n_rows, n_columns)
+        (data[:used], indices[:used], indptr), shape=(n_rows, n_columns)
     )
 
 

@@ -21,7 +21,7 @@ from clew.learning._frank_wolfe_kernels import (
     multiply_all,
     visit_groups,
 )
-from clew.learning.bounds import Bundle, by_group, on_simplices
+from clew.learning.bounds import Bundle, by_group, normalize_dual_weights
 from clew.learning.gram import Gram, places
 from clew.learning.groups import PEAK
 from clew.learning.sparse_rows import ENTRY_BYTES, Rows
@@ -43,24 +43,24 @@ class WorkingSet:
         self.w, self.v = np.zeros(0), np.zeros(0)
         self.n_rows = 0
         self.bounds: Bounds
-        self.take_over()
+        self.load_bounds()
 
-    def take_over(self) -> None:
+    def load_bounds(self) -> None:
         """Take the bounds and dual weights of the bundle."""
         rows, n, n_groups = self.bundle.slopes, len(self.bundle), self.bundle.n_groups
         gram = self.bundle.inner_products()
         indices = self.layout.columns_in(rows.indices)
         whole = np.int64
         self.bounds = Bounds(
-            rows.data.copy(), indices.astype(np.uint32), rows.begins.copy(), self.bundle.offsets.copy(),
-            on_simplices(self.bundle), self.bundle.idle.astype(whole), np.full(n, -1, whole),
+            rows.data.copy(), indices.astype(np.uint32), rows.indptr.copy(), self.bundle.offsets.copy(),
+            normalize_dual_weights(self.bundle), self.bundle.idle.astype(whole), np.full(n, -1, whole),
             self.bundle.group.astype(whole), np.full(n, -1, whole), np.full(n_groups, -1, whole),
             np.zeros(n_groups, whole), gram.blocks.copy(), gram.start[:n_groups].astype(whole), gram.size.astype(whole),
         )  # fmt: skip
         self.n_rows = n
         self._link()
 
-    def give_back(self) -> None:
+    def store_bounds(self) -> None:
         """Give bounds and dual weights back to the bundle."""
         b, n, bundle = self.bounds, self.n_rows, self.bundle
         end = int(b.begins[n])
@@ -81,7 +81,7 @@ class WorkingSet:
             products,
         )
 
-    def aim(self, v: Array) -> None:
+    def set_linear_term(self, v: Array) -> None:
         """Take a linear term, in the order of the bundle; w is computed anew from α."""
         self.v = self.layout.vector_in(v + self.bundle.shared[0])
         b = self.bounds
@@ -120,9 +120,9 @@ class WorkingSet:
         if too_large():
             self.keep(self.bounds.alpha[: self.n_rows] > 0)
         if too_large():  # merging the active bounds is the bundle's business
-            self.give_back()
+            self.store_bounds()
             self.bundle.make_room(n_entries, groups)
-            self.take_over()
+            self.load_bounds()
         b = self.bounds
         if self.n_rows + n_rows >= len(b.begins) or self.n_rows + n_rows > len(
             b.offsets

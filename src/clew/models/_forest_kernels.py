@@ -1,7 +1,12 @@
-"""Max-product on forests, for many examples in one call. A chain is a tree in which each node has one child.
+"""Compiled max-product on forests and their features, for many examples in one call.
 
-All arrays of nodes are stacked: example e has the nodes offsets[e] … offsets[e+1]-1. `chosen` are the examples that are
-asked for; `scores` and `states` have rows for their nodes only, in the order of `chosen`.
+A chain is a forest in which each node has one child. The nodes of all examples are
+stacked: example e has the nodes ``offsets[e]`` to ``offsets[e + 1] - 1``. ``chosen``
+lists the examples to solve; ``scores`` and ``states`` have rows for their nodes only,
+in the order of ``chosen``. ``shift`` leads from a node to its row there.
+``transition`` is indexed [child state, parent state].
+
+Kernels use scalar loops: numba compiles one array expression as long as all the rest.
 """
 
 from __future__ import annotations
@@ -9,24 +14,47 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from clew.learning.task import Array, Indices, Mask
+from clew.models.node_features import NodeFeatures, inner_kernel, kernel
 
-kernel = njit(cache=True, nogil=True)
+BIAS, TRANSITION, BEGIN, END = range(4)
+"""Places in `Forest.blocks`."""
+
+
+class Forest(NamedTuple):
+    """All examples: their nodes, annotations, and where the blocks of w begin."""
+
+    offsets: Indices
+    parent: NDArray[np.int64]
+    """(nodes,) -1 for a root."""
+    order: NDArray[np.int64]
+    """(nodes,) parents before children, examples in place."""
+    allowed: Mask
+    """(nodes, S) the states that the annotation allows."""
+    costs: Array
+    """(nodes,) cost of a mistake, positive."""
+    counted: Mask
+    """(nodes,) whether a node has features; so have edges between two such nodes."""
+    blocks: NDArray[np.int64]
+    """First columns of bias, transition, begin and end; -1 where there are none."""
+    label_scale: float
+    """Size of the features that depend on labels alone."""
 
 
 @kernel  # type: ignore[untyped-decorator]
-def topological_order(parent: Indices, order: Indices) -> int:
-    """Fill `order` with all nodes, parents first; returns a node on a cycle, or -1.
+def sort_topologically(parent: Indices, order: Indices) -> int:
+    """Fill `order` with all nodes, parents first; return a node on a cycle, or -1.
 
-    Examples stay together and in place: nodes are visited in turn, and no edge leaves an example.
+    Examples stay together and in place: no edge leaves an example.
     """
-    unseen, on_path, done = 0, 1, 2
+    unseen = 0
+    on_path = 1
+    done = 2
     mark = np.zeros(len(parent), np.int8)
     path = np.empty(len(parent), np.int64)
-    written = 0
+    n_sorted = 0
     for v in range(len(parent)):
         length = 0
         u = v
@@ -36,305 +64,441 @@ def topological_order(parent: Indices, order: Indices) -> int:
             length += 1
             u = parent[u]
         if u >= 0 and mark[u] == on_path:
-            return int(u)
+            return u
         for step in range(length - 1, -1, -1):
             mark[path[step]] = done
-            order[written] = path[step]
-            written += 1
+            order[n_sorted] = path[step]
+            n_sorted += 1
     return -1
 
 
-@kernel  # type: ignore[untyped-decorator]
-def complete_scores(
+# Scores
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def score_example(
+    features: NodeFeatures,
+    forest: Forest,
+    e: int,
+    shift: int,
+    w: Array,
+    penalty: float,
     scores: Array,
+) -> None:
+    """Fill `scores` with all that depends on one node: inputs, bias, ends, penalty.
+
+    Parameters
+    ----------
+    w : ndarray of shape (d,)
+        Weights with the unary block as (F, S).
+    penalty : float
+        Added, times the node's cost, to the states that are not allowed;
+        minus infinity for the search in Y*.
+    """
+    S = forest.allowed.shape[1]
+    bias = forest.blocks[BIAS]
+    begin = forest.blocks[BEGIN]
+    end = forest.blocks[END]
+    first = forest.offsets[e]
+    last = forest.offsets[e + 1]
+    for v in range(first, last):
+        k = v + shift
+        for s in range(S):
+            scores[k, s] = 0.0
+        if forest.counted[v]:
+            to_column = features.column_begins[v] - features.begins[v]
+            for entry in range(features.begins[v], features.begins[v + 1]):
+                value = features.data[entry]
+                place = features.columns[entry + to_column] * S
+                for s in range(S):
+                    scores[k, s] += value * w[place + s]
+            if bias >= 0:
+                for s in range(S):
+                    scores[k, s] += forest.label_scale * w[bias + s]
+            if begin >= 0 and v == first:
+                for s in range(S):
+                    scores[k, s] += forest.label_scale * w[begin + s]
+            if end >= 0 and v == last - 1:
+                for s in range(S):
+                    scores[k, s] += forest.label_scale * w[end + s]
+        for s in range(S):
+            if not forest.allowed[v, s]:
+                scores[k, s] += penalty * forest.costs[v]
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def fill_transition(forest: Forest, w: Array, transition: Array) -> None:
+    """Fill `transition` (S, S) [child, parent] from the weights."""
+    S = forest.allowed.shape[1]
+    begin = forest.blocks[TRANSITION]
+    for i in range(S):
+        for j in range(S):
+            transition[j, i] = forest.label_scale * w[begin + i * S + j]
+
+
+@kernel  # type: ignore[untyped-decorator]
+def score_examples(
+    features: NodeFeatures,
+    forest: Forest,
     chosen: Indices,
-    offsets: Indices,
-    allowed: Mask,
-    counted: Mask,
+    w: Array,
     penalty: Array,
-    costs: Array,
-    bias: Array,
-    begin: Array,
-    end: Array,
-) -> None:
-    """From unary scores to all that depends on one node: bias, boundary, and `penalty` for a state not allowed.
-
-    penalty[e] is loss_weight · Δ's unit for example e, or minus infinity for the search in Y*; costs[v] > 0 is what a
-    mistake counts at node v. A node that is not counted has no features, only its penalty.
-    """
-    n_states = scores.shape[1]
-    k = 0
-    for e in chosen:
-        for v in range(offsets[e], offsets[e + 1]):
-            if not counted[v]:
-                scores[k] = 0.0
-            else:
-                for s in range(n_states):
-                    scores[k, s] += bias[s]
-                if v == offsets[e]:
-                    scores[k] += begin
-                if v == offsets[e + 1] - 1:
-                    scores[k] += end
-            for s in range(n_states):
-                scores[k, s] += 0.0 if allowed[v, s] else penalty[e] * costs[v]
-            k += 1
-
-
-@kernel  # type: ignore[untyped-decorator]
-def best_child(
-    values: Array, transition: Array, edge_counts: bool, message: Array
-) -> None:
-    """message[i] = max_j transition[j, i] + values[j]; `transition` is [child state, parent state] here."""
-    message[:] = -np.inf
-    for j in range(len(values)):
-        value = values[j]
-        if edge_counts:
-            for i in range(len(message)):
-                candidate = transition[j, i] + value
-                message[i] = candidate if candidate > message[i] else message[i]
-        else:
-            for i in range(len(message)):
-                message[i] = value if value > message[i] else message[i]
-
-
-@kernel  # type: ignore[untyped-decorator]
-def maximise(
     scores: Array,
-    chosen: Indices,
-    offsets: Indices,
-    order: Indices,
-    parent: Indices,
-    allowed: Mask,
-    counted: Mask,
     transition: Array,
-    deviate: bool,
-    states: Indices,
-) -> Mask:
-    """Fill `states` with the best labelings (the lowest states among equals); returns which examples have one.
-
-    `scores` become the best scores of the subtrees, B_v(i) = score_v(i) + Σ_children max_j [A(i, j) + B_c(j)].
-    With `deviate`, only labelings that choose a state not allowed at some node count. The bit "has deviated" is carried
-    as a slack: S_v(i) is what the best labeling of v's subtree with state i at v loses when it must deviate there. That
-    is 0 where i itself deviates, and else the least loss among the children, infinite at a leaf.
-    """
-    found = np.ones(len(chosen), np.bool_)
-    longest = 0
-    for e in chosen:
-        longest = max(longest, offsets[e + 1] - offsets[e])
-    # the arrays of one example, made once; those of slacks have no rows where nothing must deviate
-    slack = np.empty((longest if deviate else 0, scores.shape[1]))
-    carrier = np.empty(slack.shape, np.int64)  # the child that deviates at least cost
-    must = np.zeros(longest, np.bool_)
-    messages = np.empty((2, scores.shape[1]))
+) -> None:
+    """Fill the scores of the chosen examples, and the transitions."""
+    fill_transition(forest, w, transition)
     row = 0
-    for n in range(len(chosen)):
-        first, last = offsets[chosen[n]], offsets[chosen[n] + 1]
-        rows = slice(row, row + last - first)
-        row += last - first
-        nodes = order[first:last]  # parents before children
-        root = _pass_up(
-            scores[rows],
-            nodes,
-            first,
-            parent,
-            allowed,
-            counted,
-            transition,
-            slack,
-            carrier,
-            messages,
-        )
-        found[n] = not deviate or root >= 0
-        _pass_down(
-            scores[rows],
-            nodes,
-            first,
-            parent,
-            allowed,
-            counted,
-            transition,
-            slack,
-            carrier,
-            root,
-            must,
-            states[rows],
-        )
+    for e in chosen:
+        first = forest.offsets[e]
+        score_example(features, forest, e, row - first, w, penalty[e], scores)
+        row += forest.offsets[e + 1] - first
+
+
+# Max-product
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def send_best(
+    values: Array,
+    k: int,
+    transition: Array,
+    has_edge: bool,
+    messages: Array,
+    m: int,
+) -> None:
+    """Set messages[m, i] = max_j transition[j, i] + values[k, j]."""
+    S = values.shape[1]
+    for i in range(S):
+        messages[m, i] = -np.inf
+    for j in range(S):
+        value = values[k, j]
+        for i in range(S):
+            candidate = transition[j, i] + value if has_edge else value
+            messages[m, i] = candidate if candidate > messages[m, i] else messages[m, i]
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def max_of_row(values: Array, k: int) -> float:
+    """Return the largest value of row k."""
+    best = -np.inf
+    for s in range(values.shape[1]):
+        best = max(best, values[k, s])
+    return best
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def maximize_example(
+    forest: Forest,
+    e: int,
+    shift: int,
+    transition: Array,
+    scores: Array,
+    messages: Array,
+    slack: Array,
+    carrier: Indices,
+    states: Indices,
+) -> bool:
+    """Fill `states` with the best labeling, the lowest states among equals.
+
+    `scores` become the best scores of the subtrees,
+    B_v(i) = score_v(i) + Σ_children max_j [A(i, j) + B_c(j)].
+
+    If `slack` has rows, only labelings with a state that is not allowed count.
+    S_v(i) is what the best labeling of v's subtree with state i at v loses if it must
+    deviate there: 0 where i itself deviates, else the least loss among the children,
+    infinite at a leaf. `carrier` is the child that deviates at least loss. `messages`
+    (3, S) is scratch.
+
+    Returns
+    -------
+    found : bool
+        Whether there is such a labeling.
+    """
+    S = scores.shape[1]
+    must_deviate = len(slack) > 0
+    first = forest.offsets[e]
+    last = forest.offsets[e + 1]
+    if must_deviate:
+        for k in range(last - first):
+            for s in range(S):
+                slack[k, s] = 0.0 if not forest.allowed[first + k, s] else np.inf
+    least = np.inf
+    root = -1
+    for position in range(last - 1, first - 1, -1):  # children before parents
+        v = forest.order[position]
+        p = forest.parent[v]
+        has_edge = p >= 0 and forest.counted[v] and forest.counted[p]
+        if p >= 0:
+            send_best(scores, v + shift, transition, has_edge, messages, 0)
+            for i in range(S):
+                scores[p + shift, i] += messages[0, i]
+        if not must_deviate:
+            continue
+        for s in range(S):
+            messages[1, s] = scores[v + shift, s] - slack[v - first, s]
+        if p >= 0:
+            send_best(messages, 1, transition, has_edge, messages, 2)
+            for i in range(S):
+                loss = messages[0, i] - messages[2, i]
+                if not forest.allowed[p, i]:
+                    continue
+                if loss <= slack[p - first, i]:
+                    slack[p - first, i] = loss
+                    carrier[p - first, i] = v
+        else:
+            loss = max_of_row(scores, v + shift) - max_of_row(messages, 1)
+            if loss <= least:
+                least = loss
+                root = v
+    found = not must_deviate or least < np.inf
+    deviating = root if found else -1  # its subtree must deviate, or it itself
+    for position in range(first, last):  # parents before children
+        v = forest.order[position]
+        p = forest.parent[v]
+        has_edge = p >= 0 and forest.counted[v] and forest.counted[p]
+        above = states[p + shift] if p >= 0 else 0
+        best = -np.inf
+        state = 0
+        for s in range(S):
+            value = scores[v + shift, s]
+            if v == deviating:
+                value -= slack[v - first, s]
+            if has_edge:
+                value += transition[s, above]
+            if value > best:
+                best = value
+                state = s
+        states[v + shift] = state
+        if v == deviating:
+            deviating = carrier[v - first, state] if forest.allowed[v, state] else -1
     return found
 
 
 @kernel  # type: ignore[untyped-decorator]
-def _pass_up(
-    scores: Array,
-    nodes: Indices,
-    first: int,
-    parent: Indices,
-    allowed: Mask,
-    counted: Mask,
-    transition: Array,
-    slack: Array,
-    carrier: Indices,
-    messages: Array,
-) -> int:
-    """Children before parents: messages are added to the parents' scores, and slacks passed on if these have rows.
-
-    `scores`, `slack` and `carrier` begin at the example's node `first`. Returns the root of the tree that deviates at
-    least cost, or −1 where none can.
-    """
-    n_states = scores.shape[1]
-    message, forced_message = messages  # room for them
-    slack[: len(nodes)] = np.inf
-    least, root = np.inf, -1
-    for position in range(len(nodes) - 1, -1, -1):
-        v = nodes[position]
-        p = parent[v]
-        own = scores[v - first]
-        if p >= 0:
-            best_child(own, transition, counted[v] and counted[p], message)
-            scores[p - first] += message
-        if not len(slack):
-            continue
-        for s in range(n_states):
-            if not allowed[v, s]:
-                slack[v - first, s] = 0.0
-        forced = own - slack[v - first]
-        if p >= 0:
-            best_child(forced, transition, counted[v] and counted[p], forced_message)
-            for i in range(n_states):
-                if message[i] - forced_message[i] <= slack[p - first, i]:
-                    slack[p - first, i] = message[i] - forced_message[i]
-                    carrier[p - first, i] = v
-        elif own.max() - forced.max() <= least:
-            least, root = own.max() - forced.max(), v
-    return root if least < np.inf else -1
-
-
-@kernel  # type: ignore[untyped-decorator]
-def _pass_down(
-    scores: Array,
-    nodes: Indices,
-    first: int,
-    parent: Indices,
-    allowed: Mask,
-    counted: Mask,
-    transition: Array,
-    slack: Array,
-    carrier: Indices,
-    root: int,
-    must: Mask,
-    states: Indices,
-) -> None:
-    """Parents before children: each node takes its best state given its parent's.
-
-    `must` follows the way of the least slack from the root that deviates to the node that does.
-    """
-    deviate = len(slack) > 0
-    for v in nodes:
-        p = parent[v]
-        above = states[p - first] if p >= 0 else -1
-        if deviate and p < 0:
-            must[v - first] = v == root
-        elif deviate:
-            must[v - first] = (
-                must[p - first] and allowed[p, above] and carrier[p - first, above] == v
-            )
-        edge_counts = p >= 0 and counted[v] and counted[p]
-        best = -np.inf
-        states[v - first] = 0
-        for s in range(scores.shape[1]):
-            value = scores[v - first, s]
-            if must[v - first]:
-                value -= slack[v - first, s]
-            if edge_counts:
-                value += transition[s, above]
-            if value > best:
-                best = value
-                states[v - first] = s
-
-
-class InputRows(NamedTuple):
-    """The features of all nodes, as `clew.models.node_features.Inputs` stacks them."""
-
-    data: Array
-    begins: Indices
-    columns: NDArray[np.int32]
-    column_begins: Indices
-    n_inputs: int
-
-
-class Forest(NamedTuple):
-    """All examples: their nodes, what is annotated of them, and where the blocks of w begin."""
-
-    offsets: Indices
-    parent: Indices
-    allowed: Mask
-    costs: Array
-    counted: Mask
-    blocks: Indices
-    """The first columns of bias, transition, begin and end; -1 where a model lacks them."""
-
-
-class SparseRows(NamedTuple):
-    """CSR rows to be filled, and the task loss of each."""
-
-    values: Array
-    indices: NDArray[np.integer]
-    indptr: NDArray[np.integer]
-    mistakes: Array
-
-
-@kernel  # type: ignore[untyped-decorator]
-def collect_features(
-    inputs: InputRows,
+def maximize_examples(
     forest: Forest,
-    n_features: int,
-    states: Indices,
     chosen: Indices,
-    found: Mask,
-    rows: SparseRows,
-) -> None:
-    """φ of each labeling as a CSR row without duplicates, and the costs of its states that are not allowed."""
-    data, begins, columns, column_begins, n_inputs = inputs
-    offsets, parent, allowed, costs, counted, blocks = forest
-    values, indices, indptr, mistakes = rows
-    n_states = allowed.shape[1]
-    slot = np.full(
-        n_features, -1, np.int64
-    )  # where a column was last written; before this row's start means never
-    written = 0
+    transition: Array,
+    must_deviate: bool,
+    scores: Array,
+    states: Indices,
+) -> Mask:
+    """Fill `states` with the best labelings; return which examples have one."""
+    S = scores.shape[1]
+    longest = find_longest(forest, chosen)
+    n_slacks = longest if must_deviate else 0
+    slack = np.empty((n_slacks, S))
+    carrier = np.empty((n_slacks, S), np.int64)
+    messages = np.empty((3, S))
+    found = np.empty(len(chosen), np.bool_)
     row = 0
     for n in range(len(chosen)):
-        first, last = offsets[chosen[n]], offsets[chosen[n] + 1]
-        start = written
-        for v in range(first, last if found[n] else first):
-            s = states[row + v - first]
-            if not allowed[v, s]:
-                mistakes[n] += costs[v]
-            if not counted[v]:
+        e = chosen[n]
+        shift = row - forest.offsets[e]
+        found[n] = maximize_example(
+            forest, e, shift, transition, scores, messages, slack, carrier, states
+        )
+        row = shift + forest.offsets[e + 1]
+    return found
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def find_longest(forest: Forest, chosen: Indices) -> int:
+    """Return the number of nodes of the longest chosen example."""
+    longest = 0
+    for e in chosen:
+        longest = max(longest, forest.offsets[e + 1] - forest.offsets[e])
+    return longest
+
+
+# Features
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def add_node(
+    features: NodeFeatures,
+    forest: Forest,
+    e: int,
+    v: int,
+    state: int,
+    above: int,
+    whole: bool,
+    share: float,
+    label_share: float,
+    strides: tuple[int, int],
+    dense: Array,
+    columns: NDArray[np.uint32],
+    end: int,
+) -> int:
+    """Add φ of one node, and of its edge, to `dense` (d,).
+
+    Parameters
+    ----------
+    above : int
+        State of the parent; -1 without an edge.
+    whole : bool
+        If False, only the edge is added.
+    share, label_share : float
+        Factors of the features of inputs and of labels.
+    strides : (int, int)
+        Distance in w between two inputs, and between two states.
+
+    Returns
+    -------
+    end : int
+        End of `columns`, to which the columns that were met are appended.
+    """
+    if whole:
+        to_column = features.column_begins[v] - features.begins[v]
+        origin = state * strides[1]
+        for entry in range(features.begins[v], features.begins[v + 1]):
+            place = features.columns[entry + to_column] * strides[0] + origin
+            dense[place] += share * features.data[entry]
+            columns[end] = place
+            end += 1
+        for block in (BIAS, BEGIN, END):
+            if forest.blocks[block] < 0:
                 continue
-            here = begins[v + 1] - begins[v]
-            p = parent[v]
-            for entry in range(here + 4):
-                value = 1.0
-                if entry < here:
-                    value = data[begins[v] + entry]
-                    column = s * n_inputs + columns[column_begins[v] + entry]
-                else:
-                    block = entry - here
-                    if blocks[block] < 0:
-                        continue
-                    if (block == 2 and v != first) or (block == 3 and v != last - 1):
-                        continue
-                    column = blocks[block] + s
-                    if block == 1:
-                        if p < 0 or not counted[p]:
-                            continue
-                        column += states[row + p - first] * n_states
-                if slot[column] < start:
-                    slot[column] = written
-                    indices[written] = column
-                    values[written] = value
-                    written += 1
-                else:
-                    values[slot[column]] += value
-        row += last - first
-        indptr[n + 1] = written
+            if block == BEGIN and v != forest.offsets[e]:
+                continue
+            if block == END and v != forest.offsets[e + 1] - 1:
+                continue
+            place = forest.blocks[block] + state
+            dense[place] += label_share
+            columns[end] = place
+            end += 1
+    if above >= 0:
+        S = forest.allowed.shape[1]
+        place = forest.blocks[TRANSITION] + above * S + state
+        dense[place] += label_share
+        columns[end] = place
+        end += 1
+    return end
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def collect_sums(
+    dense: Array, columns: NDArray[np.uint32], values: Array, begin: int, end: int
+) -> int:
+    """Move the sums in `dense` to `values`, each column once and without zeros.
+
+    Returns
+    -------
+    end : int
+        End of the entries that are left.
+    """
+    n_entries = begin
+    for p in range(begin, end):  # a column that was met before is zero by now
+        place = columns[p]
+        if dense[place] != 0.0:
+            values[n_entries] = dense[place]
+            columns[n_entries] = place
+            dense[place] = 0.0
+            n_entries += 1
+    return n_entries
+
+
+@kernel  # type: ignore[untyped-decorator]
+def write_features(
+    features: NodeFeatures,
+    forest: Forest,
+    chosen: Indices,
+    found: Mask,
+    states: Indices,
+    dense: Array,
+    values: Array,
+    columns: NDArray[np.uint32],
+    indptr: NDArray[np.int64],
+    mistakes: Array,
+) -> None:
+    """Write φ of each labeling as a CSR row, and the costs of its mistakes.
+
+    Columns have the unary block as (S, F); label features have the size 1. `dense` (d,) is zero before and after.
+    """
+    row = 0
+    for n in range(len(chosen)):
+        e = chosen[n]
+        first = forest.offsets[e]
+        shift = row - first
+        end = indptr[n]
+        for v in range(first, forest.offsets[e + 1] if found[n] else first):
+            state = states[v + shift]
+            if not forest.allowed[v, state]:
+                mistakes[n] += forest.costs[v]
+            if forest.counted[v]:
+                p = forest.parent[v]
+                has_edge = p >= 0 and forest.counted[p]
+                above = states[p + shift] if has_edge else -1
+                strides = (1, features.n_inputs)
+                end = add_node(
+                    features,
+                    forest,
+                    e,
+                    v,
+                    state,
+                    above,
+                    True,
+                    1.0,
+                    1.0,
+                    strides,
+                    dense,
+                    columns,
+                    end,
+                )
+        indptr[n + 1] = collect_sums(dense, columns, values, indptr[n], end)
+        row = shift + forest.offsets[e + 1]
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def write_difference(
+    features: NodeFeatures,
+    forest: Forest,
+    e: int,
+    states: Indices,
+    reference: Indices,
+    share: float,
+    dense: Array,
+    values: Array,
+    columns: NDArray[np.uint32],
+    begin: int,
+) -> int:
+    """Write share · (φ(states) - φ(reference)) of one example; return its end.
+
+    Columns have the unary block as (F, S). `states` (T,) begins at the example's first
+    node, `reference` has all nodes. `dense` (d,) is zero before and after.
+    """
+    first = forest.offsets[e]
+    strides = (forest.allowed.shape[1], 1)
+    end = begin
+    for v in range(first, forest.offsets[e + 1]):
+        if not forest.counted[v]:
+            continue
+        p = forest.parent[v]
+        has_edge = p >= 0 and forest.counted[p]
+        differs = states[v - first] != reference[v]
+        edge_differs = has_edge and (differs or states[p - first] != reference[p])
+        if not differs and not edge_differs:
+            continue
+        for side in range(2):
+            sign = share if side == 0 else -share
+            state = states[v - first] if side == 0 else reference[v]
+            above = -1
+            if edge_differs:
+                above = states[p - first] if side == 0 else reference[p]
+            end = add_node(
+                features,
+                forest,
+                e,
+                v,
+                state,
+                above,
+                differs,
+                sign,
+                sign * forest.label_scale,
+                strides,
+                dense,
+                columns,
+                end,
+            )
+    return int(collect_sums(dense, columns, values, begin, end))

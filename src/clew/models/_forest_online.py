@@ -1,13 +1,14 @@
-"""The argmax on forests while the weights move: one example after the other, in one compiled pass.
+"""Argmax on forests while the weights move: one example after the other, compiled.
 
-The weights lie feature by feature, (F, S), so that the scores of a node read whole lines of memory; what labels alone
-have follows. An example's new bound is the difference of its best labeling from its reference labeling: where
-the two agree nothing is written, so that a bound has as many entries as the nodes that went wrong.
+The weights have the unary block as (F, S), so that the scores of a node read
+consecutive memory; the weights of labels follow. The bound of an example is the
+difference of its best labeling from its reference labeling, so that it has entries
+only where the two differ.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +23,24 @@ from clew.learning.task import Array, Indices, Space
 from clew.learning.working_set import WorkingSet
 from clew.models._forest_kernels import (
     Forest,
-    InputRows,
-    complete_scores,
-    kernel,
-    maximise,
+    fill_transition,
+    find_longest,
+    maximize_example,
+    score_example,
+    write_difference,
 )
-from clew.models.completions import follow, write_difference
-from clew.models.node_features import multiply_rows
+from clew.models.completions import follow
+from clew.models.node_features import NodeFeatures, inner_kernel, kernel
 
 if TYPE_CHECKING:
     from clew.models.forest import ForestTask
+
+
+def transpose_unary(w: Array, n_rows: int, n_columns: int) -> Array:
+    """(d,) w with its first block, (n_rows, n_columns), transposed."""
+    size = n_rows * n_columns
+    unary = w[:size].reshape(n_rows, n_columns)
+    return np.concatenate([unary.T.ravel(), w[size:]])
 
 
 class ForestOracle:
@@ -47,105 +56,106 @@ class ForestOracle:
         examples: Indices,
         weights: Array,
     ) -> None:
-        self.examples, self.weights = examples, weights
-        self.n_states, self.n_inputs = task.allowed.shape[1], task.inputs.n_inputs
-        self.inputs, self.forest = task.input_rows, task.forest
-        self.order = task.order
-        self.task, self.nodes = task, task.nodes_of(examples)
-        self.reward, self.reward_weight = reward, reward_weight
-        self.reference: Indices
-        self.base_offsets: Array
-        self._refer_to(w)
-        nodes = self.nodes
-        settled = (task.allowed[nodes].sum(axis=1) == 1) | ~task.counted[nodes]
-        self.fixed_reward = reward is Space.COMPATIBLE and bool(settled.all())
+        self.task = task
+        self.features = task.features
+        self.forest = task.forest
+        self.examples = examples
+        self.weights = weights
+        self.nodes = task.nodes_of(examples)
+        self.n_states = task.allowed.shape[1]
+        self.n_inputs = task.features.n_inputs
+        self.reward = reward
+        self.reward_weight = reward_weight
         self.penalty = penalty_weight / task.scale
-        self.label_scale = float(task.model.label_scale_)
-        lengths = np.diff(task.offsets)
-        entries = np.diff(task.inputs.begins[task.offsets])
+        self.reference: Indices
+        """(nodes,) the reward's labelings."""
+        self.base_offsets: Array
+        self._set_reference(w)
+        is_single = task.allowed[self.nodes].sum(axis=1) == 1
+        is_settled = is_single | ~task.counted[self.nodes]
+        self.fixed_reward = reward is Space.COMPATIBLE and bool(is_settled.all())
+        self.lengths = np.diff(task.offsets)
+        n_entries = np.diff(task.features.begins[task.offsets])
         # both labelings of every node: inputs, bias, edge and the two ends
-        self.largest = 2 * (entries + 2 * lengths + 2)
-        self.lengths = lengths
-        self.outputs, self.n_written = np.zeros(0, dtype=np.int32), 0
-        """The labelings of all bounds that were found here; a bound's tag is where its own begins."""
+        self.largest = 2 * (n_entries + 2 * self.lengths + 2)
+        self.outputs = np.zeros(0, dtype=np.int32)
+        """Labelings of all bounds that were found; a bound's tag is where it begins."""
+        self.n_written = 0
 
     def columns_in(self, columns: NDArray[np.integer]) -> NDArray[np.integer]:
         """From s·F + f to f·S + s."""
-        f_part = columns < self.n_states * self.n_inputs
+        is_unary = columns < self.n_states * self.n_inputs
         s, f = np.divmod(columns, self.n_inputs)
-        return np.where(f_part, f * self.n_states + s, columns)
+        return np.where(is_unary, f * self.n_states + s, columns)
 
     def columns_out(self, places: NDArray[np.integer]) -> NDArray[np.integer]:
         """From f·S + s to s·F + f."""
-        f_part = places < self.n_states * self.n_inputs
+        is_unary = places < self.n_states * self.n_inputs
         f, s = np.divmod(places, self.n_states)
-        return np.where(f_part, s * self.n_inputs + f, places)
+        return np.where(is_unary, s * self.n_inputs + f, places)
 
     def vector_in(self, w: Array) -> Array:
         """(d,) with the unary weights as (F, S)."""
-        return self._transposed(w, self.n_states, self.n_inputs)
+        return transpose_unary(w, self.n_states, self.n_inputs)
 
     def vector_out(self, w: Array) -> Array:
         """(d,) with the unary weights as (S, F)."""
-        return self._transposed(w, self.n_inputs, self.n_states)
-
-    def _transposed(self, w: Array, rows: int, columns: int) -> Array:
-        unary = w[: rows * columns].reshape(rows, columns)
-        return np.concatenate([unary.T.ravel(), w[rows * columns :]])
+        return transpose_unary(w, self.n_inputs, self.n_states)
 
     def capacity(self, groups: Indices) -> int:
-        """Entries of bounds in which every node went wrong."""
+        """Return the entries of bounds in which every node differs."""
         return int(self.largest[self.examples[groups]].sum())
 
     def follow(self, working_set: WorkingSet, w: Array) -> None:
-        """Take the reward's outputs at w as the references, and let the bounds follow (completions.py)."""
-        old, old_offsets = self.reference, self.base_offsets
-        self._refer_to(w)
+        """Take the reward's outputs at w as the references, and change the bounds."""
+        old = self.reference
+        old_offsets = self.base_offsets
+        self._set_reference(w)
         self._make_room(working_set, np.zeros(0, dtype=np.intp))
         follow(self, working_set, old, old_offsets)
 
-    def _refer_to(self, w: Array) -> None:
-        """The reward's labelings at w, and what the reward adds to their scores."""
-        task, nodes = self.task, self.nodes
+    def _set_reference(self, w: Array) -> None:
+        """Set the reward's labelings at w, and what the reward adds to their scores."""
+        task = self.task
+        nodes = self.nodes
         states, _ = task.best_states(w, self.reward, self.reward_weight, self.examples)
         self.reference = np.zeros(len(task.allowed), dtype=np.intp)
         self.reference[nodes] = states
-        wrong = np.zeros(len(task.allowed))
-        wrong[nodes] = task.costs[nodes] * ~task.allowed[nodes, states]
-        wrong = np.add.reduceat(wrong, task.offsets[:-1])
-        self.base_offsets = self.reward_weight * self.weights * wrong / task.scale
+        costs = np.zeros(len(task.allowed))
+        costs[nodes] = task.costs[nodes] * ~task.allowed[nodes, states]
+        loss = np.add.reduceat(costs, task.offsets[:-1])
+        self.base_offsets = self.reward_weight * self.weights * loss / task.scale
 
     def _make_room(self, working_set: WorkingSet, groups: Indices) -> None:
-        """Room for a labeling of each of these groups; labelings of bounds that are gone make it."""
+        """Drop labelings of bounds that are gone, to have room for these groups."""
         need = int(self.lengths[self.examples[groups]].sum())
         if len(groups) and self.n_written + need <= len(self.outputs):
             return
-        tags, n = working_set.bounds.tags, working_set.n_rows
-        lengths = self.lengths[self.examples[working_set.bounds.group[:n]]] * (
-            tags[:n] >= 0
-        )
+        n = working_set.n_rows
+        tags = working_set.bounds.tags
+        lengths = self.lengths[self.examples[working_set.bounds.group[:n]]]
+        lengths = lengths * (tags[:n] >= 0)
         begins = np.cumsum(lengths) - lengths
         kept = int(lengths.sum())
         outputs = np.empty(2 * kept + need, dtype=np.int32)
         within = np.arange(kept) - np.repeat(begins, lengths)
         outputs[:kept] = self.outputs[np.repeat(tags[:n], lengths) + within]
         tags[:n] = np.where(tags[:n] >= 0, begins, -1)
-        self.outputs, self.n_written = outputs, kept
+        self.outputs = outputs
+        self.n_written = kept
 
     def run(
         self, working_set: WorkingSet, groups: Indices, steps: int, gaps: Array
     ) -> None:
-        """For each of these groups, an example each, in turn: argmax at w, new bound, pairwise steps on its bounds."""
+        """Visit groups of one example each: argmax at w, new bound, pairwise steps."""
         self._make_room(working_set, groups)
         before = working_set.n_rows
-        working_set.n_rows, self.n_written = online_pass(
-            self.inputs,
+        working_set.n_rows, self.n_written = visit_examples(
+            self.features,
             self.forest,
-            self.order,
             self.reference,
             self.base_offsets,
             self.penalty,
-            self.label_scale,
             self.weights,
             self.examples,
             groups,
@@ -162,15 +172,64 @@ class ForestOracle:
         working_set.bundle.added += working_set.n_rows - before
 
 
-@kernel  # type: ignore[untyped-decorator]
-def online_pass(
-    inputs: InputRows,
+class LabelingScratch(NamedTuple):
+    """Arrays that `label_example` writes, for the longest example."""
+
+    transition: Array
+    scores: Array
+    messages: Array
+    slack: Array
+    carrier: NDArray[np.int64]
+    states: Indices
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def make_labeling_scratch(forest: Forest, longest: int) -> LabelingScratch:
+    """Return arrays for examples of at most `longest` nodes."""
+    S = forest.allowed.shape[1]
+    return LabelingScratch(
+        np.empty((S, S)),
+        np.empty((longest, S)),
+        np.empty((3, S)),
+        np.empty((0, S)),
+        np.empty((0, S), np.int64),
+        np.empty(longest, np.intp),
+    )
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def label_example(
+    features: NodeFeatures,
     forest: Forest,
-    order: Indices,
+    e: int,
+    w: Array,
+    penalty: float,
+    scratch: LabelingScratch,
+) -> None:
+    """Fill the scratch's states with the best labeling of example e at w."""
+    shift = -forest.offsets[e]
+    fill_transition(forest, w, scratch.transition)
+    score_example(features, forest, e, shift, w, penalty, scratch.scores)
+    maximize_example(
+        forest,
+        e,
+        shift,
+        scratch.transition,
+        scratch.scores,
+        scratch.messages,
+        scratch.slack,
+        scratch.carrier,
+        scratch.states,
+    )
+
+
+@kernel  # type: ignore[untyped-decorator]
+def visit_examples(
+    features: NodeFeatures,
+    forest: Forest,
     reference: Indices,
     base_offsets: Array,
     penalty: Array,
-    label_scale: float,
     weights: Array,
     examples: Indices,
     groups: Indices,
@@ -184,114 +243,120 @@ def online_pass(
     dense: Array,
     gaps: Array,
 ) -> tuple[int, int]:
-    """Returns how many bounds and how much of `outputs` there are then; α, w and gaps change in place.
+    """Add bounds, and change α, w and gaps in place.
 
-    Group g has one example, examples[g], whose φ and Δ are multiplied by its weight.
+    Group g has the one example ``examples[g]``, whose φ and Δ are multiplied by its
+    weight.
+
+    Returns
+    -------
+    n_rows, n_written : int
+        Number of bounds, and of entries of `outputs`.
     """
-    offsets, _, allowed, costs, _, _ = forest
-    S = allowed.shape[1]
     longest = 0
     for g in groups:
-        longest = max(longest, offsets[examples[g] + 1] - offsets[examples[g]])
-    all_scores, all_states = np.empty((longest, S)), np.empty(longest, np.intp)
+        e = examples[g]
+        longest = max(longest, forest.offsets[e + 1] - forest.offsets[e])
     scratch = make_scratch(bounds, groups)
-    transition, labels = np.empty((S, S)), np.zeros((3, S))
+    labeling = make_labeling_scratch(forest, longest)
+    states = labeling.states
     for g in groups:
         e = examples[g]
-        first, last = offsets[e], offsets[e + 1]
-        label_forest(
-            inputs,
-            forest,
-            order,
-            penalty,
-            label_scale,
-            e,
-            w,
-            transition,
-            labels,
-            all_scores,
-            all_states,
-        )
-        states = all_states[: last - first]
-        write_difference(
-            inputs,
+        first = forest.offsets[e]
+        length = forest.offsets[e + 1] - first
+        label_example(features, forest, e, w, penalty[e], labeling)
+        bounds.begins[n_rows + 1] = write_difference(
+            features,
             forest,
             e,
             states,
             reference,
-            label_scale,
             weights[e],
             dense,
-            bounds,
-            n_rows,
+            bounds.data,
+            bounds.indices,
+            bounds.begins[n_rows],
         )
-        wrong = 0.0
-        for v in range(first, last):
-            if not allowed[v, states[v - first]]:
-                wrong += costs[v]
-        bounds.offsets[n_rows] = weights[e] * penalty[e] * wrong - base_offsets[e]
+        cost = 0.0
+        for t in range(length):
+            if not forest.allowed[first + t, states[t]]:
+                cost += forest.costs[first + t]
+        bounds.offsets[n_rows] = weights[e] * penalty[e] * cost - base_offsets[e]
         if link_if_higher(bounds, g, n_rows, w, n_written, dense, scratch):
             n_rows += 1
-            for t in range(last - first):
+            for t in range(length):
                 outputs[n_written + t] = states[t]
-            n_written += last - first
+            n_written += length
         gaps[g] = improve_group(bounds, g, w, lam, steps, scratch)
     return n_rows, n_written
 
 
-@kernel  # type: ignore[untyped-decorator]
-def label_forest(
-    inputs: InputRows,
-    forest: Forest,
-    order: Indices,
-    penalty: Array,
-    label_scale: float,
-    e: int,
-    w: Array,
-    transition: Array,
-    labels: Array,
-    scores: Array,
-    states: Indices,
-) -> None:
-    """Fill `states` with the best labeling of example e at w, with a penalty as `complete_scores` has it.
+class ForestEpochs:
+    """`Epochs` of a ForestTask; see `clew.learning.task`."""
 
-    `transition` (S, S), `labels` (3, S), for bias, begin and end, and `scores` are scratch.
+    def __init__(self, task: ForestTask) -> None:
+        self.task = task
+        self.forest = task.forest
+        self.shape = (task.allowed.shape[1], task.features.n_inputs)
+        self.w = np.zeros(task.n_features)
+        self.late = np.zeros(task.n_features)
+        self.n_steps = 0
+
+    def run(self, order: Indices) -> None:
+        """Visit these examples in turn."""
+        run_perceptron_epoch(
+            self.task.features, self.forest, order, self.n_steps, self.w, self.late
+        )
+        self.n_steps += len(order)
+
+    @property
+    def weights(self) -> tuple[Array, Array]:
+        """W, and the sum of all its changes times the steps before them."""
+        n_states, n_inputs = self.shape
+        w = transpose_unary(self.w, n_inputs, n_states)
+        late = transpose_unary(self.late, n_inputs, n_states)
+        return w, late
+
+
+@kernel  # type: ignore[untyped-decorator]
+def run_perceptron_epoch(
+    features: NodeFeatures,
+    forest: Forest,
+    examples: Indices,
+    n_steps: int,
+    w: Array,
+    late: Array,
+) -> None:
+    """Add φ(ỹ) - φ(ŷ) to w wherever ŷ contradicts the annotation.
+
+    `late` gets that times the number of steps before.
     """
-    offsets, parent, allowed, costs, counted, blocks = forest
-    S = allowed.shape[1]
-    for row, block in enumerate((0, 2, 3)):
-        if blocks[block] >= 0:
-            labels[row] = label_scale * w[blocks[block] : blocks[block] + S]
-    for i in range(S):
-        for j in range(S):
-            transition[j, i] = label_scale * w[blocks[1] + i * S + j]
-    first, last = offsets[e], offsets[e + 1]
-    here, there = scores[: last - first], states[: last - first]
-    here[:] = 0.0
-    one = np.full(1, e)
-    unary = w[: S * inputs.n_inputs].reshape(inputs.n_inputs, S)
-    nodes = np.arange(first, last)
-    multiply_rows(
-        inputs.data,
-        inputs.begins,
-        inputs.columns,
-        inputs.column_begins,
-        nodes,
-        unary,
-        here,
-    )
-    complete_scores(
-        here,
-        one,
-        offsets,
-        allowed,
-        counted,
-        penalty,
-        costs,
-        labels[0],
-        labels[1],
-        labels[2],
-    )
-    maximise(
-        here, one, offsets, order, parent, allowed, counted, transition, False, there
-    )
+    longest = find_longest(forest, examples)
+    most_entries = 0
+    for e in examples:
+        first = forest.offsets[e]
+        last = forest.offsets[e + 1]
+        n_entries = features.begins[last] - features.begins[first]
+        most_entries = max(most_entries, 2 * (n_entries + 2 * (last - first) + 2))
+    labeling = make_labeling_scratch(forest, longest)
+    states = labeling.states
+    predicted = np.zeros(len(forest.parent), np.intp)
+    dense = np.zeros(len(w))
+    values = np.empty(most_entries)
+    columns = np.empty(most_entries, np.uint32)
+    for e in examples:
+        first = forest.offsets[e]
+        label_example(features, forest, e, w, 0.0, labeling)
+        contradicts = False
+        for v in range(first, forest.offsets[e + 1]):
+            predicted[v] = states[v - first]
+            contradicts |= not forest.allowed[v, states[v - first]]
+        if contradicts:
+            label_example(features, forest, e, w, -np.inf, labeling)
+            end = write_difference(
+                features, forest, e, states, predicted, 1.0, dense, values, columns, 0
+            )
+            for p in range(end):
+                w[columns[p]] += values[p]
+                late[columns[p]] += n_steps * values[p]
+        n_steps += 1

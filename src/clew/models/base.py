@@ -1,9 +1,10 @@
-"""What a structured model must offer, what it may offer, and the Task that clew makes from it."""
+"""Structured models: the methods that clew calls, and the Task made from them."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -11,9 +12,17 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from clew.errors import InfeasibleAnnotation, InputError, MissingCapability
+from clew.learning.clpl import ListedTask
+from clew.learning.losses import Loss
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
-from clew.models.examples import Annotation, Examples, Input, Output
-from clew.models.fingerprint import fingerprint
+from clew.models.examples import (
+    Annotation,
+    Examples,
+    Input,
+    Output,
+    fingerprint,
+    n_examples,
+)
 from clew.models.labels import ClassWeight
 from clew.models.node_features import LARGEST
 from clew.models.weight_blocks import Block, input_names, make_blocks
@@ -24,19 +33,18 @@ from clew.utils.validation import check_bool, check_floats, check_int, short_rep
 ALL_SPACES = frozenset(Space)
 
 MAX_WEIGHTS = 1e8
-"""Weights that a model may have: 0.8 GB for each copy of w, of which learning keeps a few."""
+"""Most weights of a model: 0.8 GB for each copy of w, of which learning keeps a few."""
 MAX_TABLE = 1e9
-"""Entries of a table of scores, nodes × states, or variables of a programme: a mistyped number of states is found out
-here, before memory is asked for."""
+"""Most entries of a table of scores (nodes × states), to detect a mistyped number."""
 
 
 @runtime_checkable
 class StructuredModel(Protocol):
-    """All that clew asks of a user's own model; docs/own-model.md has a complete example."""
+    """All that clew needs of a user's model; docs/own-model.md has an example."""
 
     @property
     def n_features(self) -> int:
-        """The length of w; a plain attribute will do."""
+        """The length of w; an attribute will do."""
         ...
 
     def joint_features(self, x: Input, y: Output, /) -> Array:
@@ -44,7 +52,7 @@ class StructuredModel(Protocol):
         ...
 
     def loss(self, annotation: Annotation, y: Output, /) -> float:
-        """Δ(y*, y) ≥ 0: how far y is from what was annotated."""
+        """Δ(y*, y) ≥ 0: how far y is from the annotation."""
         ...
 
     def argmax(
@@ -56,68 +64,79 @@ class StructuredModel(Protocol):
         loss_weight: float,
         /,
     ) -> Output | None:
-        """The output in `space` that maximises ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y); None where there is none.
+        """Return argmax over y in `space` of ⟨w, φ(x, y)⟩ + loss_weight · Δ(y*, y).
 
-        For a prediction, `annotation` is None, `space` is ALL and `loss_weight` is 0.
+        None if the space is empty. For a prediction, `annotation` is None, `space` is
+        ALL and `loss_weight` is 0.
         """
         ...
 
 
 class Model(Parametrized):
-    """Base of clew's own models: parameters in `__init__`, and what they learn of the data by `prepare`.
+    """Base of clew's models: parameters in `__init__`, the data's domain by `prepare`.
 
-    A subclass offers the three methods of `StructuredModel`, `prepare`, and what follows; `task` and `predict` are
-    there to be replaced by something that works on all examples at once.
+    A subclass has the methods of `StructuredModel` and `learn_domain`; it may replace
+    `task` and `predict` by faster ones for all examples at once.
     """
 
     spaces: frozenset[Space] = ALL_SPACES
     loss_zero_iff_compatible: bool = True
     of_rows: bool = False
-    """Whether an input is one row, so that all of them may be one sparse matrix."""
+    """Whether an input is one row, so that X may be one sparse matrix."""
     domain_names: tuple[str, ...] = ()
-    """The attributes that `prepare` sets (numbers, strings and lists of them): saved with a fitted model."""
+    """Attributes that `prepare` sets, saved with a fitted model."""
 
     n_features: int
 
     def prepare(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Self:
-        """A copy that knows the data's labels and dimensions; refuses data that cannot be learned from."""
+        """Return a copy with the data's labels and dimensions.
+
+        Raises
+        ------
+        InputError
+            If an example is invalid.
+        """
         check_kind(self, X)
         model = self.learn_domain(X, Y)
-        model.task(X, Y)  # for its checks of every example
+        model.task(X, Y)  # checks every example
         return model
 
     def check_parameters(self) -> None:
-        """Refuse switches that are neither on nor off."""
-        for name in {"bias", "boundary", "normalize", "symmetric"} & self.get_params(
-            deep=False
-        ).keys():
+        """Raise an error for switches that are not boolean."""
+        switches = {"bias", "boundary", "normalize", "symmetric"}
+        for name in switches & self.get_params(deep=False).keys():
             check_bool(getattr(self, name), name)
 
     def learn_domain(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Self:
-        """The copy that `prepare` returns, without a check of every example: a task checks them as well."""
+        """Return the copy of `prepare`, without a check of every example."""
         raise NotImplementedError
 
     def check_inputs(self, X: Sequence[Input]) -> None:
-        """Refuse inputs that are not of this model's kind, whatever their annotation; a task does so too."""
+        """Raise an error for inputs that this model cannot take."""
         self.task(X, [None] * len(X))
 
-    def parsed(self, X: Sequence[Input], Y: Sequence[Annotation]) -> Examples:  # noqa: ARG002
-        """The annotations, an entry for each example as before, in the form in which they are read fastest."""
+    def encode_annotations(
+        self,
+        X: Sequence[Input],  # noqa: ARG002
+        Y: Sequence[Annotation],
+    ) -> Examples:
+        """Return the annotations in the form that is read fastest, one an example."""
         return Y
 
     def restored(self, domain: Mapping[str, object]) -> Self:
-        """A copy with the attributes that an earlier `prepare` had set."""
+        """Return a copy with the attributes that an earlier `prepare` set.
+
+        A file of an older clew may lack one that has a default.
+        """
         model = copy.copy(self)
         for name in self.domain_names:
-            if name in domain or not hasattr(
-                model, name
-            ):  # a file of an older clew may lack one that has a default
+            if name in domain or not hasattr(model, name):
                 setattr(model, name, domain[name])
         return model
 
     @property
     def domain(self) -> dict[str, object]:
-        """What `prepare` learned of the data."""
+        """The attributes that `prepare` set."""
         return {name: getattr(self, name) for name in self.domain_names}
 
     def joint_features(self, x: Input, y: Output) -> Array:
@@ -136,19 +155,19 @@ class Model(Parametrized):
         space: Space,
         loss_weight: float,
     ) -> Output | None:
-        """The best output in `space`, or None where the space is empty."""
+        """Return the best output in `space`; None if the space is empty."""
         raise NotImplementedError
 
     def outputs(self, x: Input) -> Iterator[Output]:
-        """Every output for x: for small problems, for CLPL-SL (Eq. 3) and for checking."""
+        """Every output for x: for small problems, CLPL (Eq. 3) and tests."""
         raise NotImplementedError
 
     def n_parts(self, annotation: Annotation) -> int:
-        """How many parts of the output are annotated."""
+        """The number of annotated parts of the output."""
         raise NotImplementedError
 
     def count_parts(self, Y: Sequence[Annotation]) -> Indices:
-        """(N,) how many parts are annotated in each example."""
+        """(N,) the number of annotated parts of each example."""
         return np.array([self.n_parts(annotation) for annotation in Y], dtype=np.intp)
 
     def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
@@ -156,7 +175,7 @@ class Model(Parametrized):
         raise NotImplementedError
 
     def mistakes(self, annotation: Annotation, y: Output) -> int:
-        """How many of the annotated parts y gets wrong."""
+        """The number of annotated parts that are wrong in y."""
         raise NotImplementedError
 
     def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
@@ -165,58 +184,68 @@ class Model(Parametrized):
 
     @property
     def column_scale(self) -> Array:
-        """(d,) the size of each feature: the score that w adds is ⟨w · column_scale, counts of what is in y⟩."""
+        """(d,) the size of each feature."""
         return np.ones(int(self.n_features))
 
     def with_class_weight(
-        self, class_weight: ClassWeight, Y: Examples
-    ) -> tuple[Self, Array | None]:  # noqa: ARG002
-        """A copy whose task loss weighs the classes, or weights of the examples that come to the same."""
+        self,
+        class_weight: ClassWeight,  # noqa: ARG002
+        Y: Examples,  # noqa: ARG002
+    ) -> tuple[Self, Array | None]:
+        """Return a copy whose Δ weighs the classes, or equivalent example weights."""
         raise MissingCapability(
-            f"class_weight expects a Multiclass, Chain or Tree, not a {type(self).__name__}"
+            "class_weight expects a Multiclass, Chain or Tree, not a "
+            f"{type(self).__name__}"
         )
 
     def parts(self, x: Input, y: Output) -> Sequence[Annotation]:
-        """An annotation for each part of the output y of x, which says of that part alone what y says."""
+        """For each part of the output y of x, an annotation of that part alone."""
         raise NotImplementedError
 
     def candidates(self, x: Input, annotation: Annotation) -> Mask:
-        """(parts, choices) the choices that an annotation allows for each part of an output of x."""
+        """(parts, choices) the choices that an annotation allows for each part."""
         raise NotImplementedError
 
     def max_marginals(
         self, X: Sequence[Input], w: Array, n_jobs: int = 1
     ) -> Sequence[Array] | Array:
-        """For each input (parts, choices) what the best output loses when a part is forced: 0 for its own choice.
+        """For each input (parts, choices) what the best output loses by a choice.
 
-        max over y with y_t = s of ⟨w, φ(x, y)⟩, less the maximum over all y; minus infinity where no output has it.
+        max over y with y_t = s of ⟨w, φ(x, y)⟩, less the maximum over all y; minus
+        infinity where no output has it.
         """
         raise NotImplementedError
 
     def margins(
         self, X: Sequence[Input], w: Array, n_jobs: int = 1
     ) -> Sequence[Array] | Array:
-        """For each input (parts,) the score that is lost when a part is forced to be other than in the best output."""
-        return [
-            best_alternative(losses)
-            for losses in self.max_marginals(X, w, n_jobs=n_jobs)
-        ]
+        """For each input (parts,) what the best output loses if a part must change."""
+        losses = self.max_marginals(X, w, n_jobs=n_jobs)
+        return [best_alternative(loss) for loss in losses]
 
     def task(
         self, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1
     ) -> Task:
-        """The learning problem on these examples."""
+        """Return the learning problem on these examples."""
         return ExampleTask(self, X, Y, n_jobs)
 
     def predict(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Output]:
-        """The best output for each input."""
+        """Return the best output for each input."""
         return map_examples(
             lambda x: self.argmax(x, w, None, Space.ALL, 0.0), X, n_jobs
         )
 
 
 class ExampleTask:
-    """The Task of a model that answers one example at a time; `n_jobs` threads share the examples."""
+    """The Task of a model that solves one example at a time.
+
+    Parameters
+    ----------
+    model : StructuredModel
+    X, Y : sequences
+    n_jobs : int
+        Number of threads that share the examples.
+    """
 
     def __init__(
         self,
@@ -225,17 +254,20 @@ class ExampleTask:
         Y: Sequence[Annotation],
         n_jobs: int = 1,
     ) -> None:
-        self.model, self.X, self.Y, self.n_jobs = model, X, Y, n_jobs
+        self.model = model
+        self.X = X
+        self.Y = Y
+        self.n_jobs = n_jobs
         self.n_examples = len(X)
-        self.n_features = check_int(
-            getattr(model, "n_features", None), "the model's n_features", 1
-        )
+        n_features = getattr(model, "n_features", None)
+        self.n_features = check_int(n_features, "the model's n_features", 1)
         self.spaces: frozenset[Space] = frozenset(getattr(model, "spaces", ALL_SPACES))
         self.loss_zero_iff_compatible: bool = bool(
             getattr(model, "loss_zero_iff_compatible", False)
         )
+        model_key = identity(model)
         self.keys: Sequence[bytes] | None = [
-            fingerprint(*identity(model), x, y) for x, y in zip(X, Y, strict=True)
+            fingerprint(*model_key, x, y) for x, y in zip(X, Y, strict=True)
         ]
 
     def argmax(
@@ -245,72 +277,121 @@ class ExampleTask:
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """Ask the model about each example."""
-        indices = (
-            np.arange(self.n_examples) if examples is None else np.asarray(examples)
+        """Call the model's argmax for each example."""
+        if examples is None:
+            examples = np.arange(self.n_examples)
+        answers = map_examples(
+            lambda n: self._solve_example(int(n), w, space, loss_weight),
+            np.asarray(examples),
+            self.n_jobs,
         )
-        rows = map_examples(
-            lambda n: self._one(int(n), w, space, loss_weight), indices, self.n_jobs
-        )
-        found = np.array([row is not None for row in rows], dtype=bool)
-        nothing = np.zeros(self.n_features), 0.0
-        features, loss = (
-            zip(*[row or nothing for row in rows], strict=True) if rows else ((), ())
-        )
-        matrix = sp.csr_array(np.array(features).reshape(len(rows), self.n_features))
-        return Argmax(matrix, np.array(loss, dtype=float), found)
+        features = np.zeros((len(answers), self.n_features))
+        loss = np.zeros(len(answers))
+        found = np.zeros(len(answers), dtype=bool)
+        for i, answer in enumerate(answers):
+            if answer is not None:
+                features[i], loss[i] = answer
+                found[i] = True
+        return Argmax(sp.csr_array(features), loss, found)
 
-    def _one(
+    def _solve_example(
         self, n: int, w: Array, space: Space, loss_weight: float
     ) -> tuple[Array, float] | None:
-        """φ and Δ of one maximiser, checked; None where Y° is empty."""
-        x, annotation = self.X[n], self.Y[n]
+        """Return φ and Δ of one maximizer; None where Y° is empty."""
+        x = self.X[n]
+        annotation = self.Y[n]
         y = self.model.argmax(x, w, annotation, space, loss_weight)
         if y is None:
             if space is Space.INCOMPATIBLE:
                 return None
             raise InfeasibleAnnotation(
-                f"example {n}: no output in {space.value}; its annotation is {annotation!r}",
+                f"example {n}: no output in {space.value}; its annotation is "
+                f"{annotation!r}",
                 n,
             )
         features = np.asarray(self.model.joint_features(x, y), dtype=float)
         if features.shape != (self.n_features,):
             raise InputError(
-                f"example {n}: joint_features gave shape {features.shape}, the model's n_features asks for "
-                f"({self.n_features},)"
+                f"example {n}: joint_features gave shape {features.shape}, the "
+                f"model's n_features asks for ({self.n_features},)"
             )
         if not np.isfinite(features).all():
             raise InputError(f"example {n}: joint_features gave NaN or infinity")
-        given = self.model.loss(annotation, y)
-        loss = (
-            float(given)
-            if np.ndim(given) == 0 and np.asarray(given).dtype.kind in "biuf"
-            else np.nan
-        )
+        return features, self._check_loss(n, self.model.loss(annotation, y), space)
+
+    def _check_loss(self, n: int, value: object, space: Space) -> float:
+        """Return the task loss as a float; raise an error if it is not possible."""
+        is_real = np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf"  # type: ignore[arg-type]
+        loss = float(value) if is_real else np.nan  # type: ignore[arg-type]
         if not loss >= 0:
             raise InputError(
-                f"example {n}: the task loss must be ≥ 0, the model gave {short_repr(given)}"
+                f"example {n}: the task loss must be ≥ 0, the model gave "
+                f"{short_repr(value)}"
             )
-        if (
-            self.loss_zero_iff_compatible
-            and space is not Space.ALL
-            and (loss > 0) == (space is Space.COMPATIBLE)
-        ):
+        is_possible = space is Space.ALL or (loss > 0) != (space is Space.COMPATIBLE)
+        if self.loss_zero_iff_compatible and not is_possible:
             raise InputError(
-                f"example {n}: the model says loss_zero_iff_compatible, but an output of {space.value} has loss {loss}"
+                f"example {n}: the model says loss_zero_iff_compatible, but an output "
+                f"of {space.value} has loss {loss}"
             )
-        return features, loss
+        return loss
 
     def annotated_part(self) -> Task | None:
-        """None: which features belong to the annotation is not known of a general model."""
+        """None: a general model does not say which features are annotated."""
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class ListedLoss(Loss):
+    """A loss that is defined on the list of all outputs, and makes its own task."""
+
+    def task(self, model: StructuredModel, X: Examples, Y: Examples) -> ListedTask:
+        """Return the examples with their outputs listed."""
+        return list_outputs(model, X, Y)
+
+
+CLPL = ListedLoss("clpl", Space.ALL, None)
+"""Formulation I: the convex loss for partial labels; all penalty, no reward."""
+
+
+def list_outputs(model: StructuredModel, X: Examples, Y: Examples) -> ListedTask:
+    """Return the CLPL task of a model with `outputs(x)`, for Formulation I (Eqs. 2, 3).
+
+    A model may list all examples at once by `listed(X, Y)`, which returns φ (m, d), the
+    example of each row, and whether it agrees with the annotation.
+    """
+    if not hasattr(model, "outputs"):
+        raise MissingCapability(
+            f"loss='clpl' lists every output: {type(model).__name__} needs a method "
+            "outputs(x), or another loss"
+        )
+    indices = range(n_examples(X))
+    model_key = identity(model)
+    keys = [fingerprint("clpl", *model_key, X[n], Y[n]) for n in indices]
+    if hasattr(model, "listed"):
+        features, of_row, agrees = model.listed(X, Y)
+        return ListedTask(features, of_row, agrees, keys)
+    rows = []
+    example_of = []
+    is_compatible = []
+    for n in indices:
+        for y in model.outputs(X[n]):
+            rows.append(sp.csr_array(model.joint_features(X[n], y)[None, :]))
+            example_of.append(n)
+            is_compatible.append(model.loss(Y[n], y) == 0)
+    return ListedTask(
+        sp.vstack(rows, format="csr"),
+        np.array(example_of),
+        np.array(is_compatible),
+        keys,
+    )
+
+
 def best_alternative(max_marginals: Array) -> Array:
-    """(parts,) how far the second best choice of each part lies below the best; infinite where there is none."""
-    parts, choices = max_marginals.shape
-    if choices < 2:
-        return np.full(parts, np.inf)
+    """(parts,) by how much the second best choice is worse; infinite without one."""
+    n_parts, n_choices = max_marginals.shape
+    if n_choices < 2:
+        return np.full(n_parts, np.inf)
     top_two = -np.partition(-max_marginals, 1, axis=1)[:, :2]
     return np.asarray(top_two[:, 0] - top_two[:, 1])
 
@@ -318,92 +399,49 @@ def best_alternative(max_marginals: Array) -> Array:
 def forced_margins(model: StructuredModel, x: Input, w: Array) -> Array:
     """(parts,) the margins of any model with `parts`, by one argmax for each part.
 
-    The best output y; for each of its parts the best output that does not agree with that part, from Y° of an
-    annotation of it alone; and the difference of their scores, infinite where there is no such output.
+    A part's margin is the score of the best output, less that of the best output that
+    differs in this part: the best one in Y° of an annotation of that part alone.
     """
-    if not hasattr(model, "parts") or Space.INCOMPATIBLE not in getattr(
-        model, "spaces", ALL_SPACES
-    ):
+    spaces = getattr(model, "spaces", ALL_SPACES)
+    if not hasattr(model, "parts") or Space.INCOMPATIBLE not in spaces:
         raise MissingCapability(
-            f"margins force each part of an output to be other than it is: {type(model).__name__} needs a method "
-            "parts(x, y) that lists an annotation for each, and an argmax that searches Y°"
+            "margins force each part of an output to be other than it is: "
+            f"{type(model).__name__} needs a method parts(x, y) that lists an "
+            "annotation for each, and an argmax that searches Y°"
         )
     y = model.argmax(x, w, None, Space.ALL, 0.0)
     best = float(w @ model.joint_features(x, y))
-    others = [
-        model.argmax(x, w, annotation, Space.INCOMPATIBLE, 0.0)
-        for annotation in model.parts(x, y)
-    ]
-    return np.array(
-        [
-            np.inf if o is None else best - float(w @ model.joint_features(x, o))
-            for o in others
-        ]
-    )
+    margins = []
+    for annotation in model.parts(x, y):
+        other = model.argmax(x, w, annotation, Space.INCOMPATIBLE, 0.0)
+        if other is None:
+            margins.append(np.inf)
+        else:
+            margins.append(best - float(w @ model.joint_features(x, other)))
+    return np.array(margins)
 
 
 def identity(model: StructuredModel) -> tuple[object, ...]:
-    """What makes a model's features its own, for the fingerprints of its examples."""
-    params = (
-        model.get_params(deep=False)
-        if hasattr(model, "get_params")
-        else getattr(model, "__dict__", {})
-    )
-    return (
-        type(model).__qualname__,
-        int(model.n_features),
-        params,
-        getattr(model, "domain", {}),
-    )
-
-
-def n_examples(values: Examples, name: str = "X") -> int:
-    """The length of a sequence, an array or a sparse matrix; anything else is refused by its name."""
-    shape = getattr(values, "shape", None)
-    if isinstance(shape, tuple) and shape:
-        return int(shape[0])
-    indexed = (
-        hasattr(values, "__len__") and hasattr(values, "__getitem__") and shape is None
-    )
-    if isinstance(values, (str, bytes, type, Mapping, Set)) or not indexed:
-        kind = "None" if values is None else f"a {type(values).__name__}"
-        hint = (
-            ": learning requires y to be passed, but the target y is None"
-            if name == "Y" and values is None
-            else ""
-        )
-        raise InputError(
-            f"{name} is {kind}; expected a sequence or an array with an entry for each example{hint}"
-        )
-    return len(values)
+    """Return what distinguishes the features of a model, for fingerprints."""
+    if hasattr(model, "get_params"):
+        params = model.get_params(deep=False)
+    else:
+        params = getattr(model, "__dict__", {})
+    domain = getattr(model, "domain", {})
+    return type(model).__qualname__, int(model.n_features), params, domain
 
 
 def check_kind(model: object, X: Examples) -> None:
-    """Refuse one sparse matrix for all inputs where each input is more than a row."""
+    """Raise an error for one sparse matrix where each input is more than a row."""
     if sp.issparse(X) and isinstance(model, Model) and not model.of_rows:
-        kind = type(model).__name__
         raise InputError(
-            f"X is one sparse matrix of shape {X.shape}; a {kind} expects a sequence with an entry each"
+            f"X is one sparse matrix of shape {X.shape}; a {type(model).__name__} "
+            "expects a sequence with an entry each"
         )
-
-
-def check_lengths(X: Examples, Y: Examples) -> None:
-    """As many annotations as inputs, and at least one."""
-    if sp.issparse(Y):
-        raise InputError(
-            f"Y is a sparse matrix of shape {Y.shape}; expected a sequence or an array of annotations"
-        )
-    n_inputs, n_annotations = n_examples(X, "X"), n_examples(Y, "Y")
-    if n_inputs != n_annotations:
-        raise InputError(
-            f"X has {n_inputs} examples and Y has {n_annotations}; they must have the same length"
-        )
-    if n_inputs == 0:
-        raise InputError("there are no examples: X is empty")
 
 
 def check_size(size: float, limit: float, what: str) -> None:
-    """Refuse what would not fit into memory before memory is asked for."""
+    """Raise an error for what would not fit into memory, before it is allocated."""
     if size > limit:
         raise InputError(
             f"{what} would take {size:.3g} numbers; expected at most {limit:.3g}"
@@ -411,11 +449,12 @@ def check_size(size: float, limit: float, what: str) -> None:
 
 
 def check_weights(w: ArrayLike, n_features: int) -> Array:
-    """W as a finite float vector of the right length."""
+    """Return w as a finite float vector of the right length."""
     weights = check_floats(w, "w")
     if weights.shape != (n_features,):
         raise InputError(
-            f"w has shape {weights.shape}; expected ({n_features},), one weight for each of the model's features"
+            f"w has shape {weights.shape}; expected ({n_features},), one weight for "
+            "each of the model's features"
         )
     if not np.isfinite(weights).all():
         raise InputError("w has NaN or infinite entries")
@@ -423,19 +462,11 @@ def check_weights(w: ArrayLike, n_features: int) -> Array:
 
 
 def check_finite(array: Array, what: str) -> None:
-    """Refuse NaN, infinity and what overflows when it is squared, naming the first place."""
+    """Raise an error that names the first NaN, infinite or too large feature."""
     bad = ~(np.abs(array) <= LARGEST)
     if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InputError(
-            f"{what} has {array[where]} at index {where}; features must be finite, at most {LARGEST:g}"
+            f"{what} has {array[place]} at index {place}; features must be finite, "
+            f"at most {LARGEST:g}"
         )
-
-
-def take(values: Examples, indices: Sequence[int] | Indices) -> Examples:
-    """Some elements of a list, array or sparse matrix, or of what reads its elements when they are asked for."""
-    return (
-        values[indices]
-        if hasattr(values, "shape")
-        else [values[int(i)] for i in indices]
-    )

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from clew.learning._frank_wolfe_kernels import Bounds
 from clew.learning.task import Array, Indices
 from clew.learning.working_set import WorkingSet
-from clew.models._forest_kernels import Forest, InputRows, kernel
+from clew.models._forest_kernels import Forest, collect_sums, write_difference
+from clew.models.node_features import NodeFeatures, kernel
 
 if TYPE_CHECKING:
     from clew.models._forest_online import ForestOracle
@@ -37,7 +38,7 @@ def follow(
     while True:
         written = bounds._replace(data=data, indices=indices, begins=begins)
         row = follow_references(
-            oracle.inputs,
+            oracle.features,
             oracle.forest,
             oracle.examples,
             bounds,
@@ -51,7 +52,6 @@ def follow(
             oracle.penalty,
             old_offsets,
             oracle.base_offsets,
-            oracle.label_scale,
             oracle.weights,
             working_set.dense,
         )
@@ -65,7 +65,7 @@ def follow(
 
 @kernel  # type: ignore[untyped-decorator]
 def follow_references(
-    inputs: InputRows,
+    inputs: NodeFeatures,
     forest: Forest,
     examples: Indices,
     bounds: Bounds,
@@ -79,12 +79,13 @@ def follow_references(
     penalty: Array,
     old_offsets: Array,
     new_offsets: Array,
-    label_scale: float,
     weights: Array,
     dense: Array,
 ) -> int:
     """Write the rows from `row` on; returns the first one for which there is no room, or how many there are."""
-    offsets, _, allowed, costs, _, _ = forest
+    offsets = forest.offsets
+    allowed = forest.allowed
+    costs = forest.costs
     longest = 0
     for e in examples:
         longest = max(longest, offsets[e + 1] - offsets[e])
@@ -114,31 +115,31 @@ def follow_references(
                 states[v - first] = outputs[tag + v - first]
                 if not allowed[v, states[v - first]]:
                     wrong += costs[v]
-            write_difference(
+            written.begins[k + 1] = write_difference(
                 inputs,
                 forest,
                 e,
                 states,
                 new,
-                label_scale,
                 weights[e],
                 dense,
-                written,
-                k,
+                written.data,
+                written.indices,
+                begin,
             )
             bounds.offsets[k] = weights[e] * penalty[e] * wrong - new_offsets[e]
         else:
-            write_difference(
+            written.begins[k + 1] = write_difference(
                 inputs,
                 forest,
                 e,
                 old[first:last],
                 new,
-                label_scale,
                 weights[e],
                 dense,
-                written,
-                k,
+                written.data,
+                written.indices,
+                begin,
             )
             add_row(bounds, k, written, dense)
             bounds.offsets[k] += old_offsets[e] - new_offsets[e]
@@ -155,72 +156,6 @@ def add_row(bounds: Bounds, k: int, written: Bounds, dense: Array) -> None:
         dense[bounds.indices[p]] += bounds.data[p]
         written.indices[end] = bounds.indices[p]
         end += 1
-    written.begins[k + 1] = emit(written, begin, end, dense)
-
-
-@kernel  # type: ignore[untyped-decorator]
-def emit(bounds: Bounds, begin: int, end: int, dense: Array) -> int:
-    """Turn columns with sums in `dense` into entries, each once and none that is zero; returns where they end."""
-    written = begin
-    for p in range(begin, end):  # a column that was met before is zero by now
-        place = bounds.indices[p]
-        if dense[place] != 0.0:
-            bounds.data[written] = dense[place]
-            bounds.indices[written] = place
-            dense[place] = 0.0
-            written += 1
-    return written
-
-
-@kernel  # type: ignore[untyped-decorator]
-def write_difference(
-    inputs: InputRows,
-    forest: Forest,
-    e: int,
-    states: Indices,
-    reference: Indices,
-    label_scale: float,
-    weight: float,
-    dense: Array,
-    bounds: Bounds,
-    k: int,
-) -> None:
-    """The entries of bound k, weight · (φ(states) − φ(reference)) of example e, without those that cancel."""
-    offsets, parent, _, _, counted, blocks = forest
-    S = forest.allowed.shape[1]
-    first, last = offsets[e], offsets[e + 1]
-    begin = bounds.begins[k]
-    end = begin
-    for v in range(first, last):
-        if not counted[v]:
-            continue
-        p = parent[v]
-        for side in range(2):
-            sign = weight if side == 0 else -weight
-            s = states[v - first] if side == 0 else reference[v]
-            if states[v - first] != reference[v]:
-                shift = inputs.column_begins[v] - inputs.begins[v]
-                for entry in range(inputs.begins[v], inputs.begins[v + 1]):
-                    place = inputs.columns[entry + shift] * S + s
-                    dense[place] += sign * inputs.data[entry]
-                    bounds.indices[end] = place
-                    end += 1
-                for block in (0, 2, 3):
-                    at_end = (block == 2 and v != first) or (
-                        block == 3 and v != last - 1
-                    )
-                    if blocks[block] >= 0 and not at_end:
-                        dense[blocks[block] + s] += sign * label_scale
-                        bounds.indices[end] = blocks[block] + s
-                        end += 1
-            if p >= 0 and counted[p]:
-                above = states[p - first] if side == 0 else reference[p]
-                if (
-                    states[v - first] != reference[v]
-                    or states[p - first] != reference[p]
-                ):
-                    place = blocks[1] + above * S + s
-                    dense[place] += sign * label_scale
-                    bounds.indices[end] = place
-                    end += 1
-    bounds.begins[k + 1] = emit(bounds, begin, end, dense)
+    written.begins[k + 1] = collect_sums(
+        dense, written.indices, written.data, begin, end
+    )

@@ -1,4 +1,4 @@
-"""Models on forests, and their Task that answers for all examples in one pass of compiled code."""
+"""Models on forests, and their Task, which solves all examples in compiled code."""
 
 from __future__ import annotations
 
@@ -13,24 +13,33 @@ from scipy.special import logsumexp, softmax
 
 from clew.errors import InputError
 from clew.learning.task import Argmax, Array, Indices, Mask, Space, Task
-from clew.models import _forest_kernels as max_product
-from clew.models import sum_product
-from clew.models._forest_kernels import Forest, InputRows, SparseRows
-from clew.models._forest_online import ForestOracle
-from clew.models.base import check_lengths, check_weights, identity
-from clew.models.epochs import ForestEpochs
-from clew.models.examples import Annotation, Examples, Input, Output
-from clew.models.fingerprint import fingerprint, fingerprint_arrays
+from clew.models import _forest_kernels as kernels
+from clew.models import _forest_marginals as marginal_kernels
+from clew.models._forest_kernels import Forest
+from clew.models._forest_online import ForestEpochs, ForestOracle, transpose_unary
+from clew.models.base import check_weights, identity
+from clew.models.examples import (
+    Annotation,
+    Examples,
+    Input,
+    Output,
+    check_lengths,
+    fingerprint,
+    fingerprint_arrays,
+)
 from clew.models.labels import ClassWeight
-from clew.models.node_features import stack
-from clew.models.node_task import NodeTask
-from clew.models.nodes import NodeModel, stack_allowed
+from clew.models.node_features import stack_features
+from clew.models.nodes import NodeModel, NodeTask, stack_allowed
 from clew.models.weight_blocks import Block, make_blocks
 from clew.parallel import map_examples, resolve_jobs
 
 
 class ForestModel(NodeModel):
-    """Base of Chain and Tree: w has unary (S, F), bias (S), transition (S, S) [parent, child], begin (S), end (S)."""
+    """Base of Chain and Tree.
+
+    w has the blocks unary (S, F), bias (S), transition (S, S) [parent, child],
+    begin (S) and end (S).
+    """
 
     boundary: bool = False
 
@@ -45,35 +54,34 @@ class ForestModel(NodeModel):
         return n_states * (n_states + 2 * bool(self.boundary))
 
     def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
-        """The weights of inputs and labels, of transitions [from, to], and of the ends."""
-        nodes = super().blocks(names)
-        labels = nodes[0].axes[0]
-        parts: list[tuple[str, Sequence[Sequence[str]]]] = [
-            ("transition", [labels, labels])
-        ]
-        parts += [("begin", [labels]), ("end", [labels])] * bool(self.boundary)
-        return nodes + make_blocks(
-            *parts, begin=sum(block.places.size for block in nodes)
-        )
+        """The weights of inputs, labels, transitions [from, to] and ends."""
+        blocks = super().blocks(names)
+        labels = blocks[0].axes[0]
+        parts: list[tuple[str, Sequence[Sequence[str]]]] = []
+        parts.append(("transition", [labels, labels]))
+        if self.boundary:
+            parts.append(("begin", [labels]))
+            parts.append(("end", [labels]))
+        n_node_weights = sum(block.places.size for block in blocks)
+        return blocks + make_blocks(*parts, begin=n_node_weights)
 
     def with_class_weight(
         self, class_weight: ClassWeight, Y: Examples
     ) -> tuple[Self, Array | None]:
-        """A copy whose Δ counts a wrong node with the weight of the class that was annotated there."""
+        """Return a copy whose Δ weighs a wrong node by its annotated class."""
         model = copy.copy(self)
-        model.class_weight_ = self.labels.class_weights(
-            class_weight, np.concatenate(Y)
-        ).tolist()
+        weights = self.labels.class_weights(class_weight, np.concatenate(Y))
+        model.class_weight_ = weights.tolist()
         return model, None
 
     def check_inputs(self, X: Sequence[Input]) -> None:
-        """Refuse features that are not finite or not as many as expected, and parents that make no forest."""
-        ForestTask(self, X, [None] * len(X))
+        """Raise an error for features or parents that are no forest of this model."""
+        self._unannotated_task(X)
 
     def task(
         self, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1
     ) -> Task:
-        """All examples as one compiled Task."""
+        """Return all examples as one compiled Task."""
         task = ForestTask(self, X, Y, n_jobs)
         task.keys = task.fingerprints()
         return task
@@ -81,38 +89,38 @@ class ForestModel(NodeModel):
     def predict(
         self, X: Sequence[Input], w: Array, n_jobs: int = 1
     ) -> list[NDArray[np.generic]]:
-        """The best labeling for each input, max_y ⟨w, φ(x, y)⟩."""
+        """Return the best labeling for each input, argmax_y ⟨w, φ(x, y)⟩."""
         if len(X) == 0:
             return []
-        task = ForestTask(self, X, [None] * len(X), n_jobs)
-        labels = self.labels.decode(task.best_states(w, Space.ALL, 0.0)[0])
-        return np.split(labels, task.offsets[1:-1])
+        task = self._unannotated_task(X, n_jobs)
+        states, _ = task.best_states(w, Space.ALL, 0.0)
+        return np.split(self.labels.decode(states), task.offsets[1:-1])
 
     def max_marginals(
-        self, X: Sequence[Input], w: Array, n_jobs: int = 1
-    ) -> list[Array]:  # noqa: ARG002
-        """For each input (T, S) what the best labeling loses when node t has label s, by max-product up and down."""
+        self,
+        X: Sequence[Input],
+        w: Array,
+        n_jobs: int = 1,  # noqa: ARG002
+    ) -> list[Array]:
+        """For each input (T, S) what the best labeling loses if node t has label s."""
         if len(X) == 0:
             return []
-        task = ForestTask(self, X, [None] * len(X))
-        return np.split(task.marginals(w), task.offsets[1:-1])
+        task = self._unannotated_task(X)
+        return np.split(task.max_marginals(w), task.offsets[1:-1])
 
     def marginals(self, X: Sequence[Input], w: Array) -> list[Array]:
-        """For each input (T, S) P(y_t = s) under P(y) ∝ exp⟨w, φ(x, y)⟩, by sum-product up and down."""
+        """For each input (T, S) P(y_t = s) under P(y) ∝ exp⟨w, φ(x, y)⟩."""
         if len(X) == 0:
             return []
-        task = ForestTask(self, X, [None] * len(X))
-        return np.split(np.exp(task.marginals(w, soft=True)), task.offsets[1:-1])
+        task = self._unannotated_task(X)
+        return np.split(np.exp(task.log_marginals(w)), task.offsets[1:-1])
 
     def joint_features(self, x: Input, y: Output) -> Array:
-        """(d,) φ(x, y): Σ_t [x_t in the block of y_t] + counts of labels, transitions and ends."""
-        task = ForestTask(self, [x], [None])
+        """(d,) φ(x, y): sums of x_t by label, counts of labels, transitions and ends."""
+        task = self._unannotated_task([x])
         states = self.labels.encode(y, int(task.offsets[-1]))
-        return np.asarray(
-            task.rows_of(
-                states, np.ones(1, dtype=bool), np.arange(1)
-            ).features.toarray()[0]
-        )
+        answer = task.describe(states, np.ones(1, dtype=bool), np.arange(1))
+        return np.asarray(answer.features.toarray()[0])
 
     def argmax(
         self,
@@ -122,15 +130,18 @@ class ForestModel(NodeModel):
         space: Space,
         loss_weight: float,
     ) -> NDArray[np.generic] | None:
-        """The best labeling in `space`; None where Y° is empty."""
-        states, found = ForestTask(self, [x], [annotation]).best_states(
-            w, space, loss_weight
-        )
+        """Return the best labeling in `space`; None where Y° is empty."""
+        task = ForestTask(self, [x], [annotation])
+        states, found = task.best_states(w, space, loss_weight)
         return self.labels.decode(states) if found[0] else None
+
+    def _unannotated_task(self, X: Sequence[Input], n_jobs: int = 1) -> ForestTask:
+        """Return the inputs as a task in which nothing is annotated."""
+        return ForestTask(self, X, [None] * len(X), n_jobs)
 
 
 class ForestTask(NodeTask):
-    """Partially annotated forests. Only nodes in `counted` have features, and edges between two of them."""
+    """Partially annotated forests."""
 
     def __init__(
         self,
@@ -140,37 +151,26 @@ class ForestTask(NodeTask):
         n_jobs: int = 1,
     ) -> None:
         check_lengths(X, Y)
-        self.model, self.n_jobs = model, resolve_jobs(n_jobs)
-        self.n_examples, self.n_features = len(X), int(model.n_features)
-        self.inputs, self.offsets = stack(
-            [model.node_features(x, i) for i, x in enumerate(X)], model.n_inputs_
-        )
+        self.model = model
+        self.n_jobs = resolve_jobs(n_jobs)
+        self.n_examples = len(X)
+        self.n_features = int(model.n_features)
+        node_features = [model.node_features(x, i) for i, x in enumerate(X)]
+        self.features, self.offsets = stack_features(node_features, model.n_inputs_)
         self.allowed: Mask = stack_allowed(model.labels, Y, self.offsets)
         self.counted: Mask = np.ones(len(self.allowed), dtype=bool)
         self.parent, self.order = self._stack_parents(X)
         self.costs = model.node_costs(self.allowed)
-        annotated = np.add.reduceat(
-            self.costs * ~self.allowed.all(axis=1), self.offsets[:-1]
-        )
-        divided = model.normalize and annotated > 0
-        self.scale: Array = np.where(divided, annotated, 1.0)
+        annotated_costs = self.costs * ~self.allowed.all(axis=1)
+        totals = np.add.reduceat(annotated_costs, self.offsets[:-1])
+        is_divided = model.normalize and totals > 0
+        self.scale: Array = np.where(is_divided, totals, 1.0)
         self.column_scale = model.column_scale
-        S, F = self.allowed.shape[1], self.inputs.n_inputs
-        transition = S * (F + bool(model.bias))
-        begin = transition + S * S
-        self.blocks = np.array(
-            [
-                S * F if model.bias else -1,
-                transition,
-                *((begin, begin + S) if model.boundary else (-1, -1)),
-            ],
-            np.int64,
-        )
 
     def _stack_parents(
         self, X: Sequence[Input]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The parents as indices of stacked nodes, and an order of the nodes with parents first."""
+        """Return the parents as stacked nodes, and an order with parents first."""
         lengths = np.diff(self.offsets)
         parents = [
             self.model.node_parents(x, int(n), i)
@@ -179,31 +179,49 @@ class ForestTask(NodeTask):
         local = np.concatenate(parents)
         parent = np.where(local < 0, -1, local + np.repeat(self.offsets[:-1], lengths))
         order = np.empty_like(parent)
-        looping = max_product.topological_order(parent, order)
-        if looping >= 0:
-            example = int(np.searchsorted(self.offsets, looping, side="right")) - 1
+        node = kernels.sort_topologically(parent, order)
+        if node >= 0:
+            example = int(np.searchsorted(self.offsets, node, side="right")) - 1
             raise InputError(
-                f"example {example}: node {looping - self.offsets[example]} is its own ancestor"
+                f"example {example}: node {node - self.offsets[example]} is its own "
+                "ancestor"
             )
         return parent, order
 
+    @property
+    def forest(self) -> Forest:
+        """All examples for compiled code."""
+        model = self.model
+        S = self.allowed.shape[1]
+        bias = S * self.features.n_inputs
+        transition = bias + S * bool(model.bias)
+        begin = transition + S * S
+        blocks = np.array([bias, transition, begin, begin + S], dtype=np.int64)
+        if not model.bias:
+            blocks[kernels.BIAS] = -1
+        if not model.boundary:
+            blocks[[kernels.BEGIN, kernels.END]] = -1
+        return Forest(
+            self.offsets,
+            self.parent,
+            self.order,
+            self.allowed,
+            self.costs,
+            self.counted,
+            blocks,
+            float(model.label_scale_),
+        )
+
     def fingerprints(self) -> list[bytes]:
-        """A fingerprint of each example: what its features and its annotation are, however they were given."""
+        """Return a fingerprint of each example's features and annotation."""
         common = fingerprint(*identity(self.model))
         lengths = np.diff(self.offsets)
         parent = np.maximum(self.parent - np.repeat(self.offsets[:-1], lengths), -1)
         keys = []
-        for i, content in enumerate(self.inputs.contents(self.offsets)):
+        for i, content in enumerate(self.features.iterate_nonzeros(self.offsets)):
             nodes = slice(self.offsets[i], self.offsets[i + 1])
-            keys.append(
-                fingerprint_arrays(
-                    common,
-                    *content,
-                    parent[nodes],
-                    self.allowed[nodes],
-                    self.counted[nodes],
-                )
-            )
+            annotation = parent[nodes], self.allowed[nodes], self.counted[nodes]
+            keys.append(fingerprint_arrays(common, *content, *annotation))
         return keys
 
     def argmax(
@@ -213,36 +231,34 @@ class ForestTask(NodeTask):
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """The best labelings in `space`; n_jobs threads share the examples."""
-        chosen = self._chosen(examples)
+        """Return the best labelings in `space`; n_jobs threads share the examples."""
+        chosen = self._resolve_examples(examples)
 
-        def answer(some: Indices) -> Argmax:
-            return self.rows_of(*self.best_states(w, space, loss_weight, some), some)
+        def solve(part: Indices) -> Argmax:
+            states, found = self.best_states(w, space, loss_weight, part)
+            return self.describe(states, found, part)
 
-        jobs = min(self.n_jobs, len(chosen))
-        if jobs <= 1:
-            return answer(chosen)
-        answers = map_examples(answer, np.array_split(chosen, jobs), jobs)
-        features = sp.vstack([part.features for part in answers], format="csr")
-        loss, found = (
-            np.concatenate([getattr(part, name) for part in answers])
-            for name in ("loss", "found")
+        n_jobs = min(self.n_jobs, len(chosen))
+        if n_jobs <= 1:
+            return solve(chosen)
+        answers = map_examples(solve, np.array_split(chosen, n_jobs), n_jobs)
+        return Argmax(
+            sp.vstack([answer.features for answer in answers], format="csr"),
+            np.concatenate([answer.loss for answer in answers]),
+            np.concatenate([answer.found for answer in answers]),
         )
-        return Argmax(features, loss, found)
 
-    def _chosen(self, examples: Indices | None) -> Indices:
-        """The examples that are asked for, as indices from 0 on; the compiled code checks no bounds."""
-        every = np.arange(self.n_examples)
-        return every if examples is None else every[np.asarray(examples)]
+    def _resolve_examples(self, examples: Indices | None) -> Indices:
+        """Return the examples as indices from 0 on; compiled code checks no bounds."""
+        indices = np.arange(self.n_examples)
+        return indices if examples is None else indices[np.asarray(examples)]
 
     def nodes_of(self, chosen: Indices) -> Indices:
-        """The stacked nodes of these examples, one example after the other."""
+        """Return the stacked nodes of these examples, one example after the other."""
         lengths = np.diff(self.offsets)[chosen]
-        before = np.cumsum(lengths) - lengths
-        nodes: Indices = np.arange(lengths.sum()) + np.repeat(
-            self.offsets[chosen] - before, lengths
-        )
-        return nodes
+        n_before = np.cumsum(lengths) - lengths
+        shift = np.repeat(self.offsets[chosen] - n_before, lengths)
+        return np.asarray(np.arange(lengths.sum()) + shift)
 
     def best_states(
         self,
@@ -251,143 +267,103 @@ class ForestTask(NodeTask):
         loss_weight: float,
         examples: Indices | None = None,
     ) -> tuple[Indices, Mask]:
-        """The states of all nodes of these examples, and the examples for which `space` is not empty."""
-        chosen = self._chosen(examples)
-        scores, transition = self._scores(w, space, loss_weight, chosen)
+        """Return the states of all nodes, and where `space` is not empty.
+
+        Returns
+        -------
+        states : ndarray of shape (n_nodes,)
+        found : ndarray of shape (n_examples,)
+        """
+        chosen = self._resolve_examples(examples)
+        forest = self.forest
+        scores, transition = self._compute_scores(w, space, loss_weight, chosen)
         states = np.empty(len(scores), dtype=np.intp)
-        found = max_product.maximise(
-            scores,
-            chosen,
-            self.offsets,
-            self.order,
-            self.parent,
-            self.allowed,
-            self.counted,
-            transition,
-            space is Space.INCOMPATIBLE,
-            states,
+        must_deviate = space is Space.INCOMPATIBLE
+        found = kernels.maximize_examples(
+            forest, chosen, transition, must_deviate, scores, states
         )
         return states, found
 
-    def _scores(
+    def _compute_scores(
         self, w: Array, space: Space, loss_weight: float, chosen: Indices
     ) -> tuple[Array, Array]:
-        """(nodes, S) all that depends on one node, with Δ or what keeps to the space, and (S, S) [child, parent]."""
-        w = check_weights(w, self.n_features) * self.column_scale
+        """Return the scores of nodes (n, S), with Δ, and of edges (S, S)."""
         S = self.allowed.shape[1]
-        none = np.zeros(S)
-        bias, begin, end = (
-            w[b : b + S] if b >= 0 else none for b in self.blocks[[0, 2, 3]]
+        w = check_weights(w, self.n_features)
+        by_input = transpose_unary(w, S, self.features.n_inputs)
+        penalty = loss_weight / self.scale
+        if space is Space.COMPATIBLE:
+            penalty = np.full(self.n_examples, -np.inf)
+        n_nodes = int(np.diff(self.offsets)[chosen].sum())
+        scores = np.empty((n_nodes, S))
+        transition = np.empty((S, S))
+        kernels.score_examples(
+            self.features, self.forest, chosen, by_input, penalty, scores, transition
         )
-        transition = w[self.blocks[1] : self.blocks[1] + S * S].reshape(S, S)
-        penalty = (
-            np.full(self.n_examples, -np.inf)
-            if space is Space.COMPATIBLE
-            else loss_weight / self.scale
-        )
-        scores = self.inputs.scores(
-            w[: S * self.inputs.n_inputs].reshape(S, -1), self.nodes_of(chosen)
-        )
-        max_product.complete_scores(
-            scores,
-            chosen,
-            self.offsets,
-            self.allowed,
-            self.counted,
-            penalty,
-            self.costs,
-            bias,
-            begin,
-            end,
-        )
-        return scores, np.ascontiguousarray(transition.T)
+        return scores, transition
 
-    def marginals(
-        self, w: Array, space: Space = Space.ALL, soft: bool = False
-    ) -> Array:
-        """(nodes, S) log P(y_v = s) with `soft`; else the best score with y_v = s, less the best of all."""
-        chosen = self._chosen(None)
-        scores, transition = self._scores(w, space, 0.0, chosen)
-        nodes, rest = np.empty_like(scores), np.empty_like(scores)
-        sum_product.send_messages(
-            scores,
-            chosen,
-            self.offsets,
-            self.order,
-            self.parent,
-            transition,
-            soft,
-            rest,
-            nodes,
+    def max_marginals(self, w: Array) -> Array:
+        """(nodes, S) the best score with y_v = s, less the best score."""
+        chosen = np.arange(self.n_examples)
+        scores, transition = self._compute_scores(w, Space.ALL, 0.0, chosen)
+        nodes = np.empty_like(scores)
+        rest = np.empty_like(scores)
+        no_weights = np.empty((0, 0))
+        marginal_kernels.send_messages(
+            self.forest, chosen, transition, no_weights, 0.0, scores, rest, nodes
         )
-        return np.asarray(
-            nodes
-            - (
-                logsumexp(nodes, axis=1, keepdims=True)
-                if soft
-                else nodes.max(axis=1, keepdims=True)
-            )
+        return np.asarray(nodes - nodes.max(axis=1, keepdims=True))
+
+    def log_marginals(self, w: Array) -> Array:
+        """(nodes, S) log P(y_v = s)."""
+        chosen = np.arange(self.n_examples)
+        scores, transition = self._compute_scores(w, Space.ALL, 0.0, chosen)
+        nodes = np.empty_like(scores)
+        rest = np.empty_like(scores)
+        highest = transition.max()
+        weights = np.exp(transition - highest)
+        marginal_kernels.send_messages(
+            self.forest, chosen, transition, weights, highest, scores, rest, nodes
         )
+        return np.asarray(nodes - logsumexp(nodes, axis=1, keepdims=True))
 
     def log_partition(
         self, w: Array, space: Space, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
-        """(n,) log Σ over `space` of exp⟨w, φ⟩, and (d,) its gradient summed with `share`: Σ_n share_n E[φ_n]."""
-        chosen = self._chosen(examples)
-        scores, transition = self._scores(w, space, 0.0, chosen)
-        nodes, rest = np.empty_like(scores), np.empty_like(scores)
-        totals = sum_product.send_messages(
-            scores,
-            chosen,
-            self.offsets,
-            self.order,
-            self.parent,
-            transition,
-            True,
-            rest,
-            nodes,
+        """Return log Σ over `space` of exp⟨w, φ⟩, and its weighted gradient.
+
+        Returns
+        -------
+        totals : ndarray of shape (n_examples,)
+        gradient : ndarray of shape (d,)
+            Σ_n share_n E[φ_n].
+        """
+        chosen = self._resolve_examples(examples)
+        forest = self.forest
+        scores, transition = self._compute_scores(w, space, 0.0, chosen)
+        nodes = np.empty_like(scores)
+        rest = np.empty_like(scores)
+        highest = transition.max()
+        weights = np.exp(transition - highest)
+        totals = marginal_kernels.send_messages(
+            forest, chosen, transition, weights, highest, scores, rest, nodes
+        )
+        expected = np.zeros_like(transition)
+        marginal_kernels.add_edge_probabilities(
+            forest, chosen, transition, weights, share, scores, rest, expected
         )
         lengths = np.diff(self.offsets)[chosen]
         probability = softmax(nodes, axis=1) * np.repeat(share, lengths)[:, None]
-        S, model = self.allowed.shape[1], self.model
-        expected = np.zeros((S, S))
-        sum_product.expected_transitions(
-            scores, rest, chosen, self.offsets, self.parent, transition, share, expected
-        )
-        first = np.cumsum(lengths) - lengths
-        blocks = [self.inputs.weighted_sum(probability, self.nodes_of(chosen))]
-        blocks += [probability.sum(axis=0)] * bool(model.bias) + [expected]
-        blocks += [
-            probability[first].sum(axis=0),
-            probability[first + lengths - 1].sum(axis=0),
-        ] * bool(model.boundary)
-        return totals, np.concatenate(
-            [block.ravel() for block in blocks]
-        ) * self.column_scale
-
-    @property
-    def input_rows(self) -> InputRows:
-        """The features of all nodes, as compiled code sees them."""
-        inputs = self.inputs
-        return InputRows(
-            inputs.data,
-            inputs.begins,
-            inputs.columns,
-            inputs.column_begins,
-            inputs.n_inputs,
-        )
-
-    @property
-    def forest(self) -> Forest:
-        """All examples, as compiled code sees them."""
-        return Forest(
-            self.offsets,
-            self.parent,
-            self.allowed,
-            self.costs,
-            self.counted,
-            self.blocks,
-        )
+        blocks = [self.features.sum_weighted(probability, self.nodes_of(chosen))]
+        if self.model.bias:
+            blocks.append(probability.sum(axis=0))
+        blocks.append(expected)
+        if self.model.boundary:
+            first = np.cumsum(lengths) - lengths
+            blocks.append(probability[first].sum(axis=0))
+            blocks.append(probability[first + lengths - 1].sum(axis=0))
+        gradient = np.concatenate([block.ravel() for block in blocks])
+        return totals, gradient * self.column_scale
 
     def online(
         self,
@@ -398,48 +374,49 @@ class ForestTask(NodeTask):
         examples: Indices | None = None,
         weights: Array | None = None,
     ) -> ForestOracle:
-        """An oracle that answers one example after the other while w moves."""
-        weights = np.ones(self.n_examples) if weights is None else weights
+        """Return an oracle that answers one example after the other while w moves."""
         return ForestOracle(
             self,
             w,
             reward,
             reward_weight,
             penalty_weight,
-            self._chosen(examples),
-            weights,
+            self._resolve_examples(examples),
+            np.ones(self.n_examples) if weights is None else weights,
         )
 
     def epochs(self) -> ForestEpochs:
-        """The perceptron's state before its first step."""
+        """Return the perceptron's state before its first step."""
         return ForestEpochs(self)
 
-    def rows_of(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
-        """φ and Δ of given labelings of the chosen examples."""
-        nodes, inputs = self.nodes_of(chosen), self.inputs
-        capacity = (
-            int(np.diff(inputs.begins)[nodes].sum()) + 2 * len(nodes) + 2 * len(chosen)
-        )
-        index_type: type[np.integer] = (
-            np.int32 if max(capacity, self.n_features) < 2**31 else np.int64
-        )
-        values, indices = np.empty(capacity), np.empty(capacity, dtype=index_type)
-        indptr, mistakes = (
-            np.zeros(len(chosen) + 1, dtype=index_type),
-            np.zeros(len(chosen)),
-        )
-        max_product.collect_features(
-            self.input_rows,
+    def describe(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
+        """Return φ and Δ of given labelings of the chosen examples."""
+        nodes = self.nodes_of(chosen)
+        n_inputs = int(np.diff(self.features.begins)[nodes].sum())
+        capacity = n_inputs + 2 * len(nodes) + 2 * len(chosen)
+        values = np.empty(capacity)
+        columns = np.empty(capacity, dtype=np.uint32)
+        indptr = np.zeros(len(chosen) + 1, dtype=np.int64)
+        mistakes = np.zeros(len(chosen))
+        dense = np.zeros(self.n_features)
+        kernels.write_features(
+            self.features,
             self.forest,
-            self.n_features,
-            states,
             chosen,
             found,
-            SparseRows(values, indices, indptr, mistakes),
+            states,
+            dense,
+            values,
+            columns,
+            indptr,
+            mistakes,
         )
-        n = indptr[-1]
-        values[:n] *= self.column_scale[indices[:n]]
-        features = sp.csr_array(
-            (values[:n], indices[:n], indptr), shape=(len(chosen), self.n_features)
-        )
+        n_entries = indptr[-1]
+        columns = columns[:n_entries]
+        data = values[:n_entries] * self.column_scale[columns]
+        fits = n_entries < 2**31  # scipy copies arrays of two index types
+        indptr = indptr.astype(np.int32) if fits else indptr
+        indices = columns.view(np.int32) if fits else columns.astype(np.int64)
+        shape = (len(chosen), self.n_features)
+        features = sp.csr_array((data, indices, indptr), shape=shape)
         return Argmax(features, mistakes / self.scale[chosen], found)

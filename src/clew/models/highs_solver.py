@@ -1,40 +1,85 @@
-"""A 0/1 linear programme kept inside HiGHS: between two questions only the costs change."""
+"""0/1 linear programs in HiGHS, re-solved from the last basis when the scores change."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
+import highspy
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from clew.errors import SolverError
 from clew.learning.sparse_rows import row_of_entries
 from clew.learning.task import Array, Mask, Matrix
-from clew.models.cuts import half_cuts
-from clew.models.highs_model import check, make_model, over_units, row_units, run
+from clew.models.cuts import find_half_cuts
 
 Binary = NDArray[np.int8]
+Options = dict[str, bool | int | float | str]
 
-INTEGRAL = 1e-6
-"""How far from 0 and 1 the LP's answer may lie and still count as integral."""
+OPTIONS: Options = {
+    "output_flag": False,
+    "threads": 1,  # examples run in parallel; one thread makes answers reproducible
+    "parallel": "off",
+    "mip_rel_gap": 0.0,  # by default 1e-4, which is no argmax
+    "mip_abs_gap": 0.0,
+    "mip_heuristic_run_feasibility_jump": False,  # a third of the time when small
+    "mip_feasibility_tolerance": 1e-9,
+    "primal_feasibility_tolerance": 1e-9,
+    "dual_feasibility_tolerance": 1e-9,
+}
+
+FALLBACK_OPTIONS: Options = {
+    "mip_feasibility_tolerance": 1e-6,
+    "primal_feasibility_tolerance": 1e-7,
+    "dual_feasibility_tolerance": 1e-7,
+}
+"""The tolerances that HiGHS has by default."""
+
+INTEGRALITY_TOLERANCE = 1e-6
+"""Distance from 0 and 1 up to which a value of the LP is integral."""
 
 INITIAL_REACH = 0.01
-"""Reduced cost up to which the first integer programme leaves variables free, for costs of at most 1."""
+"""Reduced cost up to which the first integer program frees variables."""
 
-MOST_CUTS = 1000
-"""How many rows a programme may grow by; each takes a few hundred bytes and some of the simplex method's time."""
+MAX_CUTS = 1000
+"""Most rows that are added to a program."""
 
 
-class KeptProgram:
-    """max ⟨scores, y⟩ over y in {0, 1}ⁿ with row_lower ≤ A y ≤ row_upper and lower ≤ y ≤ upper.
+@dataclass(frozen=True)
+class Solution:
+    """An exact maximizer."""
 
-    The model is passed once. Each question changes the costs and re-solves the LP relaxation from the last basis. A fractional answer is cut off
-    by rows that hold for every output; where none is found, an integer programme is solved around the fractional
-    variables. Feasibility does not depend on the scores, so that an infeasible programme is remembered as such. So is
-    the answer to the first question of all: a learner that is fitted again and again from the same weights begins with
-    it each time. What was done is counted: LPs, simplex iterations, questions with a fractional first answer, cuts,
-    integer programmes.
+    y: Binary
+    """(n,)"""
+    duals: Array
+    """(m,) optimal duals of the rows in the first LP relaxation.
+
+    Cuts of earlier questions follow after the program's rows.
+    """
+
+
+@dataclass
+class SolverCounts:
+    """Work that a program has taken so far."""
+
+    lps: int = 0
+    simplex_iterations: int = 0
+    fractional: int = 0
+    """Questions whose first LP had a fractional answer."""
+    cuts: int = 0
+    mips: int = 0
+
+
+class WarmStartedProgram:
+    """max ⟨scores, y⟩ over y in {0, 1}ⁿ, row_lower ≤ A y ≤ row_upper, lower ≤ y ≤ upper.
+
+    The model is passed to HiGHS once. A question changes the costs and solves the LP
+    relaxation from the last basis. A fractional answer is cut off by rows that hold
+    for every output, and therefore stay; if there are none, an integer program is
+    solved.
     """
 
     def __init__(
@@ -46,251 +91,321 @@ class KeptProgram:
         upper: ArrayLike,
     ) -> None:
         self.A: Matrix = sp.csr_array(A, dtype=float)
-        self.row_lower, self.row_upper = (
-            np.array(row_lower, dtype=float),
-            np.array(row_upper, dtype=float),
-        )
-        self.lower, self.upper = (
-            np.array(lower, dtype=float),
-            np.array(upper, dtype=float),
-        )
-        self.columns = np.arange(self.A.shape[1], dtype=np.int32)
-        self.lp_solves = self.simplex_iterations = self.fractional_lps = self.cuts = (
-            self.mip_solves
-        ) = 0
-        self.infeasible = False
-        self._first: tuple[Array, Binary] | None = None
-        self._start()
+        self.row_lower = np.array(row_lower, dtype=float)
+        self.row_upper = np.array(row_upper, dtype=float)
+        self.lower = np.array(lower, dtype=float)
+        self.upper = np.array(upper, dtype=float)
+        self.counts = SolverCounts()
+        self._is_infeasible = False  # does not depend on the scores
+        self._highs: Any = None  # a highspy.Highs from the first question on
+        self._lock = threading.Lock()  # two threads may solve the same example
 
-    def _start(self) -> None:
-        """Without a solver as yet: it is made at the first question, and after unpickling."""
-        self._lock = threading.Lock()
-        self._highs: Any = (
-            None  # a highspy.Highs once it is asked; highspy has no types
-        )
+    def solve(self, scores: ArrayLike) -> Solution | None:
+        """Return an exact maximizer; None if there is no output.
 
-    def maximise(self, scores: ArrayLike) -> Binary | None:
-        """(n,) an exact maximiser, or None if there is no output at all.
+        Ties, to 1e-9 of the largest score for each variable, are broken depending on
+        the questions before.
 
-        Of outputs that tie, to 1e-9 of the largest score for each variable, which one depends on the questions before.
-        """
-        scores = np.asarray(scores, dtype=float)
-        with self._lock:  # one example may be asked for twice in one threaded call
-            if self._first is not None and np.array_equal(self._first[0], scores):
-                return self._first[1].copy()
-            y = self._answer(scores)
-            if self._first is None and y is not None:
-                self._first = scores.copy(), y.copy()
-            return y
-
-    def maximise_with_prices(self, scores: ArrayLike) -> tuple[Binary, Array] | None:
-        """(n,) an exact maximiser, and (m,) the rows' prices: optimal duals of the LP relaxation.
-
-        Rows that were added as cuts by earlier questions have prices too, after those of the programme itself.
+        Parameters
+        ----------
+        scores : array_like of shape (n,)
         """
         with self._lock:
-            prices: list[Array] = []
-            y = self._answer(np.asarray(scores, dtype=float), prices)
-            return (
-                None
-                if y is None
-                else (y, prices[0] if prices else np.zeros(self.A.shape[0]))
-            )
+            if self._is_infeasible:
+                return None
+            solution = self._solve_exactly(np.asarray(scores, dtype=float))
+            self._is_infeasible = solution is None
+            return solution
 
-    def _answer(
-        self, scores: Array, prices: list[Array] | None = None
-    ) -> Binary | None:
-        """An exact maximiser; the first LP's duals are put into `prices` where that is given."""
-        if self.infeasible:
-            return None
-        if not len(self.columns):
-            return np.zeros(0, dtype=np.int8) if self._satisfied(np.zeros(0)) else None
-        costs, scale = _scaled(scores)
-        y = self._relaxed(costs)
-        if y is not None and prices is not None:
-            prices.append(scale * self._prices())
-        integral = _integral(y)
-        self.fractional_lps += not integral
-        while not integral and y is not None and self._cut_off(y):
-            y = self._relaxed(costs)
-            integral = _integral(y)
-        if not integral and y is not None:
-            y = self._integer(costs, y)
-        self.infeasible = y is None
-        return None if y is None else np.rint(y).astype(np.int8)
-
-    def maximise_relaxed(self, scores: ArrayLike) -> Array | None:
-        """(n,) a maximiser of the LP relaxation, from the last basis; None if there is none."""
+    def solve_relaxed(self, scores: ArrayLike) -> Array | None:
+        """(n,) a maximizer of the LP relaxation; None if there is none."""
         with self._lock:
-            if not len(self.columns):
-                return np.zeros(0) if self._satisfied(np.zeros(0)) else None
-            y = self._relaxed(_scaled(np.asarray(scores, dtype=float))[0])
-            return None if y is None else np.where(_fractional(y), y, np.rint(y))
+            costs, _ = _scale_costs(np.asarray(scores, dtype=float))
+            y = self._solve_lp(costs)
+            return None if y is None else np.where(_is_fractional(y), y, np.rint(y))
 
-    def rebound(self, lower: ArrayLike, upper: ArrayLike) -> None:
-        """Give the variables other bounds; the basis is kept."""
+    def set_bounds(self, lower: ArrayLike, upper: ArrayLike) -> None:
+        """Change the bounds of the variables."""
         with self._lock:
-            self.lower, self.upper = (
-                np.array(lower, dtype=float),
-                np.array(upper, dtype=float),
-            )
-            self.infeasible, self._first = False, None
+            self.lower = np.array(lower, dtype=float)
+            self.upper = np.array(upper, dtype=float)
+            self._is_infeasible = False
             if self._highs is not None:
+                columns = np.arange(len(self.lower), dtype=np.int32)
                 self._highs.changeColsBounds(
-                    len(self.columns), self.columns, self.lower, self.upper
+                    len(columns), columns, self.lower, self.upper
                 )
 
-    def _relaxed(self, costs: Array) -> Array | None:
-        """The LP's answer from the last basis; None if infeasible."""
-        self.lp_solves += 1
+    def _solve_exactly(self, scores: Array) -> Solution | None:
+        """Solve the LP, cut off fractional answers, and solve an integer program."""
+        costs, scale = _scale_costs(scores)
+        y = self._solve_lp(costs)
+        if y is None:
+            return None
+        duals = scale * self._get_duals()
+        is_integral = not _is_fractional(y).any()
+        self.counts.fractional += not is_integral
+        while not is_integral and self._add_cuts(y):
+            y = self._solve_lp(costs)
+            if y is None:
+                return None
+            is_integral = not _is_fractional(y).any()
+        if not is_integral:
+            y = self._solve_integer(costs, y)
+        return None if y is None else Solution(np.rint(y).astype(np.int8), duals)
+
+    def _solve_lp(self, costs: Array) -> Array | None:
+        """Return the answer of the LP, from the last basis; None if infeasible."""
+        self.counts.lps += 1
+        if not len(costs):  # HiGHS does not check the rows of an empty model
+            is_feasible = (self.row_lower <= 0) & (self.row_upper >= 0)
+            return np.zeros(0) if is_feasible.all() else None
         if self._highs is None:
             self._highs = make_model(
                 self.A, self.row_lower, self.row_upper, self.lower, self.upper, costs
             )
             self._highs.setOptionValue("solver", "simplex")
-            # It would drop the basis of every later question, and takes longer than it saves at the first one.
+            # Presolve drops the basis, and takes longer than it saves at first.
             self._highs.setOptionValue("presolve", "off")
         else:
-            check(
-                self._highs.changeColsCost(len(self.columns), self.columns, costs),
-                "passing costs",
-            )
-        y = run(self._highs)
-        self.simplex_iterations += max(
-            0, self._highs.getInfoValue("simplex_iteration_count")[1]
-        )
+            columns = np.arange(len(costs), dtype=np.int32)
+            status = self._highs.changeColsCost(len(costs), columns, costs)
+            check_status(status, "passing costs")
+        y = run_model(self._highs)
+        n_iterations = self._highs.getInfoValue("simplex_iteration_count")[1]
+        self.counts.simplex_iterations += max(0, n_iterations)
         return y
 
-    def _prices(self) -> Array:
-        """(m,) the rows' duals at the last answer."""
-        return np.array(self._highs.getSolution().row_dual) / row_units(self.A)
+    def _get_duals(self) -> Array:
+        """(m,) the duals of the rows at the last answer."""
+        if self._highs is None:
+            return np.zeros(self.A.shape[0])
+        return np.array(self._highs.getSolution().row_dual) / find_row_units(self.A)
 
-    def _cut_off(self, relaxed: Array) -> bool:
-        """Add rows that hold for every output but not for this answer; whether there were any.
+    def _add_cuts(self, relaxed: Array) -> bool:
+        """Add rows that cut this fractional answer off; return whether there are any.
 
-        They hold for other costs too, so they stay: the fractional answers of later questions are mostly the same.
+        They hold for all costs, and later questions mostly have the same fractional
+        answers.
         """
-        if self.cuts >= MOST_CUTS:
+        if self.counts.cuts >= MAX_CUTS:
             return False
-        rows, sides = half_cuts(
-            self.A, self.row_lower, self.row_upper, relaxed, _fractional(relaxed)
+        is_fractional = _is_fractional(relaxed)
+        rows, sides = find_half_cuts(
+            self.A, self.row_lower, self.row_upper, relaxed, is_fractional
         )
-        if not len(sides):
+        n_cuts = len(sides)
+        if not n_cuts:
             return False
-        self.cuts += len(sides)
+        self.counts.cuts += n_cuts
+        no_lower = np.full(n_cuts, -np.inf)
         self.A = sp.vstack([self.A, rows], format="csr")
-        none = np.full(len(sides), -np.inf)
-        self.row_lower, self.row_upper = (
-            np.append(self.row_lower, none),
-            np.append(self.row_upper, sides),
-        )
-        starts, indices = (
+        self.row_lower = np.append(self.row_lower, no_lower)
+        self.row_upper = np.append(self.row_upper, sides)
+        units = find_row_units(rows)
+        status = self._highs.addRows(
+            n_cuts,
+            no_lower,
+            sides / units,
+            rows.nnz,
             rows.indptr[:-1].astype(np.int32),
             rows.indices.astype(np.int32),
+            rows.data / units[row_of_entries(rows)],
         )
-        data, sides = over_units(rows, sides)
-        check(
-            self._highs.addRows(
-                len(sides), none, sides, rows.nnz, starts, indices, data
-            ),
-            "adding cuts",
-        )
+        check_status(status, "adding cuts")
         return True
 
-    def _integer(self, costs: Array, relaxed: Array) -> Array | None:
-        """The answer of the integer programme, cuts included; None if infeasible.
+    def _solve_integer(self, costs: Array, relaxed: Array) -> Array | None:
+        """Return the answer of the integer program; None if infeasible.
 
-        An output that differs from the LP's answer in a variable of reduced cost r
-        is worth at most U − |r|, where U is the LP's value. So variables with
-        |r| > reach are fixed at first; the best output V is the best of all if
-        U − V ≤ reach.
+        An output that differs from the LP's answer in a variable of reduced cost r is
+        worth at most U - |r|, where U is the LP's value. So variables with |r| > reach
+        are fixed; the best output, V, is the best of all if U - V ≤ reach.
         """
-        reduced = np.abs(costs - self.A.T @ self._prices())
-        fractional = _fractional(relaxed)
-        at = np.rint(relaxed)
+        reduced = np.abs(costs - self.A.T @ self._get_duals())
+        is_fractional = _is_fractional(relaxed)
+        fixed = np.rint(relaxed)
         reach = INITIAL_REACH
         while True:
-            free = (reduced <= reach) | fractional
-            self.mip_solves += 1
+            is_free = (reduced <= reach) | is_fractional
+            self.counts.mips += 1
             model = make_model(
                 self.A,
                 self.row_lower,
                 self.row_upper,
-                np.where(free, self.lower, at),
-                np.where(free, self.upper, at),
+                np.where(is_free, self.lower, fixed),
+                np.where(is_free, self.upper, fixed),
                 costs,
-                integer=True,
+                is_integer=True,
             )
-            y = run(model)
+            y = run_model(model)
             gap = np.inf if y is None else max(0.0, float(costs @ (relaxed - y)))
-            if gap <= reach or free.all():
+            if gap <= reach or is_free.all():
                 return y
             reach = 8 * reach if y is None else gap * (1 + 1e-6)
 
-    def _satisfied(self, y: Array) -> bool:
-        """Whether y keeps within all rows."""
-        sums = self.A @ y
-        return bool(
-            (
-                (sums >= self.row_lower - INTEGRAL)
-                & (sums <= self.row_upper + INTEGRAL)
-            ).all()
-        )
-
     def __getstate__(self) -> dict[str, object]:
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if name not in ("_lock", "_highs")
-        }
+        return {**vars(self), "_highs": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
-        self._start()
+        self._lock = threading.Lock()
 
 
-def propagate(
-    A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array
-) -> bool:
-    """Tighten the bounds of 0/1 variables in place, row by row of CSR; False where a variable is left no value.
+def find_row_units(A: Matrix) -> Array:
+    """(m,) powers of two by which the rows are divided for HiGHS.
 
-    A variable is fixed where its other value would push a row's least sum over its upper bound, or its greatest sum
-    under its lower bound. What takes two rows at once to see stays open.
+    Its tolerances are absolute: the duals of rows with large coefficients would be
+    below them. At most a row's smallest coefficient, which HiGHS would take for zero
+    otherwise; 1 where that is below 2.
     """
-    row, column, a = row_of_entries(A), A.indices, A.data
-    size, rising = np.abs(a), a > 0
+    smallest = np.full(A.shape[0], np.inf)
+    np.minimum.at(smallest, row_of_entries(A), np.abs(A.data))
+    exponent = np.frexp(np.where(np.isfinite(smallest), smallest, 1.0))[1] - 1
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent, 0)))
+
+
+def make_model(
+    A: Matrix,
+    row_lower: Array,
+    row_upper: Array,
+    lower: Array,
+    upper: Array,
+    costs: Array,
+    is_integer: bool = False,
+) -> highspy.Highs:
+    """Return a HiGHS model that maximizes ⟨costs, y⟩; see `WarmStartedProgram`."""
+    highs = highspy.Highs()
+    for name, value in OPTIONS.items():
+        check_status(highs.setOptionValue(name, value), f"setting {name}")
+    m, n = A.shape
+    units = find_row_units(A)
+    types = highspy.HighsVarType
+    variable_type = types.kInteger if is_integer else types.kContinuous
+    status = highs.passModel(
+        n,
+        m,
+        A.nnz,
+        int(highspy.MatrixFormat.kRowwise),
+        int(highspy.ObjSense.kMaximize),
+        0.0,
+        costs,
+        lower,
+        upper,
+        row_lower / units,
+        row_upper / units,
+        A.indptr.astype(np.int32),
+        A.indices.astype(np.int32),
+        A.data / units[row_of_entries(A)],
+        np.full(n, int(variable_type), dtype=np.int32),
+    )
+    check_status(status, "passing the model")
+    return highs
+
+
+def run_model(highs: highspy.Highs) -> Array | None:
+    """Solve a model; return the optimal values, None if infeasible.
+
+    Once in thousands of integer programs HiGHS fails under tolerances of 1e-9. It then
+    starts afresh with its default tolerances, still far below the half between 0 and
+    1, and then without presolve.
+
+    Raises
+    ------
+    SolverError
+        On any other status.
+    """
+    statuses = highspy.HighsModelStatus
+    # all variables are bounded, so that no model is unbounded
+    infeasible = (statuses.kInfeasible, statuses.kUnboundedOrInfeasible)
+    without_presolve: Options = {**FALLBACK_OPTIONS, "presolve": "off"}
+    for options in ({}, FALLBACK_OPTIONS, without_presolve):
+        for name, value in options.items():
+            check_status(highs.setOptionValue(name, value), f"setting {name}")
+        if options:
+            highs.clearSolver()
+        has_failed = highs.run() == highspy.HighsStatus.kError
+        status = highs.getModelStatus()
+        if not has_failed and status in (statuses.kOptimal, *infeasible):
+            break
+    else:
+        name = highs.modelStatusToString(status)
+        raise SolverError(f"HiGHS stopped with status {name}")
+    if options:
+        for name in FALLBACK_OPTIONS:
+            check_status(highs.setOptionValue(name, OPTIONS[name]), f"setting {name}")
+    if status != statuses.kOptimal:
+        return None
+    return np.array(highs.getSolution().col_value, dtype=float)
+
+
+def check_status(status: highspy.HighsStatus, what: str) -> None:
+    """Raise an error if HiGHS did not accept a call."""
+    if status == highspy.HighsStatus.kError:
+        raise SolverError(f"HiGHS refused, while {what}: {status}")
+
+
+def propagate_bounds(
+    A: Matrix, row_lower: Array, row_upper: Array, lower: Array, upper: Array
+) -> tuple[Array, Array, bool]:
+    """Tighten the bounds of 0/1 variables, row by row.
+
+    A variable is fixed if its other value would push a row's least sum over its upper
+    bound, or its greatest sum under its lower bound.
+
+    Parameters
+    ----------
+    A : CSR matrix of shape (m, n)
+    row_lower, row_upper : ndarray of shape (m,)
+    lower, upper : ndarray of shape (n,)
+
+    Returns
+    -------
+    lower, upper : ndarray of shape (n,)
+    is_consistent : bool
+        False if a variable or a row is left no value.
+    """
+    lower = lower.copy()
+    upper = upper.copy()
+    tolerance = INTEGRALITY_TOLERANCE
+    row = row_of_entries(A)
+    column = A.indices
+    size = np.abs(A.data)
+    is_positive = A.data > 0
     while True:
-        least = np.bincount(
-            row, a * np.where(rising, lower[column], upper[column]), A.shape[0]
-        )
-        most = np.bincount(
-            row, a * np.where(rising, upper[column], lower[column]), A.shape[0]
-        )
-        if (least > row_upper + INTEGRAL).any() or (most < row_lower - INTEGRAL).any():
-            return False
-        open_ = (lower < upper)[column]
-        to_least = open_ & (least[row] + size > row_upper[row] + INTEGRAL)
-        to_most = open_ & (most[row] - size < row_lower[row] - INTEGRAL)
-        zeros = column[(to_least & rising) | (to_most & ~rising)]
-        ones = column[(to_least & ~rising) | (to_most & rising)]
-        if not len(zeros) and not len(ones):
-            return True
-        upper[zeros], lower[ones] = 0.0, 1.0
+        at_least = np.where(is_positive, lower[column], upper[column])
+        at_most = np.where(is_positive, upper[column], lower[column])
+        least = np.bincount(row, A.data * at_least, A.shape[0])
+        most = np.bincount(row, A.data * at_most, A.shape[0])
+        is_violated = (least > row_upper + tolerance) | (most < row_lower - tolerance)
+        if is_violated.any():
+            return lower, upper, False
+        is_open = (lower < upper)[column]
+        must_stay_low = is_open & (least[row] + size > row_upper[row] + tolerance)
+        must_stay_high = is_open & (most[row] - size < row_lower[row] - tolerance)
+        is_zero = np.where(is_positive, must_stay_low, must_stay_high)
+        is_one = np.where(is_positive, must_stay_high, must_stay_low)
+        if not is_zero.any() and not is_one.any():
+            return lower, upper, True
+        upper[column[is_zero]] = 0.0
+        lower[column[is_one]] = 1.0
         if (lower > upper).any():
-            return False
+            return lower, upper, False
 
 
-def _fractional(y: Array) -> Mask:
-    """(n,) which values are neither 0 nor 1."""
-    return np.asarray(np.abs(y - np.rint(y)) > INTEGRAL)
+def _is_fractional(y: Array) -> Mask:
+    """(n,) whether values are neither 0 nor 1."""
+    return np.asarray(np.abs(y - np.rint(y)) > INTEGRALITY_TOLERANCE)
 
 
-def _integral(y: Array | None) -> bool:
-    """Whether nothing is left to be decided: all values are 0 or 1, or there are none."""
-    return y is None or not _fractional(y).any()
+def _scale_costs(scores: Array) -> tuple[Array, float]:
+    """Divide scores by a power of two, since HiGHS' tolerances are absolute.
 
-
-def _scaled(scores: Array) -> tuple[Array, float]:
-    """Scores over a power of two, and that: HiGHS' tolerances are absolute, but an argmax does not depend on scale."""
+    Returns
+    -------
+    costs : ndarray of shape (n,)
+        At most 1.
+    scale : float
+    """
     exponent = int(np.frexp(np.abs(scores).max(initial=0.0))[1])
     return np.ldexp(scores, -exponent), float(np.ldexp(1.0, exponent))

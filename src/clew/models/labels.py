@@ -1,4 +1,4 @@
-"""The labels of a node: which states an annotation allows, and which label a state stands for."""
+"""Labels of a node: the states that an annotation allows, and their names."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from clew.utils.validation import check_int, check_positive, short_repr
 
 Label: TypeAlias = str | int | float | bool
 Classes: TypeAlias = Iterable[Label | np.generic]
-"""The labels that there are, as callers declare them."""
+"""The classes, as callers declare them."""
 ClassWeight: TypeAlias = Literal["balanced"] | Mapping[Any, float]
-"""What a mistake costs by class. Keys are labels; Any, since a mapping's key type must fit exactly, so that
-Mapping[str, float] would be no Mapping[Label, float]."""
+"""Cost of a mistake by class.
+
+Keys are labels. They are typed as Any because Mapping is invariant in its key.
+"""
 LARGEST_WEIGHT = 1e100
-"""Of a class: sums of such weights, and their squares, are still numbers."""
+"""Largest class weight: sums of squares of such weights are finite."""
 Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
 """From a node's index to its example and its position there, for error messages."""
 
 
 class Nodes(Protocol):
-    """The annotations of all nodes of an example, in order: a list, an array, or what else can be counted."""
+    """Annotations of all nodes of an example, in order."""
 
     def __len__(self) -> int: ...
 
@@ -38,83 +40,74 @@ class Nodes(Protocol):
 def name_place(
     example: int | None, position: int | None = None, unnamed: str = "the annotation"
 ) -> str:
-    """The place of a node in words."""
-    words = [f"example {example}"] * (example is not None) + [
-        f"position {position}"
-    ] * (position is not None)
+    """Return the place of a node in words, `unnamed` if there is none."""
+    words = []
+    if example is not None:
+        words.append(f"example {example}")
+    if position is not None:
+        words.append(f"position {position}")
     return ", ".join(words) or unnamed
 
 
-def plain(label: object) -> Any:
-    """A numpy scalar as the Python scalar that JSON knows."""
-    return (
-        label.item()
-        if isinstance(label, np.generic)
-        or (isinstance(label, np.ndarray) and not label.ndim)
-        else label
-    )
+def to_python_scalar(label: object) -> Any:
+    """Convert a NumPy scalar to a Python scalar, which JSON can store."""
+    is_array = isinstance(label, np.ndarray) and not label.ndim
+    if is_array or isinstance(label, np.generic):
+        return label.item()  # type: ignore[attr-defined]
+    return label
 
 
 def as_nodes(labels: Any, example: int | None) -> Nodes:
-    """The labels of all nodes as an array or a sequence; they must have an order."""
+    """Return the labels of all nodes as an array or a sequence."""
     if isinstance(labels, np.ndarray) and labels.ndim:
         return labels
     if hasattr(labels, "__array__") and np.asarray(labels).ndim:
         return np.asarray(labels)
-    if (
-        isinstance(labels, (Set, dict, type))
-        or not hasattr(labels, "__len__")
-        or hasattr(labels, "shape")
-    ):
+    is_unordered = isinstance(labels, (Set, dict, type))
+    if is_unordered or not hasattr(labels, "__len__") or hasattr(labels, "shape"):
         raise InputError(
-            f"{name_place(example)}: a sequence with a label for each node is expected, not {short_repr(labels)}"
+            f"{name_place(example)}: a sequence with a label for each node is "
+            f"expected, not {short_repr(labels)}"
         )
     nodes: Nodes = labels
     return nodes
 
 
 def is_candidates(label: object) -> TypeGuard[Nodes]:
-    """Whether the annotation of one node is a set of labels, one of which is right."""
-    return isinstance(label, (Set, list, tuple)) or (
-        isinstance(label, np.ndarray) and label.ndim > 0
-    )
+    """Whether the annotation of one node is a set of labels, one of them right."""
+    is_array = isinstance(label, np.ndarray) and label.ndim > 0
+    return is_array or isinstance(label, (Set, list, tuple))
 
 
 def is_mask(label: object) -> TypeGuard[Mask]:
-    """Whether the annotation of one node marks its candidates in a boolean array, one entry for each class."""
+    """Whether the annotation of one node marks its candidates in a boolean array."""
     return isinstance(label, np.ndarray) and label.dtype == bool and label.ndim == 1
 
 
 def is_flat(labels: object) -> TypeGuard[NDArray[Any]]:
-    """Whether these labels can be looked up all at once."""
-    return (
-        isinstance(labels, np.ndarray)
-        and labels.ndim == 1
-        and labels.dtype.kind in "biufU"
-    )
+    """Whether these labels are an array without candidates or None."""
+    is_vector = isinstance(labels, np.ndarray) and labels.ndim == 1
+    return is_vector and labels.dtype.kind in "biufU"  # type: ignore[attr-defined]
 
 
-def is_parsed(labels: object) -> TypeGuard[Mask]:
-    """Whether these are candidates marked in one boolean matrix, a row for each node: what parsing makes of any."""
+def is_candidate_mask(labels: object) -> TypeGuard[Mask]:
+    """Whether a boolean matrix marks the candidates, with a row for each node."""
     return isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype == bool
 
 
 def is_whole(label: object) -> TypeGuard[float]:
-    """Whether a plain label is a whole number."""
-    return (
-        isinstance(label, (int, float))
-        and not isinstance(label, bool)
-        and label % 1 == 0
-    )
+    """Whether a Python scalar is a whole number."""
+    is_number = isinstance(label, (int, float)) and not isinstance(label, bool)
+    return is_number and label % 1 == 0  # type: ignore[operator]
 
 
 def is_minus_one(label: object) -> bool:
-    """Whether a plain label is the number -1."""
+    """Whether a Python scalar is the number -1."""
     return isinstance(label, (int, float)) and label == -1
 
 
 def is_missing(label: object) -> bool:
-    """Whether a plain label is None or NaN, which are never classes."""
+    """Whether a Python scalar is None or NaN, which are never classes."""
     return label is None or (isinstance(label, float) and math.isnan(label))
 
 
@@ -122,8 +115,8 @@ def is_missing(label: object) -> bool:
 class LabelSpace:
     """The classes of a node, in the order of its states.
 
-    A node's annotation is a label, a set of candidate labels, or unknown: None, NaN, and -1 unless -1 is among the
-    classes.
+    A node's annotation is a label, a set of candidate labels, or unknown: None, NaN,
+    and -1 unless -1 is among the classes.
     """
 
     classes: tuple[Label, ...]
@@ -135,40 +128,51 @@ class LabelSpace:
         classes: Classes | None = None,
         n_states: int | None = None,
     ) -> LabelSpace:
-        """The classes that were declared, else range(n_states) where the labels fit in it, else the labels seen."""
+        """Find the classes.
+
+        Parameters
+        ----------
+        annotations : iterable
+        classes : iterable of labels, optional
+            The classes, if the caller declares them.
+        n_states : int, optional
+            The number of classes: range(n_states) if all labels are in it.
+        """
         if n_states is not None:
             n_states = check_int(n_states, "the number of states", 1)
         if classes is not None:
-            return cls(declared_classes(classes, n_states))
-        labels, minus_one, width = labels_seen(annotations)
+            return cls(check_classes(classes, n_states))
+        labels, has_minus_one, width = find_labels(annotations)
         if width is not None:
             if n_states not in (None, width):
                 raise InputError(
-                    f"a boolean candidate matrix has {width} columns for {n_states} states"
+                    f"a boolean candidate matrix has {width} columns for {n_states} "
+                    "states"
                 )
             n_states = width
         if n_states is not None:
-            if all(
-                is_whole(label) and 0 <= float(label) < n_states for label in labels
-            ):
+            if all(is_whole(label) and 0 <= label < n_states for label in labels):
                 return cls(tuple(range(int(n_states))))
             if len(labels) > n_states or width is not None:
                 raise InputError(
-                    f"{len(labels)} labels are annotated, {short_repr(labels)}; there should be {n_states} states"
+                    f"{len(labels)} labels are annotated, {short_repr(labels)}; there "
+                    f"should be {n_states} states"
                 )
         elif not labels:
             raise InputError(
-                "nothing is annotated: give the classes or their number, or annotate an example"
+                "nothing is annotated: give the classes or their number, or annotate "
+                "an example"
             )
-        elif minus_one and labels == [1]:
+        elif has_minus_one and labels == [1]:
             raise InputError(
-                "the labels are -1 and 1, but -1 marks the unknown; give classes=[-1, 1] if it is a class"
+                "the labels are -1 and 1, but -1 marks the unknown; give "
+                "classes=[-1, 1] if it is a class"
             )
         return cls(tuple(labels))
 
     @property
     def n_states(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.classes)
 
     @cached_property
@@ -177,60 +181,61 @@ class LabelSpace:
 
     @cached_property
     def _labels(self) -> NDArray[np.generic]:
-        kinds = {type(label) for label in self.classes}
-        if len(kinds) == 1 or kinds == {int, float}:
+        types = {type(label) for label in self.classes}
+        if len(types) == 1 or types == {int, float}:
             return np.array(self.classes)
         labels = np.empty(self.n_states, dtype=object)
         labels[:] = self.classes
         return labels
 
     def decode(self, states: Indices) -> NDArray[np.generic]:
-        """The labels of these states."""
+        """Return the labels of these states."""
         return self._labels[states]
 
     def class_weights(self, class_weight: ClassWeight, allowed: Mask) -> Array:
-        """(S,) the weight of each class: as given by a mapping from labels, or "balanced".
+        """(S,) the weight of each class.
 
-        Balanced weights are n / (S · nₛ), where nₛ nodes of the n annotated ones have class s, as in scikit-learn; a
-        node with several candidates counts for each in equal parts.
+        Balanced weights are n / (S · nₛ), where nₛ of the n annotated nodes have class
+        s, as in scikit-learn; a node with several candidates counts for each in equal
+        parts.
         """
         if isinstance(class_weight, str) and class_weight == "balanced":
             known = allowed[~allowed.all(axis=1)]
             counts = (known / known.sum(axis=1, keepdims=True)).sum(axis=0)
-            return np.asarray(
-                len(known)
-                / (
-                    self.n_states
-                    * np.where(counts > 0, counts, len(known) / self.n_states)
-                )
-            )
+            counts = np.where(counts > 0, counts, len(known) / self.n_states)
+            return np.asarray(len(known) / (self.n_states * counts))
         if not isinstance(class_weight, Mapping):
             raise InputError(
-                f"class_weight is {short_repr(class_weight)}; expected 'balanced' or a mapping from classes to weights"
+                f"class_weight is {short_repr(class_weight)}; expected 'balanced' or a "
+                "mapping from classes to weights"
             )
         weights = np.ones(self.n_states)
-        for label, weight in class_weight.items():
-            if not isinstance(label, Hashable) or plain(label) not in self._state_of:
+        for key, weight in class_weight.items():
+            label = to_python_scalar(key)
+            if not isinstance(key, Hashable) or label not in self._state_of:
                 raise InputError(
-                    f"class_weight names {short_repr(label)}, which is not one of the classes {shortened(self.classes)}"
+                    f"class_weight names {short_repr(key)}, which is not one of the "
+                    f"classes {list_classes(self.classes)}"
                 )
-            weights[self._state_of[plain(label)]] = check_positive(
-                weight, f"class_weight of {label!r}", LARGEST_WEIGHT
+            name = f"class_weight of {key!r}"
+            weights[self._state_of[label]] = check_positive(
+                weight, name, LARGEST_WEIGHT
             )
         return weights
 
     def is_unknown(self, label: object) -> bool:
         """Whether this marks a node, or a whole example, as not annotated."""
-        label = plain(label)
+        label = to_python_scalar(label)
         return is_missing(label) or (is_minus_one(label) and -1 not in self._state_of)
 
     def encode(self, labels: object, n_nodes: int | None = None) -> Indices:
-        """(T,) the states of an output: a definite label at every node."""
+        """(T,) the states of an output, which has one label at every node."""
         allowed = self.allowed(labels, n_nodes)
         indefinite = np.flatnonzero(allowed.sum(axis=1) != 1)
         if len(indefinite):
             raise InputError(
-                f"an output needs one label at every position; position {indefinite[0]} has none"
+                "an output needs one label at every position; position "
+                f"{indefinite[0]} has none"
             )
         return np.asarray(allowed.argmax(axis=1), dtype=np.intp)
 
@@ -240,23 +245,29 @@ class LabelSpace:
         n_nodes: int | None = None,
         place: Place = lambda k: (None, k),
     ) -> Mask:
-        """(T, S) True where a state agrees with the annotation of its node."""
+        """(T, S) whether a state agrees with the annotation of its node.
+
+        Parameters
+        ----------
+        labels : array or sequence
+            The annotation of each node, or an unknown marker for all of them.
+        n_nodes : int, optional
+            Expected number of nodes.
+        place : callable
+            Maps a node to its example and position, for error messages.
+        """
         if self.is_unknown(labels):
             return np.ones((n_nodes or 0, self.n_states), dtype=bool)
         example = place(0)[0]
         nodes = as_nodes(labels, example)
         if n_nodes is not None and len(nodes) != n_nodes:
             raise InputError(
-                f"{name_place(example)}: {len(nodes)} labels are given for {n_nodes} nodes"
+                f"{name_place(example)}: {len(nodes)} labels are given for {n_nodes} "
+                "nodes"
             )
-        if (
-            is_parsed(nodes)
-            and nodes.shape[1] == self.n_states
-            and nodes.any(axis=1).all()
-        ):
+        if is_candidate_mask(nodes) and self._is_complete(nodes):
             return np.asarray(nodes)
         if is_flat(nodes):
-            # a look-up for each different label, not for each node
             different, first, which = np.unique(
                 nodes, return_index=True, return_inverse=True
             )
@@ -265,162 +276,185 @@ class LabelSpace:
                 for label, k in zip(different, first, strict=True)
             ]
             return np.array(rows, dtype=bool).reshape(-1, self.n_states)[which]
-        return self._allowed_one_by_one(nodes, place)
+        return self._allowed_by_node(nodes, place)
 
-    def _allowed_one_by_one(self, labels: Nodes, place: Place) -> Mask:
-        """(T, S) the same for a list; a label that was met before is looked up in a table, which is most of them."""
+    def _is_complete(self, mask: Mask) -> bool:
+        """Whether a candidate mask has all states, and a candidate for each node."""
+        return mask.shape[1] == self.n_states and bool(mask.any(axis=1).all())
+
+    def _allowed_by_node(self, labels: Nodes, place: Place) -> Mask:
+        """(T, S) the same for a list; equal labels are looked up once."""
         rows: list[Mask] = []
         row_of: dict[object, int] = {}
         which: list[int] = []
         for k, label in enumerate(labels):
             try:
-                row = row_of.get(label)
+                row = row_of.setdefault(label, len(rows))
             except (TypeError, ValueError):  # candidates in a set, a list or an array
-                which.append(len(rows))
-                rows.append(self._allowed_states(label, k, place))
-                continue
-            if row is None:
-                row = row_of[label] = len(rows)
+                row = len(rows)
+            if row == len(rows):
                 rows.append(self._allowed_states(label, k, place))
             which.append(row)
-        return np.array(rows, dtype=bool).reshape(-1, self.n_states)[
-            np.array(which, dtype=np.intp)
-        ]
+        table = np.array(rows, dtype=bool).reshape(-1, self.n_states)
+        return table[np.array(which, dtype=np.intp)]
 
-    def _allowed_states(self, label: object, k: int, place: Place) -> Mask:
+    def _allowed_states(self, annotation: object, k: int, place: Place) -> Mask:
         """(S,) the states that agree with one node's annotation."""
-        given = plain(label)
-        if self.is_unknown(given):
+        label = to_python_scalar(annotation)
+        if self.is_unknown(label):
             return np.ones(self.n_states, dtype=bool)
-        if not is_candidates(given):
-            candidates = [given]
-        elif is_mask(given):
-            if len(given) != self.n_states:
+        if not is_candidates(label):
+            candidates = [label]
+        elif is_mask(label):
+            if len(label) != self.n_states:
                 raise InputError(
-                    f"{name_place(*place(k))}: {len(given)} candidate marks for {self.n_states} classes"
+                    f"{name_place(*place(k))}: {len(label)} candidate marks for "
+                    f"{self.n_states} classes"
                 )
-            candidates = [self.classes[state] for state in np.flatnonzero(given)]
+            candidates = [self.classes[state] for state in np.flatnonzero(label)]
         else:
-            candidates = [plain(candidate) for candidate in given]
+            candidates = [to_python_scalar(candidate) for candidate in label]
         if not candidates:
             example, position = place(k)
-            message = f"{name_place(example, position)}: the candidate set is empty; None marks an unknown label"
             raise InfeasibleAnnotation(
-                message, example, () if position is None else (position,)
+                f"{name_place(example, position)}: the candidate set is empty; None "
+                "marks an unknown label",
+                example,
+                () if position is None else (position,),
             )
         allowed = np.zeros(self.n_states, dtype=bool)
         for candidate in candidates:
             try:
                 allowed[self._state_of[candidate]] = True
             except (KeyError, TypeError, ValueError):
-                hint = (
-                    "; an unknown marker cannot be a candidate"
-                    if self.is_unknown(candidate)
-                    else ""
-                )
-                message = f"label {candidate!r} is not one of the {self.n_states} classes {shortened(self.classes)}{hint}"
-                raise InputError(f"{name_place(*place(k))}: {message}") from None
+                hint = ""
+                if self.is_unknown(candidate):
+                    hint = "; an unknown marker cannot be a candidate"
+                raise InputError(
+                    f"{name_place(*place(k))}: label {candidate!r} is not one of the "
+                    f"{self.n_states} classes {list_classes(self.classes)}{hint}"
+                ) from None
         return allowed
 
 
-def shortened(classes: tuple[Label, ...]) -> str:
-    """The first few classes, for a message."""
-    return ", ".join(map(repr, classes[:10])) + (", …" if len(classes) > 10 else "")
+def list_classes(classes: tuple[Label, ...]) -> str:
+    """Return the first ten classes, for a message."""
+    ending = ", …" if len(classes) > 10 else ""
+    return ", ".join(map(repr, classes[:10])) + ending
 
 
-def declared_classes(classes: Classes, n_states: int | None) -> tuple[Label, ...]:
-    """The user's explicit classes, checked."""
+def check_classes(classes: Classes, n_states: int | None) -> tuple[Label, ...]:
+    """Return the classes that a caller declares, in order; raise an error if invalid.
+
+    Parameters
+    ----------
+    classes : iterable of labels
+    n_states : int or None
+        Expected number of classes.
+    """
     if not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) != 1:
         raise InputError(
             f"classes is {short_repr(classes)}; expected the labels that there are"
         )
-    explicit = [plain(label) for label in classes]
-    for label in explicit:
+    labels = [to_python_scalar(label) for label in classes]
+    for label in labels:
         check_label(label)
     if isinstance(classes, Set):
-        explicit = in_order(explicit)
-    if not explicit or len(set(explicit)) != len(explicit):
+        labels = sort_labels(labels)
+    if not labels or len(set(labels)) != len(labels):
         raise InputError(
-            f"classes must be different labels, at least one; they are {short_repr(explicit)}"
+            "classes must be different labels, at least one; they are "
+            f"{short_repr(labels)}"
         )
-    if n_states not in (None, len(explicit)):
+    if n_states not in (None, len(labels)):
         raise InputError(
-            f"{len(explicit)} classes are declared, and the number of states is {n_states}; give one of both"
+            f"{len(labels)} classes are declared, and the number of states is "
+            f"{n_states}; give one of both"
         )
-    return tuple(explicit)
+    return tuple(labels)
 
 
-def labels_seen(annotations: Iterable[object]) -> tuple[list[Label], bool, int | None]:
-    """The labels in order, whether -1 occurs, and the width of boolean candidate masks."""
-    seen: set[Label] = set()
+def find_labels(annotations: Iterable[object]) -> tuple[list[Label], bool, int | None]:
+    """Find the labels that are annotated.
+
+    Returns
+    -------
+    labels : list
+        In order, without -1.
+    has_minus_one : bool
+    width : int or None
+        Number of columns of boolean candidate masks.
+    """
+    labels: set[Label] = set()
     widths: set[int] = set()
     arrays: dict[np.dtype[Any], list[NDArray[Any]]] = {}
     for example, annotation in enumerate(annotations):
-        if is_missing(plain(annotation)) or is_minus_one(plain(annotation)):
+        scalar = to_python_scalar(annotation)
+        if is_missing(scalar) or is_minus_one(scalar):
             continue
         nodes = as_nodes(annotation, example)
         if is_flat(nodes):
             arrays.setdefault(nodes.dtype, []).append(nodes)
-        elif is_parsed(nodes):
+        elif is_candidate_mask(nodes):
             widths.add(nodes.shape[1])
         else:
-            seen |= _labels_of(nodes, widths)
+            widths |= _find_mask_widths(nodes)
+            labels |= _labels_of_nodes(nodes)
     for same_type in arrays.values():
-        seen |= _labels_of_array(np.concatenate(same_type))
+        labels |= _labels_of_array(np.concatenate(same_type))
     if len(widths) > 1:
         raise InputError(
             f"boolean candidate marks have different lengths, {sorted(widths)}"
         )
-    if any(type(item) is int for item in seen) and all(is_whole(item) for item in seen):
-        seen = {
-            int(item) for item in seen
-        }  # whole floats beside integers are the same labels
-    return (
-        in_order(item for item in seen if not is_minus_one(item)),
-        -1 in seen,
-        next(iter(widths), None),
-    )
+    has_int = any(type(label) is int for label in labels)
+    if has_int and all(is_whole(label) for label in labels):
+        labels = {int(label) for label in labels}  # 1.0 beside 1 is the same label
+    classes = sort_labels(label for label in labels if not is_minus_one(label))
+    return classes, -1 in labels, next(iter(widths), None)
 
 
-def _labels_of(nodes: Nodes, widths: set[int]) -> set[Label]:
-    """The labels in a list of them, of candidates and of unknown markers; the lengths of masks go to `widths`."""
+def _find_mask_widths(nodes: Nodes) -> set[int]:
+    """Return the lengths of the boolean candidate masks in a list of annotations."""
+    return {len(label) for label in nodes if is_mask(label)}
+
+
+def _labels_of_nodes(nodes: Nodes) -> set[Label]:
+    """Return the labels in a list of labels, candidates and unknown markers."""
     try:
-        different: Iterable[object] = set(nodes)  # most labels are met again and again
-    except (TypeError, ValueError):  # ValueError: NumPy's spans of time
+        different: Iterable[object] = set(nodes)  # most labels occur many times
+    except (TypeError, ValueError):  # ValueError: NumPy's time spans
         different = nodes
-    seen: set[Label] = set()
-    for label in different:
-        if is_mask(label):
-            widths.add(len(label))
-        else:
-            labels = (
-                [plain(item) for item in label]
-                if is_candidates(label)
-                else [plain(label)]
-            )
-            seen.update(
-                item for item in labels if not is_missing(item) and check_label(item)
-            )
-    return seen
+    labels: set[Label] = set()
+    for annotation in different:
+        if is_mask(annotation):
+            continue
+        members = annotation if is_candidates(annotation) else [annotation]
+        for member in members:
+            label = to_python_scalar(member)
+            if not is_missing(label) and check_label(label):
+                labels.add(label)
+    return labels
 
 
 def _labels_of_array(labels: NDArray[np.generic]) -> set[Label]:
-    """The labels in an array. Whole numbers beside NaN are integers: they are floats only because NaN is one."""
+    """Return the labels in an array; whole numbers beside NaN are integers."""
     different = np.unique(labels).tolist()
     known = {
         label for label in different if not is_missing(label) and check_label(label)
     }
-    forced = len(known) < len(different) and all(is_whole(label) for label in known)
-    return {int(label) for label in known} if forced else known
+    has_nan = len(known) < len(different)
+    if has_nan and all(is_whole(label) for label in known):
+        return {int(label) for label in known}
+    return known
 
 
 def check_label(label: object) -> TypeGuard[Label]:
-    """True for what can be a class; anything else is refused."""
-    if not isinstance(label, (str, int, float)) or (
-        isinstance(label, float) and not math.isfinite(label)
-    ):
+    """Return True for a possible class; raise an error otherwise."""
+    is_infinite = isinstance(label, float) and not math.isfinite(label)
+    if is_infinite or not isinstance(label, (str, int, float)):
         raise InputError(
-            f"a class must be a string, a number or a boolean, so that it can be saved; not {short_repr(label)}"
+            "a class must be a string, a number or a boolean, so that it can be "
+            f"saved; not {short_repr(label)}"
         )
     if isinstance(label, int) and not -(2**63) <= label < 2**63:
         raise InputError(
@@ -429,6 +463,6 @@ def check_label(label: object) -> TypeGuard[Label]:
     return True
 
 
-def in_order(labels: Iterable[Label]) -> list[Label]:
-    """Sorted, labels of different types by type."""
+def sort_labels(labels: Iterable[Label]) -> list[Label]:
+    """Return the labels in order, numbers before strings."""
     return sorted(labels, key=lambda label: (isinstance(label, str), label))

@@ -1,4 +1,4 @@
-"""Models whose outputs are the 0/1 points of a linear programme, as a Task on kept HiGHS models."""
+"""Models whose outputs are the 0/1 points of a linear program, and their Task."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ import scipy.sparse as sp
 from clew.errors import InfeasibleAnnotation, InputError
 from clew.learning.sparse_rows import row_of_entries, sparse
 from clew.learning.task import Argmax, Array, Indices, Matrix, Space, Task
-from clew.models.base import ALL_SPACES, Model, check_lengths, check_weights, identity
-from clew.models.examples import Annotation, Input, Output
-from clew.models.fingerprint import fingerprint
-from clew.models.highs_solver import Binary, KeptProgram, propagate
+from clew.models.base import ALL_SPACES, Model, check_weights, identity
+from clew.models.examples import (
+    Annotation,
+    Input,
+    Output,
+    check_lengths,
+    fingerprint,
+)
+from clew.models.highs_solver import Binary, WarmStartedProgram, propagate_bounds
 from clew.parallel import map_examples
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Annotated:
-    """A programme with its annotation, all linear in the output z ∈ {0, 1}ⁿ.
+class AnnotatedProgram:
+    """A program with its annotation, all linear in the output z ∈ {0, 1}ⁿ.
 
-    φ = featuresᵀ z; the number of annotated parts that z gets wrong is ⟨wrong, z⟩ + wrong_constant, Δ is that number
-    divided by `divisor`, and z lies in Y° exactly if it is at least one.
+    φ = featuresᵀ z. The number of annotated parts that are wrong in z is
+    ⟨wrong, z⟩ + wrong_constant; Δ is that number divided by `divisor`, and z is in Y°
+    if it is at least one.
     """
 
     features: Matrix
@@ -37,126 +43,152 @@ class Annotated:
     row_lower: Array
     row_upper: Array
     fixed: Binary
-    """(n,) 0 or 1 where the annotation fixes a variable for all of Y*, −1 elsewhere."""
+    """(n,) 0 or 1 where the annotation fixes a variable in all of Y*, else -1."""
     wrong: Array
     """(n,)"""
     wrong_constant: int
     n_parts: int
-    """How many parts are annotated; without any, Y* is Y and Y° is empty."""
+    """Number of annotated parts; if there are none, Y* is Y and Y° is empty."""
     divisor: float
 
-    def kept(self, space: Space) -> KeptProgram:
-        """The programme of one space."""
-        n = self.A.shape[1]
-        if space is Space.INCOMPATIBLE:
-            A = sp.vstack([self.A, sp.csr_array(self.wrong[None, :])], format="csr")
-            rows = (
-                np.append(self.row_lower, 1.0 - self.wrong_constant),
-                np.append(self.row_upper, np.inf),
-            )
-            return KeptProgram(A, *rows, np.zeros(n), np.ones(n))
-        bounds = (
-            fixed_bounds(self.fixed)
-            if space is Space.COMPATIBLE
-            else (np.zeros(n), np.ones(n))
-        )
-        return KeptProgram(self.A, self.row_lower, self.row_upper, *bounds)
+    @property
+    def n_variables(self) -> int:
+        """Length of z."""
+        return int(self.A.shape[1])
 
-    def scores(self, w: Array, loss_weight: float) -> Array:
+    def make_program(self, space: Space) -> WarmStartedProgram:
+        """Return the program of one space."""
+        n = self.n_variables
+        A = self.A
+        row_lower = self.row_lower
+        row_upper = self.row_upper
+        lower = np.zeros(n)
+        upper = np.ones(n)
+        if space is Space.INCOMPATIBLE:
+            A = sp.vstack([A, sp.csr_array(self.wrong[None, :])], format="csr")
+            row_lower = np.append(row_lower, 1.0 - self.wrong_constant)
+            row_upper = np.append(row_upper, np.inf)
+        elif space is Space.COMPATIBLE:
+            lower, upper = bounds_of(self.fixed)
+        return WarmStartedProgram(A, row_lower, row_upper, lower, upper)
+
+    def compute_scores(self, w: Array, loss_weight: float) -> Array:
         """(n,) what each variable adds to ⟨w, φ⟩ + loss_weight · Δ."""
         return np.asarray(self.features @ w + (loss_weight / self.divisor) * self.wrong)
 
     def joint_features(self, z: Binary | Array) -> Array:
         """(d,) φ = featuresᵀ z; z may be fractional."""
-        return np.asarray(self.columns @ z.astype(float)).ravel()
+        return np.asarray(self._transposed_features @ z.astype(float)).ravel()
 
     @cached_property
-    def columns(self) -> Matrix:
-        """(d, n) the features' transpose, kept: to take rows of a sparse matrix costs ten times the product."""
-        return (
-            sp.csr_array(self.features.T)
-            if sp.issparse(self.features)
-            else self.features.T
-        )
+    def _transposed_features(self) -> Matrix:
+        """(d, n) kept, since rows of a sparse matrix cost ten times the product."""
+        transposed = self.features.T
+        return sp.csr_array(transposed) if sp.issparse(transposed) else transposed
 
     @cached_property
-    def determined(self) -> tuple[Binary, bool]:
-        """(n,) the values that hold in all of Y*, of annotated variables and of what follows row by row; −1 elsewhere.
+    def _fixed_in_compatible(self) -> tuple[Binary, bool]:
+        """The values that hold in all of Y*, -1 elsewhere; whether Y* is not empty.
 
-        And whether that leaves one output, which is all of Y* then.
+        They are the annotated ones and those that follow row by row.
         """
-        lower, upper = fixed_bounds(self.fixed)
         if not self.n_parts:
-            return np.full(len(lower), -1, dtype=np.int8), False
-        consistent = propagate(self.A, self.row_lower, self.row_upper, lower, upper)
-        return np.where(lower >= upper, lower, -1).astype(np.int8), consistent and bool(
-            (lower == upper).all()
+            return np.full(self.n_variables, -1, dtype=np.int8), True
+        lower, upper, is_consistent = propagate_bounds(
+            self.A, self.row_lower, self.row_upper, *bounds_of(self.fixed)
         )
+        return np.where(lower >= upper, lower, -1).astype(np.int8), is_consistent
 
-    def part(self, fixed: Binary) -> Annotated:
-        """The variables with these values in all of Y*, without those at −1, which may do to each row what they can."""
-        known = fixed >= 0
-        row, stays = (
-            row_of_entries(self.A),
-            known[self.A.indices],
-        )  # by hand: indexing takes far longer in scipy.sparse
-        sizes = np.bincount(row[stays], minlength=self.A.shape[0])
-        rows, others = np.flatnonzero(sizes), np.where(stays, 0.0, self.A.data)
-        least, most = (
-            np.bincount(row, extreme(others, 0.0), self.A.shape[0])[rows]
-            for extreme in (np.minimum, np.maximum)
-        )
-        begins, place = (
-            np.concatenate([[0], np.cumsum(sizes[rows])]),
-            np.cumsum(known) - 1,
-        )
+    @property
+    def determined(self) -> Binary:
+        """(n,) the values that are seen to hold in all of Y*; -1 elsewhere."""
+        return self._fixed_in_compatible[0]
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether Y* is seen to be the one output `determined`."""
+        values, is_consistent = self._fixed_in_compatible
+        return self.n_parts > 0 and is_consistent and bool((values >= 0).all())
+
+    def restrict(self, fixed: Binary) -> AnnotatedProgram:
+        """Return the program of the variables that are not at -1, with these values.
+
+        The others may do to each row what they can.
+        """
+        is_known = fixed >= 0
+        m = self.A.shape[0]
+        row = row_of_entries(self.A)
+        stays = is_known[self.A.indices]
+        sizes = np.bincount(row[stays], minlength=m)
+        rows = np.flatnonzero(sizes)
+        others = np.where(stays, 0.0, self.A.data)
+        least = np.bincount(row, np.minimum(others, 0.0), m)[rows]
+        most = np.bincount(row, np.maximum(others, 0.0), m)[rows]
+        # by hand, since indexing is far slower in scipy.sparse
+        indptr = np.concatenate([[0], np.cumsum(sizes[rows])])
+        place = np.cumsum(is_known) - 1
         A = sp.csr_array(
-            (self.A.data[stays], place[self.A.indices[stays]], begins),
-            shape=(len(rows), np.count_nonzero(known)),
+            (self.A.data[stays], place[self.A.indices[stays]], indptr),
+            shape=(len(rows), np.count_nonzero(is_known)),
         )
         return replace(
             self,
-            features=self.features[known],
+            features=self.features[is_known],
             A=A,
             row_lower=self.row_lower[rows] - most,
             row_upper=self.row_upper[rows] - least,
-            fixed=fixed[known],
-            wrong=self.wrong[known],
+            fixed=fixed[is_known],
+            wrong=self.wrong[is_known],
         )
 
-    def delta(self, z: Binary | Array) -> float:
-        """Δ(y*, z); the mistakes of a 0/1 output are counted exactly."""
+    def loss(self, z: Binary | Array) -> float:
+        """Δ(y*, z); mistakes of a 0/1 output are counted exactly."""
         mistakes = float(self.wrong @ z) + self.wrong_constant
-        return (
-            round(mistakes) if z.dtype == np.int8 else max(0.0, mistakes)
-        ) / self.divisor
+        if z.dtype == np.int8:
+            return round(mistakes) / self.divisor
+        return max(0.0, mistakes) / self.divisor
 
-    def why_infeasible(self, n: int) -> InputError:
-        """The error for an empty Y or Y*, with a minimal set of annotated parts that cannot hold together."""
-        program = self.kept(Space.ALL)
-        scores = np.zeros(self.A.shape[1])
+    def explain_infeasibility(self, n: int) -> InputError:
+        """Return the error for an empty Y or Y*, with a minimal set of conflicts."""
+        program = self.make_program(Space.ALL)
+        scores = np.zeros(self.n_variables)
 
-        def feasible(variables: Sequence[int]) -> bool:
+        def is_feasible(variables: Sequence[int]) -> bool:
             fixed = np.full(len(scores), -1, dtype=np.int8)
             fixed[list(variables)] = self.fixed[list(variables)]
-            program.rebound(*fixed_bounds(fixed))
-            return program.maximise(scores) is not None
+            program.set_bounds(*bounds_of(fixed))
+            return program.solve(scores) is not None
 
-        if not feasible([]):
+        if not is_feasible([]):
             return InputError(
-                f"example {n}: no output satisfies the rows of its programme, whatever the annotation"
+                f"example {n}: no output satisfies the rows of its programme, whatever "
+                "the annotation"
             )
-        parts = minimal_conflict(np.flatnonzero(self.fixed >= 0).tolist(), feasible)
-        together = ", ".join(f"variable {part} = {self.fixed[part]}" for part in parts)
-        message = f"example {n}: no output agrees with its annotation; not possible together: {together}"
-        return InfeasibleAnnotation(message, n, tuple(parts))
+        annotated = np.flatnonzero(self.fixed >= 0).tolist()
+        parts = find_minimal_conflict(annotated, is_feasible)
+        values = ", ".join(f"variable {part} = {self.fixed[part]}" for part in parts)
+        return InfeasibleAnnotation(
+            f"example {n}: no output agrees with its annotation; not possible "
+            f"together: {values}",
+            n,
+            tuple(parts),
+        )
 
 
 class LinearTask:
-    """Annotated programmes as a Task; a kept HiGHS model for each example and space, made when first asked for.
+    """Annotated programs as a Task, with a warm-started program by example and space.
 
-    `relaxed` is for annotated parts: all variables are fixed in Y*, and outputs may be fractional, combinations of
-    outputs and what else satisfies the rows.
+    Parameters
+    ----------
+    examples : sequence of AnnotatedProgram
+    keys : sequence of bytes
+        Fingerprint of each example.
+    n_features : int
+    n_jobs : int
+        Number of threads that share the examples.
+    relaxed : bool
+        For annotated parts: all variables are fixed in Y*, and outputs may be
+        fractional.
     """
 
     spaces = ALL_SPACES
@@ -164,21 +196,24 @@ class LinearTask:
 
     def __init__(
         self,
-        examples: Sequence[Annotated],
+        examples: Sequence[AnnotatedProgram],
         keys: Sequence[bytes],
         n_features: int,
         n_jobs: int = 1,
         relaxed: bool = False,
     ) -> None:
-        self.examples, self.n_jobs, self.relaxed = examples, n_jobs, relaxed
+        self.examples = examples
         self.keys: Sequence[bytes] | None = keys
-        self.n_examples, self.n_features = len(examples), n_features
-        self.kept: dict[tuple[int, Space], KeptProgram] = {}
+        self.n_examples = len(examples)
+        self.n_features = n_features
+        self.n_jobs = n_jobs
+        self.relaxed = relaxed
+        self.programs: dict[tuple[int, Space], WarmStartedProgram] = {}
 
     @property
     def determined(self) -> bool:
-        """Whether it is seen, row by row, that Y* is one output for each example."""
-        return all(example.determined[1] for example in self.examples)
+        """Whether Y* is seen to be one output for each example."""
+        return all(example.is_determined for example in self.examples)
 
     def argmax(
         self,
@@ -187,38 +222,33 @@ class LinearTask:
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """Maximise ⟨w, φ⟩ + loss_weight · Δ in `space`, from the basis of the last question about each example."""
+        """Maximize ⟨w, φ⟩ + loss_weight · Δ in `space`, from each example's last basis."""
         w = check_weights(w, self.n_features)
-        return self._answers(lambda n: self.output(n, w, space, loss_weight), examples)
-
-    def _answers(
-        self, output: Callable[[int], Binary | Array | None], examples: Indices | None
-    ) -> Argmax:
-        """φ and Δ of one output for each example."""
-
-        def one(n: int) -> tuple[Array, float] | None:
-            z = output(n)
-            return (
-                None
-                if z is None
-                else (self.examples[n].joint_features(z), self.examples[n].delta(z))
-            )
-
-        indices = (
-            range(self.n_examples) if examples is None else [int(n) for n in examples]
+        indices = range(self.n_examples)
+        chosen = list(indices) if examples is None else [int(n) for n in examples]
+        outputs = map_examples(
+            lambda n: self.solve_example(n, w, space, loss_weight), chosen, self.n_jobs
         )
-        found = map_examples(one, indices, self.n_jobs)
-        rows = [np.zeros(self.n_features) if f is None else f[0] for f in found]
-        features = sparse(np.array(rows).reshape(len(rows), self.n_features))
-        loss = np.array([0.0 if f is None else f[1] for f in found])
-        return Argmax(
-            features, loss, np.array([f is not None for f in found], dtype=bool)
-        )
+        features = np.zeros((len(chosen), self.n_features))
+        loss = np.zeros(len(chosen))
+        found = np.zeros(len(chosen), dtype=bool)
+        for i, (n, z) in enumerate(zip(chosen, outputs, strict=True)):
+            if z is not None:
+                features[i] = self.examples[n].joint_features(z)
+                loss[i] = self.examples[n].loss(z)
+                found[i] = True
+        return Argmax(sparse(features), loss, found)
 
-    def output(
+    def solve_example(
         self, n: int, w: Array, space: Space, loss_weight: float
     ) -> Binary | Array | None:
-        """The maximiser itself; None where Y° is empty, an error where Y or Y* is."""
+        """Return a maximizer; None where Y° is empty.
+
+        Raises
+        ------
+        InputError
+            If Y or Y* is empty.
+        """
         example = self.examples[n]
         if not example.n_parts:
             if space is Space.INCOMPATIBLE:
@@ -226,119 +256,103 @@ class LinearTask:
             space = Space.ALL
         if space is Space.COMPATIBLE and self.relaxed:
             return example.fixed  # an annotated part has no other variables
-        if space is Space.COMPATIBLE and example.determined[1]:
-            return example.determined[0]
-        program = self.kept.get((n, space))
+        if space is Space.COMPATIBLE and example.is_determined:
+            return example.determined
+        program = self.programs.get((n, space))
         if program is None:
-            program = self.kept.setdefault((n, space), example.kept(space))
-        z = (program.maximise_relaxed if self.relaxed else program.maximise)(
-            example.scores(w, loss_weight)
-        )
+            program = example.make_program(space)
+            self.programs[n, space] = program
+        scores = example.compute_scores(w, loss_weight)
+        z: Binary | Array | None
+        if self.relaxed:
+            z = program.solve_relaxed(scores)
+        else:
+            solution = program.solve(scores)
+            z = None if solution is None else solution.y
         if z is None and space is not Space.INCOMPATIBLE:
-            raise example.why_infeasible(n)
+            raise example.explain_infeasibility(n)
         return z
 
     def annotated_part(self) -> Task | None:
-        """The variables that have one value in all of Y*, while those that Y* leaves open may do what they like.
+        """Return the variables that have one value in all of Y*.
 
-        Relaxed, in that the open ones may do something else for each row, and in that outputs may be fractional: an
-        integral answer would often take an integer programme, to decide nothing that counts.
+        It is relaxed: the other variables may do something else for each row, and
+        outputs may be fractional, since integral ones would often take an integer
+        program that decides nothing that counts.
         """
         if self.relaxed:
             return None  # it is one itself
-        determined = [example.determined[0] for example in self.examples]
-        known = [fixed >= 0 for fixed in determined]
-        if not any(mask.any() for mask in known) or all(mask.all() for mask in known):
+        is_known = [example.determined >= 0 for example in self.examples]
+        if not any(mask.any() for mask in is_known):
             return None
-        parts = [
-            example.part(fixed)
-            for example, fixed in zip(self.examples, determined, strict=True)
-        ]
+        if all(mask.all() for mask in is_known):
+            return None
+        parts = [example.restrict(example.determined) for example in self.examples]
         keys = [fingerprint("annotated part", key) for key in self.keys or ()]
         return LinearTask(parts, keys, self.n_features, self.n_jobs, relaxed=True)
 
     def drop_solvers(self) -> None:
-        """Give the kept solvers' memory back; the next question starts them afresh."""
-        self.kept.clear()
+        """Free the memory of the solvers; the next question starts them afresh."""
+        self.programs.clear()
 
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "kept": {}}
+        return {**vars(self), "programs": {}}
 
 
 class LinearModel(Model):
-    """Base of the models that are encoded as a 0/1 linear programme."""
+    """Base of the models that are encoded as a 0/1 linear program."""
 
     domain_names: tuple[str, ...] = ("n_features",)
 
     def encode(
         self, x: Input, annotation: Annotation, example: int | None = None
-    ) -> Annotated:
-        """The programme of x with this annotation; `example` is for error messages."""
+    ) -> AnnotatedProgram:
+        """Return the program of x with this annotation; `example` is for errors."""
         raise NotImplementedError
 
     def decode(self, x: Input, z: Binary) -> Output:
-        """The output that z stands for."""
+        """Return the output that z stands for."""
         raise NotImplementedError
 
     def choices(self, x: Input) -> tuple[Indices, Binary]:
-        """(parts, choices) twice: the variable and its value that stand for each choice of each part of an output."""
+        """(parts, choices) twice: the variable and the value of each choice."""
         raise NotImplementedError
 
     def max_marginals(
         self, X: Sequence[Input], w: Array, n_jobs: int = 1
     ) -> list[Array]:
-        """For each input (parts, choices) what the best output loses when a part is forced, by solving again."""
-        return map_examples(
-            lambda n: self._forced(X[n], w, n, every=True), range(len(X)), n_jobs
-        )
+        """For each input (parts, choices) what the best output loses by a choice."""
 
-    def margins(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Array]:
-        """For each input (parts,) what the best output loses when its choice for a part is forbidden."""
-        return map_examples(
-            lambda n: self._forced(X[n], w, n, every=False), range(len(X)), n_jobs
-        )
-
-    def _forced(self, x: Input, w: Array, n: int, every: bool) -> Array:
-        """The losses of every choice that is not in the best output, or of the best of these for each part."""
-        example = self.encode(x, None, n)
-        scores = example.scores(check_weights(w, self.n_features), 0.0)
-        program = example.kept(Space.ALL)
-        z = program.maximise(scores)
-        if z is None:
-            raise example.why_infeasible(n)
-        variables, values = self.choices(x)
-        chosen = z[variables] == values
-        losses = np.zeros(chosen.shape)
-
-        def loss_with(variable: int, value: int) -> float:
-            fixed = np.full(len(z), -1, dtype=np.int8)
-            fixed[variable] = value
-            program.rebound(*fixed_bounds(fixed))
-            other = program.maximise(scores)
-            return (
-                -np.inf
-                if other is None
-                else min(0.0, float(scores @ (other - z.astype(float))))
-            )
-
-        if every:
-            for part, choice in np.argwhere(~chosen):
-                losses[part, choice] = loss_with(
-                    int(variables[part, choice]), int(values[part, choice])
+        def compute_losses(n: int) -> Array:
+            variables, values = self.choices(X[n])
+            best = _BestOutput(self, X[n], w, n)
+            losses = np.zeros(variables.shape)
+            for place in np.argwhere(best.y[variables] != values):
+                part, choice = place
+                losses[part, choice] = best.loss_with(
+                    variables[part, choice], values[part, choice]
                 )
             return losses
-        own = chosen.argmax(axis=1)
-        pairs = zip(
-            variables[np.arange(len(own)), own],
-            values[np.arange(len(own)), own],
-            strict=True,
-        )
-        return np.array(
-            [-loss_with(int(variable), 1 - int(value)) for variable, value in pairs]
-        )
+
+        return map_examples(compute_losses, range(len(X)), n_jobs)
+
+    def margins(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Array]:
+        """For each input (parts,) what the best output loses if a part must change."""
+
+        def compute_margins(n: int) -> Array:
+            variables, values = self.choices(X[n])
+            best = _BestOutput(self, X[n], w, n)
+            chosen = (best.y[variables] == values).argmax(axis=1)
+            margins = []
+            for part, choice in enumerate(chosen):
+                other = 1 - int(values[part, choice])
+                margins.append(-best.loss_with(variables[part, choice], other))
+            return np.array(margins)
+
+        return map_examples(compute_margins, range(len(X)), n_jobs)
 
     def check_inputs(self, X: Sequence[Input]) -> None:
-        """Refuse what cannot be encoded."""
+        """Raise an error for inputs that cannot be encoded."""
         for n, x in enumerate(X):
             self.encode(x, None, n)
 
@@ -350,58 +364,82 @@ class LinearModel(Model):
         space: Space,
         loss_weight: float,
     ) -> Output | None:
-        """The best output in `space`, or None where the space is empty."""
+        """Return the best output in `space`; None if the space is empty."""
         task = LinearTask([self.encode(x, annotation)], [b""], self.n_features)
-        z = task.output(0, check_weights(w, self.n_features), space, loss_weight)
+        w = check_weights(w, self.n_features)
+        z = task.solve_example(0, w, space, loss_weight)
         return None if z is None else self.decode(x, np.asarray(z, dtype=np.int8))
 
     def task(
         self, X: Sequence[Input], Y: Sequence[Annotation], n_jobs: int = 1
     ) -> LinearTask:
-        """The learning problem on these examples."""
+        """Return the learning problem on these examples."""
         check_lengths(X, Y)
-        examples = [
-            self.encode(x, y, n) for n, (x, y) in enumerate(zip(X, Y, strict=True))
-        ]
-        keys = [
-            fingerprint(
-                *identity(self), e.features, e.A, e.row_lower, e.row_upper, e.fixed
-            )
-            for e in examples
-        ]
+        model_key = identity(self)
+        examples = []
+        keys = []
+        for n, (x, y) in enumerate(zip(X, Y, strict=True)):
+            e = self.encode(x, y, n)
+            content = e.features, e.A, e.row_lower, e.row_upper, e.fixed
+            examples.append(e)
+            keys.append(fingerprint(*model_key, *content))
         return LinearTask(examples, keys, self.n_features, n_jobs)
 
     def predict(self, X: Sequence[Input], w: Array, n_jobs: int = 1) -> list[Output]:
-        """The best output for each input."""
-        w = check_weights(w, self.n_features)
-
-        def best(n: int) -> Output:
-            example = self.encode(X[n], None, n)
-            z = example.kept(Space.ALL).maximise(example.scores(w, 0.0))
-            if z is None:
-                raise example.why_infeasible(n)
-            return self.decode(X[n], z)
-
-        return map_examples(best, range(len(X)), n_jobs)
+        """Return the best output for each input."""
+        return map_examples(
+            lambda n: self.decode(X[n], _BestOutput(self, X[n], w, n).y),
+            range(len(X)),
+            n_jobs,
+        )
 
 
-def fixed_bounds(fixed: Binary) -> tuple[Array, Array]:
-    """(n,), (n,) the bounds that hold variables at 0 or 1, and leave those at −1 open."""
+class _BestOutput:
+    """The best output of x, and the best outputs with one variable forced."""
+
+    def __init__(self, model: LinearModel, x: Input, w: Array, n: int) -> None:
+        example = model.encode(x, None, n)
+        w = check_weights(w, model.n_features)
+        self.scores = example.compute_scores(w, 0.0)
+        self.program = example.make_program(Space.ALL)
+        solution = self.program.solve(self.scores)
+        if solution is None:
+            raise example.explain_infeasibility(n)
+        self.y = solution.y
+
+    def loss_with(self, variable: int, value: int) -> float:
+        """Return the change of the score with one variable forced, at most 0."""
+        fixed = np.full(len(self.y), -1, dtype=np.int8)
+        fixed[variable] = value
+        self.program.set_bounds(*bounds_of(fixed))
+        solution = self.program.solve(self.scores)
+        if solution is None:
+            return -np.inf
+        return min(0.0, float(self.scores @ (solution.y - self.y.astype(float))))
+
+
+def bounds_of(fixed: Binary) -> tuple[Array, Array]:
+    """(n,), (n,) bounds that fix variables at 0 or 1, and leave those at -1 free."""
     return np.where(fixed == 1, 1.0, 0.0), np.where(fixed == 0, 0.0, 1.0)
 
 
-def minimal_conflict(
-    parts: Sequence[T], feasible: Callable[[Sequence[T]], bool]
+def find_minimal_conflict(
+    parts: Sequence[T], is_feasible: Callable[[Sequence[T]], bool]
 ) -> list[T]:
-    """A subset of `parts` that is infeasible while each of its own subsets is feasible (QuickXplain, Junker 2004)."""
+    """Return an infeasible subset of `parts` whose proper subsets are feasible.
 
-    def explain(background: list[T], added: bool, rest: Sequence[T]) -> list[T]:
-        if added and not feasible(background):
+    QuickXplain (Junker 2004).
+    """
+
+    def explain(background: list[T], is_new: bool, rest: Sequence[T]) -> list[T]:
+        if is_new and not is_feasible(background):
             return []
         if len(rest) == 1:
             return list(rest)
-        first, second = rest[: len(rest) // 2], rest[len(rest) // 2 :]
-        of_second = explain([*background, *first], True, second)
-        return explain([*background, *of_second], bool(of_second), first) + of_second
+        half = len(rest) // 2
+        first = rest[:half]
+        of_second = explain([*background, *first], True, rest[half:])
+        of_first = explain([*background, *of_second], bool(of_second), first)
+        return of_first + of_second
 
     return explain([], False, parts)

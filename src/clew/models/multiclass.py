@@ -20,13 +20,18 @@ from clew.models.base import (
     check_size,
     check_weights,
     identity,
+)
+from clew.models.examples import (
+    Annotation,
+    Examples,
+    Input,
+    fingerprint,
+    fingerprint_arrays,
     n_examples,
 )
-from clew.models.examples import Annotation, Examples, Input
-from clew.models.fingerprint import fingerprint, fingerprint_arrays
 from clew.models.labels import Classes, ClassWeight, Label, LabelSpace
-from clew.models.node_features import Inputs, as_matrix
-from clew.models.node_task import NodeTask
+from clew.models.node_features import NodeFeatures, as_matrix
+from clew.models.nodes import NodeTask
 from clew.models.weight_blocks import Block, input_names
 from clew.utils.validation import is_number
 
@@ -34,9 +39,19 @@ from clew.utils.validation import is_number
 class Multiclass(Model):
     """x is a feature row; y is one label. X is (n, F), dense or sparse.
 
-    ⟨w, φ(x, y)⟩ = U(y)·x + b(y); w is (S, F + 1) row by row, the last of each row being b (S, F without `bias`).
-    Δ(y*, y) = 1 where y is not among the candidates, else 0. Y has labels, candidate sets and unknown markers, see
-    `clew.models.labels.LabelSpace`, or is a boolean (n, S) matrix of candidates.
+    ⟨w, φ(x, y)⟩ = U(y)·x + b(y); w is (S, F + 1) row by row, the last of each row
+    being b ((S, F) without `bias`). Δ(y*, y) = 1 if y is no candidate, else 0. Y has
+    labels, candidate sets and unknown markers, see `clew.models.labels.LabelSpace`, or
+    is a boolean (n, S) matrix of candidates.
+
+    Parameters
+    ----------
+    classes : sequence of labels, optional
+        The classes; by default those that are annotated.
+    n_classes : int, optional
+        Their number.
+    bias : bool
+        Whether there is a weight of each class.
     """
 
     of_rows = True
@@ -64,85 +79,87 @@ class Multiclass(Model):
         return LabelSpace(tuple(self.classes_))
 
     @property
-    def n_features(self) -> int:  # type: ignore[override]  # follows from the domain, nobody sets it
+    def n_features(self) -> int:  # type: ignore[override]  # follows from the domain
         """The number of weights: S·F, or S·(F + 1) with bias."""
         return self.labels.n_states * (self.n_inputs_ + bool(self.bias))
 
     def learn_domain(self, X: Examples, Y: Examples) -> Self:
-        """A copy that knows the classes and the number of input features."""
+        """Return a copy with the classes and the number of input features."""
         matrix = as_matrix(X, None)
         check_rows(matrix, Y)
+        n_rows, n_inputs = matrix.shape
+        n_states = 0
+        if is_number(self.n_classes):
+            n_states = int(max(0, min(self.n_classes, 10**18)))
+        name = f"a Multiclass with {n_states} classes"
+        check_size(n_states * (n_inputs + 1.0), MAX_WEIGHTS, f"{name}: its weights")
+        check_size(n_states * float(n_rows), MAX_TABLE, f"{name}: its scores")
         model = copy.copy(self)
-        n_states = (
-            max(0, min(self.n_classes or 0, 10**18)) if is_number(self.n_classes) else 0
-        )
-        check_size(
-            float(n_states * (matrix.shape[1] + 1.0)),
-            MAX_WEIGHTS,
-            f"a Multiclass with {n_states} classes: its weights",
-        )
-        check_size(
-            float(n_states * float(matrix.shape[0])),
-            MAX_TABLE,
-            f"a Multiclass with {n_states} classes: its scores",
-        )
         model.classes_ = list(LabelSpace.of([Y], self.classes, self.n_classes).classes)
-        model.n_inputs_ = int(matrix.shape[1])
+        model.n_inputs_ = int(n_inputs)
         return model
 
     def check_inputs(self, X: Examples) -> None:
-        """Refuse rows that are not finite."""
-        self._inputs(X)
+        """Raise an error for rows that are not finite."""
+        self._encode_inputs(X)
 
     def blocks(self, names: Sequence[object] | None = None) -> list[Block]:
-        """The weights of inputs and classes; in w, the bias of a class follows its inputs."""
-        labels, inputs = (
-            tuple(map(str, self.classes_)),
-            tuple(input_names(names, self.n_inputs_)),
-        )
+        """The weights of inputs and classes; in w, a class' bias follows its inputs."""
+        labels = tuple(map(str, self.classes_))
+        inputs = tuple(input_names(names, self.n_inputs_))
         places = np.arange(self.n_features, dtype=np.intp).reshape(len(labels), -1)
         blocks = [Block("input", (labels, inputs), places[:, : len(inputs)])]
-        return blocks + [Block("bias", (labels,), places[:, -1])] * bool(self.bias)
+        if self.bias:
+            blocks.append(Block("bias", (labels,), places[:, -1]))
+        return blocks
 
     def with_class_weight(
         self, class_weight: ClassWeight, Y: Mask
     ) -> tuple[Self, Array | None]:
-        """Weights of the examples: those of their classes, the mean where there are several candidates."""
+        """Return example weights: the mean weight of their candidates."""
         weights = self.labels.class_weights(class_weight, Y)
         return self, Y @ weights / Y.sum(axis=1)
 
-    def parsed(self, X: Examples, Y: Examples) -> Mask:
-        """The annotations as one boolean (n, S) matrix of candidates."""
+    def encode_annotations(self, X: Examples, Y: Examples) -> Mask:
+        """Return the annotations as one boolean (n, S) matrix of candidates."""
         return self.labels.allowed(Y, n_examples(X), lambda row: (row, None))
 
     def count_parts(self, Y: Examples) -> Indices:
-        """(n,) 1 where some class is wrong, else 0."""
-        return np.asarray(
-            ~self.labels.allowed(Y, n_examples(Y, "Y")).all(axis=1), dtype=np.intp
-        )
+        """(n,) 1 if not all classes are candidates, else 0."""
+        allowed = self.labels.allowed(Y, n_examples(Y, "Y"))
+        return np.asarray(~allowed.all(axis=1), dtype=np.intp)
 
-    def _inputs(self, X: Examples) -> Inputs:
-        """The checked rows of X."""
+    def _encode_inputs(self, X: Examples) -> NodeFeatures:
+        """Return the rows of X; raise an error if they do not fit this model."""
         matrix = as_matrix(X, None)
         if matrix.shape[1] != self.n_inputs_:
             raise InputError(
                 f"X has {matrix.shape[1]} features, where {self.n_inputs_} are expected"
             )
-        return Inputs.of(matrix, lambda row: (row, None))
+        return NodeFeatures.from_matrix(matrix, lambda row: (row, None))
 
-    def task(self, X: Examples, Y: Examples, n_jobs: int = 1) -> MulticlassTask:  # noqa: ARG002  # one product is all the work
-        """All examples as one vectorised Task."""
+    def task(
+        self,
+        X: Examples,
+        Y: Examples,
+        n_jobs: int = 1,  # noqa: ARG002
+    ) -> MulticlassTask:
+        """Return all examples as one vectorized Task."""
         check_rows(as_matrix(X, None), Y)
-        inputs = self._inputs(X)
-        task = MulticlassTask(
-            self, inputs, self.labels.allowed(Y, inputs.n_rows, lambda row: (row, None))
-        )
+        features = self._encode_inputs(X)
+        allowed = self.labels.allowed(Y, features.n_rows, lambda row: (row, None))
+        task = MulticlassTask(self, features, allowed)
         task.keys = task.fingerprints()
         return task
 
-    def predict(self, X: Examples, w: Array, n_jobs: int = 1) -> list[Label]:  # noqa: ARG002
-        """The best label for each row."""
-        task = self._unannotated(X)
+    def predict(
+        self,
+        X: Examples,
+        w: Array,
+        n_jobs: int = 1,  # noqa: ARG002
+    ) -> list[Label]:
+        """Return the best label for each row."""
+        task = self._unannotated_task(X)
         states, _ = task.best_states(w, Space.ALL, 0.0, np.arange(task.n_examples))
         return [self.classes_[state] for state in states]
 
@@ -152,49 +169,50 @@ class Multiclass(Model):
 
     def candidates(self, x: Input, annotation: Annotation) -> Mask:  # noqa: ARG002
         """(1, S) the classes that the annotation allows."""
-        return self._allowed(annotation)[None]
+        return self._allowed_classes(annotation)
 
-    def max_marginals(self, X: Examples, w: Array, n_jobs: int = 1) -> Array:  # noqa: ARG002
+    def max_marginals(
+        self,
+        X: Examples,
+        w: Array,
+        n_jobs: int = 1,  # noqa: ARG002
+    ) -> Array:
         """(n, S) the score of each class, less the best one."""
-        scores = self._unannotated(X).scores(w)
+        scores = self._unannotated_task(X).compute_scores(w)
         return np.asarray(scores - scores.max(axis=1, keepdims=True))
 
     def margins(self, X: Examples, w: Array, n_jobs: int = 1) -> Array:
-        """(n,) how far the second best class of each row lies below the best."""
+        """(n,) by how much the second best class of each row is worse."""
         return best_alternative(self.max_marginals(X, w, n_jobs))
 
     def marginals(self, X: Examples, w: Array) -> Array:
-        """(n, S) P(y = s) ∝ exp(score of s): logistic regression's."""
-        return np.asarray(softmax(self._unannotated(X).scores(w), axis=1))
+        """(n, S) P(y = s) ∝ exp(score of s), as in logistic regression."""
+        return np.asarray(softmax(self._unannotated_task(X).compute_scores(w), axis=1))
 
-    def _unannotated(self, X: Examples) -> MulticlassTask:
-        """All rows, of which nothing is known."""
-        n_states, inputs = self.labels.n_states, self._inputs(X)
-        return MulticlassTask(
-            self, inputs, np.ones((inputs.n_rows, n_states), dtype=bool)
-        )
+    def _unannotated_task(self, X: Examples) -> MulticlassTask:
+        """Return the rows as a task in which nothing is annotated."""
+        n_states = self.labels.n_states
+        features = self._encode_inputs(X)
+        allowed = np.ones((features.n_rows, n_states), dtype=bool)
+        return MulticlassTask(self, features, allowed)
 
-    def _one(self, x: Input, annotation: Annotation) -> MulticlassTask:
-        """One example as a task."""
+    def _single_task(self, x: Input, annotation: Annotation) -> MulticlassTask:
+        """Return one example as a task."""
         row: Matrix = x if sp.issparse(x) else np.asarray(x)
-        return MulticlassTask(
-            self, self._inputs(row.reshape(1, -1)), self._allowed(annotation)[None]
-        )
+        features = self._encode_inputs(row.reshape(1, -1))
+        return MulticlassTask(self, features, self._allowed_classes(annotation))
 
-    def _allowed(self, annotation: Annotation) -> Mask:
-        """(S,) the states that one annotation allows."""
-        return self.labels.allowed([annotation], place=lambda _: (None, None)).reshape(
-            -1
-        )
+    def _allowed_classes(self, annotation: Annotation) -> Mask:
+        """(1, S) the classes that one annotation allows."""
+        allowed = self.labels.allowed([annotation], place=lambda _: (None, None))
+        return allowed.reshape(1, -1)
 
     def joint_features(self, x: Input, y: Label) -> Array:
         """(d,) x, and 1 for the bias, in the block of y."""
         states = self.labels.encode([y])
-        return np.asarray(
-            self._one(x, None)
-            .rows_of(states, np.ones(1, dtype=bool), np.arange(1))
-            .features.toarray()[0]
-        )
+        task = self._single_task(x, None)
+        answer = task.describe(states, np.ones(1, dtype=bool), np.arange(1))
+        return np.asarray(answer.features.toarray()[0])
 
     def loss(self, annotation: Annotation, y: Label) -> float:
         """Δ(y*, y) = [y is no candidate]."""
@@ -208,10 +226,9 @@ class Multiclass(Model):
         space: Space,
         loss_weight: float,
     ) -> Label | None:
-        """The best label in `space`; None where Y° is empty."""
-        states, found = self._one(x, annotation).best_states(
-            w, space, loss_weight, np.arange(1)
-        )
+        """Return the best label in `space`; None where Y° is empty."""
+        task = self._single_task(x, annotation)
+        states, found = task.best_states(w, space, loss_weight, np.arange(1))
         return self.classes_[states[0]] if found[0] else None
 
     def outputs(self, x: Input) -> Iterator[Label]:  # noqa: ARG002
@@ -219,32 +236,43 @@ class Multiclass(Model):
         return iter(self.classes_)
 
     def listed(self, X: Examples, Y: Examples) -> tuple[Matrix, Indices, Mask]:
-        """φ of every class for every row (n·S, d), the row of each, and whether it is a candidate: for CLPL (Eq. 2)."""
-        task, n_states = self.task(X, Y), self.labels.n_states
+        """List every class for every row, for CLPL (Eq. 2).
+
+        Returns
+        -------
+        features : sparse matrix of shape (n · S, d)
+        example_of : ndarray of shape (n · S,)
+        is_compatible : ndarray of shape (n · S,)
+        """
+        task = self.task(X, Y)
+        n_states = self.labels.n_states
         example_of = np.repeat(np.arange(task.n_examples), n_states)
         states = np.tile(np.arange(n_states), task.n_examples)
-        every = task.rows_of(states, np.ones(len(states), dtype=bool), example_of)
-        return every.features, example_of, every.loss == 0
+        found = np.ones(len(states), dtype=bool)
+        answer = task.describe(states, found, example_of)
+        return answer.features, example_of, answer.loss == 0
 
     def n_parts(self, annotation: Annotation) -> int:
-        """1 where some class is wrong, else 0."""
-        return int(not self._allowed(annotation).all())
+        """1 if not all classes are candidates, else 0."""
+        return int(not self._allowed_classes(annotation).all())
 
     def hide(self, annotation: Annotation, parts: Mask) -> Annotation:
-        """None where the one part is marked."""
+        """None if the one part is marked."""
         if len(parts) != self.n_parts(annotation):
             raise InputError(
-                f"the mask has {len(parts)} entries for {self.n_parts(annotation)} annotated parts"
+                f"the mask has {len(parts)} entries for {self.n_parts(annotation)} "
+                "annotated parts"
             )
         return None if np.any(parts) else annotation
 
     def mistakes(self, annotation: Annotation, y: Label) -> int:
-        """1 where y is no candidate, else 0."""
-        return int(not self._allowed(annotation)[self.labels.encode([y])[0]])
+        """1 if y is no candidate, else 0."""
+        state = self.labels.encode([y])[0]
+        return int(not self._allowed_classes(annotation)[0, state])
 
 
 def check_rows(matrix: Matrix, Y: Examples) -> None:
-    """As many labels as rows, and at least one."""
+    """Raise an error unless there are as many labels as rows, at least one."""
     n = matrix.shape[0]
     if n == 0:
         raise InputError("there are no examples: X is empty")
@@ -253,22 +281,32 @@ def check_rows(matrix: Matrix, Y: Examples) -> None:
 
 
 class MulticlassTask(NodeTask):
-    """Rows with candidate classes. Rows that are not `counted` have no features."""
+    """Rows with candidate classes; rows that are not `counted` have no features."""
 
-    def __init__(self, model: Multiclass, inputs: Inputs, allowed: Mask) -> None:
-        self.model, self.inputs, self.allowed = model, inputs, allowed
-        self.n_examples, self.n_features = len(allowed), model.n_features
+    def __init__(
+        self, model: Multiclass, features: NodeFeatures, allowed: Mask
+    ) -> None:
+        self.model = model
+        self.features = features
+        self.allowed = allowed
+        self.n_examples = len(allowed)
+        self.n_features = model.n_features
         self.counted: Mask = np.ones(self.n_examples, dtype=bool)
 
     def fingerprints(self) -> list[bytes]:
-        """A fingerprint of each row and its candidates."""
+        """Return a fingerprint of each row and its candidates."""
         common = fingerprint(*identity(self.model))
-        contents = self.inputs.contents(np.arange(self.n_examples + 1))
+        contents = self.features.iterate_nonzeros(np.arange(self.n_examples + 1))
         rows = zip(contents, self.allowed, self.counted[:, None], strict=True)
         return [
             fingerprint_arrays(common, *content, allowed, counted)
             for content, allowed, counted in rows
         ]
+
+    def _resolve_examples(self, examples: Indices | None) -> Indices:
+        """Return the examples as indices from 0 on; compiled code checks no bounds."""
+        indices = np.arange(self.n_examples)
+        return indices if examples is None else indices[np.asarray(examples)]
 
     def argmax(
         self,
@@ -277,17 +315,17 @@ class MulticlassTask(NodeTask):
         loss_weight: float,
         examples: Indices | None = None,
     ) -> Argmax:
-        """The best classes in `space`."""
-        every = np.arange(self.n_examples)
-        chosen = every if examples is None else every[np.asarray(examples)]
-        return self.rows_of(*self.best_states(w, space, loss_weight, chosen), chosen)
+        """Return the best classes in `space`."""
+        chosen = self._resolve_examples(examples)
+        states, found = self.best_states(w, space, loss_weight, chosen)
+        return self.describe(states, found, chosen)
 
-    def scores(self, w: Array, chosen: Indices | None = None) -> Array:
+    def compute_scores(self, w: Array, examples: Indices | None = None) -> Array:
         """(n, S) ⟨w, φ⟩ of every class of the chosen rows."""
-        chosen = np.arange(self.n_examples) if chosen is None else chosen
+        chosen = self._resolve_examples(examples)
         blocks = check_weights(w, self.n_features).reshape(self.allowed.shape[1], -1)
-        n_inputs = self.inputs.n_inputs
-        scores = self.inputs.scores(blocks[:, :n_inputs], chosen)
+        n_inputs = self.features.n_inputs
+        scores = self.features.compute_scores(blocks[:, :n_inputs], chosen)
         if self.model.bias:
             scores += blocks[:, n_inputs]
         scores[~self.counted[chosen]] = 0.0
@@ -296,60 +334,66 @@ class MulticlassTask(NodeTask):
     def log_partition(
         self, w: Array, space: Space, share: Array, examples: Indices | None = None
     ) -> tuple[Array, Array]:
-        """(n,) log Σ over `space` of exp⟨w, φ⟩, and (d,) its gradient summed with `share`: Σ_n share_n E[φ_n]."""
-        chosen = (
-            np.arange(self.n_examples) if examples is None else np.asarray(examples)
-        )
-        scores = self.scores(w, chosen)
+        """Return log Σ over `space` of exp⟨w, φ⟩, and its weighted gradient.
+
+        Returns
+        -------
+        totals : ndarray of shape (n_examples,)
+        gradient : ndarray of shape (d,)
+            Σ_n share_n E[φ_n].
+        """
+        chosen = self._resolve_examples(examples)
+        scores = self.compute_scores(w, chosen)
         if space is Space.COMPATIBLE:
             scores[~self.allowed[chosen]] = -np.inf
         probability = softmax(scores, axis=1) * share[:, None]
-        gradient = [self.inputs.weighted_sum(probability, chosen)]
-        gradient += [probability.sum(axis=0)[:, None]] * bool(self.model.bias)
+        gradient = [self.features.sum_weighted(probability, chosen)]
+        if self.model.bias:
+            gradient.append(probability.sum(axis=0)[:, None])
         return np.asarray(logsumexp(scores, axis=1)), np.hstack(gradient).ravel()
 
     def best_states(
         self, w: Array, space: Space, loss_weight: float, chosen: Indices
     ) -> tuple[Indices, Mask]:
-        """The class of each chosen row (the lowest among equals), and the rows for which `space` is not empty."""
-        scores, allowed = self.scores(w, chosen), self.allowed[chosen]
+        """Return the class of each row, the lowest among equals.
+
+        Returns
+        -------
+        states : ndarray of shape (n,)
+        found : ndarray of shape (n,)
+            Where `space` is not empty.
+        """
+        scores = self.compute_scores(w, chosen)
+        allowed = self.allowed[chosen]
+        found: Mask = np.ones(len(chosen), dtype=bool)
         if space is Space.COMPATIBLE:
             scores[~allowed] = -np.inf
         else:
             scores[~allowed] += loss_weight
-        found: Mask = np.ones(len(chosen), dtype=bool)
         if space is Space.INCOMPATIBLE:
             scores[allowed] = -np.inf
             found = np.asarray(~allowed.all(axis=1))
         return scores.argmax(axis=1), found
 
-    def rows_of(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
-        """φ and Δ of given classes of the chosen rows."""
-        inputs, bias = self.inputs, int(self.model.bias)
-        counts = np.where(
-            found & self.counted[chosen], np.diff(inputs.begins)[chosen] + bias, 0
-        )
+    def describe(self, states: Indices, found: Mask, chosen: Indices) -> Argmax:
+        """Return φ and Δ of given classes of the chosen rows."""
+        features = self.features
+        n_bias = int(self.model.bias)
+        width = features.n_inputs + n_bias
+        has_features = found & self.counted[chosen]
+        n_entries = np.diff(features.begins)[chosen] + n_bias
+        counts = np.where(has_features, n_entries, 0)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         within = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
-        is_bias = (
-            within == np.repeat(counts, counts) - 1
-            if bias
-            else np.zeros(indptr[-1], dtype=bool)
-        )
+        is_input = within < np.repeat(counts, counts) - n_bias
+        entry = np.repeat(features.begins[chosen], counts) + within
+        column = np.repeat(features.column_begins[chosen], counts) + within
         data = np.ones(indptr[-1])
-        columns = np.full(indptr[-1], inputs.n_inputs)
-        data[~is_bias] = inputs.data[
-            (np.repeat(inputs.begins[chosen], counts) + within)[~is_bias]
-        ]
-        columns[~is_bias] = inputs.columns[
-            (np.repeat(inputs.column_begins[chosen], counts) + within)[~is_bias]
-        ]
-        columns += np.repeat(states * (inputs.n_inputs + bias), counts)
-        features = sp.csr_array(
-            (data, columns, indptr), shape=(len(chosen), self.n_features)
-        )
-        return Argmax(
-            features,
-            np.where(found, ~self.allowed[chosen, states], False).astype(float),
-            found,
-        )
+        data[is_input] = features.data[entry[is_input]]
+        columns = np.full(indptr[-1], features.n_inputs)
+        columns[is_input] = features.columns[column[is_input]]
+        columns += np.repeat(states * width, counts)
+        shape = (len(chosen), self.n_features)
+        rows = sp.csr_array((data, columns, indptr), shape=shape)
+        is_wrong = found & ~self.allowed[chosen, states]
+        return Argmax(rows, is_wrong.astype(float), found)

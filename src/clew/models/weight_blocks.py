@@ -1,4 +1,4 @@
-"""The weights of a model by block, with names: which weight belongs to which label, input and transition."""
+"""Named blocks of a model's weights: which weight belongs to which label and input."""
 
 from __future__ import annotations
 
@@ -15,53 +15,64 @@ from clew.utils.validation import check_list
 
 @dataclass(frozen=True)
 class Block:
-    """Weights that belong together: an array of places in w, and a name for each index of each of its axes."""
+    """An array of places in w, with a name for each index of each axis."""
 
     name: str
     axes: tuple[tuple[str, ...], ...]
     places: Indices
 
     def values(self, w: Array) -> Array:
-        """The weights of the block, in its shape."""
+        """Return the weights of the block, in its shape."""
         return np.asarray(w)[self.places]
 
     def feature_names(self) -> list[str]:
-        """A name for each of its entries, row by row: "transition[a, b]"."""
+        """Return a name for each entry, row by row: "transition[a, b]"."""
         return [f"{self.name}[{', '.join(labels)}]" for labels in product(*self.axes)]
 
 
 def make_blocks(
     *parts: tuple[str, Sequence[Sequence[str]]], begin: int = 0
 ) -> list[Block]:
-    """Blocks that follow each other in w, row by row."""
+    """Return blocks that follow each other in w.
+
+    Parameters
+    ----------
+    *parts : (str, sequence of sequences of str)
+        Name of the block, and the names of each axis.
+    begin : int
+        Place of the first weight.
+    """
     blocks = []
     for name, axes in parts:
-        shape = tuple(len(axis) for axis in axes)
-        size = int(np.prod(shape))
-        places = np.arange(begin, begin + size, dtype=np.intp).reshape(shape)
-        blocks.append(Block(name, tuple(tuple(axis) for axis in axes), places))
-        begin += size
+        names = tuple(tuple(axis) for axis in axes)
+        shape = tuple(len(axis) for axis in names)
+        end = begin + int(np.prod(shape))
+        places = np.arange(begin, end, dtype=np.intp).reshape(shape)
+        blocks.append(Block(name, names, places))
+        begin = end
     return blocks
 
 
 def feature_names(blocks: Sequence[Block], n_features: int) -> list[str]:
-    """(d,) the name of each weight; of names that share a weight the first."""
+    """(d,) the name of each weight; the first where several share a weight."""
     names = [""] * n_features
     for block in blocks:
-        for place, name in reversed(
-            list(zip(block.places.ravel(), block.feature_names(), strict=True))
+        for place, name in zip(
+            block.places.ravel(), block.feature_names(), strict=True
         ):
-            names[place] = name
+            if not names[place]:
+                names[place] = name
     return names
 
 
 def input_names(names: Sequence[object] | None, n_inputs: int) -> list[str]:
-    """The names of the input features, checked; x0, x1, … where none are given."""
+    """Return the names of the input features; x0, x1, … if there are none."""
     if names is None:
         return [f"x{i}" for i in range(n_inputs)]
-    given = [str(name) for name in check_list(names, "input_names")]
-    if len(given) != n_inputs:
+    strings = [str(name) for name in check_list(names, "input_names")]
+    if len(strings) != n_inputs:
         raise InputError(
-            f"{len(given)} input names are given; expected {n_inputs}, one for each input feature"
+            f"{len(strings)} input names are given; expected {n_inputs}, one for "
+            "each input feature"
         )
-    return given
+    return strings

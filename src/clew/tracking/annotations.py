@@ -65,8 +65,10 @@ def _drop_repeated(annotations: Annotations) -> Annotations:
 
 def _make_rows(events: EventTable) -> NDArray[np.int64]:
     """(n, 6) events as rows of integers."""
-    columns = [events.frame, events.event, events.sources, events.targets]
-    return np.column_stack(columns).astype(np.int64)
+    columns = np.column_stack(
+        [events.frame, events.event, events.sources, events.targets]
+    )
+    return columns.astype(np.int64)
 
 
 class _Mentions(NamedTuple):

@@ -144,7 +144,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class WindowedSource(Protocol):
-    """A source of which a part can be sent to another process."""
+    """A source that can be sent to another process in parts."""
 
     def window(self, first: int, last: int) -> Source:
         """Frames `first` to `last` only, with their numbers."""

@@ -190,8 +190,8 @@ class EventTable:
 
     def row_keys(self) -> NDArray[Any]:
         """(n,) values that are equal exactly for equal events, as for `np.isin`."""
-        columns = [self.frame, self.event, self.sources, self.targets]
-        table = np.ascontiguousarray(np.column_stack(columns).astype(np.int64))
+        columns = np.column_stack([self.frame, self.event, self.sources, self.targets])
+        table = np.ascontiguousarray(columns.astype(np.int64))
         return table.view([("", np.int64)] * table.shape[1]).ravel()
 
     def describe(self, row: int) -> str:
@@ -355,8 +355,8 @@ class Annotations:
             raise InputError(
                 f"row is {short_repr(row)}; expected a number for each of the {n} events"
             )
-        answers = np.broadcast_to(answers.astype(bool), (n,)).copy()
-        return cls(events, answers, rows.astype(np.intp))
+        flags = np.broadcast_to(answers.astype(bool), (n,)).copy()
+        return cls(events, flags, rows.astype(np.intp))
 
     def __len__(self) -> int:
         return len(self.events)

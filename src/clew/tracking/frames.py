@@ -169,7 +169,7 @@ def select_frames(frames: Frames, which: range, name: str) -> Excerpt:
 def take_window(frames: Frames, first: int, last: int) -> Frames:
     """Drop all but frames `first` to `last` from memory, to send them elsewhere.
 
-    Frames that are read from files are small, and stay as they are.
+    Frames that are read from files are returned unchanged.
     """
     if not isinstance(frames, ArrayFrames):
         return frames

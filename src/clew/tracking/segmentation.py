@@ -1,6 +1,7 @@
-"""Label images from raw ones, good enough to start with: smoothing, a local threshold, a watershed between cells.
+"""Detect cells in raw images: smoothing, a local threshold, a watershed.
 
-For crowded or textured cells, masks by a trained network (Cellpose, StarDist) are better; clew tracks any.
+Good enough to start with. For crowded or textured cells, masks by a trained network
+(Cellpose, StarDist) are better.
 """
 
 from __future__ import annotations
@@ -31,81 +32,110 @@ from clew.tracking.io.names import DETECT
 from clew.tracking.measurement.store import hash_frame, hash_parts
 from clew.utils.validation import check_list, check_positive, is_number, short_repr
 
-LEAST_DIAMETER = 4.0
-"""In pixels; what is smaller cannot be told from noise."""
-FRAMES_FOR_DIAMETER = 3
-COARSE, FINE = 4.0, 12.0
-"""Points along a diameter at which the background is measured, and the centres of cells are looked for."""
+MIN_DIAMETER = 4.0
+"""In pixels; smaller cells cannot be told from noise."""
+N_DIAMETER_FRAMES = 3
+"""Frames from which the diameter of a cell is estimated."""
+BACKGROUND_POINTS = 4.0
+"""Points along a diameter at which the background is measured."""
+SEED_POINTS = 12.0
+"""Points along a diameter at which centers of cells are searched."""
 
 
 @dataclass(frozen=True)
 class DetectionSettings:
-    """How cells are found. Lengths are counted in pixels along x."""
+    """How cells are detected. Lengths are in pixels along x.
+
+    Attributes
+    ----------
+    diameter : float or None
+        Of a typical cell; None estimates it from the images.
+    smoothing : float
+        Standard deviation of the Gaussian, in diameters.
+    window : float
+        Width over which the background is even, in diameters.
+    sensitivity : float
+        From 0 to 1: the higher, the dimmer a cell may be in the noise.
+    edge : float
+        A cell ends at this part of its brightness over the background.
+    min_size : float
+        Smallest cell, relative to the area (or volume) of a typical one.
+    separation : float
+        Least depth of the waist between touching cells, in diameters.
+    spacing : tuple of float or None
+        Size of a pixel along (z,) y, x, in any unit; None is equal along all.
+    """
 
     diameter: float | None = None
-    """Of a typical cell; None estimates it from the images."""
     smoothing: float = 0.05
-    """The standard deviation of the Gaussian, in diameters."""
     window: float = 4.0
-    """The width, in diameters, over which the background is taken to be even."""
     sensitivity: float = 0.5
-    """From 0 to 1: the higher, the dimmer a cell may be in the noise."""
     edge: float = 0.33
-    """Where a cell ends: at this part of its own brightness over the background."""
     min_size: float = 0.12
-    """The smallest cell, as a part of the area (or volume) of a typical one."""
     separation: float = 0.06
-    """How deep the waist between touching cells is at least, in diameters."""
     spacing: tuple[float, ...] | None = None
-    """The size of a pixel along (z,) y, x, in any unit; None is the same along all."""
 
     def __post_init__(self) -> None:
-        for name in ("diameter", "smoothing", "window", "min_size", "separation"):
-            value = getattr(self, name)
-            if value is not None or name != "diameter":
-                check_positive(value, name, sys.float_info.max)
+        largest = sys.float_info.max
+        if self.diameter is not None:
+            check_positive(self.diameter, "diameter", largest)
+        for name in ("smoothing", "window", "min_size", "separation"):
+            check_positive(getattr(self, name), name, largest)
         for name in ("sensitivity", "edge"):
-            if not is_number(value := getattr(self, name)) or not 0 < value < 1:
+            value = getattr(self, name)
+            if not is_number(value) or not 0 < value < 1:
                 raise InputError(
                     f"{name} is {short_repr(value)}; expected a number between 0 and 1"
                 )
-        for size in () if self.spacing is None else check_list(self.spacing, "spacing"):
-            check_positive(size, "spacing", sys.float_info.max)
+        if self.spacing is not None:
+            for size in check_list(self.spacing, "spacing"):
+                check_positive(size, "spacing", largest)
 
 
 def detect_frame(
     image: NDArray[Any], *, settings: DetectionSettings | None = None
 ) -> NDArray[np.int32]:
-    """The cells of one image (y, x) or (z, y, x), labelled from 1 on; bright cells on a darker ground."""
-    image, settings = _checked(image), settings or DetectionSettings()
-    diameter = settings.diameter or _diameter(image, settings)
-    pixel = _pixel(settings, image.ndim)
-    if diameter > (across := max(LEAST_DIAMETER, *(image.shape[-2:] * pixel[-2:]))):
+    """Detect bright cells on a darker ground.
+
+    Parameters
+    ----------
+    image : ndarray of shape (y, x) or (z, y, x)
+    settings : DetectionSettings, optional
+
+    Returns
+    -------
+    labels : ndarray of the same shape
+        Cells are numbered from 1.
+    """
+    values = _check_image(image)
+    settings = settings or DetectionSettings()
+    diameter = settings.diameter or _estimate_diameter(values, settings)
+    pixel = _get_pixel_size(settings, values.ndim)
+    width = max(MIN_DIAMETER, *(values.shape[-2:] * pixel[-2:]))
+    if diameter > width:
         raise InputError(
-            f"diameter is {diameter:g}; expected no more than {across:g} pixels, which the image is across"
+            f"diameter is {diameter:g}; expected no more than {width:g} pixels, the "
+            "width of the image"
         )
-    cells = _foreground(image, diameter, settings)
-    apart = _split(cells, diameter, settings)
-    sizes = np.bincount(apart.ravel())
-    apart[sizes[apart] < settings.min_size * _size(diameter, pixel)] = 0
-    labels: NDArray[np.int32] = relabel_sequential(apart)[0].astype(np.int32)
+    is_cell = _find_foreground(values, diameter, settings)
+    cells = _separate_cells(is_cell, diameter, settings)
+    sizes = np.bincount(cells.ravel())
+    cells[sizes[cells] < settings.min_size * _count_pixels(diameter, pixel)] = 0
+    labels: NDArray[np.int32] = relabel_sequential(cells)[0].astype(np.int32)
     return labels
 
 
 def fit_settings(
     images: Frames, settings: DetectionSettings | None = None
 ) -> DetectionSettings:
-    """The settings with the diameter of a typical cell, the median over a few frames if it is not given."""
+    """Estimate the diameter of a typical cell from a few frames, if it is not given."""
     settings = settings or DetectionSettings()
     if settings.diameter is not None:
         return settings
-    which = np.unique(np.linspace(0, len(images) - 1, FRAMES_FOR_DIAMETER).astype(int))
-    return replace(
-        settings,
-        diameter=float(
-            np.median([_diameter(_checked(images[t]), settings) for t in which])
-        ),
-    )
+    last = len(images) - 1
+    frames = np.unique(np.linspace(0, last, N_DIAMETER_FRAMES).astype(int))
+    diameters = [_estimate_diameter(_check_image(images[t]), settings) for t in frames]
+    return replace(settings, diameter=float(np.median(diameters)))
 
 
 def write_detections(
@@ -115,186 +145,202 @@ def write_detections(
     n_jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Detect the cells of all frames into `mask000.tif`, `mask001.tif` … in a folder; returns how many there are.
+    """Detect the cells of all frames, and write ``mask000.tif``, ``mask001.tif`` ….
 
-    One frame for each job is in memory. The frames keep the numbers that the images have. Older masks that clew
-    detected are replaced when the new ones are complete; a folder with anything else is refused, also with masks that
-    were corrected since.
+    Parameters
+    ----------
+    images : Frames
+        Masks get the numbers of the images.
+    folder : str or Path
+        Older masks that clew detected are replaced as a whole. A folder with other
+        files, or with masks that were corrected by hand, is refused.
+    settings : DetectionSettings, optional
+    n_jobs : int, optional
+        Number of threads; each has one frame in memory.
+    progress : callable, optional
+        Called with the number of frames done and in all.
+
+    Returns
+    -------
+    n_cells : int
     """
     check_result_folder(folder, DETECT)
     fitted = fit_settings(images, settings)
-    n, first = len(images), images.first
-    digits = max(3, len(str(first + n - 1)))
+    n_frames = len(images)
+    first = images.first
+    n_digits = max(3, len(str(first + n_frames - 1)))
 
-    def write_one(stage: Path, t: int) -> tuple[int, bytes]:
+    def write_frame(stage: Path, t: int) -> tuple[int, bytes]:
         image = images[t]
         labels = detect_frame(image, settings=fitted)
-        tiff.write_frame(stage / f"mask{t + first:0{digits}}.tif", labels)
+        tiff.write_frame(stage / f"mask{t + first:0{n_digits}}.tif", labels)
         return int(labels.max(initial=0)), hash_frame(image)
 
-    total, contents = 0, []
-    made_from: dict[str, Any] = {"settings": asdict(fitted), "frames": n}
+    n_cells = 0
+    digests = []
+    made_from: dict[str, Any] = {"settings": asdict(fitted), "frames": n_frames}
     with write_atomically(Path(folder), DETECT, is_mask_file, made_from) as stage:
-        for count, content in ThreadExecutor(n_jobs).map(
-            partial(write_one, stage), range(n), progress
-        ):
-            total += count
-            contents.append(content)
-        made_from["images_blake2b"] = hash_parts(contents)
-    return total
+        write = partial(write_frame, stage)
+        threads = ThreadExecutor(n_jobs)
+        for count, digest in threads.map(write, range(n_frames), progress):
+            n_cells += count
+            digests.append(digest)
+        made_from["images_blake2b"] = hash_parts(digests)
+    return n_cells
 
 
-def _checked(image: NDArray[Any]) -> NDArray[np.float32]:
-    """The image as floats, if it is one."""
+def _check_image(image: NDArray[Any]) -> NDArray[np.float32]:
+    """The image as floats around its median."""
     if image.ndim not in (2, 3) or image.dtype.kind not in "iuf" or not image.size:
         raise InputError(
-            f"an image of shape {image.shape} and dtype {image.dtype}; expected numbers (y, x) or (z, y, x)"
+            f"the image has shape {image.shape} and dtype {image.dtype}; expected "
+            "numbers (y, x) or (z, y, x)"
         )
-    centred = image - np.median(image).astype(
-        np.float64
-    )  # a large offset would cost digits
-    values: NDArray[np.float32] = centred.astype(np.float32)
+    # a large offset would cost digits
+    centered = image - np.median(image).astype(np.float64)
+    values: NDArray[np.float32] = centered.astype(np.float32)
     if not np.isfinite(values).all():
-        raise InputError(
-            "the image has NaN or infinite pixels; all are finite in an image of cells"
-        )
+        raise InputError("the image has NaN or infinite pixels; all must be finite")
     return values
 
 
-def _pixel(settings: DetectionSettings, ndim: int) -> Array:
-    """(ndim,) the size of a pixel in units of its size along x."""
+def _get_pixel_size(settings: DetectionSettings, ndim: int) -> Array:
+    """(ndim,) size of a pixel relative to its size along x."""
     if settings.spacing is None:
         return np.ones(ndim)
     if len(settings.spacing) != ndim:
         raise InputError(
-            f"spacing is {settings.spacing}; an image in {ndim} dimensions has {ndim} numbers"
+            f"spacing is {settings.spacing}; an image in {ndim} dimensions needs "
+            f"{ndim} numbers"
         )
     return np.array(settings.spacing) / settings.spacing[-1]
 
 
-def _foreground(
+def _find_foreground(
     image: NDArray[np.float32], diameter: float, settings: DetectionSettings
 ) -> Mask:
-    """Pixels that are brighter than noise, and than a part of the brightness of the cell they lie in."""
-    pixel = _pixel(settings, image.ndim)
-    smooth = gaussian(
-        image,
-        np.maximum(settings.smoothing * diameter, 0.7) / pixel,
-        preserve_range=True,
-    )
-    bright = smooth - _background(smooth, diameter, settings)
-    # Background is the darker part of the pixels. Two quantiles of a normal distribution give its middle and width.
+    """Pixels that are brighter than noise, and than a part of their cell."""
+    pixel = _get_pixel_size(settings, image.ndim)
+    sigma = np.maximum(settings.smoothing * diameter, 0.7) / pixel
+    smooth = gaussian(image, sigma, preserve_range=True)
+    bright = smooth - _estimate_background(smooth, diameter, settings)
+    # background is the darker part of the pixels; two quantiles of a normal
+    # distribution give its mean and its standard deviation
     low, high = np.quantile(bright, [0.05, 0.25])
     noise = (high - low) / (1.645 - 0.674)
     bright -= high + 0.674 * noise
-    floor = max(
-        10 * (1 - settings.sensitivity) * noise,
-        1e-3 * float(np.quantile(bright, 0.999)),
-    )
-    above = bright > floor
+    noise_floor = 10 * (1 - settings.sensitivity) * noise
+    floor = max(noise_floor, 1e-3 * float(np.quantile(bright, 0.999)))
+    is_above = bright > floor
     blurred = gaussian(bright, 0.2 * diameter / pixel, preserve_range=True)
-    peaks = _peaks(blurred, 0.5 * diameter / pixel) & above
-    basins = watershed(-blurred, ndi.label(peaks)[0], mask=above)
-    # Each cell has a threshold of its own, for it may be ten times as bright as its neighbour: a part of its mean,
-    # weighted by brightness itself, so that the halo around it does not count and bright spots in it do not rule.
-    light = bright[above]
-    mass, square = (
-        np.bincount(basins[above], light**power, basins.max() + 1) for power in (1, 2)
-    )
-    own = square / np.maximum(mass, np.finfo(float).tiny)
-    own[0] = np.inf
-    return np.asarray(
-        ndi.binary_fill_holes(above & (bright > settings.edge * own[basins]))
-    )
+    peaks = _find_peaks(blurred, 0.5 * diameter / pixel) & is_above
+    basins = watershed(-blurred, ndi.label(peaks)[0], mask=is_above)
+    # each cell has its own threshold, since it may be ten times as bright as its
+    # neighbor: a part of its mean weighted by brightness, so that its halo does not
+    # count and bright spots do not dominate
+    light = bright[is_above]
+    n_basins = basins.max() + 1
+    mass = np.bincount(basins[is_above], light, n_basins)
+    square = np.bincount(basins[is_above], light**2, n_basins)
+    brightness = square / np.maximum(mass, np.finfo(float).tiny)
+    brightness[0] = np.inf
+    is_cell = is_above & (bright > settings.edge * brightness[basins])
+    return np.asarray(ndi.binary_fill_holes(is_cell))
 
 
-def _size(diameter: float, pixel: Array) -> float:
-    """The pixels in a disc or ball."""
-    return float(
-        np.pi / (4 if len(pixel) == 2 else 6) * diameter ** len(pixel) / pixel.prod()
-    )
+def _count_pixels(diameter: float, pixel: Array) -> float:
+    """Pixels in a disc or ball."""
+    ndim = len(pixel)
+    return float(np.pi / (4 if ndim == 2 else 6) * diameter**ndim / pixel.prod())
 
 
-def _background(
+def _estimate_background(
     smooth: NDArray[np.float32], diameter: float, settings: DetectionSettings
 ) -> NDArray[np.float32]:
-    """The lower quartile in a window around each pixel, measured on a coarse grid."""
-    pixel = _pixel(settings, smooth.ndim)
-    steps = _steps(diameter / COARSE, pixel)
+    """Lower quartile in a window around each pixel, measured on a coarse grid."""
+    pixel = _get_pixel_size(settings, smooth.ndim)
+    steps = _to_pixels(diameter / BACKGROUND_POINTS, pixel)
     coarse = smooth[tuple(slice(step // 2, None, step) for step in steps)]
+    window = _to_pixels(settings.window * diameter, pixel * steps)
+    sizes = [
+        min(size, length) for size, length in zip(window, coarse.shape, strict=True)
+    ]
     quartile = coarse
-    for axis, size in enumerate(
-        _steps(settings.window * diameter, pixel * steps)
-    ):  # axis by axis: as good, and fast
+    for axis, size in enumerate(sizes):  # axis by axis: as good, and fast
         shape = [1] * smooth.ndim
-        shape[axis] = min(size, coarse.shape[axis])
+        shape[axis] = size
         quartile = ndi.percentile_filter(
             quartile, 25, size=tuple(shape), mode="nearest"
         )
-    for axis, size in enumerate(_steps(settings.window * diameter, pixel * steps)):
-        quartile = ndi.uniform_filter1d(
-            quartile, min(size, coarse.shape[axis]), axis, mode="nearest"
-        )
-    at = np.ix_(
-        *(
-            (np.arange(n) - step // 2) / step
-            for n, step in zip(smooth.shape, steps, strict=True)
-        )
-    )
+    for axis, size in enumerate(sizes):
+        quartile = ndi.uniform_filter1d(quartile, size, axis, mode="nearest")
+    coordinates = [
+        (np.arange(n) - step // 2) / step
+        for n, step in zip(smooth.shape, steps, strict=True)
+    ]
+    grid = np.broadcast_arrays(*np.ix_(*coordinates))
     fine: NDArray[np.float32] = ndi.map_coordinates(
-        quartile, np.broadcast_arrays(*at), order=1, mode="nearest", output=np.float32
+        quartile, grid, order=1, mode="nearest", output=np.float32
     )
     return fine
 
 
-def _peaks(image: NDArray[Any], reach: Array) -> Mask:
+def _find_peaks(image: NDArray[Any], reach: Array) -> Mask:
     """Pixels that are the highest within a reach."""
     size = tuple(2 * np.maximum(1, np.round(reach / 2)).astype(int) + 1)
     return np.asarray(image == ndi.maximum_filter(image, size=size, mode="nearest"))
 
 
-def _split(cells: Mask, diameter: float, settings: DetectionSettings) -> NDArray[Any]:
-    """Labels of cells that touch: parts with a waist between them are two."""
-    pixel = _pixel(settings, cells.ndim)
-    distance = ndi.distance_transform_edt(
-        np.pad(cells, 1, constant_values=False), sampling=pixel
-    )
-    distance = distance[(slice(1, -1),) * cells.ndim]
+def _separate_cells(
+    is_cell: Mask, diameter: float, settings: DetectionSettings
+) -> NDArray[Any]:
+    """Label cells; parts with a waist between them are two."""
+    ndim = is_cell.ndim
+    pixel = _get_pixel_size(settings, ndim)
+    padded = np.pad(is_cell, 1, constant_values=False)
+    distance = ndi.distance_transform_edt(padded, sampling=pixel)
+    distance = distance[(slice(1, -1),) * ndim]
     distance = gaussian(distance, 0.04 * diameter / pixel, preserve_range=True)
-    steps = _steps(
-        diameter / FINE, pixel
-    )  # h_maxima is slow, so that it sees blocks only; and exact on integers
-    levels = np.round(
-        block_reduce(distance, steps, np.max) / (settings.separation * diameter) * 8
-    ).astype(np.int32)
-    seeds = ndi.label(h_maxima(levels, 8), np.ones((3,) * cells.ndim))[0] * (levels > 0)
+    # h_maxima is slow, so it sees blocks of pixels, and exact on integers
+    steps = _to_pixels(diameter / SEED_POINTS, pixel)
+    blocks = block_reduce(distance, steps, np.max)
+    levels = np.round(blocks / (settings.separation * diameter) * 8).astype(np.int32)
+    seeds, _ = ndi.label(h_maxima(levels, 8), np.ones((3,) * ndim))
+    seeds = seeds * (levels > 0)
     for axis, step in enumerate(steps):
-        seeds = seeds.repeat(step, axis).take(np.arange(cells.shape[axis]), axis)
-    return np.asarray(watershed(-distance, seeds, mask=cells))
+        places = np.arange(is_cell.shape[axis])
+        seeds = seeds.repeat(step, axis).take(places, axis)
+    return np.asarray(watershed(-distance, seeds, mask=is_cell))
 
 
-def _steps(length: float, pixel: Array) -> tuple[int, ...]:
+def _to_pixels(length: float, pixel: Array) -> tuple[int, ...]:
     """A length in whole pixels along each axis, at least one."""
     return tuple(np.maximum(1, length / pixel).astype(int).tolist())
 
 
-def _diameter(image: NDArray[np.float32], settings: DetectionSettings) -> float:
-    """Of a typical cell: twice the distance from its innermost pixel to its edge, the median over the area covered."""
-    pixel = _pixel(settings, image.ndim)
-    guess = float(min(image.shape[-2:])) / 8
+def _estimate_diameter(
+    image: NDArray[np.float32], settings: DetectionSettings
+) -> float:
+    """Diameter of a typical cell.
+
+    Twice the distance from the innermost pixel of a cell to its edge, the median over
+    the area of all cells.
+    """
+    pixel = _get_pixel_size(settings, image.ndim)
+    diameter = float(min(image.shape[-2:])) / 8
     for _ in range(3):
-        cells = _foreground(
-            image,
-            guess,
-            replace(settings, smoothing=min(settings.smoothing, 1.5 / guess)),
+        smoothing = min(settings.smoothing, 1.5 / diameter)
+        is_cell = _find_foreground(
+            image, diameter, replace(settings, smoothing=smoothing)
         )
-        parts, count = ndi.label(cells)
-        if not count:
+        cells, n_cells = ndi.label(is_cell)
+        if not n_cells:
             break
-        distance = ndi.distance_transform_edt(cells, sampling=pixel)
-        inner = np.asarray(ndi.maximum(distance, parts, np.arange(1, count + 1)))
-        area = np.bincount(parts.ravel())[1:]
+        distance = ndi.distance_transform_edt(is_cell, sampling=pixel)
+        labels = np.arange(1, n_cells + 1)
+        inner = np.asarray(ndi.maximum(distance, cells, labels))
+        area = np.bincount(cells.ravel())[1:]
         order = np.argsort(inner)
         middle = np.searchsorted(np.cumsum(area[order]), area.sum() / 2)
-        guess = max(LEAST_DIAMETER, 2.2 * float(inner[order][middle]))
-    return max(LEAST_DIAMETER, guess)
+        diameter = max(MIN_DIAMETER, 2.2 * float(inner[order][middle]))
+    return max(MIN_DIAMETER, diameter)

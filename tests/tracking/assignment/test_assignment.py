@@ -1,4 +1,4 @@
-"""Assignment: pruning changes nothing, pinned events hold, and the answer is that of a plain integer programme."""
+"""Assignment against enumeration and a plain integer program; pins and prices."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from clew.errors import InfeasibleAnnotation
 from clew.models.binary_program import BinaryProgram
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 from clew.tracking.assignment.assignment import (
     assign,
     build_incidence,
@@ -82,7 +82,8 @@ def test_assignment_among_some_candidates_is_reused_if_it_can_be(seed):
     if not kept[answer.chosen].all():
         assert answer.among(kept) is None
     kept[answer.chosen] = True
-    some, anew = answer.among(kept), assign(found[kept], scores[kept])
+    some = answer.among(kept)
+    anew = assign(found[kept], scores[kept])
     assert some.value == pytest.approx(anew.value)
     rows = np.arange(kept.sum())
     np.testing.assert_allclose(some.confidence(rows), anew.confidence(rows), atol=1e-6)
@@ -126,8 +127,10 @@ def test_prices_hold_for_dominated_candidates(seed, ndim):
     scores = rng.normal(0, 0.7, len(found)) + (found.event == Event.MOVE)
     answer = assign(found, scores)
     A = build_incidence(found)
-    one, n = np.ones(A.shape[0]), len(found)
-    lp = KeptProgram(A, one, one, np.zeros(n), np.ones(n)).maximise_relaxed(scores)
+    one = np.ones(A.shape[0])
+    n = len(found)
+    program = WarmStartedProgram(A, one, one, np.zeros(n), np.ones(n))
+    lp = program.solve_relaxed(scores)
     if np.isin(lp, [0, 1]).all():
         assert answer.reduced.max() < 1e-6
         np.testing.assert_allclose(answer.reduced[answer.chosen], 0, atol=1e-6)

@@ -8,14 +8,14 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 from clew.tracking.assignment.margins import compute_margins, find_alternatives
 
 from ...helpers.effort import examples
 
 
 def random_columns(rng, n_sources, n_targets, n_extra):
-    """(n, 4) columns of an assignment: each detection alone, and moves, divisions and merges at random."""
+    """(n, 4) columns: each detection alone, and random moves, divisions and merges."""
     columns = [(s, -1, -1, -1) for s in range(n_sources)] + [
         (-1, -1, n_sources + t, -1) for t in range(n_targets)
     ]
@@ -40,7 +40,8 @@ def solve(rows, n_detections, scores, lower, upper):
         shape=(n_detections, len(rows)),
     )
     one = np.ones(n_detections)
-    return A, KeptProgram(A, one, one, lower, upper).maximise_with_prices(scores)
+    solution = WarmStartedProgram(A, one, one, lower, upper).solve(scores)
+    return A, None if solution is None else (solution.y, solution.duals)
 
 
 @examples(60)
@@ -64,7 +65,8 @@ def test_margins_match_solving_again(seed, n, m, integral):
         rows, n + m, np.flatnonzero(y), scores - A.T @ prices, np.arange(len(rows))
     )
     for column in range(len(rows)):
-        lower, upper = free[0].copy(), free[1].copy()
+        lower = free[0].copy()
+        upper = free[1].copy()
         lower[column] = upper[column] = 1 - y[column]
         _, other = solve(rows, n + m, scores, lower, upper)
         expected = np.inf if other is None else scores @ y - scores @ other[0]

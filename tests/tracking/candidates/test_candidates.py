@@ -124,10 +124,8 @@ def test_annotated_events_are_candidates(seed, data):
     }
     events = []
     for event in data.draw(st.lists(st.sampled_from(PAIRWISE), max_size=8)):
-        sources, targets = (
-            data.draw(some["sources"])[: event.arity[0]],
-            data.draw(some["targets"])[: event.arity[1]],
-        )
+        sources = data.draw(some["sources"])[: event.arity[0]]
+        targets = data.draw(some["targets"])[: event.arity[1]]
         events.append((3, event, sources, targets))
     extra = EventTable.of(events)
     plain, found = (
@@ -143,7 +141,8 @@ def test_annotated_events_are_candidates(seed, data):
 
 
 def test_unknown_events_are_not_found():
-    a, b = cells(0, [[0, 0], [9, 9]]), cells(1, [[0, 1], [9, 8]])
+    a = cells(0, [[0, 0], [9, 9]])
+    b = cells(1, [[0, 1], [9, 8]])
     found = find_candidates(a, b, reach=2)
     asked = EventTable.of(
         [
@@ -159,7 +158,8 @@ def test_unknown_events_are_not_found():
 
 
 def test_annotated_events_of_unknown_cells_are_rejected():
-    a, b = cells(0, [[0, 0]]), cells(1, [[0, 1]])
+    a = cells(0, [[0, 0]])
+    b = cells(1, [[0, 1]])
     assert (
         len(
             find_candidates(
@@ -188,7 +188,8 @@ def reach_of(source):
 def test_reach_scales_with_the_unit_and_covers_typical_steps():
     rng = np.random.default_rng(0)
     start = rng.random((40, 2)) * 1000
-    frame, label = np.repeat(np.arange(6), 40), np.tile(np.arange(1, 41), 6)
+    frame = np.repeat(np.arange(6), 40)
+    label = np.tile(np.arange(1, 41), 6)
     way = np.concatenate([start + 8 * t for t in range(6)])
     volume = np.full(240, 100.0)
     reach = reach_of(DetectionTable(frame, label, way, {"volume": volume}))
@@ -201,7 +202,8 @@ def test_reach_scales_with_the_unit_and_covers_typical_steps():
 
 def test_candidates_of_fifty_thousand_cells():
     rng = np.random.default_rng(0)
-    a, b = cells(0, rng.random((50_000, 2))), cells(1, rng.random((50_000, 2)))
+    a = cells(0, rng.random((50_000, 2)))
+    b = cells(1, rng.random((50_000, 2)))
     found = find_candidates(a, b, reach=0.1)
     assert len(found) <= 28 * 50_000
     assert (

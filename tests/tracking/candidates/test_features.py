@@ -64,7 +64,8 @@ def two_frames(ndim=2):
 
 def features(labels, images=None, spacing=None, extra=None, scales=None, neighbours=4):
     source = measure_movie(Movie.from_arrays(labels, images, spacing), cache=None)
-    a, b = source.detections(0), source.detections(1)
+    a = source.detections(0)
+    b = source.detections(1)
     motion = estimate_motion(source)
     scales = estimate_scales(source, motion.median_step) if scales is None else scales
     reach = estimate_reach(motion, scales)
@@ -107,11 +108,14 @@ def test_features_have_names_and_are_of_order_one(ndim):
 def test_matrix_scores_like_the_blocks():
     labels, images = two_frames()
     source = measure_movie(Movie.from_arrays(labels, images), cache=None)
-    a, b, scales = source.detections(0), source.detections(1), estimate_scales(source)
+    a = source.detections(0)
+    b = source.detections(1)
+    scales = estimate_scales(source)
     found = find_candidates(a, b, reach=10)
     blocks = compute_feature_blocks(found, a, b, source.overlap(0), scales, source.has)
     w = np.random.default_rng(0).normal(size=len(feature_names(source.has)))
-    begin, scores = 0, []
+    begin = 0
+    scores = []
     for event in Event:
         width = blocks[event].shape[1]
         scores.append(blocks[event] @ w[begin : begin + width])
@@ -140,7 +144,8 @@ def test_features_are_independent_of_position():
 
 def test_features_are_independent_of_labels():
     labels, images = two_frames()
-    every = 64  # all within reach: of two at the same distance, the one of the lower label would be the nearer
+    # all within reach: of two at the same distance, the lower label counts as nearer
+    every = 64
     plain, found, a, b = features(labels, images, neighbours=every)
     mapping = np.random.default_rng(0).permutation(labels.max()) + 1
     mapping = np.append(0, mapping)
@@ -159,7 +164,8 @@ def test_features_are_independent_of_labels():
         theirs.event,
         *(np.sort(side)[:, ::-1] for side in (theirs.sources, theirs.targets)),
     )
-    at, at_other = np.argsort(renamed.row_keys()), np.argsort(theirs.row_keys())
+    at = np.argsort(renamed.row_keys())
+    at_other = np.argsort(theirs.row_keys())
     np.testing.assert_array_equal(renamed.row_keys()[at], theirs.row_keys()[at_other])
     np.testing.assert_allclose(
         plain.toarray()[at], other.toarray()[at_other], rtol=1e-6, atol=1e-6
@@ -209,7 +215,8 @@ def test_features_of_positions_alone():
         np.repeat([0, 1], 20), np.tile(np.arange(1, 21), 2), rng.random((40, 3))
     )
     pair = Pairs.of(source, source.has).pair(0)
-    found, matrix = pair.candidates, pair.features()
+    found = pair.candidates
+    matrix = pair.features()
     assert matrix.shape == (len(found), len(feature_names({"border"})))
     for event in Event:
         assert any(name.startswith(f"{event}: bias") for name in feature_names(()))

@@ -98,10 +98,8 @@ def movie(step, frames=8, side=8, seed=0):
     positions = [x]
     for _ in range(frames - 1):
         positions.append(positions[-1] + step(positions[-1], rng))
-    frame, label = (
-        np.repeat(np.arange(frames), len(x)),
-        np.tile(np.arange(1, len(x) + 1), frames),
-    )
+    frame = np.repeat(np.arange(frames), len(x))
+    label = np.tile(np.arange(1, len(x) + 1), frames)
     return DetectionTable(frame, label, np.concatenate(positions))
 
 
@@ -127,7 +125,7 @@ def test_motion_of_flowing_cells_is_relative_to_the_flow():
 
 
 def test_jump_of_flowing_tissue_is_followed():
-    """Its vote is no clearer than chance, for cells differ in their ways by a third of the spacing."""
+    """The vote alone is not significant: steps differ by a third of the spacing."""
     labels = np.stack(
         [
             frame.truth
@@ -135,7 +133,8 @@ def test_jump_of_flowing_tissue_is_followed():
         ]
     )
     source = measure_movie(Movie.from_arrays(labels), cache=None, n_jobs=1)
-    a, b = source.detections(0), source.detections(1)
+    a = source.detections(0)
+    b = source.detections(1)
     assert not detect_jump(a, b).any()
     # labels of the truth are tracks
     _, keep, after = np.intersect1d(a.label, b.label, return_indices=True)
@@ -159,7 +158,8 @@ def test_jump_in_a_movie_without_flow_is_followed():
 @given(st.integers(0, 10**6), st.integers(0, 6), st.integers(0, 6))
 def test_flow_of_few_cells_is_finite(seed, n, m):
     rng = np.random.default_rng(seed)
-    a, b = detections(rng.random((n, 2))), detections(rng.random((m, 2)))
+    a = detections(rng.random((n, 2)))
+    b = detections(rng.random((m, 2)))
     shift = register_frames(a, b).shift
     assert shift.shape == (n, 2)
     assert np.isfinite(shift).all()
@@ -251,7 +251,7 @@ def test_appearance_that_changes_at_random_does_no_harm():
 
 
 def test_mrf_separates_halves_that_move_in_opposite_directions():
-    """By nearly half a spacing each, so that from rest many cells are nearer to another."""
+    """By nearly half a spacing each: from rest, many cells are nearer to another."""
     rng = np.random.default_rng(5)
     x = jittered_grid(2, rng, 10)
     left = x[:, 0] < x[:, 0].mean()
@@ -285,13 +285,14 @@ def test_expected_flow_decides_between_equal_fits():
 
 
 def test_known_links_correct_the_flow_around_them():
-    """Half a spacing to either side is as near, and more cells are seen on the wrong one."""
+    """Both sides are equally near, and more cells lie on the wrong one."""
     x = np.stack(
         np.meshgrid(np.arange(9.0), np.arange(9.0), indexing="ij"), axis=-1
     ).reshape(-1, 2)
     right, left = (np.tile([0.0, way], (len(x), 1)) for way in (0.5, -0.5))
     y = np.concatenate([x + right, x[::9] + left[::9]])
-    a, b = detections(x), detections(y)
+    a = detections(x)
+    b = detections(y)
     free = register_frames(a, b).shift
     other = left if np.median(free[:, 1]) > 0 else right
     cells = np.flatnonzero((x % 3 == 1).all(axis=1))  # nine of them
@@ -334,7 +335,7 @@ def test_vote_of_cells_around_the_middle_suffices():
 
 @pytest.mark.parametrize(("ndim", "side", "way"), [(2, 15, 3.3), (3, 7, 1.6)])
 def test_vote_of_distant_clumps_is_bounded_in_memory(ndim, side, way):
-    """Bins as wide as cells are near, over all that lies between the clumps, would have been 10¹⁸ and more."""
+    """Bins over all that lies between the clumps would be 10¹⁸ and more."""
     rng = np.random.default_rng(3)
     clump = jittered_grid(ndim, rng, side)
     for away in (1e5, 1e9):
@@ -434,7 +435,8 @@ def test_smoothing_averages_noise_and_keeps_waves():
 def test_better_fit_must_be_significant():
     rng = np.random.default_rng(0)
     x = jittered_grid(2, rng, 8)
-    rest, jumped = np.zeros_like(x), np.full_like(x, 3.3)
+    rest = np.zeros_like(x)
+    jumped = np.full_like(x, 3.3)
     points = Registration.from_positions(
         x, x + jumped + rng.normal(scale=NOISE, size=x.shape)
     )
@@ -451,7 +453,8 @@ def test_flow_of_rods_that_divide_at_once_stays_small(clew_data):
     """Where 42 rods become 61, another flow brought them nearer to others by chance."""
     source = measure_movie(open_movie(clew_data / "bacteria/01"), cache=None, n_jobs=1)
     for frame in range(26, source.n_frames - 2, 2):
-        a, b = source.detections(frame), source.detections(frame + 2)
+        a = source.detections(frame)
+        b = source.detections(frame + 2)
         # these masks are tracked
         _, before, after = np.intersect1d(a.label, b.label, return_indices=True)
         step = b.position[after] - a.position[before]

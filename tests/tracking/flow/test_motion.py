@@ -15,7 +15,7 @@ DRIFT = 0.5
 
 
 def movie(persistence, scale=0.08, frames=10, side=9, seed=0, drift=lambda x: DRIFT):
-    """Cells on a jittered grid that drift; what each does besides is an autoregressive process."""
+    """Cells on a jittered grid that drift; the rest is an autoregressive process."""
     rng = np.random.default_rng(seed)
     grid = np.stack(
         np.meshgrid(*[np.arange(float(side))] * 2, indexing="ij"), axis=-1
@@ -83,7 +83,8 @@ def test_jump_of_the_stage_does_not_persist():
 
 def test_few_cells_persist_too():
     """With fewer cells than make a flow, their looks are not asked."""
-    n, frames = 3, 12
+    n = 3
+    frames = 12
     way = np.array([[0.6, 0.0], [-0.6, 0.1], [0.0, 0.6]])
     places = np.array([[0.0, 0.0], [20.0, 0.0], [40.0, 0.0]])
     position = np.concatenate([places + t * way for t in range(frames)])
@@ -92,7 +93,8 @@ def test_few_cells_persist_too():
     )
     motion = estimate_motion(source)
     assert motion.persistence == pytest.approx(1.0)
-    a, b = source.detections(5), source.detections(6)
+    a = source.detections(5)
+    b = source.detections(6)
     assert predict_shift(motion, a, b, source.detections(4)) == pytest.approx(
         way, rel=0.2
     )
@@ -103,7 +105,8 @@ def test_cells_that_all_move_alike_have_no_persistence():
     motion = estimate_motion(source)
     assert motion.follows_flow
     assert motion.median_step == pytest.approx(0, abs=1e-9)
-    a, b = source.detections(1), source.detections(2)
+    a = source.detections(1)
+    b = source.detections(2)
     assert predict_shift(
         Motion(True, 0.0, 0.0), a, b, source.detections(0)
     ) == pytest.approx(DRIFT)
@@ -148,7 +151,7 @@ def test_previous_flow_does_no_harm_without_persistence():
 
 
 def test_previous_flow_decides_between_equal_fits():
-    """Cells on a perfect grid that go by half a spacing might have gone to either side; at first they went less."""
+    """A perfect grid moves by half a spacing, to either side; before, it moved less."""
     grid = np.stack(
         np.meshgrid(np.arange(-3.0, 12.0), np.arange(9.0), indexing="ij"), axis=-1
     ).reshape(-1, 2)
@@ -187,7 +190,8 @@ def test_pairs_depend_on_the_previous_frame_if_cells_persist():
 def test_persistent_step_discounts_outliers():
     source = movie(0.9)
     motion = Motion(True, 0.1, 0.2, 1.0)
-    a, b = source.detections(0), source.detections(1)
+    a = source.detections(0)
+    b = source.detections(1)
     links = register_frames(a, b).links
     step = motion.predict_persistent_step(links, b)
     assert (
@@ -199,11 +203,10 @@ def test_persistent_step_discounts_outliers():
 
 def test_cells_that_stream_through_each_other_persist_without_flow():
     rng = np.random.default_rng(0)
-    n, frames = 60, 12
-    start, way = (
-        rng.uniform(0, 12, (n, 2)),
-        np.column_stack([np.zeros(n), rng.choice([-0.4, 0.4], n)]),
-    )
+    n = 60
+    frames = 12
+    start = rng.uniform(0, 12, (n, 2))
+    way = np.column_stack([np.zeros(n), rng.choice([-0.4, 0.4], n)])
     places = [
         (start + t * way + rng.normal(scale=0.03, size=start.shape))
         for t in range(frames)

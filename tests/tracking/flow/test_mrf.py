@@ -1,4 +1,4 @@
-"""TRW-S against all labellings of small graphs: exact on trees, close to the optimum on others."""
+"""TRW-S against all labelings of small graphs."""
 
 from itertools import product
 
@@ -55,7 +55,8 @@ def tree(n, rng):
 
 
 def problem(graph, n, k, rng):
-    unary, u = rng.random((n, k)), rng.normal(size=(n, 2, k))
+    unary = rng.random((n, k))
+    u = rng.normal(size=(n, 2, k))
     weight = rng.random(len(graph.end))
     return unary, u, np.minimum(weight, weight[graph.reverse])
 
@@ -77,7 +78,8 @@ def test_trw_s_is_exact_on_trees(seed, n, k):
 
 
 def test_trw_s_is_close_to_the_optimum_on_cycles():
-    found, least = [], []
+    found = []
+    least = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
         one = found_and_least(neighbours(rng.random((7, 2)), 2), 7, 3, rng, sweeps=4)

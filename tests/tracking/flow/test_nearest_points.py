@@ -22,7 +22,8 @@ def distances(x, y):
 )
 def test_nearest_match_brute_force(few, seed, n, m, k):
     rng = np.random.default_rng(seed)
-    x, y = rng.normal(size=(n, k)), rng.normal(size=(m, k))
+    x = rng.normal(size=(n, k))
+    y = rng.normal(size=(m, k))
     whole = distances(x, y)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nearest_points, "MAX_SWEEP_POINTS", few)

@@ -178,7 +178,7 @@ def test_an_empty_part_has_columns(lineage, tmp_path):
     empty = Part((0, 0), nodes, none, first.events[none], np.zeros(0), np.zeros(0))
     with (tmp_path / "e").open("wb") as file:
         rows = parquet.RowGroups(file)
-        rows.add(parquet._event_columns(empty))
-        rows.add(parquet._event_columns(empty))
+        rows.add(parquet._make_event_columns(empty))
+        rows.add(parquet._make_event_columns(empty))
         rows.close()
     assert pyarrow.parquet.read_table(tmp_path / "e").num_rows == 0

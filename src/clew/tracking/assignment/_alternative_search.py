@@ -1,9 +1,9 @@
 """Branch and bound for the best alternative to one event, compiled.
 
-The search is depth-first. Each level adds one column, which covers an open detection and
-removes the columns that covered its detections before. Columns, detections and levels
-are records: a kernel takes a few arguments, where parallel arrays would be a dozen, and
-took three times as long.
+The search is depth-first. Each level adds one column, which covers an open detection
+and removes the columns that covered its detections before. Columns, detections and
+levels are records: a kernel takes a few arguments, where parallel arrays would be a
+dozen, and took three times as long.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _has_detection(
 def sort_columns(
     columns: Records, detections: Records, order: Indices
 ) -> None:  # pragma: no cover  # compiled
-    """Sort the columns of each detection by cost, in place (a stable insertion sort)."""
+    """Sort the columns of each detection by cost, in place (stable insertion sort)."""
     for detection in detections:
         for place in range(detection.begin + 1, detection.end):
             column = order[place]
@@ -155,8 +155,8 @@ def search_alternatives(
     """Return (m,) the cost of the best alternative to each queried column.
 
     `slack` is what alternatives may gain where prices are not optimal; every bound is
-    lowered by it. The columns of the alternatives are written to the rows of `added` and
-    `removed`, unless these are empty.
+    lowered by it. The columns of the alternatives are written to the rows of `added`
+    and `removed`, unless these are empty.
     """
     levels = np.zeros(MAX_DEPTH + 1, LEVEL)
     for k in range(len(levels)):
@@ -192,7 +192,7 @@ def _search_one(
     removed: Indices,
     place: int,
 ) -> float:  # pragma: no cover  # compiled
-    """Return the cost of the best alternative to one column; restore covers and levels."""
+    """Return the cost of the best alternative to one column; restore the records."""
     best = np.inf
     # cost of an alternative in which all open detections appear or disappear
     fallback = np.inf

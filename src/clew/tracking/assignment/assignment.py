@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clew.errors import InfeasibleAnnotation
 from clew.learning.task import Array, Indices, Mask, Matrix
 from clew.models.binary_program import Program
-from clew.models.highs_solver import KeptProgram
+from clew.models.highs_solver import WarmStartedProgram
 from clew.tracking.assignment.margins import compute_margins, find_alternatives
 from clew.tracking.candidates.candidates import Candidates
 from clew.tracking.events import Event
@@ -34,8 +34,8 @@ class Assignment:
     """(m,) rows of the candidates, ascending."""
     reduced: Array
     """(n,) reduced score: the score less the LP's prices of the candidate's detections.
-    0 for chosen candidates; for others at most 0 if the LP is integral, and then a bound
-    of what choosing them would cost."""
+    0 for chosen candidates; for others at most 0 if the LP is integral, and then a
+    bound of what choosing them would cost."""
 
     @property
     def events(self) -> NDArray[np.int8]:
@@ -174,15 +174,16 @@ def assign(
     kept = np.flatnonzero(find_undominated(candidates, scores))
     A = build_incidence(candidates, kept)
     n, m = A.shape
-    program = KeptProgram(A, np.ones(n), np.ones(n), np.zeros(m), np.ones(m))
-    answer = program.maximise_with_prices(scores[kept])
-    if answer is None:
+    program = WarmStartedProgram(A, np.ones(n), np.ones(n), np.zeros(m), np.ones(m))
+    solution = program.solve(scores[kept])
+    if solution is None:
         raise InfeasibleAnnotation(
             "no assignment agrees with what is annotated in this frame pair"
         )
-    y, prices = answer
-    chosen = kept[y == 1]
-    prices = _raise_prices(prices, candidates.detections_of(chosen), scores[chosen])
+    chosen = kept[solution.y == 1]
+    prices = _raise_prices(
+        solution.duals, candidates.detections_of(chosen), scores[chosen]
+    )
     # exact for dominated candidates too: right prices of the others price them out
     detections = candidates.detections_of()
     reduced = scores - np.append(prices, 0.0)[detections].sum(axis=1)

@@ -1,11 +1,11 @@
 """Exact margins: the score lost if an event of an assignment is forbidden or forced.
 
 Two consistent choices y and y' of columns with reduced scores r differ in score by
-Σ r (y − y'): each detection is covered once in both, so that the prices cancel. The cost
-of an alternative is hence a sum over the few columns that leave and enter. A local search
-(`_alternative_search.py`) removes the column in question, covers one open detection
-after another, cheapest column first, and stops where the cost must exceed that of the
-best alternative so far.
+Σ r (y − y'): each detection is covered once in both, so that the prices cancel. Hence
+the cost of an alternative is a sum over the few columns that leave and enter. A local
+search (`_alternative_search.py`) removes the column in question, covers one open
+detection after another, cheapest column first, and stops where the cost must exceed
+that of the best alternative so far.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _run_search(
     added: Indices,
     removed: Indices,
 ) -> Array:
-    """Compute margins; alternatives are written to `added` and `removed` if not empty."""
+    """Compute margins; write alternatives to `added` and `removed` if not empty."""
     columns, detections, order = _prepare_search(rows, n_detections, chosen, reduced)
     balanced = columns["reduced"]
     # Where the LP was fractional, a chosen column's reduced score may be negative:

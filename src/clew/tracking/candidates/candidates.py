@@ -198,9 +198,9 @@ def find_candidates(
     neighbors of its source, a merge two of its target. Every cell may appear and
     disappear.
 
-    With k neighbors and n cells in each frame there are at most n (2k + 3 k(k − 1)/2 + 2)
-    candidates, 28 a cell for k = 4, at 33 bytes each: 46 MB for 50,000 cells, and three
-    times that while they are made.
+    With k neighbors and n cells in each frame there are at most
+    n (2k + 3 k(k − 1)/2 + 2) candidates, 28 a cell for k = 4, at 33 bytes each: 46 MB
+    for 50,000 cells, and three times that while they are made.
 
     Parameters
     ----------

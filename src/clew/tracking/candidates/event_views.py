@@ -237,7 +237,7 @@ class FamilyView:
 
     @cached_property
     def cosine(self) -> Array:
-        """(n,) of the angle between the arms: −1 if the parts lie opposite each other."""
+        """(n,) of the angle between the arms: −1 if the parts lie on opposite sides."""
         near, far = self.distances
         product = (self.arms[0] * self.arms[1]).sum(axis=1)
         return np.asarray(product / np.maximum(near * far, 1e-12))
@@ -327,7 +327,7 @@ class GapView(MoveView):
         self._emerging = emerging
 
     def average_lone_feature(self, name: str) -> Array:
-        """Return (n,) the mean of a feature over both ends as cells without a partner."""
+        """Return (n,) the mean of a feature over both ends as lone cells."""
         before = self._vanishing[name][self.source.rows]
         after = self._emerging[name][self.target.rows]
         return (before + after) / 2

@@ -50,8 +50,8 @@ from clew.tracking.events import PAIRWISE, Event
 from clew.tracking.profiling.scales import Scales
 
 MAX_VALUE = 5.0
-"""Features are clipped to this. Distances only approach it, so that a farther cell always
-has a larger value."""
+"""Features are clipped to this. Distances only approach it, so that a farther cell
+always has a larger value."""
 MAX_BORDER_DISTANCE = 3.0
 """Diameters beyond which the border does not matter."""
 LONE_EVENTS = (Event.APPEAR, Event.DISAPPEAR)

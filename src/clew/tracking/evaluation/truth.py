@@ -16,7 +16,7 @@ leaves open which:
 A detection that holds nothing is in no group. If a detection disappears and another
 appears two frames later, and both hold the same cell and no other, it is a gap. The
 truth may have the cell in the frame between, where no detection touches it, or a gap
-of its own: a track whose only child begins two frames after its end.
+as well: a track whose only child begins two frames after its end.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ class VoteSettings:
     bin_width: float = 0.25
     """Width of a bin, in spacings between cells."""
     significance: float = 4.0
-    """Standard deviations by which the hits of a shift must exceed those of no shift. The
-    largest of 16 n random counts exceeds their mean by √(2 ln 16 n): 3.8 for n = 100."""
+    """Standard deviations by which the hits of a shift must exceed those of no shift.
+    The largest of 16 n random counts exceeds their mean by √(2 ln 16 n), 3.8 for
+    n = 100."""
     max_voters: int = 8_000
     """Cells that vote at most: in larger frames, those around the middle cell."""
     max_bins: int = 2**22

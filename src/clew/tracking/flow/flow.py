@@ -1,7 +1,7 @@
 """The flow: how far each cell is expected to move from one frame to the next.
 
-Neighbors move together in tissue and colonies, and all cells do when the stage drifts or
-jumps. What distinguishes a cell is its motion relative to its surroundings. Hence
+Neighbors move together in tissue and colonies, and all cells do when the stage drifts
+or jumps. What distinguishes a cell is its motion relative to its surroundings. Hence
 positions, masks and reach are taken relative to the flow, which is estimated without
 any truth:
 
@@ -36,10 +36,10 @@ class Flow:
     """Expected displacements from one frame to the next."""
 
     shift: Array | None
-    """(n, ndim) for each cell of the first frame, in physical units; None where cells are
-    expected to stay."""
+    """(n, ndim) for each cell of the first frame, in physical units; None where cells
+    are expected to stay."""
     pairwise: PairwiseFlow | None
-    """What the next frame pair is predicted from; None if it does not depend on this."""
+    """What the next frame pair is predicted from; None if it does not depend on it."""
 
 
 def estimate_flow(
@@ -100,8 +100,8 @@ def estimate_flow_with_previous(
     """Estimate the displacement of each cell with the flow of the previous frame pair.
 
     Each cell repeats a share of its last step relative to the flow; the flow is what
-    cells have in common beyond that. It is expected to resemble the previous flow: where
-    two flows fit two frames equally well, the previous frame often decides.
+    cells have in common beyond that. It is expected to resemble the previous flow:
+    where two flows fit two frames equally well, the previous frame often decides.
 
     Parameters
     ----------

@@ -2,9 +2,9 @@
 
 Ordinary kriging (Matheron 1963), which is Gaussian process regression (Rasmussen &
 Williams 2006, section 2.7). Displacements are a smooth flow plus noise, the **nugget**:
-what cells do independently of their neighbors. The flow has a Matérn covariance of order
-5/2 and unit variance around an unknown local level. A local affine map would take the
-curvature of the flow for noise and lose waves that are a few cells long.
+what cells do independently of their neighbors. The flow has a Matérn covariance of
+order 5/2 and unit variance around an unknown local level. A local affine map would take
+the curvature of the flow for noise and lose waves that are a few cells long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the cells of a movie move: with their surroundings or alone, and how persistently.
+"""How the cells of a movie move: with their surroundings or alone, and persistence.
 
 Where cells move with their surroundings, displacements are measured relative to the
 **flow**. Part of the rest persists: a cell that overtook its neighbors does so again.
@@ -27,7 +27,7 @@ FAR_QUANTILE = 0.95
 ROUNDING = 1e-6
 """Relative to a typical step: what is left where all cells move alike."""
 OUTLIER_STEPS = 3.0
-"""Typical steps at which a step has half its weight: longer ones are mostly wrong links."""
+"""Typical steps at which a step has half its weight: longer ones are mostly errors."""
 
 
 FramePairs = frozenset[tuple[int, ...]]

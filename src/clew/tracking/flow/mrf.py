@@ -21,8 +21,8 @@ from numba import njit
 from clew.learning.task import Array, Indices
 
 SKEW_DIRECTION = np.array([1.0, 0.41421356, 0.31783725])
-"""A direction along which no two pixels are equally far. It breaks ties that rounding or
-the numbering of cells would decide otherwise; masks of few pixels have many ties."""
+"""A direction along which no two pixels are equally far. It breaks ties that rounding
+or the numbering of cells would decide otherwise; masks of few pixels have many ties."""
 RELATIVE_TOLERANCE = 1e-9
 """Relative difference below which two distances count as equal."""
 

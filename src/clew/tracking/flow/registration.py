@@ -4,11 +4,11 @@
 2. A **Markov random field** chooses one of the nearest cells of the next frame for each
    cell, so that neighbors move alike (`mrf.py`): without the shift, and with it.
 3. **Iterative closest points** (Besl & McKay 1992) from each of the two: cells that are
-   each other's nearest after the flow so far are linked, and the flow is kriged from the
-   links around each cell (`kriging.py`), in turns. Nearest in place and in appearance:
-   size and brightness count as far as they persist from frame to frame.
-4. The flow with the shift is taken if it brings cells significantly nearer to others. It
-   is smoothed as far as its links allow.
+   each other's nearest after the flow so far are linked, and the flow is kriged from
+   the links around each cell (`kriging.py`), in turns. Nearest in place and in
+   appearance: size and brightness count as far as they persist from frame to frame.
+4. The flow with the shift is taken if it brings cells significantly nearer to others.
+   It is smoothed as far as its links allow.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class RegistrationSettings:
     """Noise levels to choose from, in variances of the flow. Tissue has the least; of
     the motion of rods in colonies, half is noise. Links are found with the first."""
     link_error: float = 0.25
-    """Half the distance at which a shifted cell still lies nearest to its own position."""
+    """Half the distance at which a shifted cell still lies nearest to its own place."""
     n_labels: tuple[int, int] = (8, 20)
-    """Nearest cells of the next frame that a cell may move to, in 2D and 3D: those within
-    one and a half spacings of a dense packing."""
+    """Nearest cells of the next frame that a cell may move to, in 2D and 3D: those
+    within one and a half spacings of a dense packing."""
     neighbor_difference: float = 0.4
     """Typical difference between displacements of neighbors one spacing apart. Results
     change little from 0.25 to 0.5."""
@@ -79,8 +79,8 @@ class RegistrationSettings:
     max_icp_passes: int = 10
     """Links and kriging, in turns, at most; fewer if the links no longer change."""
     min_untested_shift: float = 1.0
-    """A larger shift is tried even if chance explains its votes, as in tissue that flows
-    besides: the labels of cells at rest do not reach so far."""
+    """A larger shift is tried even if chance explains its votes, as in flowing tissue:
+    the labels of cells at rest do not reach so far."""
     level: float = 0.05
     """Significance level of the test whether a flow with a jump fits better."""
 
@@ -127,7 +127,7 @@ class PairwiseFlow:
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """Links cells of two frames that are each other's nearest in place and appearance."""
+    """Links cells that are each other's nearest in place and appearance."""
 
     x: Array
     """(n, ndim) positions in the first frame."""
@@ -221,7 +221,7 @@ class Registration:
     spacing: float
     """Median distance between neighbors in the first frame."""
     graph: NeighborGraph
-    """Cells of the first frame, with 3 ndim or more neighbors expected to move alike."""
+    """Cells of the first frame with 3 ndim or more neighbors that move alike."""
     settings: RegistrationSettings = SETTINGS
 
     @classmethod
@@ -330,7 +330,7 @@ class Registration:
         return 1 / (2 * (self.settings.neighbor_difference * distance) ** 2)
 
     def run_icp(self, start: Array) -> Array:
-        """Refine a flow (n, ndim) by links and kriging until the links stay the same."""
+        """Refine a flow (n, ndim) by links and kriging until the links stay."""
         shift = start
         previous = np.zeros(0, np.intp)
         for _ in range(self.settings.max_icp_passes):
@@ -345,10 +345,10 @@ class Registration:
     def smooth_flow(self, shift: Array) -> Array:
         """Krige a flow (n, ndim) once more, with as much noise as its links allow.
 
-        Links were made with a flow that bends to them, so little noise looks better than
-        it is. Hence the **one standard error rule** (Breiman et al. 1984): the largest
-        nugget whose errors, by the Cauchy likelihood, exceed the least by no more than
-        the standard error of the difference.
+        Links were made with a flow that bends to them, so little noise looks better
+        than it is. Hence the **one standard error rule** (Breiman et al. 1984): the
+        largest nugget whose errors, by the Cauchy likelihood, exceed the least by no
+        more than the standard error of the difference.
         """
         matcher = self.matcher
         partner = matcher.find_partners(shift)
@@ -383,7 +383,7 @@ class Registration:
         return bool(p_value < self.settings.level)
 
     def _krige_flow(self, shift: Array, partner: Indices, nugget: float) -> Array:
-        """Krige (n, ndim) the flow from links; `partner` (n,) is -1 for cells without."""
+        """Krige (n, ndim) the flow from links; `partner` (n,) is -1 for no link."""
         matcher = self.matcher
         settings = self.settings
         displacement = matcher.y[partner] - matcher.x

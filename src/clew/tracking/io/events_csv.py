@@ -1,6 +1,6 @@
-"""Events as a table: one a row, with its frame, its kind, the labels before and after, and how sure it is.
+"""Events as a table: frame, kind, labels before and after, and confidence.
 
-`12,divide,5,17 18,3.25`: from frame 12 to 13, cell 5 becomes 17 and 18.
+``12,divide,5,17 18,3.25``: from frame 12 to 13, cell 5 divides into 17 and 18.
 """
 
 from __future__ import annotations
@@ -35,49 +35,57 @@ ALIASES: Aliases = {
     "sources": ("source", "source_ids", "source_id", "from"),
     "targets": ("target", "target_ids", "target_id", "to"),
 }
-CONFIDENCE, PROBABILITY = "confidence", "probability"
+CONFIDENCE = "confidence"
+PROBABILITY = "probability"
 SEPARATORS = str.maketrans(dict.fromkeys(";+/,[]()", " "))
-"""Whatever people put between several ids, or around them."""
+"""Characters that people write between several ids, or around them."""
 SIDES = ("sources", "targets")
 NO_CELL = ("", "-", "none", "nan")
 
 
 def write_events(path: str | Path, lineage: Lineage | TrackedMovie) -> None:
-    """Write what happened in a lineage, in the order of frames; a confidence without bound is `inf`.
+    """Write the events of a lineage in the order of frames.
 
-    The probability of being right has a column of its own where the lineage has it.
+    An unlimited confidence is ``inf``. The probability of being right has a column if
+    the lineage has it.
     """
     parts = parts_of(as_parts(lineage))
     first = next(parts)
-    known = first.probability is not None
-    header = [*COLUMNS, CONFIDENCE, *([PROBABILITY] if known else [])]
-    write_parts(path, header, (_rows(part) for part in chain([first], parts)))
+    header = [*COLUMNS, CONFIDENCE]
+    if first.probability is not None:
+        header.append(PROBABILITY)
+    write_parts(path, header, (_make_rows(part) for part in chain([first], parts)))
 
 
-def _rows(part: Part) -> tuple[int, Callable[[slice], list[Sequence[Any]]]]:
-    """The rows of a part of a movie."""
-    sure = [
-        part.confidence,
-        *([] if part.probability is None else [part.probability.round(6)]),
-    ]
-    return len(part.events), lambda rows: [
-        *make_event_columns(part.events[rows]),
-        *(column[rows].tolist() for column in sure),
-    ]
+def _make_rows(part: Part) -> tuple[int, Callable[[slice], list[Sequence[Any]]]]:
+    """Number of rows of a part, and a function that gives the columns of some."""
+    figures = [part.confidence]
+    if part.probability is not None:
+        figures.append(part.probability.round(6))
+
+    def make_columns(rows: slice) -> list[Sequence[Any]]:
+        columns = make_event_columns(part.events[rows])
+        return columns + [column[rows].tolist() for column in figures]
+
+    return len(part.events), make_columns
 
 
 def read_events(path: str | Path) -> tuple[EventTable, Array]:
-    """The events of a table and their confidence (n,), NaN where the table has none."""
+    """Read a table of events.
+
+    Returns
+    -------
+    events : EventTable
+    confidence : ndarray of shape (n,)
+        NaN if the table has none.
+    """
     warn_if_file_changed(path)
     table = read_delimited(path, {**ALIASES, CONFIDENCE: ()}, COLUMNS)
     faults = Faults(table.where)
     events = parse_events(table, faults)
-    known = CONFIDENCE in table
-    confidence = (
-        table.parse_numbers(CONFIDENCE, faults, infinite=True)
-        if known
-        else np.full(len(events), np.nan)
-    )
+    confidence = np.full(len(events), np.nan)
+    if CONFIDENCE in table:
+        confidence = table.parse_numbers(CONFIDENCE, faults, infinite=True)
     faults.refuse()
     return events, confidence
 
@@ -88,66 +96,62 @@ def make_event_columns(events: EventTable) -> list[Sequence[Any]]:
     return [
         events.frame.tolist(),
         [names[event] for event in events.event.tolist()],
-        _joined(events.sources),
-        _joined(events.targets),
+        _format_labels(events.sources),
+        _format_labels(events.targets),
     ]
 
 
-def _joined(labels: Labels) -> list[str]:
-    """Labels of each row as one cell."""
-    return [f"{a} {b}" if b else str(a) if a else "" for a, b in labels.tolist()]
+def _format_labels(labels: Labels) -> list[str]:
+    """Labels (n, 2) as one cell a row."""
+    return [f"{a} {b}" if b else str(a or "") for a, b in labels.tolist()]
 
 
 def parse_events(table: Table, faults: Faults) -> EventTable:
-    """The events of a table with the four columns."""
+    """Parse the events of a table with the four columns."""
     frame = table.parse_integers("frame", faults, least=0)
     kinds = [BY_NAME.get(str(cell).lower()) for cell in table.columns["event"]]
-    unknown = np.array([kind is None for kind in kinds], dtype=bool)
-    table.add_faults(faults, unknown, "event", f"one of {', '.join(BY_NAME)}")
-    event = np.array(
-        [Event.MOVE if kind is None else kind for kind in kinds], dtype=np.int8
-    )
-    sources, targets = (
-        _parse_side(table, side, event, unknown, faults) for side in SIDES
-    )
+    is_unknown = np.array([kind is None for kind in kinds], dtype=bool)
+    table.add_faults(faults, is_unknown, "event", f"one of {', '.join(BY_NAME)}")
+    filled = [Event.MOVE if kind is None else kind for kind in kinds]
+    event = np.array(filled, dtype=np.int8)
+    sources = _parse_side(table, 0, event, is_unknown, faults)
+    targets = _parse_side(table, 1, event, is_unknown, faults)
     return EventTable(frame, event, sources, targets)
 
 
 def _parse_side(
     table: Table,
-    side: str,
+    side: int,
     event: NDArray[np.int8],
-    unknown: NDArray[np.bool_],
+    is_unknown: NDArray[np.bool_],
     faults: Faults,
 ) -> Labels:
-    """(n, 2) the labels in a column of ids, as many as the events need."""
-    ids = [_parse_ids(str(cell)) for cell in table.columns[side]]
-    bad = np.array([labels is None for labels in ids], dtype=bool)
-    table.add_faults(
-        faults, bad, side, "positive integers, each once, separated by a space"
-    )
+    """(n, 2) labels in the column of sources or targets, as many as events need."""
+    name = SIDES[side]
+    ids = [_parse_ids(str(cell)) for cell in table.columns[name]]
+    is_faulty = np.array([labels is None for labels in ids], dtype=bool)
+    expected = "positive integers, each once, separated by a space"
+    table.add_faults(faults, is_faulty, name, expected)
     count = np.array([len(labels or ()) for labels in ids], dtype=np.int64)
-    due = np.array([ARITY[kind][SIDES.index(side)] for kind in Event])[event]
-    wrong = np.flatnonzero((count != due) & ~bad & ~unknown)
+    arity = np.array([ARITY[kind][side] for kind in Event])[event]
+    wrong = np.flatnonzero((count != arity) & ~is_faulty & ~is_unknown)
     faults.add(
         table.row[wrong],
         lambda i: (
-            f"{Event(event[wrong[i]])} has {due[wrong[i]]} {side}, but the row names {count[wrong[i]]}"
+            f"{Event(event[wrong[i]])} has {arity[wrong[i]]} {name}, but the row names "
+            f"{count[wrong[i]]}"
         ),
     )
-    return np.array(
-        [((labels or ()) + (NONE, NONE))[:2] for labels in ids], dtype=np.int64
-    ).reshape(-1, 2)
+    padded = [(*(labels or ()), NONE, NONE)[:2] for labels in ids]
+    return np.array(padded, dtype=np.int64).reshape(-1, 2)
 
 
 def _parse_ids(cell: str) -> tuple[int, ...] | None:
-    """The labels in a cell, ascending, or None where it holds anything else."""
+    """Parse the labels in a cell, ascending; None if it holds anything else."""
     if cell.lower() in NO_CELL:
         return ()
     words = [cell] if cell.isdecimal() else cell.translate(SEPARATORS).split()
     labels = [parse_integer(word) or NONE for word in words]
-    return (
-        tuple(sorted(labels))
-        if min(labels, default=1) > NONE and len(set(labels)) == len(labels)
-        else None
-    )
+    is_positive = min(labels, default=1) > NONE
+    is_unique = len(set(labels)) == len(labels)
+    return tuple(sorted(labels)) if is_positive and is_unique else None

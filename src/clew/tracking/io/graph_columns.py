@@ -1,8 +1,9 @@
-"""A tracked movie as columns of nodes and edges, for formats that are made of whole columns.
+"""A tracked movie as whole columns of nodes and edges, as GEFF needs them.
 
-Columns are files that are mapped into memory and filled part by part, so that a movie of any length can be written: in
-memory are a part, and a few numbers for each frame and each piece of a track. Nodes are in the order of frames and
-labels, so that where a frame begins tells the node of a label; edges are in the order of their first frame.
+Columns are files that are mapped into memory and filled part by part, so that a movie
+of any length can be written. In memory are one part, and a few numbers for each frame
+and each piece of a track. Nodes are sorted by frame and label, edges by their first
+frame.
 """
 
 from __future__ import annotations
@@ -26,186 +27,211 @@ from clew.tracking.io.segments import label_components, number_pieces
 ROWS = 2**18
 """Rows of a column that are changed at a time."""
 SPAN = np.array([event.span for event in Event])
-LINKS = np.array([event.arity[0] * event.arity[1] for event in Event])
+N_LINKS = np.array([event.arity[0] * event.arity[1] for event in Event])
 """Edges of an event of each kind."""
 NAMES = np.array([str(event) for event in Event])
+LONE = (Event.APPEAR, Event.DISAPPEAR)
+"""Events without an edge."""
 
 
 @dataclass(frozen=True, eq=False)
 class NodeColumns:
-    """(n,) each."""
+    """Columns of n nodes.
+
+    Attributes
+    ----------
+    id, frame, label, track : ndarray of shape (n,)
+    position : ndarray of shape (n, ndim)
+    segment : ndarray of shape (n,)
+        Unbranched piece of a track, see `segments`.
+    family : ndarray of shape (n,)
+        Connected component, from 1.
+    alone : dict of ndarray of shape (n,)
+        Confidence of an appearance or disappearance; 0 if there was none.
+    accompanied : dict of ndarray of bool of shape (n,)
+        Where there was none.
+    begin : ndarray of shape (n_frames + 1,)
+        First node of each frame.
+    """
 
     id: NDArray[np.uint64]
-    """Their numbers."""
     frame: NDArray[np.int64]
     label: Labels
     position: NDArray[np.float64]
-    """(n, ndim)"""
     track: Labels
     segment: NDArray[np.int64]
-    """The unbranched piece of a track, as `segments` numbers them."""
     family: NDArray[np.int64]
-    """All that hangs together, numbered from 1."""
     alone: dict[Event, NDArray[np.float64]]
-    """The confidence of an appearance or disappearance; 0 where there was none."""
     accompanied: dict[Event, NDArray[np.bool_]]
-    """Where there was none."""
     begin: NDArray[np.int64]
-    """(n_frames + 1,) where the nodes of each frame begin."""
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeColumns:
-    """(m,) each."""
+    """Columns of m edges.
+
+    Attributes
+    ----------
+    ends : ndarray of shape (m, 2)
+        Nodes.
+    event : ndarray of str of shape (m,)
+    confidence : ndarray of shape (m,)
+    begin : ndarray of shape (n_frames + 1,)
+        First edge that leaves each frame.
+    """
 
     ends: NDArray[np.uint64]
-    """(m, 2) nodes"""
     event: NDArray[np.str_]
-    """By name."""
     confidence: NDArray[np.float64]
     begin: NDArray[np.int64]
-    """(n_frames + 1,) where the edges that leave each frame begin."""
 
 
 @contextmanager
 def graph_columns(
     folder: Path, movie: TrackedMovie
 ) -> Iterator[tuple[NodeColumns, EdgeColumns]]:
-    """The columns of a movie as long as the block lasts; their files are in a hidden folder within `folder`."""
+    """Make the columns of a movie, in files that last as long as the block.
+
+    Parameters
+    ----------
+    folder : Path
+        The files are in a hidden folder within it.
+    movie : TrackedMovie
+    """
     with tempfile.TemporaryDirectory(dir=folder, prefix=".columns-") as hidden:
-        nodes, n_edges = _nodes(Path(hidden), movie)
-        edges = _edges(Path(hidden), movie, nodes, n_edges)
+        nodes, n_edges = _make_nodes(Path(hidden), movie)
+        edges = _make_edges(Path(hidden), movie, nodes, n_edges)
         _number_pieces(nodes, edges)
         yield nodes, edges
 
 
-def _column(folder: Path, name: str, dtype: DTypeLike, *shape: int) -> NDArray[Any]:
-    """A column in a file, or several one after the other; one without rows cannot be mapped."""
+def _make_column(
+    folder: Path, name: str, dtype: DTypeLike, *shape: int, order: Any = "F"
+) -> NDArray[Any]:
+    """A column in a file; one without rows cannot be mapped."""
     if not shape[0]:
         return np.zeros(shape, dtype)
-    return np.memmap(
-        folder / name, dtype, "w+", shape=shape, order="C" if name == "ends" else "F"
-    )
+    return np.memmap(folder / name, dtype, "w+", shape=shape, order=order)
 
 
-def _nodes(folder: Path, movie: TrackedMovie) -> tuple[NodeColumns, int]:
-    """The nodes, without what follows from edges, and how many edges there are."""
-    n, n_edges, at = movie.n_cells, 0, 0
+def _make_nodes(folder: Path, movie: TrackedMovie) -> tuple[NodeColumns, int]:
+    """Make the columns of nodes that do not depend on edges, and count edges."""
+    n = movie.n_cells
     numbers = {
-        name: _column(folder, name, np.int64, n)
+        name: _make_column(folder, name, np.int64, n)
         for name in ("frame", "label", "track", "segment", "family")
     }
-    lone = (Event.APPEAR, Event.DISAPPEAR)
-    alone = {event: _column(folder, str(event), np.float64, n) for event in lone}
-    accompanied = {event: _column(folder, f"no {event}", np.bool_, n) for event in lone}
-    count, position, ids = (
-        np.zeros(movie.n_frames, np.int64),
-        None,
-        _column(folder, "id", np.uint64, n),
-    )
+    alone = {event: _make_column(folder, str(event), np.float64, n) for event in LONE}
+    accompanied = {
+        event: _make_column(folder, f"no {event}", np.bool_, n) for event in LONE
+    }
+    ids = _make_column(folder, "id", np.uint64, n)
+    position = None
+    count = np.zeros(movie.n_frames, np.int64)
+    n_edges = 0
+    end = 0
     for part in parts_of(movie):
         cells = part.nodes
         if position is None:
-            position = _column(
-                folder, "position", np.float64, n, cells.position.shape[1]
-            )
-        rows, at = slice(at, at + len(cells.frame)), at + len(cells.frame)
-        for name, values in (
-            ("frame", cells.frame),
-            ("label", cells.label),
-            ("track", part.track),
-            ("segment", -1),
-        ):
-            numbers[name][rows] = values
-        position[rows], ids[rows] = cells.position, np.arange(rows.start, rows.stop)
+            ndim = cells.position.shape[1]
+            position = _make_column(folder, "position", np.float64, n, ndim)
+        start = end
+        end = start + len(cells.frame)
+        rows = slice(start, end)
+        numbers["frame"][rows] = cells.frame
+        numbers["label"][rows] = cells.label
+        numbers["track"][rows] = part.track
+        numbers["segment"][rows] = -1
+        position[rows] = cells.position
+        ids[rows] = np.arange(start, end)
         for column in accompanied.values():
             column[rows] = True
         count += np.bincount(cells.frame, minlength=movie.n_frames)
-        n_edges += int(LINKS[part.events.event].sum())
-    place = np.zeros((0, 2)) if position is None else position
-    begin = np.append(0, np.cumsum(count))
-    return NodeColumns(
-        ids,
-        position=place,
+        n_edges += int(N_LINKS[part.events.event].sum())
+    nodes = NodeColumns(
+        id=ids,
+        position=np.zeros((0, 2)) if position is None else position,
         alone=alone,
         accompanied=accompanied,
-        begin=begin,
+        begin=np.append(0, np.cumsum(count)),
         **numbers,
-    ), n_edges
+    )
+    return nodes, n_edges
 
 
-def _edges(
+def _make_edges(
     folder: Path, movie: TrackedMovie, nodes: NodeColumns, n: int
 ) -> EdgeColumns:
-    """The edges; confidences of what has none go to its node."""
-    ends, event = (
-        _column(folder, "ends", np.uint64, n, 2),
-        _column(folder, "event", NAMES.dtype, n),
-    )
-    confidence, count, at = (
-        _column(folder, "confidence", np.float64, n),
-        np.zeros(movie.n_frames, np.int64),
-        0,
-    )
+    """Make the columns of edges; the confidence of lone events goes to their nodes."""
+    ends = _make_column(folder, "ends", np.uint64, n, 2, order="C")
+    event = _make_column(folder, "event", NAMES.dtype, n)
+    confidence = _make_column(folder, "confidence", np.float64, n)
+    count = np.zeros(movie.n_frames, np.int64)
+    stop = 0
     for part in parts_of(movie):
-        sources, targets, row = _links(part, nodes)
-        rows, at = slice(at, at + len(row)), at + len(row)
-        ends[rows] = np.column_stack([sources, targets])
-        event[rows], confidence[rows] = (
-            NAMES[part.events.event[row]],
-            part.confidence[row],
-        )
+        source, target, row = _list_links(part, nodes)
+        start = stop
+        stop = start + len(row)
+        ends[start:stop] = np.column_stack([source, target])
+        event[start:stop] = NAMES[part.events.event[row]]
+        confidence[start:stop] = part.confidence[row]
         count += np.bincount(part.events.frame[row], minlength=movie.n_frames)
     return EdgeColumns(ends, event, confidence, np.append(0, np.cumsum(count)))
 
 
-def _links(part: Part, nodes: NodeColumns) -> tuple[Indices, Indices, Indices]:
-    """(k,) each: the nodes that events link, and the row of the event; in the order of frames."""
+def _list_links(part: Part, nodes: NodeColumns) -> tuple[Indices, Indices, Indices]:
+    """(k,) each: nodes that events link, and rows of the events, by frame."""
     events = part.events
-    sources = _find(nodes, events.frame, events.sources)
-    targets = _find(nodes, events.frame + SPAN[events.event], events.targets)
+    sources = _find_nodes(nodes, events.frame, events.sources)
+    targets = _find_nodes(nodes, events.frame + SPAN[events.event], events.targets)
     for kind, node in ((Event.APPEAR, targets[:, 0]), (Event.DISAPPEAR, sources[:, 0])):
-        mine = events.event == kind
-        nodes.alone[kind][node[mine]], nodes.accompanied[kind][node[mine]] = (
-            part.confidence[mine],
-            False,
-        )
-    source, target = np.repeat(sources, 2, axis=1).ravel(), np.tile(targets, 2).ravel()
+        is_kind = events.event == kind
+        nodes.alone[kind][node[is_kind]] = part.confidence[is_kind]
+        nodes.accompanied[kind][node[is_kind]] = False
+    # all four pairs of two sources and two targets
+    source = np.repeat(sources, 2, axis=1).ravel()
+    target = np.tile(targets, 2).ravel()
     link = np.flatnonzero((source >= 0) & (target >= 0))
     link = link[np.argsort(events.frame[link // 4], kind="stable")]
     return source[link], target[link], link // 4
 
 
-def _find(nodes: NodeColumns, frame: NDArray[np.int64], labels: Labels) -> Indices:
-    """(m, 2) the nodes of labels in frames (m,); −1 for no cell."""
-    found = np.full(labels.shape, -1, dtype=np.intp)
+def _find_nodes(
+    nodes: NodeColumns, frame: NDArray[np.int64], labels: Labels
+) -> Indices:
+    """(m, 2) nodes of labels (m, 2) in frames (m,); -1 for no cell."""
+    node = np.full(labels.shape, -1, dtype=np.intp)
     for t in np.unique(frame).tolist():
         rows = np.flatnonzero(frame == t)
         first, last = nodes.begin[t : t + 2]
-        found[rows] = first + np.searchsorted(nodes.label[first:last], labels[rows])
-    return np.where(labels == NONE, -1, found)
+        node[rows] = first + np.searchsorted(nodes.label[first:last], labels[rows])
+    return np.where(labels == NONE, -1, node)
 
 
 def _number_pieces(nodes: NodeColumns, edges: EdgeColumns) -> None:
-    """Segments and families, frame by frame: a node that no move leads to begins a piece of a track."""
-    n, track, links = 0, [np.zeros(0, np.int64)], [np.zeros((2, 0), np.int64)]
+    """Fill in segments and families; a node that no move leads to begins a piece."""
+    n_pieces = 0
+    tracks = [np.zeros(0, np.int64)]
+    links = [np.zeros((2, 0), np.int64)]
     for t in range(len(nodes.begin) - 1):
         first, last = nodes.begin[t : t + 2]
-        piece = nodes.segment[
-            first:last
-        ]  # at first, those of moves from the frame before, and −1
+        # a view; -1, or the piece of the cell that moved here
+        piece = nodes.segment[first:last]
         new = np.flatnonzero(piece < 0)
-        piece[new], n = n + np.arange(len(new)), n + len(new)
-        track.append(nodes.track[first:last][new])
+        piece[new] = n_pieces + np.arange(len(new))
+        n_pieces += len(new)
+        tracks.append(nodes.track[first:last][new])
         leaving = slice(*edges.begin[t : t + 2])
         source, target = edges.ends[leaving].astype(np.int64).T
-        moves = edges.event[leaving] == str(Event.MOVE)
-        nodes.segment[target[moves]] = piece[source[moves] - first]
-        links.append(np.stack([piece[source[~moves] - first], target[~moves]]))
-    segment = number_pieces(np.concatenate(track))
+        is_move = edges.event[leaving] == str(Event.MOVE)
+        nodes.segment[target[is_move]] = piece[source[is_move] - first]
+        branches = piece[source[~is_move] - first]
+        links.append(np.stack([branches, target[~is_move]]))
+    segment = number_pieces(np.concatenate(tracks))
     source, target = np.concatenate(links, axis=1)
-    family = label_components(n, source, nodes.segment[target])
+    family = label_components(n_pieces, source, nodes.segment[target])
     for begin in range(0, len(nodes.segment), ROWS):
         rows = slice(begin, begin + ROWS)
         piece = np.array(nodes.segment[rows])
-        nodes.segment[rows], nodes.family[rows] = segment[piece], family[piece] + 1
+        nodes.segment[rows] = segment[piece]
+        nodes.family[rows] = family[piece] + 1

@@ -1,7 +1,7 @@
-"""Label images that carry the tracks' ids, as TIFF masks of the Cell Tracking Challenge and as OME-Zarr.
+"""Label images that carry track ids, as TIFF masks of the challenge or as OME-Zarr.
 
-A part of a movie is written by whoever has it, a worker of a cluster for example: each frame is a file, or chunks, of
-its own, so that nobody waits for anybody.
+Each part of a movie is written by the worker that has it: a frame is one file,
+or several chunks, so that no worker waits for another.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from skimage.util import map_array
 
 from clew.errors import InputError
 from clew.parallel import Executor, Progress
+from clew.tracking.blocks.join import Part
 from clew.tracking.blocks.parts import PartReader, TrackedMovie
 from clew.tracking.events import Event, Labels
 from clew.tracking.io import tiff
@@ -26,47 +27,67 @@ from clew.tracking.lineage.tracks import Tracks, check_frame
 from clew.tracking.movie import Movie
 from clew.tracking.training.calibration import Expectation, expectation
 
-CHUNK = {2: (512, 512), 3: (64, 256, 256)}
-"""The largest chunk of a Zarr layer, a few megabytes as clew reads whole frames and viewers parts of them."""
+MAX_CHUNK = {2: (512, 512), 3: (64, 256, 256)}
+"""Largest chunk in Zarr: a few megabytes, since viewers read parts of frames."""
 
 
 @dataclass(frozen=True)
 class EventCounts:
-    """What a part of a movie, or all of it, counts."""
+    """Counts over a movie or a part of it.
+
+    Attributes
+    ----------
+    kinds : ndarray of shape (7,)
+        Events of each kind.
+    wrong : float
+        Σ 1 − p over the events, with the probability p that each is right; NaN if
+        it is not known.
+    variance : float
+        Σ p (1 − p).
+    empty : tuple of int
+        Frames without a cell.
+    """
 
     kinds: NDArray[np.int64]
-    """(7,) events of each kind."""
     wrong: float
-    """Σ 1 − p over the events, of which p is the probability that one is right; NaN where they are not known."""
     variance: float
-    """Σ p (1 − p)"""
     empty: tuple[int, ...] = ()
-    """Frames without a cell."""
 
     @classmethod
     def sum(cls, parts: Sequence[EventCounts]) -> EventCounts:
-        """Of all parts."""
-        kinds = np.sum([part.kinds for part in parts], axis=0)
-        empty = tuple(frame for part in parts for frame in part.empty)
+        """Counts over all parts."""
         return cls(
-            kinds,
-            sum(part.wrong for part in parts),
-            sum(part.variance for part in parts),
-            empty,
+            kinds=np.sum([part.kinds for part in parts], axis=0),
+            wrong=sum(part.wrong for part in parts),
+            variance=sum(part.variance for part in parts),
+            empty=tuple(frame for part in parts for frame in part.empty),
         )
 
     def expected_wrong(self) -> Expectation | None:
-        """How many events are wrong; None where probabilities are not known."""
-        return (
-            None
-            if np.isnan(self.wrong)
-            else expectation(self.wrong, self.variance, int(self.kinds.sum()))
-        )
+        """Expected number of wrong events; None if probabilities are not known."""
+        if np.isnan(self.wrong):
+            return None
+        return expectation(self.wrong, self.variance, int(self.kinds.sum()))
+
+
+def _count_events(part: Part) -> EventCounts:
+    """Count the events and the empty frames of a part."""
+    right = part.probability
+    if right is None:
+        right = np.full(len(part.events), np.nan)
+    first, last = part.frames
+    empty = np.setdiff1d(np.arange(first, last + 1), part.nodes.frame)
+    return EventCounts(
+        kinds=np.bincount(part.events.event, minlength=len(Event)),
+        wrong=float((1 - right).sum()),
+        variance=float((right * (1 - right)).sum()),
+        empty=tuple(empty.tolist()),
+    )
 
 
 @dataclass(frozen=True)
 class _PartWriter:
-    """Writes the label images of a part, and counts its events."""
+    """Write the label images of a part, and count its events."""
 
     folder: Path
     n_frames: int
@@ -78,41 +99,22 @@ class _PartWriter:
         reader, movie, tracks = item
         part = reader.read()
         if movie is not None:
-            for t in range(part.frames[0], part.frames[1] + 1):
+            first, last = part.frames
+            for t in range(first, last + 1):
                 rows = slice(*np.searchsorted(part.nodes.frame, [t, t + 1]))
-                self._write(
-                    t,
-                    relabel_frame(
-                        movie,
-                        t,
-                        part.nodes.label[rows],
-                        part.track[rows],
-                        tracks,
-                        self.dtype,
-                    ),
+                label = part.nodes.label[rows]
+                mask = relabel_frame(
+                    movie, t, label, part.track[rows], tracks, self.dtype
                 )
-        kinds = np.bincount(part.events.event, minlength=len(Event))
-        p = (
-            np.full(len(part.events), np.nan)
-            if part.probability is None
-            else part.probability
-        )
-        empty = np.setdiff1d(
-            np.arange(part.frames[0], part.frames[1] + 1), part.nodes.frame
-        )
-        return EventCounts(
-            kinds,
-            float((1 - p).sum()),
-            float((p * (1 - p)).sum()),
-            tuple(empty.tolist()),
-        )
+                self._write_mask(t, mask)
+        return _count_events(part)
 
-    def _write(self, t: int, mask: NDArray[Any]) -> None:
+    def _write_mask(self, t: int, mask: NDArray[Any]) -> None:
         if self.tiffs:
-            digits = max(3, len(str(self.n_frames - 1)))
-            tiff.write_frame(self.folder / f"mask{t:0{digits}}.tif", mask)
+            n_digits = max(3, len(str(self.n_frames - 1)))
+            tiff.write_frame(self.folder / f"mask{t:0{n_digits}}.tif", mask)
         if self.layer:
-            import zarr  # it takes a second to load
+            import zarr  # takes a second to load
 
             with zarr.config.set({"array.write_empty_chunks": True}):
                 zarr.open_array(self.folder / LABELS, path="0", mode="r+")[t] = mask
@@ -128,32 +130,49 @@ def write_label_images(
     tiffs: bool = False,
     layer: bool = False,
 ) -> EventCounts:
-    """Masks in TIFF, a Zarr layer, or both, of all parts of a movie; and what it counts."""
-    readers, tracks, n = tracked.readers(), tracked.tracks, tracked.n_frames
-    if movie is not None and movie.n_frames != n:
+    """Write masks in TIFF, a layer in Zarr, or both, and count events.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty folder to write into.
+    movie : Movie or None
+        Its label images; None writes none.
+    tracked : TrackedMovie
+    executor : Executor
+    progress : callable, optional
+        Called with the number of frames done and in all.
+    tiffs, layer : bool
+        What to write.
+    """
+    tracks = tracked.tracks
+    n_frames = tracked.n_frames
+    if movie is not None and movie.n_frames != n_frames:
         raise InputError(
-            f"the lineage is of {n} frames, and {movie.name} has {movie.n_frames}"
+            f"the lineage is of {n_frames} frames, and {movie.name} has "
+            f"{movie.n_frames}"
         )
-    pixels = movie if tiffs or layer else None
+    if not tiffs and not layer:
+        movie = None
     largest = int(tracks.id.max(initial=0))
     dtype = np.dtype(np.uint16 if largest <= np.iinfo(np.uint16).max else np.uint32)
-    if layer and pixels is not None:
-        _make_layer(folder / LABELS, pixels, dtype)
+    if layer and movie is not None:
+        _create_layer(folder / LABELS, movie, dtype)
     items: list[Any] = []
-    for reader in readers:
+    for reader in tracked.readers():
         first, last = reader.frames
         alive = tracks[(tracks.begin <= last) & (tracks.end >= first)]
-        items.append(
-            (
-                reader,
-                None if pixels is None else pixels.window(first, min(last, n - 1)),
-                alive,
-            )
-        )
-    told = None if progress is None else lambda done, of: progress(done * n // of, n)
-    return EventCounts.sum(
-        list(executor.map(_PartWriter(folder, n, dtype, tiffs, layer), items, told))
-    )
+        part_movie = movie
+        if movie is not None:
+            part_movie = movie.window(first, min(last, n_frames - 1))
+        items.append((reader, part_movie, alive))
+
+    def report_frames(done: int, n_parts: int) -> None:
+        if progress is not None:
+            progress(done * n_frames // n_parts, n_frames)
+
+    writer = _PartWriter(folder, n_frames, dtype, tiffs, layer)
+    return EventCounts.sum(list(executor.map(writer, items, report_frames)))
 
 
 def relabel_frame(
@@ -164,40 +183,50 @@ def relabel_frame(
     tracks: Tracks,
     dtype: np.dtype[Any],
 ) -> NDArray[Any]:
-    """The label image of frame `t` with tracks instead of labels; `tracks` are those alive, to check it by."""
+    """Replace the labels of a frame by track ids.
+
+    Parameters
+    ----------
+    movie : Movie
+    t : int
+    label, track : ndarray of shape (n,)
+        Labels of the frame, and their tracks.
+    tracks : Tracks
+        Tracks that are alive, to check the frame by.
+    dtype : dtype
+        Of the result.
+    """
     mask = movie.label(t)
-    found: NDArray[Any] = map_array(mask, label.astype(mask.dtype), track.astype(dtype))
-    if np.any((found == 0) & (mask != 0)):
-        strange = mask[(found == 0) & (mask != 0)][0]
+    relabelled: NDArray[Any] = map_array(
+        mask, label.astype(mask.dtype), track.astype(dtype)
+    )
+    is_unknown = (relabelled == 0) & (mask != 0)
+    if is_unknown.any():
         raise InputError(
-            f"frame {t} of {movie.name} has the label {strange}, which the lineage lacks"
+            f"frame {t} of {movie.name} has the label {mask[is_unknown][0]}, which the "
+            "lineage lacks"
         )
-    check_frame(tracks, t, np.flatnonzero(np.bincount(found.ravel())), "the lineage")
-    return found
+    present = np.flatnonzero(np.bincount(relabelled.ravel()))
+    check_frame(tracks, t, present, "the lineage")
+    return relabelled
 
 
-def _make_layer(path: Path, movie: Movie, dtype: np.dtype[Any]) -> None:
-    """An OME-Zarr (0.5) of one resolution, without pixels yet."""
+def _create_layer(path: Path, movie: Movie, dtype: np.dtype[Any]) -> None:
+    """Create an OME-Zarr (0.5) of one resolution, without pixels."""
+    import zarr
+
     axes = ["t", *OME_AXES[-movie.ndim :]]
-    kinds = {"t": "time"}
     scale = {"type": "scale", "scale": [1.0, *map(float, movie.spacing)]}
     image = {
         "name": "tracks",
-        "axes": [{"name": axis, "type": kinds.get(axis, "space")} for axis in axes],
+        "axes": [
+            {"name": axis, "type": "time" if axis == "t" else "space"} for axis in axes
+        ],
         "datasets": [{"path": "0", "coordinateTransformations": [scale]}],
     }
-    import zarr
-
-    group = zarr.create_group(
-        path,
-        attributes={
-            "ome": {"version": "0.5", "multiscales": [image], "image-label": {}}
-        },
-    )
-    chunks = tuple(
-        min(size, most)
-        for size, most in zip(movie.shape, CHUNK[movie.ndim], strict=True)
-    )
+    ome = {"version": "0.5", "multiscales": [image], "image-label": {}}
+    group = zarr.create_group(path, attributes={"ome": ome})
+    chunks = map(min, movie.shape, MAX_CHUNK[movie.ndim])
     group.create_array(
         "0",
         shape=(movie.n_frames, *movie.shape),

@@ -1,15 +1,20 @@
-"""The names of files and formats in a folder of results. All of them, and nothing else is imported here."""
+"""Names of files and formats in a folder of results; imports nothing."""
 
-TRUTH, RESULT = "man_track.txt", "res_track.txt"
-"""Tables of tracks of the Cell Tracking Challenge: of a truth, and of a result."""
-EVENTS, TRACKS = "events.csv", "tracks.csv"
-EVENTS_PARQUET, TRACKS_PARQUET = "events.parquet", "tracks.parquet"
+TRUTH = "man_track.txt"
+"""Table of tracks of a truth of the Cell Tracking Challenge."""
+RESULT = "res_track.txt"
+"""Table of tracks of a result of the Cell Tracking Challenge."""
+EVENTS = "events.csv"
+TRACKS = "tracks.csv"
+EVENTS_PARQUET = "events.parquet"
+TRACKS_PARQUET = "tracks.parquet"
 LABELS = "tracks.zarr"
 GEFF = "lineage.geff"
-NAPARI, NAPARI_GRAPH = "napari.csv", "napari.json"
+NAPARI = "napari.csv"
+NAPARI_GRAPH = "napari.json"
 REPORT = "report.html"
 MANIFEST = "manifest.json"
-"""Of all files of a result, with sizes and digests; see `manifest.py`."""
+"""Lists the files of a result with sizes and digests; see `manifest.py`."""
 
 FORMATS = {
     "ctc": f"{RESULT} and mask000.tif …, as the Cell Tracking Challenge has them",
@@ -32,7 +37,9 @@ BESIDE_MASKS = (
     REPORT,
     MANIFEST,
 )
-"""What may lie beside masks in a folder of results: all that clew writes there, so that a movie can be tracked anew."""
+"""Files beside masks in a folder of results."""
 
-TRACK, DETECT, SIMULATE = "track", "detect", "simulate"
-"""What a folder of results may be of: the commands that write them."""
+# kinds of results, named by the commands that write them
+TRACK = "track"
+DETECT = "detect"
+SIMULATE = "simulate"

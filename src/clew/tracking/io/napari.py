@@ -1,7 +1,8 @@
-"""Tracks for napari: `viewer.add_tracks(data, properties=properties, graph=graph)`.
+"""Tracks for napari: ``viewer.add_tracks(data, properties=properties, graph=graph)``.
 
-Each track of the layer is an unbranched segment of the lineage, and the graph names its parents, so that divisions
-and merges are both drawn. Positions are physical: show images and labels with `scale=spacing`.
+Each track of the layer is an unbranched segment of the lineage, and the graph names
+its parents, so that napari draws divisions and merges. Positions are physical: show
+images and labels with ``scale=spacing``.
 """
 
 from __future__ import annotations
@@ -30,97 +31,98 @@ from clew.utils.storage import read_bytes, write_bytes
 
 NapariTracks = tuple[Array, dict[str, NDArray[Any]], dict[int, list[int]]]
 MAX_EXACT = 2**53
-"""Integers beyond are not all floats."""
+"""Larger integers are not all floats."""
 PROPERTIES = ("label", "track", "generation", "confidence")
+REQUIRED = ("track_id", "t", "y", "x")
 
 
 def make_napari_tracks(lineage: Lineage) -> NapariTracks:
-    """The data (n, 2 + ndim) of a tracks layer (track_id, t, position), its properties (n,) each, and its graph.
+    """Make the arguments of a tracks layer.
 
-    The properties are label, track (as in all other formats), generation, and confidence: that of the event which led
-    to the detection, where napari can colour by it, so what has no bound or no history gets the largest finite value.
+    Returns
+    -------
+    data : ndarray of shape (n, 2 + ndim)
+        Track id, frame and position.
+    properties : dict of ndarray of shape (n,)
+        label; track, as in all other formats; generation; confidence of the event
+        that led to the detection. An unlimited confidence becomes the largest finite
+        one, so that napari can color by it.
+    graph : dict
+        Parents of each track id.
     """
     segment = number_segments(lineage)
     order = np.lexsort((lineage.frame, segment))
-    data = np.column_stack([segment, lineage.frame, lineage.position])[order]
-    row = np.searchsorted(lineage.tracks.id, lineage.track)
-    columns = (
-        lineage.label,
-        lineage.track,
-        lineage.generations[row],
-        _confidence(lineage),
-    )
+    data = np.column_stack([segment, lineage.frame, lineage.position])
+    track_row = np.searchsorted(lineage.tracks.id, lineage.track)
     properties = {
-        name: column[order] for name, column in zip(PROPERTIES, columns, strict=True)
+        "label": lineage.label[order],
+        "track": lineage.track[order],
+        "generation": lineage.generations[track_row][order],
+        "confidence": _find_confidence(lineage)[order],
     }
-    return data, properties, link_segments(lineage, segment)
+    return data[order], properties, link_segments(lineage, segment)
 
 
-def _confidence(lineage: Lineage) -> Array:
-    """(n,) of the event that led to each node, finite."""
+def _find_confidence(lineage: Lineage) -> Array:
+    """(n,) finite confidence of the event that led to each node."""
     confidence = np.full(len(lineage.frame), np.inf)
     event, side = np.nonzero(lineage.targets != NO_NODE)
     confidence[lineage.targets[event, side]] = lineage.confidence[event]
-    finite = np.isfinite(confidence)
-    return np.where(finite, confidence, confidence[finite].max(initial=0))
+    is_finite = np.isfinite(confidence)
+    return np.where(is_finite, confidence, confidence[is_finite].max(initial=0))
 
 
 def napari_graph_path(path: str | Path) -> Path:
-    """The file of the graph, beside that of the tracks."""
+    """File of the graph beside that of the tracks."""
     return Path(path).with_suffix(".json")
 
 
 def write_napari(path: str | Path, lineage: Lineage) -> None:
-    """Write a table (track_id, t, z, y, x and the properties), and beside it the graph as JSON: {track: [parents]}."""
+    """Write a table of tracks, and beside it the graph as JSON: {track: [parents]}."""
     data, properties, graph = make_napari_tracks(lineage)
     numbers = data[:, :2].astype(np.int64).T
     columns = [*numbers, *data[:, 2:].T, *properties.values()]
-    write_bytes(
-        napari_graph_path(path), json.dumps(graph, separators=(",", ":")).encode()
-    )
+    text = json.dumps(graph, separators=(",", ":"))
+    write_bytes(napari_graph_path(path), text.encode())
     header = ["track_id", "t", *AXES[-lineage.position.shape[1] :], *properties]
     write_delimited(path, header, len(data), partial(slice_columns, columns))
 
 
-def _property(table: Table, name: str, faults: Faults) -> NDArray[Any]:
-    """(n,) labels and the like as integers, exactly; the confidence as a float."""
-    return (
-        table.parse_numbers(name, faults)
-        if name == "confidence"
-        else table.parse_integers(name, faults, least=0)
-    )
+def _parse_property(table: Table, name: str, faults: Faults) -> NDArray[Any]:
+    """(n,) integers; floats for the confidence."""
+    if name == "confidence":
+        return table.parse_numbers(name, faults)
+    return table.parse_integers(name, faults, least=0)
 
 
 def read_napari(path: str | Path) -> NapariTracks:
-    """What `write_napari` wrote, ready for a tracks layer."""
-    required = ("track_id", "t", "y", "x")
-    table = read_delimited(
-        path, dict.fromkeys((*required, "z", *PROPERTIES), ()), required
-    )
+    """Read what `write_napari` wrote; see `make_napari_tracks`."""
+    aliases = dict.fromkeys((*REQUIRED, "z", *PROPERTIES), ())
+    table = read_delimited(path, aliases, REQUIRED)
     faults = Faults(table.where)
     names = [name for name in ("track_id", "t", *AXES) if name in table]
     data = np.column_stack([table.parse_numbers(name, faults) for name in names])
-    table.add_faults(
-        faults,
-        np.abs(data[:, 0]) > MAX_EXACT,
-        "track_id",
-        f"at most {MAX_EXACT}, for napari has it as a float",
-    )
+    is_inexact = np.abs(data[:, 0]) > MAX_EXACT
+    expected = f"at most {MAX_EXACT}, since napari stores it as a float"
+    table.add_faults(faults, is_inexact, "track_id", expected)
     properties = {
-        name: _property(table, name, faults) for name in PROPERTIES if name in table
+        name: _parse_property(table, name, faults)
+        for name in PROPERTIES
+        if name in table
     }
     faults.refuse()
+    return data, properties, _read_graph(napari_graph_path(path))
+
+
+def _read_graph(path: Path) -> dict[int, list[int]]:
+    """Read the parents of each track."""
     try:
-        graph = json.loads(read_bytes(napari_graph_path(path)))
-        return (
-            data,
-            properties,
-            {
-                int(child): [int(parent) for parent in parents]
-                for child, parents in graph.items()
-            },
-        )
+        content = json.loads(read_bytes(path))
+        return {
+            int(child): [int(parent) for parent in parents]
+            for child, parents in content.items()
+        }
     except (StoreError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{napari_graph_path(path)}: is no graph of tracks, {{track: [parents]}} ({error})"
+            f"{path} is no graph of tracks, {{track: [parents]}} ({error})"
         ) from error

@@ -1,9 +1,10 @@
-"""Events and cells in Parquet, column by column: for movies that are too large for tables of text.
+"""Events and cells in Parquet, for movies that are too large for text.
 
-`events.parquet` has a row for each event, in the order of frames: frame, event, source, source_2, target, target_2
-(labels; missing where there is none), confidence and probability. `tracks.parquet` has a row for each cell, as
-`tracks.csv` does. Row groups end with a frame, so that they do not depend on the blocks a movie was tracked in, and are
-written as they come: one is in memory at a time.
+``events.parquet`` has a row for each event in the order of frames: frame, event,
+source, source_2, target, target_2 (labels, missing if there is none), confidence and
+probability. ``tracks.parquet`` has a row for each cell, as ``tracks.csv``. Row groups
+end with a frame, so that they do not depend on the blocks in which a movie was
+tracked; one is in memory at a time.
 """
 
 from __future__ import annotations
@@ -18,115 +19,120 @@ from clew.tracking.blocks.join import Part
 from clew.tracking.blocks.parts import TrackedMovie, parts_of
 from clew.tracking.events import NONE, Event
 from clew.tracking.io.tracks_csv import make_cell_columns
-from clew.tracking.lineage.tracks import Tracks
 from clew.utils.extras import require_extra
 from clew.utils.storage import atomic_write
 
 ROWS = 2**16
-"""Rows after which a row group ends with the next frame: large enough for a reader that scans, small in memory."""
+"""Rows after which a row group ends with the next frame."""
+
 Columns = dict[str, NDArray[Any]]
 
 
 def write_parquet(events: Path, tracks: Path, movie: TrackedMovie) -> None:
-    """Write both tables, reading each part once."""
+    """Write both tables; each part of the movie is read once.
+
+    Parameters
+    ----------
+    events, tracks : Path
+        Files to write.
+    movie : TrackedMovie
+    """
     require_extra("parquet", f"{events.name}: writing Parquet")
-    table = movie.tracks
-    generation = table.generations()
-    with atomic_write(events) as first, atomic_write(tracks) as second:
-        writers = RowGroups(first), RowGroups(second)
+    generation = movie.tracks.generations()
+    with atomic_write(events) as events_file, atomic_write(tracks) as tracks_file:
+        event_groups = RowGroups(events_file)
+        track_groups = RowGroups(tracks_file)
         for part in parts_of(movie):
-            writers[0].add(_event_columns(part))
-            writers[1].add(_cells(part, table, generation))
-        for writer in writers:
-            writer.close()
+            event_groups.add(_make_event_columns(part))
+            nodes = part.nodes
+            cells = make_cell_columns(
+                nodes.frame,
+                nodes.label,
+                part.track,
+                nodes.position,
+                movie.tracks,
+                generation,
+            )
+            track_groups.add(cells)
+        event_groups.close()
+        track_groups.close()
 
 
-def _event_columns(part: Part) -> Columns:
+def _make_event_columns(part: Part) -> Columns:
+    """Columns of the events of a part."""
     events = part.events
-    sides = {"source": events.sources, "target": events.targets}
-    labels = {
-        f"{side}{suffix}": labels[:, k]
-        for side, labels in sides.items()
-        for k, suffix in enumerate(("", "_2"))
-    }
-    sure = {} if part.probability is None else {"probability": part.probability}
-    return {
-        "frame": events.frame,
-        "event": events.event,
-        **labels,
-        "confidence": part.confidence,
-        **sure,
-    }
-
-
-def _cells(part: Part, tracks: Tracks, generation: NDArray[np.int64]) -> Columns:
-    return make_cell_columns(
-        part.nodes.frame,
-        part.nodes.label,
-        part.track,
-        part.nodes.position,
-        tracks,
-        generation,
-    )
+    columns: Columns = {"frame": events.frame, "event": events.event}
+    for side, labels in (("source", events.sources), ("target", events.targets)):
+        columns[side] = labels[:, 0]
+        columns[f"{side}_2"] = labels[:, 1]
+    columns["confidence"] = part.confidence
+    if part.probability is not None:
+        columns["probability"] = part.probability
+    return columns
 
 
 class RowGroups:
-    """Rows that come in parts, written in groups that end with the frame after `ROWS` of them, wherever parts end."""
+    """Write rows in groups that end with the frame after `ROWS` of them.
+
+    Parameters
+    ----------
+    file : binary file
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
-        self.waiting: list[Columns] = []
+        self.pending: list[Columns] = []
         self.writer: Any = None
 
     def add(self, columns: Columns) -> None:
-        """More rows, in the order of frames."""
+        """Add rows, in the order of frames."""
         frame = columns["frame"]
-        for rows in np.split(np.arange(len(frame)), np.flatnonzero(np.diff(frame)) + 1):
-            begins = (
-                len(rows)
-                and self._n() >= ROWS
-                and self.waiting[-1]["frame"][-1] != frame[rows[0]]
-            )
-            if begins:
-                self._write()
-            # of parts without rows one is kept, for the columns of a table that has none
-            if len(rows) or not self.waiting:
-                self.waiting.append(
-                    {name: column[rows] for name, column in columns.items()}
-                )
+        ends = np.flatnonzero(np.diff(frame)) + 1
+        for rows in np.split(np.arange(len(frame)), ends):
+            if len(rows) and self._is_full(int(frame[rows[0]])):
+                self._write_group()
+            # a part without rows is kept for the columns of an empty table
+            if len(rows) or not self.pending:
+                selected = {name: column[rows] for name, column in columns.items()}
+                self.pending.append(selected)
 
     def close(self) -> None:
         """Write what is left."""
-        if self._n() or self.writer is None:
-            self._write()
+        if self._count_rows() or self.writer is None:
+            self._write_group()
         self.writer.close()
 
-    def _n(self) -> int:
-        return sum(len(part["frame"]) for part in self.waiting)
+    def _count_rows(self) -> int:
+        return sum(len(part["frame"]) for part in self.pending)
 
-    def _write(self) -> None:
+    def _is_full(self, frame: int) -> bool:
+        """Whether the group ends before a frame."""
+        if self._count_rows() < ROWS:
+            return False
+        return bool(self.pending[-1]["frame"][-1] != frame)
+
+    def _write_group(self) -> None:
+        """Write the pending rows."""
         import pyarrow
         import pyarrow.parquet
 
-        columns = _joined(
-            [part for part in self.waiting if len(part["frame"])] or self.waiting
-        )
+        parts = [part for part in self.pending if len(part["frame"])] or self.pending
+        columns = {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        }
         table = pyarrow.table(
-            {name: _arrow(pyarrow, name, column) for name, column in columns.items()}
+            {name: _to_arrow(pyarrow, name, column) for name, column in columns.items()}
         )
-        self.writer = self.writer or pyarrow.parquet.ParquetWriter(
-            self.file, table.schema, compression="zstd"
-        )
+        if self.writer is None:
+            self.writer = pyarrow.parquet.ParquetWriter(
+                self.file, table.schema, compression="zstd"
+            )
         self.writer.write_table(table, row_group_size=max(len(table), 1))
-        self.waiting = []
+        self.pending = []
 
 
-def _joined(parts: list[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _arrow(pyarrow: Any, name: str, column: NDArray[Any]) -> Any:
-    """A column; labels of no cell are missing, and kinds of events are words."""
+def _to_arrow(pyarrow: Any, name: str, column: NDArray[Any]) -> Any:
+    """Convert a column; labels of no cell become missing, kinds of events words."""
     if name == "event":
         names = pyarrow.array([str(event) for event in Event])
         return pyarrow.DictionaryArray.from_arrays(pyarrow.array(column), names)

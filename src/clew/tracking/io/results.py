@@ -1,4 +1,4 @@
-"""A folder of results: a lineage in every format that was asked for."""
+"""Write a lineage into a folder of results, in several formats."""
 
 from __future__ import annotations
 
@@ -41,38 +41,49 @@ from clew.tracking.movie import Movie
 from clew.utils.extras import require_extra
 from clew.utils.storage import write_bytes
 
-PIXELS = ("ctc", "zarr")
-"""Formats that are label images."""
+PIXEL_FORMATS = ("ctc", "zarr")
+"""Formats of label images."""
 
 
 def default_formats(movie: Movie | DetectionTable) -> list[str]:
-    """What is written where nobody asked for formats: what the movie allows of ctc and csv."""
-    return [
-        name
-        for name in ("ctc", "csv")
-        if name not in PIXELS or not isinstance(movie, DetectionTable)
-    ]
+    """Formats that are written by default."""
+    return ["csv"] if isinstance(movie, DetectionTable) else ["ctc", "csv"]
 
 
 def check_formats(
     names: Sequence[str], movie: Movie | DetectionTable | None = None
 ) -> list[str]:
-    """Formats by name, each once; masks need a movie of label images."""
-    wanted = list(dict.fromkeys(name.strip().lower() for name in names if name.strip()))
-    unknown = [name for name in wanted if name not in FORMATS]
-    if unknown or not wanted:
+    """Check names of formats.
+
+    Parameters
+    ----------
+    names : sequence of str
+    movie : Movie or DetectionTable, optional
+        Formats of label images need a movie.
+
+    Returns
+    -------
+    formats : list of str
+        In lower case, each once.
+    """
+    cleaned = [name.strip().lower() for name in names]
+    formats = list(dict.fromkeys(name for name in cleaned if name))
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown or not formats:
         raise InputError(
-            f"unknown format {', '.join(unknown) or 'none'}; give any of {', '.join(FORMATS)}"
+            f"unknown format {', '.join(unknown) or 'none'}; give any of "
+            f"{', '.join(FORMATS)}"
         )
-    pixels = [name for name in wanted if name in PIXELS]
+    pixels = [name for name in formats if name in PIXEL_FORMATS]
     if pixels and isinstance(movie, DetectionTable):
-        others = ", ".join(name for name in FORMATS if name not in PIXELS)
+        others = ", ".join(name for name in FORMATS if name not in PIXEL_FORMATS)
         raise InputError(
-            f"the format {pixels[0]} needs label images; a table of detections can be written as {others}"
+            f"the format {pixels[0]} needs label images; a table of detections can be "
+            f"written as {others}"
         )
-    if "parquet" in wanted:
+    if "parquet" in formats:
         require_extra("parquet", "the format parquet")
-    return wanted
+    return formats
 
 
 def write_results(
@@ -88,13 +99,38 @@ def write_results(
     executor: Executor | None = None,
     overwrite: bool = False,
 ) -> list[str]:
-    """Write a lineage into a folder, in place of an older result as a whole; what was written, by name.
+    """Write a lineage into a folder; an older result is replaced as a whole.
 
-    A movie in parts is written part by part, label images by the workers of `executor` (they must see the folder), all
-    but napari without having the whole of it in memory. `pages` are further files by name, the report for
-    example; `made_from` says more of what the result comes from.
+    A movie in parts is written part by part, in all formats but napari without having
+    the whole of it in memory.
+
+    Parameters
+    ----------
+    folder : Path
+    lineage : Lineage or TrackedMovie
+    movie : Movie or DetectionTable
+        What was tracked.
+    formats : sequence of str
+        See `check_formats`.
+    progress : callable, optional
+        Called with the number of frames done and in all.
+    n_jobs : int, optional
+        Number of threads.
+    pages : mapping, optional
+        More files by name, the report for example.
+    made_from : mapping, optional
+        More provenance for the manifest.
+    executor : Executor, optional
+        Workers that write label images instead of threads; they must see the folder.
+    overwrite : bool
+        Whether a result may be replaced that was changed by hand.
+
+    Returns
+    -------
+    names : list of str
+        What was written.
     """
-    return write_and_count(
+    names, _ = write_and_count(
         folder,
         lineage,
         movie,
@@ -104,7 +140,8 @@ def write_results(
         pages,
         made_from,
         overwrite=overwrite,
-    )[0]
+    )
+    return names
 
 
 def write_and_count(
@@ -119,23 +156,25 @@ def write_and_count(
     *,
     overwrite: bool = False,
 ) -> tuple[list[str], EventCounts]:
-    """As `write_results`, and what the movie counts, which comes with reading its parts."""
+    """As `write_results`; also count the events, since all parts are read anyway."""
     tracked = as_parts(lineage)
     ctc.check_result_folder(folder, overwrite=overwrite)
-    strange = [name for name in pages or {} if not ctc.is_result_file(name)]
-    if strange:
+    pages = pages or {}
+    unknown = [name for name in pages if not ctc.is_result_file(name)]
+    if unknown:
         raise InputError(
-            f"{strange[0]} is no file of a result; expected any of {', '.join(BESIDE_MASKS)}"
+            f"{unknown[0]} is no file of a result; expected any of "
+            f"{', '.join(BESIDE_MASKS)}"
         )
-    provenance = _provenance(tracked, movie) | dict(made_from or {})
+    provenance = _describe_origin(tracked, movie) | dict(made_from or {})
     with write_atomically(folder, TRACK, ctc.is_result_file, provenance) as stage:
-        written, tally = _write_formats(
+        names, counts = _write_formats(
             stage, tracked, movie, formats, executor, progress
         )
-        for name, content in (pages or {}).items():
+        for name, content in pages.items():
             write_bytes(stage / name, content)
-            written.append(name)
-    return [*written, MANIFEST], tally
+            names.append(name)
+    return [*names, MANIFEST], counts
 
 
 def _write_formats(
@@ -146,12 +185,12 @@ def _write_formats(
     executor: Executor,
     progress: Progress | None,
 ) -> tuple[list[str], EventCounts]:
-    """Every format into an empty folder."""
-    pixels = movie if isinstance(movie, Movie) else None
-    written = []
-    tally = write_label_images(
+    """Write all formats into an empty folder."""
+    label_movie = movie if isinstance(movie, Movie) else None
+    names: list[str] = []
+    counts = write_label_images(
         folder,
-        pixels,
+        label_movie,
         tracked,
         executor,
         progress,
@@ -160,46 +199,40 @@ def _write_formats(
     )
     if "ctc" in formats:
         ctc.write_tracks(folder / RESULT, tracked.tracks)
-        written += [RESULT, "mask*.tif"]
+        names += [RESULT, "mask*.tif"]
     if "csv" in formats:
         write_events(folder / EVENTS, tracked)
         write_track_table(folder / TRACKS, tracked)
-        written += [EVENTS, TRACKS]
+        names += [EVENTS, TRACKS]
     if "geff" in formats:
-        from clew.tracking.io.geff import (
-            write_geff,
-        )  # geff and zarr take seconds to load
+        from clew.tracking.io.geff import write_geff  # takes seconds to load
 
-        write_geff(folder / GEFF, tracked, pixels)
-        written.append(GEFF)
+        write_geff(folder / GEFF, tracked, label_movie)
+        names.append(GEFF)
     if "napari" in formats:
         write_napari(folder / NAPARI, tracked.lineage())
-        written += [NAPARI, NAPARI_GRAPH]
+        names += [NAPARI, NAPARI_GRAPH]
     if "parquet" in formats:
         write_parquet(folder / EVENTS_PARQUET, folder / TRACKS_PARQUET, tracked)
-        written += [EVENTS_PARQUET, TRACKS_PARQUET]
+        names += [EVENTS_PARQUET, TRACKS_PARQUET]
     if "zarr" in formats:
-        written.append(LABELS)
-    return written, tally
+        names.append(LABELS)
+    return names, counts
 
 
-def _provenance(tracked: TrackedMovie, movie: Movie | DetectionTable) -> dict[str, Any]:
-    """What a lineage was made from: the cells as they were found, by a digest of their frames, labels and places."""
-    columns = [hashlib.sha256() for _ in range(3)]
+def _describe_origin(
+    tracked: TrackedMovie, movie: Movie | DetectionTable
+) -> dict[str, Any]:
+    """Provenance, with a digest of the frames, labels and positions of all cells."""
+    digests = [hashlib.sha256() for _ in range(3)]
     for part in parts_of(tracked):
         nodes = part.nodes
-        values: tuple[NDArray[Any], ...] = (
-            nodes.frame,
-            nodes.label,
-            nodes.position.astype(np.float32),
-        )
-        for digest, column in zip(columns, values, strict=True):
-            digest.update(
-                np.ascontiguousarray(column)
-                .astype(column.dtype.newbyteorder("<"))
-                .tobytes()
-            )
-    cells = hashlib.sha256(b"".join(digest.digest() for digest in columns))
+        position = nodes.position.astype(np.float32)
+        columns: tuple[NDArray[Any], ...] = (nodes.frame, nodes.label, position)
+        for digest, column in zip(digests, columns, strict=True):
+            little_endian = column.dtype.newbyteorder("<")
+            digest.update(np.ascontiguousarray(column).astype(little_endian).tobytes())
+    cells = hashlib.sha256(b"".join(digest.digest() for digest in digests))
     return {
         "movie": movie.name,
         "source": movie.source,

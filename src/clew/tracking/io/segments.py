@@ -1,7 +1,7 @@
-"""The unbranched pieces of a lineage: what GEFF calls tracklets, and what napari draws as tracks.
+"""Unbranched pieces of a lineage: tracklets of GEFF, and tracks of napari.
 
-A track goes on through merges and splits, as the Cell Tracking Challenge wants it; a segment ends there, so that two
-cells that merge can both lead to the segment that follows.
+A track continues through merges and splits, as the Cell Tracking Challenge has it. A
+segment ends there, so that two cells that merge both lead to the segment after.
 """
 
 from __future__ import annotations
@@ -17,43 +17,45 @@ from clew.tracking.lineage.lineage import Lineage
 
 
 def number_segments(lineage: Lineage) -> NDArray[np.int64]:
-    """(n,) the segment of each node: its track's number in the first piece of a track, a new one in the others."""
+    """Number the segments of a lineage.
+
+    Returns
+    -------
+    segment : ndarray of shape (n_nodes,)
+        The number of the track in its first segment, a new number in the others.
+    """
     source, target, row = lineage.edges
-    moves = lineage.events.event[row] == Event.MOVE
-    piece = label_components(len(lineage.frame), source[moves], target[moves])
-    first = np.unique(piece, return_index=True)[1]  # nodes are sorted by frame
+    is_move = lineage.events.event[row] == Event.MOVE
+    piece = label_components(len(lineage.frame), source[is_move], target[is_move])
+    _, first = np.unique(piece, return_index=True)  # nodes are sorted by frame
     return number_pieces(lineage.track[first])[piece]
 
 
 def number_pieces(track: Labels) -> NDArray[np.int64]:
-    """(p,) the numbers of pieces, in the order of their first nodes, from the tracks (p,) that they are of."""
-    later = np.ones(len(track), dtype=bool)
-    later[np.unique(track, return_index=True)[1]] = False
+    """(p,) numbers of pieces in the order of their first nodes, from their tracks."""
+    is_later = np.ones(len(track), dtype=bool)
+    _, first = np.unique(track, return_index=True)
+    is_later[first] = False
     ids = track.copy()
-    ids[later] = track.max(initial=0) + 1 + np.arange(later.sum())
+    ids[is_later] = track.max(initial=0) + 1 + np.arange(is_later.sum())
     return ids
 
 
 def label_components(n: int, source: Indices, target: Indices) -> NDArray[np.int64]:
-    """(n,) which nodes hang together through links (k,), numbered from 0 in the order of their first nodes."""
-    links = coo_array(
-        (np.ones(len(source), dtype=bool), (source, target)), shape=(n, n)
-    )
-    found: NDArray[np.int64] = connected_components(links, directed=False)[1].astype(
-        np.int64
-    )
-    return found
+    """(n,) connected components of nodes, numbered from 0 by their first nodes."""
+    ones = np.ones(len(source), dtype=bool)
+    links = coo_array((ones, (source, target)), shape=(n, n))
+    _, component = connected_components(links, directed=False)
+    return np.asarray(component.astype(np.int64))
 
 
 def link_segments(lineage: Lineage, segment: NDArray[np.int64]) -> dict[int, list[int]]:
-    """The segments that lead to each segment: its mother, or the two that merge into it."""
+    """Parents of each segment: its mother, or the two that merge into it."""
     source, target, row = lineage.edges
-    branching = lineage.events.event[row] != Event.MOVE
+    is_branch = lineage.events.event[row] != Event.MOVE
+    child = segment[target[is_branch]]
+    parent = segment[source[is_branch]]
     parents: dict[int, list[int]] = {}
-    pairs = np.unique(
-        np.column_stack([segment[target[branching]], segment[source[branching]]]),
-        axis=0,
-    )
-    for child, parent in pairs.tolist():
-        parents.setdefault(child, []).append(parent)
+    for pair in np.unique(np.column_stack([child, parent]), axis=0).tolist():
+        parents.setdefault(pair[0], []).append(pair[1])
     return parents

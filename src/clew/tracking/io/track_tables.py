@@ -144,7 +144,7 @@ def read_track_table(path: str | Path, source: str | None = None) -> PointLineag
     Returns
     -------
     lineage : PointLineage
-        With positions as they are in the table. Tracks that count from 0 are
+        With the positions of the table. Tracks that count from 0 are
         numbered from 1. A track with a gap becomes several, parent and child.
     """
     path = Path(path)

@@ -1,4 +1,4 @@
-"""Tracks as a table: one row for each detection, with its track, the track's parent and its generation."""
+"""Detections as a table, with track, parent and generation."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ AXES = ("z", "y", "x")
 
 
 def write_track_table(path: str | Path, lineage: Lineage | TrackedMovie) -> None:
-    """Write the detections of a lineage in the order of frames, then labels; positions are physical.
+    """Write the detections of a lineage by frame, then label.
 
-    A track without a parent has the parent 0; the generation counts divisions from 0.
+    Positions are physical. A track without a parent has the parent 0. The generation
+    counts divisions from 0.
     """
     movie = as_parts(lineage)
-    tracks, generation = movie.tracks, movie.tracks.generations()
+    tracks = movie.tracks
+    generation = tracks.generations()
 
-    def columns(part: Part) -> dict[str, NDArray[Any]]:
+    def make_columns(part: Part) -> dict[str, NDArray[Any]]:
         nodes = part.nodes
         return make_cell_columns(
             nodes.frame, nodes.label, part.track, nodes.position, tracks, generation
         )
 
-    parts = map(columns, parts_of(movie))
+    parts = map(make_columns, parts_of(movie))
     first = next(parts)
     rows = (
-        (len(part["frame"]), partial(slice_columns, part.values()))
-        for part in chain([first], parts)
+        (len(columns["frame"]), partial(slice_columns, columns.values()))
+        for columns in chain([first], parts)
     )
     write_parts(path, list(first), rows)
 
@@ -52,7 +54,20 @@ def make_cell_columns(
     tracks: Tracks,
     generation: NDArray[np.int64],
 ) -> dict[str, NDArray[Any]]:
-    """The columns of some detections by name, (n,) each; `generation` is that of each of the `tracks`."""
+    """Columns of detections by name.
+
+    Parameters
+    ----------
+    frame, label, track : ndarray of shape (n,)
+    position : ndarray of shape (n, ndim)
+    tracks : Tracks
+    generation : ndarray of shape (n_tracks,)
+        Generation of each of the `tracks`.
+
+    Returns
+    -------
+    columns : dict of ndarray of shape (n,)
+    """
     row = np.searchsorted(tracks.id, track)
     axes = AXES[-position.shape[1] :]
     return {

@@ -32,9 +32,34 @@ OME_AXES = ("t", "c", "z", "y", "x")
 FIRST = "-"
 """Stands for an axis of length one that is left out."""
 SAFE_CODECS = frozenset(
-    "adler32 astype bitround blosc bytes bz2 crc32 crc32c delta fixedscaleoffset "
-    "fletcher32 gzip jenkins_lookup3 lz4 lzma packbits pcodec quantize "
-    "sharding_indexed shuffle transpose vlen-bytes vlen-utf8 zfpy zlib zstd".split()
+    [
+        "adler32",
+        "astype",
+        "bitround",
+        "blosc",
+        "bytes",
+        "bz2",
+        "crc32",
+        "crc32c",
+        "delta",
+        "fixedscaleoffset",
+        "fletcher32",
+        "gzip",
+        "jenkins_lookup3",
+        "lz4",
+        "lzma",
+        "packbits",
+        "pcodec",
+        "quantize",
+        "sharding_indexed",
+        "shuffle",
+        "transpose",
+        "vlen-bytes",
+        "vlen-utf8",
+        "zfpy",
+        "zlib",
+        "zstd",
+    ]
 )
 """Codecs that decode data and do nothing else."""
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clew.errors import InputError, StoreError
 from clew.learning.task import Array
-from clew.models.fingerprint import fingerprint
+from clew.models.examples import fingerprint
 from clew.parallel import Executor, ThreadExecutor
 from clew.tracking.detections import GROUPS, OVERLAP, Detections, Overlap
 from clew.tracking.measurement.regions import (

@@ -11,9 +11,9 @@ from clew.tracking.report.tree import plot_lineage
 
 __all__ = [
     "WeightRow",
+    "make_report",
+    "make_weight_rows",
     "plot_events",
     "plot_lineage",
-    "make_report",
     "plot_weights",
-    "make_weight_rows",
 ]

@@ -54,7 +54,7 @@ def make_report(
     title : str
         Name of the movie by default.
     facts : mapping, optional
-        How the lineage was made, shown as it is.
+        How the lineage was made, shown unchanged.
     uncertain : int
         Number of least certain events to show.
 

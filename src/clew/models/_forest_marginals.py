@@ -1,0 +1,185 @@
+"""Compiled sum-product and max-marginals on forests, for many examples in one call.
+
+Arrays are stacked as in `clew.models._forest_kernels`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clew.learning.task import Array, Indices
+from clew.models._forest_kernels import Forest, max_of_row, send_best
+from clew.models.node_features import inner_kernel, kernel
+
+SMALLEST_SUM = 1e-200
+"""Sums of exponentials below this are computed again in log space."""
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def add_log_sum(values: Array, k: int, transition: Array, i: int) -> float:
+    """Return log Σ_j exp(transition[j, i] + values[k, j])."""
+    top = -np.inf
+    for j in range(values.shape[1]):
+        top = max(top, transition[j, i] + values[k, j])
+    if top == -np.inf:
+        return top
+    total = 0.0
+    for j in range(values.shape[1]):
+        total += np.exp(transition[j, i] + values[k, j] - top)
+    return float(top + np.log(total))
+
+
+@inner_kernel  # type: ignore[untyped-decorator]
+def send_sum(
+    values: Array,
+    k: int,
+    transition: Array,
+    weights: Array,
+    highest: float,
+    messages: Array,
+) -> None:
+    """Set messages[k, i] = log Σ_j exp(transition[j, i] + values[k, j]).
+
+    `weights` is exp(transition - highest), so that a message takes one exponential
+    for each state; where the sum nearly underflows, one for each pair.
+    """
+    S = values.shape[1]
+    top = max_of_row(values, k)
+    for i in range(S):
+        messages[k, i] = 0.0 if top > -np.inf else -np.inf
+    if top == -np.inf:
+        return
+    for j in range(S):
+        share = np.exp(values[k, j] - top)
+        for i in range(S):
+            messages[k, i] += share * weights[j, i]
+    for i in range(S):
+        if messages[k, i] < SMALLEST_SUM:
+            messages[k, i] = add_log_sum(values, k, transition, i)
+        else:
+            messages[k, i] = top + highest + np.log(messages[k, i])
+
+
+@kernel  # type: ignore[untyped-decorator]
+def send_messages(
+    forest: Forest,
+    chosen: Indices,
+    transition: Array,
+    weights: Array,
+    highest: float,
+    scores: Array,
+    rest: Array,
+    nodes: Array,
+) -> Array:
+    """Send messages to the roots and back; return the total of each example.
+
+    `scores` become those of the subtrees, B_v(j). nodes[v, j] is the log sum (the best
+    score) of v's tree with state j at v. rest[v, i] is that of all but v's subtree,
+    with state i at v's parent: with A(i, j) + B_v(j) it makes the edge's. A child finds
+    the sum over its siblings in two halves: those before it on the way up, those after
+    it on the way down, in the same order backwards. Nothing is subtracted, so that
+    states that are not allowed may score minus infinity.
+
+    `weights` has no rows for max-product; see `send_sum` for sum-product.
+    """
+    S = scores.shape[1]
+    sums = len(weights) > 0
+    totals = np.zeros(len(chosen))
+    up = np.empty(scores.shape)
+    outside = np.zeros(scores.shape)  # v's surroundings, and its later children
+    down_transition = np.empty((S, S))
+    down_weights = np.empty(weights.shape)
+    for i in range(S):
+        for j in range(S):
+            down_transition[j, i] = transition[i, j]
+            if sums:
+                down_weights[j, i] = weights[i, j]
+    zero = np.zeros((S, 1))
+    row = 0
+    for n in range(len(chosen)):
+        first = forest.offsets[chosen[n]]
+        last = forest.offsets[chosen[n] + 1]
+        shift = row - first
+        row += last - first
+        for position in range(last - 1, first - 1, -1):
+            v = forest.order[position]
+            k = v + shift
+            p = forest.parent[v] + shift
+            if forest.parent[v] < 0:
+                best = max_of_row(scores, k)
+                totals[n] += add_log_sum(scores, k, zero, 0) if sums else best
+                continue
+            if sums:
+                send_sum(scores, k, transition, weights, highest, up)
+            else:
+                send_best(scores, k, transition, True, up, k)
+            for i in range(S):
+                rest[k, i] = scores[p, i]
+                scores[p, i] += up[k, i]
+        for position in range(first, last):
+            v = forest.order[position]
+            k = v + shift
+            p = forest.parent[v] + shift
+            if forest.parent[v] >= 0:
+                for i in range(S):
+                    rest[k, i] += outside[p, i]
+                    outside[p, i] += up[k, i]
+                if sums:
+                    send_sum(rest, k, down_transition, down_weights, highest, outside)
+                else:
+                    send_best(rest, k, down_transition, True, outside, k)
+            for j in range(S):
+                nodes[k, j] = scores[k, j] + outside[k, j]
+    return totals
+
+
+@kernel  # type: ignore[untyped-decorator]
+def add_edge_probabilities(
+    forest: Forest,
+    chosen: Indices,
+    transition: Array,
+    weights: Array,
+    share: Array,
+    below: Array,
+    rest: Array,
+    expected: Array,
+) -> None:
+    """Add the sum over all edges of share[n] · P(i, j) to expected[parent, child].
+
+    `below` and `rest` are the scores and the rest of `send_messages`; `weights` is
+    exp(transition) up to a factor.
+    """
+    S = below.shape[1]
+    pair = np.empty((S, S))
+    p_rest = np.empty(S)
+    row = 0
+    for n in range(len(chosen)):
+        for v in range(forest.offsets[chosen[n]], forest.offsets[chosen[n] + 1]):
+            if forest.parent[v] < 0:
+                row += 1
+                continue
+            top = max_of_row(rest, row)
+            bottom = max_of_row(below, row)
+            for i in range(S):
+                p_rest[i] = np.exp(rest[row, i] - top)
+            total = 0.0
+            for j in range(S):
+                p_below = np.exp(below[row, j] - bottom)
+                for i in range(S):
+                    pair[i, j] = p_rest[i] * weights[j, i] * p_below
+                    total += pair[i, j]
+            if total < SMALLEST_SUM:  # likely ends that exclude each other: log space
+                most = -np.inf
+                for j in range(S):
+                    for i in range(S):
+                        pair[i, j] = rest[row, i] + transition[j, i] + below[row, j]
+                        most = max(most, pair[i, j])
+                total = 0.0
+                for i in range(S):
+                    for j in range(S):
+                        pair[i, j] = np.exp(pair[i, j] - most)
+                        total += pair[i, j]
+            for i in range(S):
+                for j in range(S):
+                    expected[i, j] += share[n] * pair[i, j] / total
+            row += 1
